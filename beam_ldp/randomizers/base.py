@@ -1,0 +1,326 @@
+"""What every mechanism knows: how to randomize, sum, estimate, price and pack.
+
+One mechanism is one frozen dataclass. It knows nothing of Beam, TensorFlow or MLflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from beam_ldp.randomizers.bits import pack_uints, unpack_uints
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.randomness import UserRandomness, word_source
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+Sampling = Literal["fixed", "iid"]
+Rng = np.random.Generator | UserRandomness | None
+# What a block kernel calls for the rare draw beyond its words: (rows of the block, positions).
+ExtraWords = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+CONFIG_VERSION = 1
+_CHUNK_WORDS = 1 << 16  # half a MiB of words: stays in the second-level cache
+
+
+@dataclass(frozen=True)
+class LocalRandomizer(ABC):
+    """A local randomizer and the reading of its reports.
+
+    `local_epsilon` protects one person's value against everybody who sees that person's report,
+    the collector included, whatever else they know (replace-one; that the person takes part is
+    not hidden). It is the budget of everything that one user sends in one release.
+
+    Attributes:
+        local_epsilon: declared local budget, in nats.
+        exactness: "exact" where the implemented law of finitely many outputs satisfies the stated
+            epsilon to the last bit; "real-arithmetic" where it does so for ideal real numbers.
+        messages_per_user: reports that one user sends.
+    """
+
+    local_epsilon: float
+
+    exactness: ClassVar[str] = "exact"
+    messages_per_user: ClassVar[int] = 1
+    _registry: ClassVar[dict[str, type[LocalRandomizer]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        LocalRandomizer._registry[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "local_epsilon", float(self.local_epsilon))
+        if not (math.isfinite(self.local_epsilon) and self.local_epsilon > 0):
+            raise ValueError(
+                f"local_epsilon must be a finite number > 0, got {self.local_epsilon}"
+            )
+
+    # What one user sends ------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def bits_per_report(self) -> int:
+        """Bits of everything sent, public rows, seeds and tags included."""
+
+    @property
+    @abstractmethod
+    def report_dtype(self) -> np.dtype[Any]:
+        """Dtype of a report in memory: the smallest that holds it."""
+
+    @property
+    def report_shape(self) -> tuple[int, ...]:
+        """Shape of one report in memory."""
+        return ()
+
+    @property
+    def words_per_user(self) -> int:
+        """Random words that a block kernel receives per user."""
+        return 1
+
+    @abstractmethod
+    def log_ratio_max(self) -> float:
+        """The implemented budget: at most `local_epsilon`, and within 1e-8 of it."""
+
+    def randomize(self, values: np.ndarray, rng: Rng = None) -> np.ndarray:
+        """One report per value.
+
+        Args:
+            values: `(n,)` or `(n, ...)` array in the mechanism's input domain.
+            rng: None draws fresh secure words; `UserRandomness` memoizes; a NumPy generator
+                simulates and protects nobody.
+
+        Returns:
+            `(n,) + report_shape` array of `report_dtype`.
+
+        Raises:
+            ValueError: if a value lies outside the input domain (values are never quoted).
+        """
+        values = self._check_values(np.asarray(values))
+        words = word_source(rng, self.config_digest(), values)
+        reports = np.empty((len(values), *self.report_shape), dtype=self.report_dtype)
+        step = max(1, _CHUNK_WORDS // self.words_per_user)
+        for start in range(0, len(values), step):
+            stop = min(start + step, len(values))
+
+            def extra(rows: np.ndarray, positions: np.ndarray, start: int = start) -> np.ndarray:
+                return words.extra(rows + start, positions)
+
+            block = words.words(start, stop, self.words_per_user)
+            self._randomize_block(values[start:stop], block, extra, reports[start:stop])
+        return reports
+
+    @abstractmethod
+    def _check_values(self, values: np.ndarray) -> np.ndarray:
+        """The values in the form that `_randomize_block` takes, or a ValueError."""
+
+    @abstractmethod
+    def _randomize_block(
+        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
+    ) -> None:
+        """Fill `reports` from `values` and `words` of shape `(n, words_per_user)`."""
+
+    # What the collector does with it -----------------------------------------------------
+
+    @property
+    @abstractmethod
+    def statistic_shape(self) -> tuple[int, ...]:
+        """Shape of the linear statistic."""
+
+    @property
+    def statistic_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int64)
+
+    @abstractmethod
+    def accumulate(self, reports: np.ndarray) -> np.ndarray:
+        """The linear statistic of these reports: statistics of disjoint sets of reports add."""
+
+    @abstractmethod
+    def estimate(
+        self, statistic: np.ndarray, num_users: int, *, sampling: Sampling = "fixed"
+    ) -> Estimate:
+        """Unbiased estimate with its standard error (NaN and infinite for zero users).
+
+        Args:
+            statistic: sum of `accumulate` over all reports.
+            num_users: users whose reports were received.
+            sampling: "fixed" for the error about these users' own values; "iid" for the error
+                about the population that they were drawn from.
+        """
+
+    @abstractmethod
+    def variance(
+        self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
+    ) -> np.ndarray:
+        """Exact variance of each component of `Estimate.value`; the worst truth if None."""
+
+    # What it costs -----------------------------------------------------------------------
+
+    def channel(self) -> np.ndarray:
+        """P(report | value): rows are reports, columns values, where finite and small."""
+        raise NotImplementedError(f"{type(self).__name__} has no small finite channel")
+
+    def dominating_pair(self) -> ShufflePair:
+        """What shuffling hides one report in; the generic clone pair unless a mechanism knows better."""
+        return ShufflePair.clones(self.local_epsilon)
+
+    def witness_pairs(self) -> tuple[ShufflePair, ...]:
+        """Concrete pairs of datasets for lower bounds of the shuffled price; none unless known."""
+        return ()
+
+    def crowd_size(self, num_reports: int, statistic: np.ndarray | None = None) -> int:
+        """Reports among which one report hides once shuffled.
+
+        All of them, unless reports carry something public that is tied to the user: then the
+        smallest group that shares it, as counted in `statistic` or else a safe expectation.
+        """
+        return num_reports
+
+    # How it travels ----------------------------------------------------------------------
+
+    def pack(self, reports: np.ndarray) -> bytes:
+        """The reports as a bit stream of `bits_per_report` bits each, zero-padded to a byte."""
+        return pack_uints(reports, self.bits_per_report)
+
+    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+        """Inverse of `pack`.
+
+        Raises:
+            ValueError: if the length does not fit or a report is not one that the mechanism sends.
+        """
+        reports = unpack_uints(data, self.bits_per_report, num_reports)
+        return self._check_reports(reports.astype(self.report_dtype))
+
+    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
+        """The reports, or a ValueError where one of them cannot have been sent."""
+        return reports
+
+    def to_config(self) -> dict[str, Any]:
+        """Parameters as JSON-able values; they travel with the reports and into the ledger."""
+        config: dict[str, Any] = {"mechanism": type(self).__name__, "version": CONFIG_VERSION}
+        config.update({f.name: getattr(self, f.name) for f in fields(self) if f.init})
+        return config
+
+    @staticmethod
+    def from_config(config: dict[str, Any]) -> LocalRandomizer:
+        """The randomizer that `to_config` described.
+
+        Raises:
+            ValueError: on an unknown mechanism, version or parameter.
+        """
+        parameters = dict(config)
+        name, version = parameters.pop("mechanism", None), parameters.pop("version", None)
+        if name not in LocalRandomizer._registry:
+            raise ValueError(f"mechanism must be the name of a randomizer, got {name!r}")
+        if version != CONFIG_VERSION:
+            raise ValueError(f"version must be {CONFIG_VERSION}, got {version!r}")
+        try:
+            return LocalRandomizer._registry[name](**parameters)
+        except TypeError as error:
+            raise ValueError(f"config does not fit {name}: {error}") from None
+
+    def config_digest(self) -> bytes:
+        """16 bytes that identify the mechanism and all its parameters."""
+        canonical = json.dumps(self.to_config(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).digest()[:16]
+
+
+def check_below(reports: np.ndarray, num_outputs: int) -> np.ndarray:
+    """The reports, or a ValueError where one is not among the `num_outputs` possible ones."""
+    if reports.size and reports.max() >= num_outputs:
+        raise ValueError(f"reports must lie in [0, {num_outputs})")
+    return reports
+
+
+@dataclass(frozen=True)
+class FrequencyOracle(LocalRandomizer):
+    """A randomizer for one of `domain_size` categories, read back as a frequency vector.
+
+    Values are integers in [0, domain_size); `Domain` maps names to them. The estimate is
+    a fraction of users per category.
+
+    Most oracles are *pure*: each report supports a set of values, a user's own value with
+    probability p and any other with probability q, and the estimate is (support/n - q)/(p - q).
+    Those define `support_probabilities` and `support_counts`; the others override `estimate` and
+    `variance`.
+    """
+
+    domain_size: int
+    local_epsilon: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.domain_size, bool) or self.domain_size != int(self.domain_size):
+            raise ValueError(f"domain_size must be an integer >= 2, got {self.domain_size}")
+        object.__setattr__(self, "domain_size", int(self.domain_size))
+        if self.domain_size < 2:
+            raise ValueError(f"domain_size must be an integer >= 2, got {self.domain_size}")
+
+    def _check_values(self, values: np.ndarray) -> np.ndarray:
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            raise ValueError(
+                f"values must be a one-dimensional integer array, got {values.ndim} dimensions "
+                f"of dtype {values.dtype}"
+            )
+        if len(values) and (values.min() < 0 or values.max() >= self.domain_size):
+            raise ValueError(f"values must lie in [0, {self.domain_size})")
+        return values
+
+    @property
+    def support_probabilities(self) -> tuple[float, float]:
+        """(p, q) as implemented: a report supports its user's value, and any other value."""
+        raise NotImplementedError(f"{type(self).__name__} is not a pure oracle")
+
+    def support_counts(self, statistic: np.ndarray) -> np.ndarray:
+        """Reports that support each value: `(domain_size,)`."""
+        return statistic
+
+    def frequencies(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
+        """The unbiased frequencies alone."""
+        p, q = self.support_probabilities
+        return (self.support_counts(statistic) / num_users - q) / (p - q)
+
+    def estimate(
+        self, statistic: np.ndarray, num_users: int, *, sampling: Sampling = "fixed"
+    ) -> Estimate:
+        statistic = np.asarray(statistic)
+        if statistic.shape != self.statistic_shape:
+            raise ValueError(
+                f"statistic must have shape {self.statistic_shape}, got {statistic.shape}"
+            )
+        if num_users < 0 or num_users != int(num_users):
+            raise ValueError(f"num_users must be an integer >= 0, got {num_users}")
+        if num_users == 0:
+            nothing = np.full(self.domain_size, np.nan)
+            return Estimate(nothing, np.full(self.domain_size, np.inf), 0)
+        value = self.frequencies(statistic, int(num_users))
+        variance = self.variance(int(num_users), np.clip(value, 0.0, 1.0), sampling)
+        return Estimate(value, np.sqrt(variance), int(num_users))
+
+    def variance(
+        self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
+    ) -> np.ndarray:
+        """Exact variance per component, for fixed inputs or for inputs drawn i.i.d. from `truth`.
+
+        Without `truth`, the largest variance that any truth gives the component.
+        """
+        p, q = self.support_probabilities
+        scale = num_users * (p - q) ** 2
+        if sampling == "fixed":
+            own, other = p * (1 - p), q * (1 - q)
+            if truth is None:
+                return np.full(self.domain_size, max(own, other) / scale)
+            truth = np.asarray(truth, dtype=float)
+            return (truth * own + (1 - truth) * other) / scale
+        if sampling != "iid":
+            raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
+        if truth is None:
+            most_even = min(max(0.5, q), p)
+            return np.full(self.domain_size, most_even * (1 - most_even) / scale)
+        support = q + np.asarray(truth, dtype=float) * (p - q)
+        return support * (1 - support) / scale

@@ -1,0 +1,106 @@
+"""Estimates with their error bars, and the explicit steps that may follow them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate and its standard error, on one scale.
+
+    Frequencies are fractions of the users who reported; means are in the unit of the data.
+    A freshly estimated value is unbiased and may be negative or above one: that is what keeps
+    sums and averages of estimates right. `clip`, `clip_and_renormalize` and `project_to_simplex`
+    trade that for plausibility; each returns a new estimate, records its name in `steps`, and
+    keeps the unbiased value and its error within reach as `raw`.
+
+    Attributes:
+        value: float64 array, one entry per component.
+        standard_error: float64 array of the same shape; it belongs to the unbiased value.
+        num_users: users whose reports were received.
+        steps: names of the post-processing steps applied, oldest first.
+        raw: the unbiased estimate that the steps started from (itself where there were none).
+    """
+
+    value: np.ndarray
+    standard_error: np.ndarray
+    num_users: int
+    steps: tuple[str, ...] = ()
+    _raw: Estimate | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def raw(self) -> Estimate:
+        return self if self._raw is None else self._raw
+
+    def confidence_interval(
+        self, level: float = 0.95, *, simultaneous: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Interval of the unbiased value: normal approximation, `(low, high)`.
+
+        Args:
+            level: probability of covering the truth, in (0, 1).
+            simultaneous: cover *all* components at once (Bonferroni over their number). Use it
+                for every list that was chosen by looking at the estimates, such as a top 20:
+                pointwise intervals of selected components cover less than they say.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1), got {level}")
+        miss = (1 - level) / (max(1, self.value.size) if simultaneous else 1)
+        half_width = -special.ndtri(miss / 2) * self.raw.standard_error
+        return self.raw.value - half_width, self.raw.value + half_width
+
+    def to_counts(self) -> Estimate:
+        """The same estimate in numbers of users instead of fractions of them."""
+        scale = float(self.num_users)
+        raw = None if self._raw is None else self._raw.to_counts()
+        return replace(
+            self,
+            value=self.value * scale,
+            standard_error=self.standard_error * scale if scale else self.standard_error,
+            _raw=raw,
+        )
+
+    def to_pandas(self, labels: object = None, level: float = 0.95) -> pd.DataFrame:
+        """One row per component: value, standard error, pointwise interval (needs pandas)."""
+        import pandas as pd
+
+        low, high = self.confidence_interval(level)
+        columns = {
+            "estimate": self.value.ravel(),
+            "standard_error": self.standard_error.ravel(),
+            "low": low.ravel(),
+            "high": high.ravel(),
+        }
+        return pd.DataFrame(columns, index=None if labels is None else pd.Index(labels))
+
+    def clip(self) -> Estimate:
+        """Fractions forced into [0, 1], one by one. Biased upwards for rare values."""
+        return self._after("clip", np.clip(self.value, 0.0, 1.0))
+
+    def clip_and_renormalize(self) -> Estimate:
+        """Negative fractions set to zero, the rest scaled to sum one (uniform if none is left)."""
+        positive = np.maximum(self.value, 0.0)
+        total = positive.sum()
+        if total > 0:
+            return self._after("clip_and_renormalize", positive / total)
+        return self._after("clip_and_renormalize", np.full_like(positive, 1 / positive.size))
+
+    def project_to_simplex(self) -> Estimate:
+        """Nearest probability vector in Euclidean distance (also known as norm-sub). O(k log k)."""
+        descending = np.sort(self.value)[::-1]
+        excess = np.cumsum(descending) - 1.0
+        shift = excess / np.arange(1, descending.size + 1)
+        support = np.count_nonzero(descending > shift)
+        projected = np.maximum(self.value - shift[max(support, 1) - 1], 0.0)
+        return self._after("project_to_simplex", projected)
+
+    def _after(self, step: str, value: np.ndarray) -> Estimate:
+        return replace(self, value=value, steps=(*self.steps, step), _raw=self.raw)

@@ -1,0 +1,258 @@
+"""Where random words come from: fresh, memoized, or simulated.
+
+Every randomizer consumes uniform 64-bit words addressed by (user, position) and turns them into
+reports by integer comparisons, so its law is exact. Three sources supply the words:
+
+* fresh (the default): AES-CTR under a new key from the operating system for every call. Nothing
+  is kept, so forked processes, threads and retries never share a draw.
+* memoized (`UserRandomness`): a pseudo-random function of a secret key, the user, *the value*,
+  the mechanism's configuration, the dataset and the release. A retry or a re-run gives the same
+  report, which therefore cannot be averaged away; any other value, mechanism or release draws
+  independent words. Whoever holds the key can undo every report: one key per release, kept from
+  collector and analyst, destroyed afterwards.
+* simulated (a `numpy.random.Generator`): for tests and experiments. It protects nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol, Union
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+MIN_KEY_BYTES = 32
+_AES_BLOCK_WORDS = 2
+_ZERO_BYTES = np.zeros(1 << 19, dtype=np.uint8)
+
+
+class WordSource(Protocol):
+    """Uniform 64-bit words addressed by (user, position)."""
+
+    def words(self, start: int, stop: int, per_user: int) -> np.ndarray:
+        """Positions 0 .. per_user-1 of users start .. stop-1: uint64, (stop - start, per_user)."""
+
+    def extra(self, users: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """One word per entry, for the rare draw that needs more than `per_user` words.
+
+        `positions` lie at or above `per_user`, so that no word is used twice.
+        """
+
+
+class FreshWords:
+    """Words from a generator keyed anew by the operating system. Never shared, never stored."""
+
+    def __init__(self) -> None:
+        self._encryptor = Cipher(algorithms.AES(os.urandom(16)), modes.CTR(bytes(16))).encryptor()
+
+    def words(self, start: int, stop: int, per_user: int) -> np.ndarray:
+        return self._draw((stop - start) * per_user).reshape(stop - start, per_user)
+
+    def extra(self, users: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        return self._draw(len(users))
+
+    def _draw(self, count: int) -> np.ndarray:
+        out = np.empty(count + _AES_BLOCK_WORDS, dtype=np.uint64)
+        target = memoryview(out).cast("B")
+        for begin in range(0, 8 * count, _ZERO_BYTES.size):
+            zeros = _ZERO_BYTES[: 8 * count - begin]
+            self._encryptor.update_into(zeros.data, target[begin:])
+        return out[:count]
+
+
+class SimulatedWords:
+    """Words from a NumPy generator: reproducible, for tests and experiments only."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+
+    def words(self, start: int, stop: int, per_user: int) -> np.ndarray:
+        shape = (stop - start, per_user)
+        return self._generator.integers(0, 2**64, shape, dtype=np.uint64, endpoint=False)
+
+    def extra(self, users: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        return self._generator.integers(0, 2**64, len(users), dtype=np.uint64, endpoint=False)
+
+
+@dataclass(frozen=True)
+class UserRandomness:
+    """Memoized words: the same user, value, mechanism and release always give the same report.
+
+    Protects against averaging over retries and re-runs. It does not hide that a value *changed*
+    within one release, and the holder of `key` can undo every report of that release.
+
+    Args:
+        key: secret bytes, at least 32. Never printed, compared or stored with results.
+        user_ids: one id per value: an integer array, or a sequence of `str` or `bytes`.
+        release_id: name of the release; another one draws independent words.
+        dataset: name of the dataset; another one draws independent words.
+
+    Raises:
+        ValueError: if the key is too short or the release has no name.
+    """
+
+    key: bytes = field(repr=False, compare=False)
+    user_ids: Union[np.ndarray, Iterable[str | bytes | int]] = field(repr=False, compare=False)
+    release_id: str
+    dataset: str = ""
+
+    def __post_init__(self) -> None:
+        check_key(self.key)
+        if not self.release_id:
+            raise ValueError("release_id must be a non-empty name")
+
+    def words_for(self, mechanism_digest: bytes, values: np.ndarray) -> MemoizedWords:
+        """The words of these users holding these values under one mechanism."""
+        secret = derive_key(
+            self.key, b"words", mechanism_digest, self.dataset.encode(), self.release_id.encode()
+        )
+        users = canonical_ids(self.user_ids)
+        if len(users) != len(values):
+            raise ValueError("user_ids must hold one id per value")
+        return MemoizedWords(derive_key(secret, b"expand"), _tags(secret, users, values))
+
+
+class MemoizedWords:
+    """Words expanded from one 128-bit tag per user by AES (CBC-MAC over tag input, counter)."""
+
+    def __init__(self, key: bytes, tags: np.ndarray) -> None:
+        self._cipher = Cipher(algorithms.AES(key), modes.ECB())
+        self._tags = tags
+
+    def words(self, start: int, stop: int, per_user: int) -> np.ndarray:
+        blocks = -(-per_user // _AES_BLOCK_WORDS)
+        counters = np.arange(blocks, dtype=np.uint64)
+        out = self._encrypt(self._tags[start:stop, None, :], counters[None, :])
+        return np.ascontiguousarray(out.reshape(stop - start, -1)[:, :per_user])
+
+    def extra(self, users: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        positions = np.asarray(positions, dtype=np.uint64)
+        out = self._encrypt(self._tags[users], positions // np.uint64(_AES_BLOCK_WORDS))
+        return out[np.arange(len(out)), (positions % np.uint64(_AES_BLOCK_WORDS)).astype(np.intp)]
+
+    def _encrypt(self, tags: np.ndarray, counters: np.ndarray) -> np.ndarray:
+        shape = np.broadcast_shapes(tags.shape[:-1], counters.shape)
+        blocks = np.empty((*shape, 2), dtype=np.uint64)
+        blocks[...] = tags
+        blocks[..., 0] ^= counters
+        return encrypt_blocks(self._cipher, blocks)
+
+
+def word_source(
+    rng: np.random.Generator | UserRandomness | None, mechanism_digest: bytes, values: np.ndarray
+) -> WordSource:
+    """The source that an `rng` argument stands for."""
+    if rng is None:
+        return FreshWords()
+    if isinstance(rng, UserRandomness):
+        return rng.words_for(mechanism_digest, values)
+    if isinstance(rng, np.random.Generator):
+        return SimulatedWords(rng)
+    raise TypeError(
+        "rng must be None (fresh secure words), UserRandomness (memoized) or a "
+        f"numpy.random.Generator (simulation), got {type(rng).__name__}"
+    )
+
+
+def contribution_ranks(
+    key: bytes,
+    user_ids: np.ndarray | Iterable[str | bytes | int],
+    positions: Iterable[bytes],
+    release_id: str,
+    dataset: str = "",
+) -> np.ndarray:
+    """Pseudo-random rank of each row of each user: the least one is the row that counts.
+
+    Args:
+        key: the secret key of the release.
+        user_ids: one id per row.
+        positions: where each row stands in the source, as bytes: unique per row, the same on
+            every retry.
+
+    Returns:
+        uint64 array, one rank per row.
+    """
+    check_key(key)
+    secret = derive_key(key, b"contribution", dataset.encode(), release_id.encode())
+    ids = _as_bytes(canonical_ids(user_ids))
+    digests = b"".join(_keyed(secret, i, p) for i, p in zip(ids, positions, strict=True))
+    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)[:, 0].astype(np.uint64)
+
+
+def check_key(key: bytes) -> None:
+    if not isinstance(key, bytes) or len(key) < MIN_KEY_BYTES:
+        raise ValueError(f"key must be at least {MIN_KEY_BYTES} secret bytes")
+
+
+def derive_key(key: bytes, *labels: bytes) -> bytes:
+    """A 32-byte key for one purpose: HMAC-SHA256 over the length-prefixed labels."""
+    return hmac.digest(key, length_prefixed(*labels), "sha256")
+
+
+def length_prefixed(*parts: bytes) -> bytes:
+    """An encoding that no other list of parts shares."""
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def encrypt_blocks(cipher: Cipher[modes.ECB], blocks: np.ndarray) -> np.ndarray:
+    """AES of every 16-byte block of a uint64 array whose last axis has length two."""
+    blocks = np.ascontiguousarray(blocks)
+    out = np.empty(blocks.size + _AES_BLOCK_WORDS, dtype=np.uint64)
+    cipher.encryptor().update_into(memoryview(blocks).cast("B"), memoryview(out).cast("B"))
+    return out[: blocks.size].reshape(blocks.shape)
+
+
+def canonical_ids(user_ids: np.ndarray | Iterable[str | bytes | int]) -> np.ndarray | list[bytes]:
+    """Ids as one int64 array, or as bytes; a str and its UTF-8 bytes are one id."""
+    array = user_ids if isinstance(user_ids, np.ndarray) else None
+    if array is None:
+        listed = list(user_ids)
+        if listed and all(isinstance(i, (int, np.integer)) for i in listed):
+            array = np.asarray(listed, dtype=np.int64)
+        else:
+            return _encode_ids(listed)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    return _encode_ids(array.tolist())
+
+
+def _encode_ids(ids: Iterable[object]) -> list[bytes]:
+    encoded = []
+    for user_id in ids:
+        if isinstance(user_id, str):
+            encoded.append(user_id.encode("utf-8", "surrogatepass"))
+        elif isinstance(user_id, bytes):
+            encoded.append(user_id)
+        else:
+            raise TypeError("user_ids must be integers, or all of them str or bytes")
+    return encoded
+
+
+def _as_bytes(ids: np.ndarray | list[bytes]) -> list[bytes]:
+    if isinstance(ids, np.ndarray):
+        return [b"i" + i.to_bytes(8, "little", signed=True) for i in ids.tolist()]
+    return [b"b" + i for i in ids]
+
+
+def _tags(secret: bytes, users: np.ndarray | list[bytes], values: np.ndarray) -> np.ndarray:
+    """One 128-bit tag per (user, value): uint64, (n, 2)."""
+    if isinstance(users, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu":
+        blocks = np.empty((len(users), 2), dtype=np.uint64)
+        blocks[:, 0] = users.astype(np.uint64)
+        blocks[:, 1] = values.astype(np.int64).astype(np.uint64)
+        cipher = Cipher(algorithms.AES(derive_key(secret, b"integer ids")), modes.ECB())
+        return encrypt_blocks(cipher, blocks)
+    keyed = derive_key(secret, b"byte ids")
+    rows = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<")))
+    digests = b"".join(
+        _keyed(keyed, user, row.tobytes()) for user, row in zip(_as_bytes(users), rows, strict=True)
+    )
+    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def _keyed(key: bytes, *parts: bytes) -> bytes:
+    return hashlib.blake2b(length_prefixed(*parts), key=key, digest_size=16).digest()
