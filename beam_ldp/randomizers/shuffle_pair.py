@@ -163,7 +163,7 @@ class ShufflePair:
         >>> from math import exp
         >>> krr = ShufflePair.two_level(exp(4.0), 1 / 1000, 0.0, "k-RR's own blanket")
         >>> round(krr.blanket_mass, 6)
-        0.949137
+        0.949128
         """
         _check_two_level(likelihood_ratio, support, overlap)
         low = 1.0 / (1.0 + (likelihood_ratio - 1.0) * support)
