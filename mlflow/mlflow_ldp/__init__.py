@@ -1,0 +1,1 @@
+"""The privacy record in MLflow: what ran, what it cost, what it released."""

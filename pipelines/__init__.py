@@ -1,0 +1,1 @@
+"""Runnable programs and the command line; installed as `beam_ldp.pipelines`."""
