@@ -1,0 +1,295 @@
+"""What all mean mechanisms share: the ball of values, clipping, estimates, fixed point.
+
+A mean mechanism takes vectors of a norm ball, `(n, dimension)` floats, and reads the reports back
+as the mean vector in the unit of the data. Clipping happens here, on the device, before anything
+is randomized: the privacy proofs need it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+
+from beam_ldp.randomizers.base import LocalRandomizer, Sampling
+from beam_ldp.randomizers.estimate import Estimate
+
+Norm = Literal["l1", "l2", "linf", "binary"]
+Clipping = Literal["clip", "raise"]
+
+NORM_TOLERANCE = 1e-9  # relative; what the rounding of a normalized vector may exceed
+_MAX_REPORT_BITS = 62
+
+
+@dataclass(frozen=True)
+class MeanEstimate(Estimate):
+    """An estimated mean vector, with the error that theory predicts for it.
+
+    Attributes:
+        mean_squared_error: predicted expectation of the squared Euclidean error of `value` as
+            estimated, noise only, for the values that are worst for the mechanism.
+        bias_bound: what the mechanism's own truncation (not the clipping of data outside the
+            ball) can shift one component by; confidence intervals are widened by it.
+    """
+
+    mean_squared_error: float = math.nan
+    bias_bound: float = 0.0
+
+    def confidence_interval(
+        self, level: float = 0.95, *, simultaneous: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Interval of each component: normal approximation plus the bias bound, `(low, high)`."""
+        low, high = super().confidence_interval(level, simultaneous=simultaneous)
+        return low - self.bias_bound, high + self.bias_bound
+
+    def to_counts(self) -> MeanEstimate:
+        """The same estimate as a total over users instead of a mean."""
+        total = cast(MeanEstimate, super().to_counts())
+        scale = float(self.num_users)
+        return replace(
+            total,
+            mean_squared_error=self.mean_squared_error * scale**2,
+            bias_bound=self.bias_bound * scale,
+        )
+
+    def project_to_ball(self, norm: Norm, radius: float = 1.0) -> Estimate:
+        """Nearest vector of the ball that holds the mean: less error on average, but biased.
+
+        `norm` "binary" is the cube [0, 1]^d, whatever the radius.
+        """
+        return self._after("project_to_ball", nearest_in_ball(self.value, norm, radius))
+
+
+@dataclass(frozen=True)
+class MeanRandomizer(LocalRandomizer):
+    """A randomizer for a vector of a norm ball, read back as the mean vector.
+
+    Values are `(n, dimension)` floats (or integers, or booleans; `(n,)` too where `dimension` is
+    1). A vector outside the ball of `radius` is scaled onto it (`clipping="clip"`; coordinate by
+    coordinate for "linf") or refused (`clipping="raise"`); NaN and infinite entries are always
+    refused. Error messages never quote a value.
+
+    Subclasses declare `norm` and define, next to what every randomizer defines, `_mean` (the
+    unbiased mean from a statistic), `_user_variance`, and `mean_squared_error` where the worst
+    total is less than the sum of the worst components.
+
+    Attributes:
+        dimension: coordinates per vector.
+        local_epsilon: budget of everything that one user sends.
+        radius: radius of the ball, in the unit of the data.
+        clipping: what happens to vectors outside the ball.
+    """
+
+    dimension: int
+    local_epsilon: float
+    radius: float = 1.0
+    clipping: Clipping = "clip"
+
+    norm: ClassVar[Norm]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.dimension, bool) or self.dimension != int(self.dimension):
+            raise ValueError(f"dimension must be an integer >= 1, got {self.dimension}")
+        object.__setattr__(self, "dimension", int(self.dimension))
+        if self.dimension < 1:
+            raise ValueError(f"dimension must be an integer >= 1, got {self.dimension}")
+        object.__setattr__(self, "radius", float(self.radius))
+        if not (math.isfinite(self.radius) and self.radius > 0):
+            raise ValueError(f"radius must be a finite number > 0, got {self.radius}")
+        if self.clipping not in ("clip", "raise"):
+            raise ValueError(f'clipping must be "clip" or "raise", got {self.clipping!r}')
+
+    # On the device -------------------------------------------------------------------------
+
+    def _check_values(self, values: np.ndarray) -> np.ndarray:
+        if values.ndim == 1 and self.dimension == 1:
+            values = values[:, None]
+        if values.ndim != 2 or values.shape[1] != self.dimension or values.dtype.kind not in "biuf":
+            raise ValueError(
+                f"values must be a numeric array of shape (n, {self.dimension}), got "
+                f"{values.ndim} dimensions of dtype {values.dtype}"
+            )
+        vectors = np.ascontiguousarray(values, dtype=np.float64)
+        if not np.isfinite(vectors).all():
+            raise ValueError("values must be finite numbers")
+        return clip_to_ball(vectors, self.norm, self.radius, self.clipping)
+
+    # Reading back --------------------------------------------------------------------------
+
+    @property
+    def bias_bound(self) -> float:
+        """What the mechanism's own truncation can shift a component of the estimate by."""
+        return 0.0
+
+    @abstractmethod
+    def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
+        """Unbiased mean, `(dimension,)`, in the unit of the data; `num_users` > 0."""
+
+    @abstractmethod
+    def _user_variance(self, vectors: np.ndarray | None) -> np.ndarray:
+        """Noise variance per component of one user's share, averaged over `vectors` (k, d).
+
+        None stands for the worst vectors of the ball (an upper bound where the worst is unknown).
+        """
+
+    def estimate(
+        self, statistic: np.ndarray, num_users: int, *, sampling: Sampling = "fixed"
+    ) -> MeanEstimate:
+        statistic = np.asarray(statistic)
+        if statistic.shape != self.statistic_shape:
+            raise ValueError(
+                f"statistic must have shape {self.statistic_shape}, got {statistic.shape}"
+            )
+        if num_users < 0 or num_users != int(num_users):
+            raise ValueError(f"num_users must be an integer >= 0, got {num_users}")
+        users = int(num_users)
+        if users == 0:
+            nothing = np.full(self.dimension, np.nan)
+            error = np.full(self.dimension, np.inf)
+            return MeanEstimate(nothing, error, 0, mean_squared_error=math.inf)
+        return MeanEstimate(
+            self._mean(statistic, users),
+            np.sqrt(self.variance(users, None, sampling)),
+            users,
+            mean_squared_error=self.mean_squared_error(users, None, sampling),
+            bias_bound=self.bias_bound,
+        )
+
+    def variance(
+        self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
+    ) -> np.ndarray:
+        """Exact variance per component of the estimate, in squared units of the data.
+
+        Args:
+            num_users: users whose reports were received.
+            truth: the vectors that users hold, in equal shares: `(k, dimension)`, or one vector
+                `(dimension,)` that everybody holds. None: the worst vectors of the ball.
+            sampling: "fixed" for the error about these users' mean; "iid" for the error about the
+                population mean, with `truth` as that population.
+        """
+        vectors = None if truth is None else self._as_truth(truth)
+        one_user = self._user_variance(vectors) + self._spread(vectors, sampling)
+        return one_user / num_users
+
+    def mean_squared_error(
+        self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
+    ) -> float:
+        """Expected squared Euclidean error; exact for a given `truth`, an upper bound for None."""
+        return float(np.sum(self.variance(num_users, truth, sampling)))
+
+    def _as_truth(self, truth: np.ndarray) -> np.ndarray:
+        return self._check_values(np.atleast_2d(np.asarray(truth, dtype=np.float64)))
+
+    def _spread(self, vectors: np.ndarray | None, sampling: Sampling) -> np.ndarray:
+        """Population variance per component: what i.i.d. sampling adds."""
+        if sampling == "fixed":
+            return np.zeros(self.dimension)
+        if sampling != "iid":
+            raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
+        if vectors is None:
+            half_range = 0.5 if self.norm == "binary" else self.radius
+            return np.full(self.dimension, half_range**2)
+        return vectors.var(axis=0)
+
+
+def clip_to_ball(vectors: np.ndarray, norm: Norm, radius: float, clipping: Clipping) -> np.ndarray:
+    """The vectors `(n, d)` inside the ball: as they are, clipped, or refused.
+
+    Raises:
+        ValueError: under "raise", if a vector lies outside by more than rounding; for "binary"
+            always, if an entry is neither 0 nor 1.
+    """
+    if norm == "binary":
+        if not ((vectors == 0) | (vectors == 1)).all():
+            raise ValueError("values must be 0 or 1")
+        return vectors
+    largest = np.abs(vectors).max(axis=1, initial=0.0)
+    if norm == "linf":
+        outside = largest > radius
+    else:
+        # Relative to the largest entry, so that no square overflows.
+        scale = np.where(largest > 0, largest, 1.0)
+        shape = np.abs(vectors) / scale[:, None]
+        length = np.sqrt((shape**2).sum(axis=1)) if norm == "l2" else shape.sum(axis=1)
+        outside = length > radius / scale
+    if clipping == "raise":
+        limit = radius * (1 + NORM_TOLERANCE)
+        too_long = largest > limit if norm == "linf" else length > limit / scale
+        if too_long.any():
+            raise ValueError(f"values must lie in the {norm} ball of radius {radius:g}")
+    if not outside.any():
+        return vectors
+    if norm == "linf":
+        return np.clip(vectors, -radius, radius)
+    shrink = np.where(outside, (radius / scale) / np.where(length > 0, length, 1.0), 1.0)
+    return vectors * shrink[:, None]
+
+
+def nearest_in_ball(vector: np.ndarray, norm: Norm, radius: float) -> np.ndarray:
+    """Euclidean projection of one vector on the ball. O(d log d)."""
+    if norm == "binary":
+        return np.clip(vector, 0.0, 1.0)
+    if norm == "linf":
+        return np.clip(vector, -radius, radius)
+    if norm == "l2":
+        length = float(np.linalg.norm(vector))
+        return vector if length <= radius else vector * (radius / length)
+    magnitude = np.abs(vector)
+    if magnitude.sum() <= radius:
+        return vector
+    descending = np.sort(magnitude)[::-1]
+    shift = (np.cumsum(descending) - radius) / np.arange(1, vector.size + 1)
+    kept = np.count_nonzero(descending > shift)
+    return np.sign(vector) * np.maximum(magnitude - shift[kept - 1], 0.0)
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Real coordinates of at most `limit` as signed integers of `bits` bits.
+
+    Rounding is to nearest and deterministic, a function of the randomized report alone: it costs
+    no privacy, and it makes sums exact int64 that do not depend on order. One coordinate is off
+    by at most half a `step`, an error that does not average out over users.
+
+    >>> grid = FixedPoint(limit=2.0, bits=16)
+    >>> float(abs(grid.decode(grid.encode(np.array([1.234]))) - 1.234)[0]) <= grid.step / 2
+    True
+    """
+
+    limit: float
+    bits: int = 32
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.limit) and self.limit > 0):
+            raise ValueError(f"limit must be a finite number > 0, got {self.limit}")
+        if not 2 <= self.bits <= _MAX_REPORT_BITS:
+            raise ValueError(f"bits must lie in [2, {_MAX_REPORT_BITS}], got {self.bits}")
+
+    @property
+    def largest(self) -> int:
+        return (1 << (self.bits - 1)) - 1
+
+    @property
+    def step(self) -> float:
+        """The unit of the integers, in the unit of the coordinates."""
+        return self.limit / self.largest
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.min_scalar_type(-self.largest - 1)
+
+    @property
+    def max_users(self) -> int:
+        """Users whose reports an int64 sum holds without overflow."""
+        return (2**63 - 1) // self.largest
+
+    def encode(self, coordinates: np.ndarray) -> np.ndarray:
+        scaled = np.rint(coordinates / self.step)
+        return np.clip(scaled, -self.largest, self.largest).astype(self.dtype)
+
+    def decode(self, integers: np.ndarray) -> np.ndarray:
+        return integers * self.step
