@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -29,7 +29,6 @@ CONFIG_VERSION = 1
 _CHUNK_WORDS = 1 << 16  # half a MiB of words: stays in the second-level cache
 
 
-@dataclass(frozen=True)
 class LocalRandomizer(ABC):
     """A local randomizer and the reading of its reports.
 
@@ -44,7 +43,7 @@ class LocalRandomizer(ABC):
         messages_per_user: reports that one user sends.
     """
 
-    local_epsilon: float
+    local_epsilon: float  # a field of every subclass; not one here, so that sizes come before it
 
     exactness: ClassVar[str] = "exact"
     messages_per_user: ClassVar[int] = 1
@@ -203,7 +202,7 @@ class LocalRandomizer(ABC):
     def to_config(self) -> dict[str, Any]:
         """Parameters as JSON-able values; they travel with the reports and into the ledger."""
         config: dict[str, Any] = {"mechanism": type(self).__name__, "version": CONFIG_VERSION}
-        config.update({f.name: getattr(self, f.name) for f in fields(self) if f.init})
+        config.update({f.name: getattr(self, f.name) for f in fields(cast(Any, self)) if f.init})
         return config
 
     @staticmethod
