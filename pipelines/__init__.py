@@ -1,1 +1,1 @@
-"""Runnable programs and the command line; installed as `beam_ldp.pipelines`."""
+"""Runnable programs and the command line: each parses options, wires stages, runs and reports."""

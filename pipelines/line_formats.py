@@ -1,0 +1,302 @@
+"""CSV, JSON lines and plain text, one line at a time: every line is a row or a bad row.
+
+A line ends with a newline; a carriage return before it belongs to the line end. Lines that hold
+nothing but white space are no rows. Nothing here raises because of what a line holds, and no
+reason quotes it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Union
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+BLOCK_BYTES = 4 << 20
+LONGEST_LINE = 16 << 20
+
+UNDECODABLE = "undecodable text"
+TOO_LONG = "line too long"
+WRONG_FIELDS = "wrong number of fields"
+BAD_QUOTES = "unbalanced quotes"
+NOT_JSON = "not a JSON object"
+NOT_SCALAR = "field is neither text nor number"
+NOT_NUMBER = "NaN or infinite"
+MISSING_COLUMN = "missing column"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a line cannot be used: a fixed phrase that stands in the place of its fields."""
+
+    reason: str
+
+
+# The wanted fields of one line in order (None: null), or why there are none.
+Row = Union[tuple[Union[str, None], ...], Problem]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Consecutive rows of a line-based file.
+
+    Attributes:
+        first_line: number of the first line, counted from 1.
+        rows: one entry per line; None for a blank line. Empty where `table` is set.
+        table: the rows as an Arrow batch, where every line was sound (the fast way).
+        problems: bad lines inside `table`, by line number; `table` leaves them out.
+    """
+
+    first_line: int
+    rows: Sequence[Row | None] = ()
+    table: pa.RecordBatch | None = None
+    problems: tuple[tuple[int, str], ...] = ()
+
+
+def blocks_of_lines(
+    stream: BinaryIO, first_line: int = 1, block_bytes: int = BLOCK_BYTES
+) -> Iterator[tuple[int, bytes | None]]:
+    """Whole lines in blocks: `(number of the first line, bytes that end with a newline)`.
+
+    A line longer than `LONGEST_LINE` is skipped and gives `(its number, None)`.
+    """
+    line, held = first_line, b""
+    while chunk := stream.read(block_bytes):
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            block = held + chunk[:cut]
+            yield line, block
+            line += block.count(b"\n")
+            held = chunk[cut:]
+            continue
+        held += chunk
+        if len(held) > LONGEST_LINE:
+            held = _after_this_line(stream, block_bytes)
+            yield line, None
+            line += 1
+    if held:
+        yield line, held + b"\n"
+
+
+def _after_this_line(stream: BinaryIO, block_bytes: int) -> bytes:
+    while chunk := stream.read(block_bytes):
+        cut = chunk.find(b"\n") + 1
+        if cut:
+            return chunk[cut:]
+    return b""
+
+
+def _split(block: bytes) -> list[bytes]:
+    """Lines without their ends; the block ends with a newline."""
+    return [line[:-1] if line.endswith(b"\r") else line for line in block[:-1].split(b"\n")]
+
+
+def read_text(stream: BinaryIO, column: str) -> Iterator[Lines]:
+    """Each line is a value; `column` is only the name that the column gets."""
+    for number, block in blocks_of_lines(stream):
+        if block is None:
+            yield Lines(number, [Problem(TOO_LONG)])
+        else:
+            yield Lines(number, [_text_row(line) for line in _without_mark(number, _split(block))])
+
+
+def _without_mark(number: int, lines: list[bytes]) -> list[bytes]:
+    if number == 1 and lines[0].startswith(b"\xef\xbb\xbf"):
+        lines[0] = lines[0][3:]
+    return lines
+
+
+def _text_row(line: bytes) -> Row | None:
+    if not line.strip():
+        return None
+    try:
+        return (line.decode("utf-8"),)
+    except UnicodeDecodeError:
+        return Problem(UNDECODABLE)
+
+
+def read_json_lines(stream: BinaryIO, columns: Sequence[str]) -> Iterator[Lines]:
+    """Each line is a JSON object; numbers keep the text that they were written as."""
+    for number, block in blocks_of_lines(stream):
+        if block is None:
+            yield Lines(number, [Problem(TOO_LONG)])
+        else:
+            lines = _without_mark(number, _split(block))
+            yield Lines(number, [_json_row(line, columns) for line in lines])
+
+
+class _NotFinite:
+    """What JSON's NaN and Infinity become."""
+
+
+def _not_finite(_: str) -> _NotFinite:
+    return _NotFinite()
+
+
+def _json_row(line: bytes, columns: Sequence[str]) -> Row | None:
+    if not line.strip():
+        return None
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        return Problem(UNDECODABLE)
+    try:
+        found = json.loads(text, parse_int=str, parse_float=str, parse_constant=_not_finite)
+    except (ValueError, RecursionError):
+        return Problem(NOT_JSON)
+    if not isinstance(found, dict):
+        return Problem(NOT_JSON)
+    fields: list[str | None] = []
+    for column in columns:
+        if column not in found:
+            return Problem(MISSING_COLUMN)
+        field = _json_field(found[column])
+        if isinstance(field, Problem):
+            return field
+        fields.append(field)
+    return tuple(fields)
+
+
+def _json_field(value: Any) -> str | None | Problem:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, _NotFinite):
+        return Problem(NOT_NUMBER)
+    if not isinstance(value, str):
+        return Problem(NOT_SCALAR)
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
+        return Problem(UNDECODABLE)
+    return value
+
+
+def read_csv(stream: BinaryIO, columns: Sequence[str], delimiter: str = ",") -> Iterator[Lines]:
+    """Each line is a record, the first one the header; an empty field is null.
+
+    A quoted field ends on the line where it began. Blocks without quotes take Arrow's parser,
+    the others Python's; both give the same rows.
+    """
+    header: list[str] | None = None
+    for number, block in blocks_of_lines(stream):
+        if block is None:
+            yield Lines(number, [Problem(TOO_LONG)])
+            continue
+        while header is None and block:
+            line, _, block = block.partition(b"\n")
+            header = _header(line, delimiter, number)
+            number += 1
+        if block and header is not None:
+            yield _csv_lines(number, block, header, columns, delimiter)
+
+
+def _header(line: bytes, delimiter: str, number: int) -> list[str] | None:
+    if number == 1 and line.startswith(b"\xef\xbb\xbf"):
+        line = line[3:]
+    if not line.strip():
+        return None
+    fields = _fields(line.rstrip(b"\r"), delimiter)
+    if isinstance(fields, Problem):
+        return []
+    return [field.encode("latin-1").decode("utf-8", "replace") for field in fields]
+
+
+def _csv_lines(
+    number: int, block: bytes, header: list[str], columns: Sequence[str], delimiter: str
+) -> Lines:
+    if any(column not in header for column in columns):
+        rows = [Problem(MISSING_COLUMN) if line.strip() else None for line in _split(block)]
+        return Lines(number, rows)
+    if b'"' not in block:
+        fast = _csv_fast(number, block, header, columns, delimiter)
+        if fast is not None:
+            return fast
+    wanted = [header.index(column) for column in columns]
+    return Lines(
+        number, [_csv_row(line, len(header), wanted, delimiter) for line in _split(block)]
+    )
+
+
+def _csv_row(line: bytes, width: int, wanted: Sequence[int], delimiter: str) -> Row | None:
+    if not line.strip():
+        return None
+    fields = _fields(line, delimiter)
+    if isinstance(fields, Problem):
+        return fields
+    if len(fields) != width:
+        return Problem(WRONG_FIELDS)
+    try:
+        return tuple(fields[i].encode("latin-1").decode("utf-8") or None for i in wanted)
+    except UnicodeDecodeError:
+        return Problem(UNDECODABLE)
+
+
+def _fields(line: bytes, delimiter: str) -> list[str] | Problem:
+    """Fields as Latin-1, so that one undecodable field does not hide the others."""
+    if b'"' not in line:
+        return line.decode("latin-1").split(delimiter)
+    try:
+        # A carriage return inside the line is data to us, and a line end to Python's parser.
+        text = line.decode("latin-1").replace("\r", "\uffff")
+        (fields,) = csv.reader([text], delimiter=delimiter, strict=True)
+        return [field.replace("\uffff", "\r") for field in fields]
+    except (csv.Error, ValueError):
+        return Problem(BAD_QUOTES)
+
+
+def _csv_fast(
+    number: int, block: bytes, header: list[str], columns: Sequence[str], delimiter: str
+) -> Lines | None:
+    """The block by Arrow's parser, or None where that would read it differently."""
+    block = block.replace(b"\r\n", b"\n")
+    if b"\r" in block or b"\0" in block or any(not line.strip() for line in _blank_suspects(block)):
+        return None
+    problems: list[tuple[int, str]] = []
+
+    def skip(row: pa_csv.InvalidRow) -> str:
+        problems.append((number + row.number - 1, WRONG_FIELDS))
+        return "skip"
+
+    names = [str(i) for i in range(len(header))]
+    wanted = {names[header.index(column)]: column for column in columns}
+    try:
+        table = pa_csv.read_csv(
+            io.BytesIO(block),
+            read_options=pa_csv.ReadOptions(
+                use_threads=False, column_names=names, block_size=len(block) + 1
+            ),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=delimiter,
+                quote_char=False,
+                ignore_empty_lines=False,
+                invalid_row_handler=skip,
+            ),
+            convert_options=pa_csv.ConvertOptions(
+                include_columns=list(dict.fromkeys(wanted)),
+                column_types=dict.fromkeys(wanted, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )
+    except (pa.ArrowException, OSError):  # undecodable text somewhere: line by line then
+        return None
+    arrays = [table.column(names[header.index(column)]).combine_chunks() for column in columns]
+    arrays = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    return Lines(number, (), batch, tuple(problems))
+
+
+def _blank_suspects(block: bytes) -> list[bytes]:
+    """Lines that may be blank: none at all in most blocks, found without splitting them."""
+    if b"\n\n" in block or block.startswith(b"\n"):
+        return [b""]
+    if any(space in block for space in (b" \n", b"\t\n", b"\v\n", b"\f\n")):
+        return block[:-1].split(b"\n")
+    return []
