@@ -1,0 +1,262 @@
+"""One coder for all block classes: fields in a fixed order, raw array bytes, no pickle.
+
+Layout: version byte, then each field. Integers of arrays travel in the smallest dtype that holds
+them and come back in their own. Two equal blocks give equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_ldp.randomizers.estimate import Estimate
+
+VERSION = 1
+_SIZE = struct.Struct("<q")
+_NONE = -1
+
+
+class Reader:
+    """Reads the fields of one block, front to back."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        chunk = self._data[self._at : self._at + count]
+        if count < 0 or len(chunk) != count:
+            raise ValueError("encoded block is cut short")
+        self._at += count
+        return chunk
+
+    def size(self) -> int:
+        return int(_SIZE.unpack(self.take(_SIZE.size))[0])
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise ValueError("encoded block is followed by other bytes")
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """How one field is written and read."""
+
+    write: Callable[[Any, list[bytes]], None]
+    read: Callable[[Reader], Any]
+
+
+def _write_bytes(value: bytes | None, out: list[bytes]) -> None:
+    out.append(_SIZE.pack(_NONE if value is None else len(value)))
+    out.append(value or b"")
+
+
+def _read_bytes(reader: Reader) -> bytes | None:
+    size = reader.size()
+    return None if size == _NONE else reader.take(size)
+
+
+def _write_text(value: str | None, out: list[bytes]) -> None:
+    _write_bytes(None if value is None else value.encode("utf-8", "surrogatepass"), out)
+
+
+def _read_text(reader: Reader) -> str | None:
+    data = _read_bytes(reader)
+    return None if data is None else data.decode("utf-8", "surrogatepass")
+
+
+def _write_integer(value: int, out: list[bytes]) -> None:
+    out.append(_SIZE.pack(value))
+
+
+def _write_json(value: Any, out: list[bytes]) -> None:
+    _write_text(json.dumps(value, sort_keys=True, separators=(",", ":")), out)
+
+
+def _read_json(reader: Reader) -> Any:
+    value = json.loads(_read_text(reader) or "null")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def smallest_dtype(array: np.ndarray) -> np.dtype[Any]:
+    """The smallest integer dtype that holds the array; its own dtype for anything else."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize == 1 or not array.size:
+        return array.dtype
+    low, high = int(array.min()), int(array.max())
+    for width in (1, 2, 4):
+        for kind in "ui":
+            dtype = np.dtype(f"{kind}{width}")
+            if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+                return dtype
+    return array.dtype
+
+
+def _write_array(array: np.ndarray | None, out: list[bytes]) -> None:
+    if array is None:
+        _write_bytes(None, out)
+        return
+    if array.dtype.hasobject:
+        raise TypeError("arrays of Python objects do not travel")
+    travels = smallest_dtype(array).newbyteorder("<")
+    _write_bytes(f"{array.dtype.newbyteorder('<').str} {travels.str}".encode(), out)
+    out.append(bytes([array.ndim]))
+    out.extend(_SIZE.pack(length) for length in array.shape)
+    out.append(np.ascontiguousarray(array, dtype=travels).tobytes())
+
+
+def _read_array(reader: Reader) -> np.ndarray | None:
+    header = _read_bytes(reader)
+    if header is None:
+        return None
+    own, travels = (np.dtype(name) for name in header.decode().split())
+    shape = tuple(reader.size() for _ in range(reader.take(1)[0]))
+    count = int(np.prod(shape, dtype=np.int64))
+    raw = np.frombuffer(reader.take(count * travels.itemsize), dtype=travels).reshape(shape)
+    return raw.astype(own.newbyteorder("="))  # a copy: aligned and writable
+
+
+def _write_ids(ids: np.ndarray | None, out: list[bytes]) -> None:
+    if ids is None or ids.dtype.kind != "O":
+        out.append(b"i")
+        _write_array(ids, out)
+        return
+    listed = ids.tolist()
+    out.append(b"b")
+    _write_array(np.fromiter(map(len, listed), dtype=np.int64, count=len(listed)), out)
+    out.extend(listed)
+
+
+def _read_ids(reader: Reader) -> np.ndarray | None:
+    if reader.take(1) == b"i":
+        return _read_array(reader)
+    lengths = _read_array(reader)
+    assert lengths is not None
+    ids = np.empty(len(lengths), dtype=object)
+    for i, length in enumerate(lengths.tolist()):
+        ids[i] = reader.take(length)
+    return ids
+
+
+def _write_positions(positions: np.ndarray | None, out: list[bytes]) -> None:
+    """Consecutive positions travel as the first one and their number."""
+    if positions is not None and len(positions) and np.all(np.diff(positions) == 1):
+        out.append(b"c")
+        out.extend((_SIZE.pack(int(positions[0])), _SIZE.pack(len(positions))))
+        return
+    out.append(b"a")
+    _write_array(positions, out)
+
+
+def _read_positions(reader: Reader) -> np.ndarray | None:
+    if reader.take(1) == b"a":
+        return _read_array(reader)
+    first, count = reader.size(), reader.size()
+    return np.arange(first, first + count, dtype=np.int64)
+
+
+def _write_batch(batch: pa.RecordBatch, out: list[bytes]) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    _write_bytes(sink.getvalue().to_pybytes(), out)
+
+
+def _read_batch(reader: Reader) -> pa.RecordBatch:
+    return pa.ipc.open_stream(_read_bytes(reader)).read_next_batch()
+
+
+def _write_estimate(estimate: Estimate, out: list[bytes]) -> None:
+    raw = estimate.raw
+    for array in (estimate.value, estimate.standard_error):
+        _write_array(array, out)
+    _write_integer(estimate.num_users, out)
+    _write_json(list(estimate.steps), out)
+    for array in (raw.value, raw.standard_error) if estimate.steps else (None, None):
+        _write_array(array, out)
+
+
+def _read_estimate(reader: Reader) -> Estimate:
+    value, error = _read_array(reader), _read_array(reader)
+    assert value is not None and error is not None
+    num_users, steps = reader.size(), _read_json(reader)
+    raw_value, raw_error = _read_array(reader), _read_array(reader)
+    raw = None
+    if raw_value is not None and raw_error is not None:
+        raw = Estimate(raw_value, raw_error, num_users)
+    return Estimate(value, error, num_users, steps, raw)
+
+
+ARRAY = FieldType(_write_array, _read_array)
+BYTES = FieldType(_write_bytes, _read_bytes)
+TEXT = FieldType(_write_text, _read_text)
+INTEGER = FieldType(_write_integer, Reader.size)
+FLAG = FieldType(lambda value, out: out.append(bytes([bool(value)])), lambda r: r.take(1) == b"\1")
+IDS = FieldType(_write_ids, _read_ids)
+POSITIONS = FieldType(_write_positions, _read_positions)
+JSON = FieldType(_write_json, _read_json)
+BATCH = FieldType(_write_batch, _read_batch)
+ESTIMATE = FieldType(_write_estimate, _read_estimate)
+
+
+_layouts: dict[type, dict[str, FieldType]] = {}
+_builders: dict[type, Callable[..., Any]] = {}
+
+
+class BlockCoder(beam.coders.Coder):
+    """The coder of one block class."""
+
+    def __init__(self, block_type: type) -> None:
+        self._type = block_type
+
+    def encode(self, value: Any) -> bytes:
+        out = [bytes([VERSION])]
+        for name, field_type in _layouts[self._type].items():
+            field_type.write(getattr(value, name), out)
+        return b"".join(out)
+
+    def decode(self, encoded: bytes) -> Any:
+        reader = Reader(encoded)
+        version = reader.take(1)[0]
+        if version != VERSION:
+            raise ValueError(f"block format version must be {VERSION}, got {version}")
+        values = {name: kind.read(reader) for name, kind in _layouts[self._type].items()}
+        reader.end()
+        return _builders[self._type](**values)
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> type:
+        return self._type
+
+    @classmethod
+    def from_type_hint(cls, typehint: type, registry: Any) -> BlockCoder:
+        return cls(typehint)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BlockCoder) and self._type is other._type
+
+    def __hash__(self) -> int:
+        return hash((BlockCoder, self._type))
+
+
+def register(
+    block_type: type, build: Callable[..., Any] | None = None, /, **fields: FieldType
+) -> None:
+    """Give a class its coder: its fields in the order in which they travel.
+
+    Args:
+        block_type: the class.
+        build: makes an object from the fields that were read; the class itself if None.
+        **fields: how each field travels.
+    """
+    _layouts[block_type] = fields
+    _builders[block_type] = build or block_type
+    beam.coders.registry.register_coder(block_type, BlockCoder)

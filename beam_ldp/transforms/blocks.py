@@ -1,0 +1,314 @@
+"""The elements that travel between the stages: blocks of many users, one class per stage.
+
+A pipeline that skips a stage fails when it is built, because the classes are distinct:
+
+    TableBlock -> ValueBlock -> ReportBlock
+        -> ShuffledBlock | ShuffledSum -> StatisticBlock -> Release
+
+Every class has a registered, deterministic coder (`block_coder`): raw array bytes in the smallest
+dtype, no pickle, a version byte in front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.transforms import block_coder
+from beam_ldp.transforms.block_coder import (
+    ARRAY,
+    BYTES,
+    FLAG,
+    IDS,
+    INTEGER,
+    POSITIONS,
+    TEXT,
+    FieldType,
+)
+
+@dataclass(frozen=True, eq=False)
+class TableBlock:
+    """Rows as they were read: not private yet.
+
+    Attributes:
+        source: where the rows come from, usually a file name; the same on every retry.
+        first_position: position of the first row in the source; the others follow one by one.
+        batch: the rows, as an Arrow record batch.
+    """
+
+    source: str
+    first_position: int
+    batch: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueBlock:
+    """Raw values of many users, ready for `Randomize`. Not private yet.
+
+    Attributes:
+        values: `(n,)` or `(n, ...)` array in the input domain of the mechanism.
+        user_ids: `(n,)` int64, or `(n,)` object array of bytes; None where each row is a person.
+        groups: `(n,)` indices in the public list of groups; None where there is one histogram.
+        source: where the rows come from; the same on every retry.
+        positions: `(n,)` position of each row in the source; None where that is unknown.
+    """
+
+    values: np.ndarray
+    user_ids: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    source: str = ""
+    positions: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", np.asarray(self.values))
+        if self.user_ids is not None:
+            object.__setattr__(self, "user_ids", _as_ids(self.user_ids))
+        for name in ("user_ids", "groups", "positions"):
+            column = getattr(self, name)
+            if column is not None and len(column) != len(self.values):
+                raise ValueError(f"{name} must hold one entry per value")
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateBlock:
+    """Rows that compete to be the one that counts for their user. Not private yet.
+
+    Attributes:
+        values, user_ids, groups: as in `ValueBlock`.
+        ranks: `(n,)` uint64; the row of a user with the least rank counts.
+    """
+
+    values: np.ndarray
+    user_ids: np.ndarray
+    ranks: np.ndarray
+    groups: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class ReportBlock:
+    """Randomized reports, still in the order of their users: locally private, not shuffled.
+
+    Attributes:
+        reports: `(n,) + report_shape`, or `(n, messages) + report_shape`.
+        mechanism_digest: 16 bytes that identify the mechanism and its parameters.
+        groups: as in `ValueBlock`.
+        origin: bytes that identify the block on every retry; the shuffler routes by them.
+        simulated: drawn with a seed: protects nobody.
+    """
+
+    reports: np.ndarray
+    mechanism_digest: bytes
+    groups: np.ndarray | None = None
+    origin: bytes = b""
+    simulated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+
+@dataclass(frozen=True, eq=False)
+class ShuffledBlock:
+    """Reports in uniformly random order, without ids, keys and times.
+
+    Attributes:
+        reports: as in `ReportBlock`.
+        mechanism_digest: as in `ReportBlock`.
+        batch_size: reports that were permuted together; this block may be a part of them.
+        simulated: drawn with a seed: protects nobody.
+    """
+
+    reports: np.ndarray
+    mechanism_digest: bytes
+    batch_size: int
+    simulated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticBlock:
+    """A sum of reports, and of how many.
+
+    Attributes:
+        statistic: `statistic_shape` array.
+        num_reports: users whose reports were summed.
+        smallest_batch: the least number of reports that were shuffled together.
+        mechanism_digest: as in `ReportBlock`.
+        simulated: drawn with a seed: protects nobody.
+        output: "reports" or "statistic": what left the shuffler.
+    """
+
+    statistic: np.ndarray
+    num_reports: int
+    smallest_batch: int
+    mechanism_digest: bytes
+    simulated: bool = False
+    output: str = "statistic"
+
+
+@dataclass(frozen=True, eq=False)
+class ShuffledSum:
+    """The sum of all reports of a group and window: all that left the shuffler.
+
+    Attributes: as in `StatisticBlock`.
+    """
+
+    statistic: np.ndarray
+    num_reports: int
+    mechanism_digest: bytes
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that could not be used: where it stands and why, never what it holds.
+
+    Attributes:
+        source: where the row comes from.
+        position: its position in the source; -1 where that is unknown.
+        reason: one of a few fixed phrases.
+    """
+
+    source: str
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """A release that did not happen, and why.
+
+    Attributes:
+        num_reports: reports received.
+        min_reports: reports that were needed.
+        reason: a fixed phrase.
+        question, group, window: as in `Release`.
+    """
+
+    num_reports: int
+    min_reports: int
+    reason: str
+    question: str = ""
+    group: str | None = None
+    window: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """One estimate that leaves the pipeline, and what is needed to price it.
+
+    Attributes:
+        estimate: the unbiased estimate with its standard error.
+        num_reports: users whose reports were received.
+        event: the privacy event to price; None where there is none (see `simulated`, `derived`).
+        question: name of what was asked.
+        group: public name of the group; None where there is one histogram.
+        window: start and end in microseconds since 1970; None for the global window.
+        mechanism: the mechanism's configuration.
+        smallest_batch: the least number of reports that were shuffled together.
+        output: "reports" or "statistic": what left the shuffler.
+        simulated: drawn with a seed: epsilon is null.
+        derived: computed from other releases only, which carry the price.
+    """
+
+    estimate: Estimate
+    num_reports: int
+    event: Any = field(repr=False)
+    question: str = ""
+    group: str | None = None
+    window: tuple[int, int] | None = None
+    mechanism: dict[str, Any] = field(default_factory=dict)
+    smallest_batch: int = 0
+    output: str = "statistic"
+    simulated: bool = False
+    derived: bool = False
+
+
+def _as_ids(user_ids: Any) -> np.ndarray:
+    """Ids as int64, or as an object array of bytes."""
+    array = user_ids if isinstance(user_ids, np.ndarray) else None
+    if array is None:
+        listed = list(user_ids)
+        integers = bool(listed) and all(isinstance(i, (int, np.integer)) for i in listed)
+        array = np.array(listed, dtype=np.int64 if integers else object)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64, copy=False)
+    out = np.empty(len(array), dtype=object)
+    for i, user_id in enumerate(array.tolist()):
+        if isinstance(user_id, str):
+            user_id = user_id.encode("utf-8", "surrogatepass")
+        if not isinstance(user_id, bytes):
+            raise TypeError("user_ids must be integers, or all of them str or bytes")
+        out[i] = user_id
+    return out
+
+
+def shuffle_event(randomizer: LocalRandomizer, num_reports: int) -> Any:
+    """The event of one shuffled release in which each report hides among `num_reports`."""
+    from beam_ldp.accounting import shuffled_event
+
+    return shuffled_event(randomizer, num_reports)
+
+
+def _write_event(event: Any, out: list[bytes]) -> None:
+    INTEGER.write(-1 if event is None else event.num_reports, out)
+
+
+def _rebuild_release(**fields: Any) -> Release:
+    """An event is a function of the mechanism and of the number of reports: only that travels."""
+    crowd = fields.pop("event")
+    event = None
+    if crowd >= 0:
+        event = shuffle_event(LocalRandomizer.from_config(fields["mechanism"]), crowd)
+    return Release(event=event, **fields)
+
+
+_EVENT = FieldType(_write_event, INTEGER.read)
+_register = block_coder.register
+_register(
+    ValueBlock,
+    values=ARRAY, user_ids=IDS, groups=ARRAY, source=TEXT, positions=POSITIONS,
+)  # fmt: skip
+_register(CandidateBlock, values=ARRAY, user_ids=IDS, ranks=ARRAY, groups=ARRAY)
+_register(
+    ReportBlock,
+    reports=ARRAY, mechanism_digest=BYTES, groups=ARRAY, origin=BYTES, simulated=FLAG,
+)  # fmt: skip
+_register(ShuffledBlock, reports=ARRAY, mechanism_digest=BYTES, batch_size=INTEGER, simulated=FLAG)
+_register(
+    StatisticBlock,
+    statistic=ARRAY, num_reports=INTEGER, smallest_batch=INTEGER, mechanism_digest=BYTES,
+    simulated=FLAG, output=TEXT,
+)  # fmt: skip
+_register(
+    ShuffledSum, statistic=ARRAY, num_reports=INTEGER, mechanism_digest=BYTES, simulated=FLAG
+)
+_register(BadRow, source=TEXT, position=INTEGER, reason=TEXT)
+_register(TableBlock, source=TEXT, first_position=INTEGER, batch=block_coder.BATCH)
+_register(
+    Withheld,
+    num_reports=INTEGER, min_reports=INTEGER, reason=TEXT, question=TEXT,
+    group=TEXT, window=block_coder.JSON,
+)  # fmt: skip
+_register(
+    Release,
+    _rebuild_release,
+    estimate=block_coder.ESTIMATE, num_reports=INTEGER, event=_EVENT, question=TEXT, group=TEXT,
+    window=block_coder.JSON, mechanism=block_coder.JSON, smallest_batch=INTEGER, output=TEXT,
+    simulated=FLAG, derived=FLAG,
+)  # fmt: skip
