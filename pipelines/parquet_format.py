@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 ROWS_PER_BATCH = 1 << 19
 BYTES_PER_SPLIT = 32 << 20
+ROWS_PER_SPLIT = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,12 @@ class RowGroups:
 
 
 def split_row_groups(
-    file: BinaryIO, columns: Sequence[str], bytes_per_split: int = BYTES_PER_SPLIT
+    file: BinaryIO,
+    columns: Sequence[str],
+    bytes_per_split: int = BYTES_PER_SPLIT,
+    rows_per_split: int = ROWS_PER_SPLIT,
 ) -> list[RowGroups]:
-    """Runs of row groups whose needed columns hold about `bytes_per_split` bytes."""
+    """Runs of row groups, each cut where its needed bytes or its rows reach the given number."""
     metadata = pq.ParquetFile(file).metadata
     splits: list[RowGroups] = []
     start = first_row = rows = size = 0
@@ -43,7 +47,8 @@ def split_row_groups(
             column = group.column(j)
             if column.path_in_schema.split(".")[0] in columns:
                 size += column.total_compressed_size
-        if size >= bytes_per_split or i + 1 == metadata.num_row_groups:
+        full = size >= bytes_per_split or rows >= rows_per_split
+        if full or i + 1 == metadata.num_row_groups:
             if rows:
                 splits.append(RowGroups(start, i + 1, first_row, rows))
             start, first_row, rows, size = i + 1, first_row + rows, 0, 0

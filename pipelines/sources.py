@@ -1,0 +1,338 @@
+"""Reading: files to blocks of rows, in the workers, through Beam's file systems.
+
+Two outputs: the rows, and the rows that cannot be used with the reason why. What a row holds is
+never part of a reason, of an error or of a log line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.metrics import Metrics
+
+from beam_ldp.pipelines import line_formats, parquet_format
+from beam_ldp.pipelines.line_formats import MISSING_COLUMN, UNDECODABLE, Lines, Problem
+from beam_ldp.transforms.blocks import BadRow, TableBlock
+
+InputFormat = Literal["parquet", "csv", "jsonl", "text"]
+BadRows = Literal["dead-letter", "other"]
+
+ROWS = "rows"
+BAD_ROWS = "bad_rows"
+TEXT_COLUMN = "value"
+METRICS = "beam_ldp.pipelines"
+
+_ENDINGS: dict[str, InputFormat] = {
+    "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv",
+    "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "txt": "text", "text": "text",
+}  # fmt: skip
+_COMPRESSED = ("gz", "bz2", "zst", "deflate")
+
+
+class InputFileError(RuntimeError):
+    """A whole file cannot be read. The message names the file, never what it holds."""
+
+
+def format_of(path: str) -> InputFormat | None:
+    """What the name's ending says, below an ending that means compression."""
+    parts = path.lower().rsplit("/", 1)[-1].split(".")
+    while len(parts) > 1 and parts[-1] in _COMPRESSED:
+        parts.pop()
+    return _ENDINGS.get(parts[-1]) if len(parts) > 1 else None
+
+
+def find_files(pattern: str) -> list[tuple[str, int]]:
+    """Files that match a path or glob: `(path, bytes)`, in the order of their paths.
+
+    A path that names a folder stands for the files in it.
+
+    Raises:
+        InputFileError: if nothing matches or the place cannot be reached.
+    """
+    try:
+        found = FileSystems.match([pattern])[0].metadata_list
+        if not found or all(file.path.rstrip("/") == pattern.rstrip("/") for file in found):
+            inside = FileSystems.match([pattern.rstrip("/") + "/*"])[0].metadata_list
+            found = inside or found
+    except (BeamIOError, ValueError, OSError) as error:
+        raise InputFileError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
+    names = [(str(f.path), int(f.size_in_bytes or 0)) for f in found]
+    names = [(path, size) for path, size in names if not _hidden(path)]
+    if not names:
+        raise InputFileError(f"{pattern}: no file matches")
+    return sorted(names)
+
+
+def _hidden(path: str) -> bool:
+    """Markers such as `_SUCCESS` that engines leave beside their files."""
+    return path.rstrip("/").rsplit("/", 1)[-1].startswith(("_", "."))
+
+
+@dataclass(frozen=True)
+class Split:
+    """A file, or a part of one, that one worker reads."""
+
+    path: str
+    row_groups: parquet_format.RowGroups | None = None
+
+
+class ReadTable(beam.PTransform):
+    """Read the wanted columns of files into `TableBlock`s.
+
+    Takes the root of a pipeline; gives a dictionary of two collections, `rows` (`TableBlock`) and
+    `bad_rows` (`BadRow`). Parquet files are shared between workers by row groups; a line-based
+    file is read by one worker (bring several, or Parquet). Compressed line-based files are
+    recognised by their ending.
+
+    A block's `source` is the path. Positions are what helps to find the row: line numbers from 1
+    in line-based files (a CSV header is line 1), row numbers from 0 in Parquet.
+
+    Args:
+        patterns: paths and globs.
+        input_format: "parquet", "csv", "jsonl" or "text".
+        column: the column that holds the value (for text the line is the value).
+        user_id: the column that holds the person's id, if any.
+        bad_rows: "dead-letter" sends unusable rows to the second output; "other" passes them on
+            as null values, without a trace (but not those whose user id is unknown).
+        delimiter: between the fields of CSV.
+
+    Raises:
+        InputFileError: when run, if a whole file cannot be read.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        input_format: InputFormat,
+        column: str = TEXT_COLUMN,
+        user_id: str | None = None,
+        *,
+        bad_rows: BadRows = "dead-letter",
+        delimiter: str = ",",
+    ) -> None:
+        super().__init__()
+        if input_format not in ("parquet", "csv", "jsonl", "text"):
+            raise ValueError(
+                f'input_format must be "parquet", "csv", "jsonl" or "text", got {input_format!r}'
+            )
+        if bad_rows not in ("dead-letter", "other"):
+            raise ValueError(f'bad_rows must be "dead-letter" or "other", got {bad_rows!r}')
+        if input_format == "text" and user_id is not None:
+            raise ValueError("user_id must be None for text: a line holds nothing but the value")
+        self._patterns = tuple(patterns)
+        self._reader = _Reader(input_format, column, user_id, bad_rows, delimiter)
+
+    def expand(self, root: Any) -> dict[str, Any]:
+        pipeline = root.pipeline if hasattr(root, "pipeline") else root
+        read = (
+            pipeline
+            | "Patterns" >> beam.Create(self._patterns)
+            | "FindFiles" >> beam.FlatMap(_paths).with_output_types(str)
+            | "SpreadFiles" >> beam.Reshuffle()
+            | "Split" >> beam.FlatMap(self._reader.splits).with_output_types(Split)
+            | "SpreadSplits" >> beam.Reshuffle()
+            | "Read"
+            >> beam.ParDo(_ReadSplit(self._reader))
+            .with_output_types(TableBlock)
+            .with_outputs(BAD_ROWS, main=ROWS)
+        )
+        return {
+            ROWS: read[ROWS],
+            BAD_ROWS: read[BAD_ROWS] | "BadRows" >> beam.Map(_same).with_output_types(BadRow),
+        }
+
+    def display_data(self) -> dict[str, Any]:
+        return {"format": self._reader.input_format, "patterns": ", ".join(self._patterns)}
+
+
+def _same(row: BadRow) -> BadRow:
+    return row
+
+
+def _paths(pattern: str) -> Iterator[str]:
+    for path, _ in find_files(pattern):
+        yield path
+
+
+class _ReadSplit(beam.DoFn):
+    """Reads one split; the metrics count rows read and rows that could not be used."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+        self._rows = Metrics.counter(METRICS, "rows_read")
+        self._bad = Metrics.counter(METRICS, "bad_rows_read")
+
+    def process(self, split: Split) -> Iterator[Any]:
+        for found in self._reader.read(split):
+            if isinstance(found, BadRow):
+                self._bad.inc()
+                yield beam.pvalue.TaggedOutput(BAD_ROWS, found)
+            elif len(found):
+                self._rows.inc(len(found))
+                yield found
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Splits and reads files of one format."""
+
+    input_format: InputFormat
+    column: str
+    user_id: str | None
+    bad_rows: BadRows
+    delimiter: str
+
+    @property
+    def columns(self) -> list[str]:
+        return [self.column] if self.user_id is None else [self.column, self.user_id]
+
+    @property
+    def hides_bad_rows(self) -> bool:
+        """A row without a known user id cannot be attributed: it is rejected in either mode."""
+        return self.bad_rows == "other" and self.user_id is None
+
+    def splits(self, path: str) -> list[Split]:
+        if self.input_format != "parquet":
+            return [Split(path)]
+        with _opened(path) as file:
+            groups = parquet_format.split_row_groups(file, self.columns)
+        return [Split(path, group) for group in groups]
+
+    def read(self, split: Split) -> Iterator[TableBlock | BadRow]:
+        with _opened(split.path) as file:
+            if split.row_groups is not None:
+                yield from self._read_parquet(split.path, file, split.row_groups)
+                return
+            for lines in self._lines(file):
+                yield from self._from_lines(split.path, lines)
+
+    def _lines(self, file: BinaryIO) -> Iterator[Lines]:
+        if self.input_format == "csv":
+            return line_formats.read_csv(file, self.columns, self.delimiter)
+        if self.input_format == "jsonl":
+            return line_formats.read_json_lines(file, self.columns)
+        return line_formats.read_text(file, self.column)
+
+    def _from_lines(self, path: str, lines: Lines) -> Iterator[TableBlock | BadRow]:
+        if lines.table is not None:
+            yield from self._around(path, lines.first_line, lines.table, lines.problems)
+            return
+        start, run = lines.first_line, []
+        for number, row in enumerate(lines.rows, lines.first_line):
+            if isinstance(row, Problem) and self.hides_bad_rows:
+                row = (None,)
+            if isinstance(row, tuple):
+                run.append(row)
+                continue
+            yield from self._block(path, start, run)
+            start, run = number + 1, []
+            if isinstance(row, Problem):
+                yield BadRow(path, number, row.reason)
+        yield from self._block(path, start, run)
+
+    def _block(self, path: str, start: int, run: list[Any]) -> Iterator[TableBlock]:
+        if run:
+            arrays = [pa.array(fields, pa.string()) for fields in zip(*run)]
+            yield TableBlock(path, start, pa.RecordBatch.from_arrays(arrays, self.columns))
+
+    def _around(
+        self, path: str, start: int, table: pa.RecordBatch, problems: Sequence[tuple[int, str]]
+    ) -> Iterator[TableBlock | BadRow]:
+        """The rows of a table that leaves out the bad lines, as runs of consecutive lines."""
+        taken, line = 0, start
+        for number, reason in problems:
+            count = number - line
+            if count:
+                yield TableBlock(path, line, table.slice(taken, count))
+            taken, line = taken + count, number + 1
+            if self.hides_bad_rows:
+                nothing = pa.RecordBatch.from_arrays([pa.nulls(1, pa.string())], self.columns)
+                yield TableBlock(path, number, nothing)
+            else:
+                yield BadRow(path, number, reason)
+        if taken < table.num_rows:
+            yield TableBlock(path, line, table.slice(taken))
+
+    def _read_parquet(
+        self, path: str, file: BinaryIO, groups: parquet_format.RowGroups
+    ) -> Iterator[TableBlock | BadRow]:
+        row = groups.first_row
+        for batch in parquet_format.read_row_groups(file, groups, self.columns, [self.column]):
+            yield from self._parquet_batch(path, row, batch)
+            row += batch.num_rows
+
+    def _parquet_batch(
+        self, path: str, row: int, batch: pa.RecordBatch
+    ) -> Iterator[TableBlock | BadRow]:
+        missing = [name for name in self.columns if name not in batch.schema.names]
+        if missing and not self.hides_bad_rows:
+            yield from (BadRow(path, row + i, MISSING_COLUMN) for i in range(batch.num_rows))
+            return
+        if missing:
+            nothing = pa.nulls(batch.num_rows, pa.string())
+            yield TableBlock(path, row, pa.RecordBatch.from_arrays([nothing], self.columns))
+            return
+        batch = batch.select(self.columns)
+        bad = sorted({i for column in batch.columns for i in undecodable(column)})
+        if not bad:
+            yield TableBlock(path, row, batch)
+            return
+        kept = batch.take(pa.array(sorted(set(range(batch.num_rows)).difference(bad)), pa.int64()))
+        yield from self._around(path, row, kept, [(row + i, UNDECODABLE) for i in bad])
+
+
+def undecodable(column: pa.Array) -> list[int]:
+    """Rows of a text column whose bytes are not UTF-8 (Arrow does not check when it reads)."""
+    text = column.dictionary if isinstance(column, pa.DictionaryArray) else column
+    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
+        return []
+    try:
+        text.validate(full=True)
+        return []
+    except pa.ArrowException:
+        pass
+    as_bytes = text.cast(pa.binary() if pa.types.is_string(text.type) else pa.large_binary())
+    broken = {i for i, value in enumerate(as_bytes) if not _decodes(value.as_py())}
+    if text is column:
+        return sorted(broken)
+    return [i for i, index in enumerate(column.indices.to_pylist()) if index in broken]
+
+
+def _decodes(value: bytes | None) -> bool:
+    try:
+        if value is not None:
+            value.decode("utf-8")
+        return True
+    except UnicodeDecodeError:
+        return False
+
+
+class _opened:
+    """An open file whose failures become an error that names the file and quotes nothing."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> BinaryIO:
+        try:
+            self._file: BinaryIO = FileSystems.open(self._path)
+        except Exception as error:
+            raise InputFileError(
+                f"{self._path}: cannot be opened ({type(error).__name__})"
+            ) from None
+        return self._file
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._file.close()
+        if error is None or isinstance(error, (InputFileError, GeneratorExit)):
+            return
+        if isinstance(error, Exception):
+            raise InputFileError(
+                f"{self._path}: cannot be read in the stated format ({type(error).__name__})"
+            ) from None
