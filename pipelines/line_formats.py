@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Union
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -38,7 +38,7 @@ class Problem:
 
 
 # The wanted fields of one line in order (None: null), or why there are none.
-Row = Union[tuple[Union[str, None], ...], Problem]
+Row = tuple[str | None, ...] | Problem
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,7 @@ def _csv_lines(
         if fast is not None:
             return fast
     wanted = [header.index(column) for column in columns]
-    return Lines(
-        number, [_csv_row(line, len(header), wanted, delimiter) for line in _split(block)]
-    )
+    return Lines(number, [_csv_row(line, len(header), wanted, delimiter) for line in _split(block)])
 
 
 def _csv_row(line: bytes, width: int, wanted: Sequence[int], delimiter: str) -> Row | None:

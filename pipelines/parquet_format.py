@@ -1,4 +1,4 @@
-"""Parquet files, cut by row groups so that workers share a file; only the needed columns are read."""
+"""Parquet files, cut by row groups so that workers share a file; only needed columns are read."""
 
 from __future__ import annotations
 

@@ -1,0 +1,158 @@
+"""The flags of `beam-ldp frequency` after every check: what the program really does."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import dataclass
+
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.sources import TEXT_COLUMN, InputFileError, find_files, format_of
+
+MIN_FRACTION = 0.9  # of the expected number of reports
+
+
+@dataclass(frozen=True)
+class FrequencySettings:
+    """What to do, checked: every field is usable as it stands.
+
+    Attributes: as the flags of the same names. `min_reports` and `dataset` have their defaults
+    filled in; `input_bytes` and `num_files` say what was found in the launcher.
+    """
+
+    input: tuple[str, ...]
+    input_format: str
+    csv_delimiter: str
+    column: str
+    user_id: str | None
+    domain: str
+    bad_rows: str
+    max_bad_rows: int | None
+    epsilon: float | None
+    local_epsilon: float | None
+    delta: float
+    expected_users: int | None
+    min_reports: int
+    strict: bool
+    honest_fraction: float
+    mechanism: str
+    max_bits: int | None
+    shuffle_output: str
+    scope: str
+    memoize_key_file: str | None
+    release_id: str | None
+    seed: int | None
+    output: str
+    overwrite: bool
+    dataset: str
+    format: str
+    top: int
+    only_plan: bool
+    mlflow_uri: str | None
+    experiment: str
+    no_mlflow: bool
+    num_files: int = 0
+    input_bytes: int = 0
+
+    @property
+    def question(self) -> str:
+        """The public name of what is asked."""
+        return self.column
+
+
+def check(values: argparse.Namespace) -> FrequencySettings:
+    """The flags, with every rule checked and every default filled in.
+
+    Raises:
+        UsageError: naming the flag and what is allowed.
+    """
+    for name in ("input", "domain", "delta", "output"):
+        if not getattr(values, name):
+            raise UsageError(f"--{name} is missing")
+    _check_price(values)
+    _check_randomness(values)
+    try:
+        files = [file for pattern in values.input for file in find_files(pattern)]
+    except InputFileError as error:
+        raise UsageError(f"--input {error}") from None
+    input_format = _input_format(values, files)
+    if values.max_bad_rows is not None and values.max_bad_rows < 0:
+        raise UsageError("--max-bad-rows must be >= 0")
+    if values.top < 1:
+        raise UsageError("--top must be >= 1")
+    default_delimiter = "\t" if files[0][0].lower().split(".gz")[0].endswith(".tsv") else ","
+    delimiter = values.csv_delimiter or default_delimiter
+    if len(delimiter) != 1 or delimiter in '"\r\n' or ord(delimiter) > 127:
+        raise UsageError("--csv-delimiter must be one ASCII character other than a quote")
+    taken = {name: getattr(values, name) for name in FrequencySettings.__dataclass_fields__
+             if hasattr(values, name)}  # fmt: skip
+    taken.update(
+        input=tuple(values.input),
+        input_format=input_format,
+        csv_delimiter=delimiter,
+        column=values.column or TEXT_COLUMN,
+        min_reports=_min_reports(values),
+        dataset=values.dataset or ", ".join(values.input),
+        num_files=len(files),
+        input_bytes=sum(size for _, size in files),
+    )
+    return FrequencySettings(**taken)
+
+
+def _check_price(values: argparse.Namespace) -> None:
+    if not 0 < values.delta < 1:
+        raise UsageError(f"--delta must lie in (0, 1), got {values.delta}")
+    if (values.epsilon is None) == (values.local_epsilon is None):
+        raise UsageError("give one of --epsilon (central target) and --local-epsilon")
+    if values.expected_users is not None and values.expected_users < 1:
+        raise UsageError("--expected-users must be >= 1")
+    if values.epsilon is not None and values.expected_users is None:
+        raise UsageError(
+            "--epsilon needs --expected-users: the local noise that meets a central price "
+            "depends on how many people hide each other"
+        )
+    if values.strict and values.epsilon is None:
+        raise UsageError("--strict needs --epsilon: there is no target to hold")
+    if not 0 < values.honest_fraction <= 1:
+        raise UsageError(f"--honest-fraction must lie in (0, 1], got {values.honest_fraction}")
+    if values.expected_users is None and values.min_reports is None:
+        raise UsageError(
+            "give --expected-users or --min-reports: below a known number nothing is released"
+        )
+    if values.min_reports is not None and values.min_reports < 1:
+        raise UsageError("--min-reports must be >= 1")
+
+
+def _check_randomness(values: argparse.Namespace) -> None:
+    if values.memoize_key_file is not None:
+        if values.user_id is None or values.release_id is None:
+            raise UsageError("--memoize-key-file needs --user-id and --release-id")
+        if values.seed is not None:
+            raise UsageError("--memoize-key-file and --seed exclude each other")
+    if values.seed is not None and values.seed < 0:
+        raise UsageError("--seed must be >= 0")
+    if values.max_bits is not None and values.max_bits < 1:
+        raise UsageError("--max-bits must be >= 1")
+
+
+def _input_format(values: argparse.Namespace, files: list[tuple[str, int]]) -> str:
+    chosen = values.input_format
+    if chosen == "auto":
+        found = {format_of(path) for path, _ in files}
+        if len(found) != 1 or None in found:
+            raise UsageError(
+                "--input-format must be given: the file names do not tell one format "
+                "(parquet, csv, jsonl, text)"
+            )
+        chosen = found.pop()
+    if chosen == "text" and (values.user_id or values.column):
+        raise UsageError("--column and --user-id are not for text: each line is one value")
+    if chosen != "text" and not values.column:
+        raise UsageError(f"--column is missing: which column of the {chosen} files?")
+    return str(chosen)
+
+
+def _min_reports(values: argparse.Namespace) -> int:
+    if values.min_reports is not None:
+        return int(values.min_reports)
+    return max(1, math.ceil(MIN_FRACTION * values.expected_users))
