@@ -98,7 +98,7 @@ class Estimate:
         descending = np.sort(self.value)[::-1]
         excess = np.cumsum(descending) - 1.0
         shift = excess / np.arange(1, descending.size + 1)
-        support = np.count_nonzero(descending > shift)
+        support = int(np.count_nonzero(descending > shift))
         projected = np.maximum(self.value - shift[max(support, 1) - 1], 0.0)
         return self._after("project_to_simplex", projected)
 

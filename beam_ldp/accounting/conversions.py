@@ -1,0 +1,102 @@
+"""Between Rényi DP and (epsilon, delta)-DP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+_LEAST_ORDER = 1.01
+
+
+def rdp_to_epsilon(
+    orders: Sequence[float] | np.ndarray, rdp: Sequence[float] | np.ndarray, delta: float
+) -> tuple[float, float]:
+    """The smallest epsilon at `delta` that the Rényi curve proves, and the order that proves it.
+
+    Args:
+        orders: real orders above one.
+        rdp: divergence at each order, in nats; infinite where unknown.
+        delta: in (0, 1).
+
+    Returns:
+        `(epsilon, order)`; epsilon is at least 0.
+
+    Source: Canonne, Kamath and Steinke 2020, Proposition 12; thesis, Lemma 2.1.3 (its second
+    formula is not legible in print).
+    """
+    _check_probability("delta", delta)
+    order, value = _usable(orders, rdp)
+    epsilon = value + (np.log(1 / delta) + (order - 1) * np.log1p(-1 / order) - np.log(order)) / (
+        order - 1
+    )
+    best = int(np.argmin(epsilon))
+    return max(0.0, float(epsilon[best])), float(order[best])
+
+
+def rdp_to_delta(
+    orders: Sequence[float] | np.ndarray, rdp: Sequence[float] | np.ndarray, epsilon: float
+) -> tuple[float, float]:
+    """The smallest delta at `epsilon` that the Rényi curve proves, and the order that proves it.
+
+    The inverse of `rdp_to_epsilon`, order by order.
+    """
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon must be >= 0, got {epsilon}")
+    order, value = _usable(orders, rdp)
+    log_delta = (order - 1) * (value - epsilon) - np.log(order - 1) + order * np.log1p(-1 / order)
+    best = int(np.argmin(log_delta))
+    return float(np.exp(min(0.0, float(log_delta[best])))), float(order[best])
+
+
+def interpolate_order(order: float, below: float, above: float) -> float:
+    """Bound at a real order from bounds at the integers below and above it.
+
+    (a - 1) times the divergence is convex in the order a, so the chord between two integer orders
+    lies above it. Source: thesis, Remark 5.3.2.
+
+    Args:
+        order: real order, at least 2.
+        below: divergence bound at floor(order).
+        above: divergence bound at ceil(order).
+    """
+    low, high = np.floor(order), np.ceil(order)
+    weight = high - order
+    if low == high:
+        return below
+    return float((weight * (low - 1) * below + (1 - weight) * (high - 1) * above) / (order - 1))
+
+
+def closed_form_epsilon(rho: float, delta: float) -> float:
+    """Epsilon where the divergence is at most `rho` times the order, for every order.
+
+    Source: thesis, Lemma 2.1.5: rho + 2 sqrt(rho log(1/delta)).
+    """
+    _check_probability("delta", delta)
+    return float(rho + 2 * np.sqrt(rho * np.log(1 / delta)))
+
+
+def default_orders(guess: float) -> np.ndarray:
+    """Integers 2..64, then a geometric ladder up to eight times the order expected to be best."""
+    top = max(64.0, min(8 * guess, 1e5))
+    ladder = np.floor(64 * 1.25 ** np.arange(1, 1 + np.ceil(np.log(top / 64) / np.log(1.25))))
+    return np.concatenate([np.arange(2, 65), ladder])
+
+
+def _usable(
+    orders: Sequence[float] | np.ndarray, rdp: Sequence[float] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    order, value = np.asarray(orders, dtype=float), np.asarray(rdp, dtype=float)
+    if order.shape != value.shape:
+        raise ValueError("orders and rdp must have the same length")
+    if np.isnan(value).any():
+        raise ValueError("rdp must not be NaN")
+    keep = (order >= _LEAST_ORDER) & np.isfinite(order)
+    if not keep.any():
+        raise ValueError(f"orders must hold a finite order >= {_LEAST_ORDER}")
+    return order[keep], value[keep]
+
+
+def _check_probability(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must lie in (0, 1), got {value}")
