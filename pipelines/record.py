@@ -1,0 +1,97 @@
+"""The privacy record of one release: what privacy.json holds and the statement is written from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PrivacyRecord:
+    """What one release cost, to whom, and what that rests on.
+
+    Attributes:
+        question: public name of what was asked.
+        dataset: name of the data.
+        mechanism: configuration of the randomizer.
+        local_epsilon: budget of one person's report against everybody who sees it.
+        epsilon: proven upper bound of the price against readers of the output; None in a
+            simulation.
+        epsilon_lower: no analysis of this mechanism can go below it; None where none is known.
+        epsilon_class_lower: no analysis that knows only the local budget can go below it.
+        delta: of `epsilon`.
+        method, proof_status: how `epsilon` was computed, and whether that is proved.
+        exactness: "exact" or "real-arithmetic", see the randomizer.
+        bits_per_report: bits that one report takes.
+        num_reports: reports received.
+        num_bad_rows: rows that could not be used; None where they leave no trace.
+        min_reports: below it nothing would have been released.
+        honest_fraction: share of the reports that hide a person.
+        priced_reports: reports that the price counts: honest ones of the smallest crowd.
+        smallest_batch: the least number of reports that were permuted together.
+        output: "statistic" or "reports": what left the shuffler.
+        scope: "batch" or "global".
+        user_id: the column that says whose row it is; None where each row is taken for a person.
+        bad_rows: "dead-letter" or "other".
+        memoized: whether noise is a function of a secret key.
+        release_id: name of the release, where it is memoized.
+        simulated: drawn with a seed: protects nobody.
+        target_epsilon: what was asked for, if anything.
+        expected_users: what was expected, if anything.
+        created: time of writing, ISO 8601, UTC.
+        version: of beam-ldp.
+    """
+
+    question: str
+    dataset: str
+    mechanism: dict[str, Any]
+    local_epsilon: float | None
+    epsilon: float | None
+    epsilon_lower: float | None
+    epsilon_class_lower: float | None
+    delta: float
+    method: str
+    proof_status: str
+    num_reports: int
+    num_bad_rows: int | None
+    min_reports: int
+    honest_fraction: float
+    priced_reports: int
+    smallest_batch: int
+    output: str
+    scope: str
+    user_id: str | None
+    bad_rows: str
+    exactness: str = "exact"
+    bits_per_report: int | None = None
+    memoized: bool = False
+    release_id: str | None = None
+    simulated: bool = False
+    target_epsilon: float | None = None
+    expected_users: int | None = None
+    created: str = ""
+    version: str = ""
+    warnings: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.simulated and (self.epsilon is not None or self.local_epsilon is not None):
+            raise ValueError(
+                "local_epsilon and epsilon must be None in a simulated release"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able, with a schema version; infinities become null and a word in `method`."""
+        found: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                value = None
+            found[item.name] = list(value) if isinstance(value, tuple) else value
+        found["neighbours"] = "replace-one"
+        found["participation_protected"] = False
+        found["interval_level"] = 0.95
+        found["intervals"] = "pointwise"
+        return found

@@ -1,0 +1,211 @@
+"""The privacy statement: who is protected, against whom, and on what that rests, in plain words."""
+
+from __future__ import annotations
+
+import math
+
+from beam_ldp.pipelines.record import PrivacyRecord
+
+
+def privacy_statement(record: PrivacyRecord) -> str:
+    """Markdown, for people who decide whether a release is acceptable."""
+    sections = [f"# Privacy statement: {_code(record.question)} of {_code(record.dataset)}"]
+    if record.simulated:
+        sections.append(_simulated())
+    else:
+        sections += [_in_short(record), _who(record)]
+    sections += [_what_is_public(record), _how(record)]
+    if not record.simulated:
+        sections.append(_rests_on(record))
+    if record.warnings:
+        sections.append("## Warnings\n\n" + "\n".join(f"* {w}" for w in record.warnings))
+    made = f"Written {record.created} by beam-ldp {record.version}." if record.created else ""
+    return "\n\n".join([*sections, made]).rstrip() + "\n"
+
+
+def _simulated() -> str:
+    return (
+        "**No privacy guarantee: this is a simulation.** The noise was drawn with a seed and can "
+        "be recomputed by anybody who knows it. There is no epsilon for this release, local or "
+        "central. Never run real people's data with a seed."
+    )
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, rounded up: a price that is printed is never below the real one."""
+    if value is None:
+        return "none"
+    if not math.isfinite(value):
+        return "unbounded"
+    if value == 0:
+        return "0"
+    digits = 3 - math.floor(math.log10(abs(value)))
+    scaled = math.ceil(round(value * 10.0**digits, 6)) / 10.0**digits
+    return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
+
+
+def rounded_down(value: float | None) -> str:
+    """Four significant digits, rounded down: for lower bounds."""
+    if value is None or not math.isfinite(value) or value == 0:
+        return number(value)
+    digits = 3 - math.floor(math.log10(abs(value)))
+    scaled = math.floor(round(value * 10.0**digits, 6)) / 10.0**digits
+    return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
+
+
+def _in_short(record: PrivacyRecord) -> str:
+    lower, class_lower = record.epsilon_lower, record.epsilon_class_lower
+    rows = [
+        "| against whom | price | holds for |",
+        "|---|---|---|",
+        f"| everybody who sees a person's report | local epsilon = {number(record.local_epsilon)} "
+        "| any other knowledge, any amount of computing |",
+        f"| everybody who sees only what left the shuffler | epsilon = {number(record.epsilon)} "
+        f"at delta = {record.delta:g} | {record.priced_reports:,} reports that hide each other |",
+    ]
+    below = []
+    if lower is not None:
+        below.append(
+            f"No analysis of this mechanism can prove less than {rounded_down(lower)} (there are "
+            "two datasets that differ by that much)."
+        )
+    if class_lower is not None:
+        below.append(
+            "No analysis that knows nothing but the local epsilon can prove less than "
+            f"{rounded_down(class_lower)}."
+        )
+    how = {
+        "proved": "The bound is proved for this mechanism.",
+        "conjectured": "**The bound is conjectured, not proved.**",
+    }.get(record.proof_status, f"Status of the bound: {record.proof_status}.")
+    text = f"Method: {record.method}. {how} {' '.join(below)}".rstrip()
+    return "## In short\n\n" + "\n".join(rows) + f"\n\n{text}"
+
+
+def _who(record: PrivacyRecord) -> str:
+    person = (
+        f"A person is whoever has one value in the column {_code(record.user_id)}; one of their "
+        "rows was drawn and the others were not used."
+        if record.user_id is not None
+        else "**Each row is taken for a person.** No user id was named, so somebody with several "
+        "rows is protected for each of them separately and pays the price once per row."
+    )
+    form = (
+        "Only sums left the shuffler: no individual report did. A sum does not depend on the "
+        "order of the reports, so its reader learns no more than one who sees them shuffled."
+        if record.output == "statistic"
+        else "A shuffled batch of individual reports left the shuffler, permuted "
+        + (
+            "all together."
+            if record.scope == "global"
+            else "in batches of which each is a crowd of its own; the smallest one, "
+            f"{record.smallest_batch:,} reports, sets the price."
+        )
+    )
+    return "\n\n".join(
+        [
+            "## Who is protected, and against whom",
+            f"{person} What is protected is the *value* that a person holds: replacing it by any "
+            "other changes the probability of anything that is seen by at most the stated price "
+            "(replace-one). **That a person took part is not protected.**",
+            "* **The device** (or the trusted edge that runs `Randomize`) sees the value itself. "
+            "So does whoever can read the input.\n"
+            "* **The shuffler**, that is the workers of the runner, sees each randomized report "
+            "and whose it is. There a person is protected by the local epsilon alone.\n"
+            f"* **The collector**, and everybody who reads the result. {form} There the central "
+            "epsilon holds, if the shuffler does its job and does not collude.",
+            "Epsilon bounds how much better anybody can tell one value from another: their odds "
+            f"change at most by a factor of e^epsilon, {_odds(record.epsilon)} here (but for a "
+            f"probability of delta = {record.delta:g}), and e^(local epsilon), "
+            f"{_odds(record.local_epsilon)}, for somebody who sees the report itself.",
+        ]
+    )
+
+
+def _odds(epsilon: float | None) -> str:
+    return "without bound" if epsilon is None or epsilon > 700 else f"{math.exp(epsilon):,.3g}"
+
+
+def _what_is_public(record: PrivacyRecord) -> str:
+    lines = [
+        "* the list of values, the mechanism and its parameters (public input, never derived "
+        "from the data);",
+        f"* the number of reports: {record.num_reports:,};",
+    ]
+    if record.bad_rows == "other":
+        lines.append(
+            "* of rows without a user id, that they were rejected. Other rows that could not be "
+            "used were reported as `other` and left no trace;"
+        )
+    else:
+        lines.append(
+            f"* that a row was bad, where it stands and why: {record.num_bad_rows or 0:,} rows "
+            "(`--bad-rows other` hides that);"
+        )
+    lines.append("* that a person took part.")
+    return "## What is public\n\n" + "\n".join(lines)
+
+
+def _how(record: PrivacyRecord) -> str:
+    parameters = ", ".join(
+        f"{name} = {value}"
+        for name, value in record.mechanism.items()
+        if name not in ("mechanism", "version") and value is not None
+    )
+    name = record.mechanism.get("mechanism", "?")
+    bits = "" if record.bits_per_report is None else f", {record.bits_per_report} bits per report"
+    lines = [f"* mechanism: {name} ({parameters}{bits})"]
+    if record.simulated:
+        lines.append("* its `local_epsilon` is the level of the noise here, not a promise")
+    if not record.simulated:
+        lines.append(
+            "* exact: the law of the implemented mechanism satisfies the local epsilon"
+            if record.exactness == "exact"
+            else "* private in exact real arithmetic only (`exactness=real-arithmetic`)"
+        )
+        lines.append(_noise(record))
+    lines.append(f"* nothing would have been released below {record.min_reports:,} reports")
+    lines.append(
+        "* intervals: 95 %, of each value by itself, in the files; for all values at once in the "
+        "list of the most frequent ones, because that list was chosen by its estimates"
+    )
+    return "## How\n\n" + "\n".join(lines)
+
+
+def _noise(record: PrivacyRecord) -> str:
+    if record.memoized:
+        return (
+            f"* noise: a function of a secret key, the user, the value and the release "
+            f"{_code(record.release_id)}. A retry repeats a report; a value that changes inside "
+            "the release is revealed as a change; whoever holds the key can undo every report. "
+            "Destroy it when this release is settled, and never use its name again"
+        )
+    return (
+        "* noise: fresh from the operating system's generator. If the engine repeated work, the "
+        "shuffler saw a second report of the people concerned, which costs their local epsilon "
+        "once more there"
+    )
+
+
+def _rests_on(record: PrivacyRecord) -> str:
+    lines = [
+        f"* {record.num_reports:,} reports were received; "
+        f"{100 * record.honest_fraction:g} % of them are declared honest (`--honest-fraction`), since "
+        f"fake reports hide nobody. The price counts {record.priced_reports:,}",
+        "* this release alone: several releases about the same people add up",
+    ]
+    if record.expected_users is not None:
+        target = (
+            f" for a target of epsilon = {record.target_epsilon:g}"
+            if record.target_epsilon is not None
+            else ""
+        )
+        lines.append(f"* {record.expected_users:,} reports were expected{target}")
+    lines.append("* one window, all of the input: nothing was released more than once")
+    return "## What the price rests on\n\n" + "\n".join(lines)
+
+
+def _code(text: str | None) -> str:
+    """A name between backquotes, on one line."""
+    clean = "".join(c if c.isprintable() and c != "`" else " " for c in str(text))
+    return f"`{clean}`"
