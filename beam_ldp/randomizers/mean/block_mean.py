@@ -1,0 +1,355 @@
+"""The core of the family: encode, send two-response bits about blocks, debias, decode.
+
+    vector --encode--> values in [0, 1] --binary digits, random rounding--> noisy bits by block
+    server: bits per coordinate --debias, scale by block size--> mean of the values --decode--> mean
+
+`BinaryVectorMean`, `LInfMean`, `L1Mean` and `L2Mean` differ only in encode and decode.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from beam_ldp.randomizers.base import ExtraWords
+from beam_ldp.randomizers.bits import smallest_uint
+from beam_ldp.randomizers.mean import allocation
+from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.two_response import (
+    MessageLayout,
+    count_bits,
+    pack_columns,
+    respond,
+    unpack_columns,
+)
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Preset = Literal["thesis"]
+
+
+@dataclass(frozen=True)
+class BlockMean(MeanRandomizer):
+    """A mean mechanism that sends two-response bits about blocks of coordinates.
+
+    One user sends `messages_per_user` messages, one per column of a report. Each names a
+    coordinate, uniform in the column's public block, and one noisy bit of it. In the local model
+    they go to the server as they are and `local_epsilon` is the sum of their budgets; in the
+    multi-message shuffle model (`for_shuffle`) every column is permuted on its own, and the price
+    is that of `beam_ldp.accounting.multi_message`.
+
+    Reports are `(n, messages)` unsigned integers, twice the place in the block plus the bit; the
+    statistic counts zeros and ones, `(levels, coordinates, 2)`, int64.
+
+    Attributes:
+        messages: messages per level; by default the number that minimizes the worst error.
+        message_epsilons: budget of one message per level; by default the optimal split.
+        preset: "thesis" for the text's parameters, padded blocks and uncentred decoding.
+    """
+
+    messages: tuple[int, ...] | None = None
+    message_epsilons: tuple[float, ...] | None = None
+    preset: Preset | None = None
+
+    # Spreads coordinates evenly (every entry of the transform is 1/sqrt(size) in size).
+    rotates: ClassVar[bool] = False
+    max_levels: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.preset not in (None, "thesis"):
+            raise ValueError(f'preset must be None or "thesis", got {self.preset!r}')
+        if (self.messages is None) != (self.message_epsilons is None):
+            raise ValueError("messages and message_epsilons must be given together or not at all")
+        messages, epsilons = self.messages, self.message_epsilons
+        if messages is None or epsilons is None:
+            plan = allocation.best_local if self.preset is None else allocation.printed_local
+            limits = () if self.preset or self.max_levels is None else (self.max_levels,)
+            messages, epsilons = plan(self.num_coordinates, self.local_epsilon, *limits)
+        object.__setattr__(self, "messages", tuple(int(s) for s in messages))
+        object.__setattr__(self, "message_epsilons", tuple(float(e) for e in epsilons))
+        if self.max_levels is not None and len(messages) > self.max_levels:
+            raise ValueError(f"messages must have at most {self.max_levels} levels")
+        if self.log_ratio_max() > self.local_epsilon * (1 + 1e-14):
+            raise ValueError(
+                f"message_epsilons must add up to at most local_epsilon={self.local_epsilon:g}, "
+                f"got {self.log_ratio_max():g}"
+            )
+
+    @classmethod
+    def for_shuffle(
+        cls,
+        dimension: int,
+        epsilon: float,
+        delta: float,
+        num_users: int,
+        *,
+        levels: int | None = None,
+        messages: int | Sequence[int] | None = None,
+        method: str = "auto",
+        preset: Preset | None = None,
+        **options: Any,
+    ) -> Self:
+        """The mechanism whose shuffled messages cost (epsilon, delta) among `num_users` users.
+
+        The target is central, replace-one, and holds against a reader who sees every column
+        permuted on its own. `local_epsilon` of the result is the (large) sum that protects a user
+        against whoever sees the messages before the shuffle.
+
+        Args:
+            dimension: coordinates per vector.
+            epsilon: central target.
+            delta: central target, in (0, 1).
+            num_users: users whose messages are shuffled together; with fewer the price is higher.
+            levels: binary digits; by default so many that rounding is below 5 % of the noise.
+            messages: messages per level (one number or one per level); by default one per
+                coordinate, which needs no sampling of coordinates.
+            method: how the price is proved, see `accounting.multi_message.multi_message_epsilon`.
+            preset: "thesis" for the text's level allocation and its (corrected) closed form.
+            **options: radius, clipping and the mechanism's own parameters.
+
+        Raises:
+            ValueError: if the target cannot be met.
+        """
+        accountant = importlib.import_module("beam_ldp.accounting.multi_message")
+        size = cls._coordinates_for(dimension)
+        if levels is None:
+            ideal = accountant.gaussian_mu(epsilon, delta)
+            levels = 1 if preset else allocation.shuffle_levels(size, num_users, ideal)
+            levels = min(levels, cls.max_levels or levels)
+        counts = size if messages is None else messages
+        per_level = (counts,) * levels if isinstance(counts, int) else tuple(counts)
+        if preset:
+            shape = allocation.level_weights(levels) ** (2 / 3)
+            method = "thesis"
+        else:
+            shape = allocation.shuffle_shape(levels)
+        found = accountant.calibrate_messages(
+            per_level, shape, epsilon, delta, num_users, method=method
+        )
+        total = math.fsum(s * e for s, e in zip(per_level, found)) * (1 + 1e-14)
+        return cls(
+            dimension,
+            total,
+            messages=per_level,
+            message_epsilons=tuple(found),
+            preset=preset,
+            **cls._shuffle_options(num_users, options),
+        )
+
+    @classmethod
+    def _shuffle_options(cls, num_users: int, options: dict[str, Any]) -> dict[str, Any]:
+        return options
+
+    # Encode and decode: what the mechanisms differ in ---------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def _coordinates_for(cls, dimension: int) -> int:
+        """Coordinates after encoding a vector of this dimension."""
+
+    @property
+    def num_coordinates(self) -> int:
+        """Coordinates after encoding."""
+        return self._coordinates_for(self.dimension)
+
+    @property
+    @abstractmethod
+    def _half_range(self) -> float:
+        """The encoded coordinates lie in [-half, half] (binary: half the unit interval)."""
+
+    @abstractmethod
+    def _encode(self, vectors: np.ndarray) -> np.ndarray:
+        """Vectors of the ball as `(n, num_coordinates)` values in [0, 1]."""
+
+    @abstractmethod
+    def _decode(self, coordinates: np.ndarray) -> np.ndarray:
+        """Linear inverse of the encoding: centred coordinates (scaled by 2 half) to the mean."""
+
+    # What one user sends ---------------------------------------------------------------------
+
+    @cached_property
+    def layout(self) -> MessageLayout:
+        """Blocks and laws of all message columns."""
+        assert self.messages is not None and self.message_epsilons is not None
+        padded = self.preset == "thesis"
+        return MessageLayout(self.num_coordinates, self.messages, self.message_epsilons, padded)
+
+    @property
+    def messages_per_user(self) -> int:  # type: ignore[override]
+        """Messages that one user sends, one per column."""
+        return self.layout.num_messages
+
+    @property
+    def bits_per_report(self) -> int:
+        return int(self.layout.columns.widths.sum())
+
+    @property
+    def report_dtype(self) -> np.dtype[Any]:
+        return smallest_uint(2 * int(self.layout.columns.size.max()))
+
+    @property
+    def report_shape(self) -> tuple[int, ...]:
+        return (self.messages_per_user,)
+
+    @property
+    def words_per_user(self) -> int:
+        return self.messages_per_user
+
+    def log_ratio_max(self) -> float:
+        return math.fsum(self.layout.columns.log_ratio_max)
+
+    def _randomize_block(
+        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
+    ) -> None:
+        c = self.layout.columns
+        unit = self._encode(values)
+        respond(
+            unit, words, c.level, c.start, c.size, c.low, c.span, c.scale,
+            self.layout.num_levels, reports,
+        )  # fmt: skip
+
+    def pack(self, reports: np.ndarray) -> bytes:
+        return pack_columns(np.asarray(reports), self.layout.columns.widths)
+
+    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+        reports = unpack_columns(data, self.layout.columns.widths, num_reports)
+        return self._check_reports(reports).astype(self.report_dtype)
+
+    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
+        if reports.ndim != 2 or reports.shape[1] != self.messages_per_user:
+            raise ValueError(f"reports must have shape (n, {self.messages_per_user})")
+        if (reports >> 1 >= self.layout.columns.size.astype(np.int64)).any():
+            raise ValueError("reports must name coordinates inside their blocks")
+        return reports
+
+    # Reading back ----------------------------------------------------------------------------
+
+    @property
+    def statistic_shape(self) -> tuple[int, ...]:
+        return (self.layout.num_levels, self.num_coordinates, 2)
+
+    def accumulate(self, reports: np.ndarray) -> np.ndarray:
+        reports = np.asarray(reports)
+        if reports.ndim != 2 or reports.shape[1] != self.messages_per_user:
+            raise ValueError(f"reports must have shape (n, {self.messages_per_user})")
+        if reports.dtype.kind != "u":
+            raise ValueError(f"reports must be unsigned integers, got {reports.dtype}")
+        c = self.layout.columns
+        counts = np.zeros(self.statistic_shape, dtype=np.int64)
+        if count_bits(reports, c.level, c.start, c.size, self.num_coordinates, counts):
+            raise ValueError("reports must name coordinates inside their blocks")
+        return counts
+
+    def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
+        centred = np.full(self.num_coordinates, 0.0 if self._centred else -0.5)
+        for level, weight in enumerate(allocation.level_weights(self.layout.num_levels)):
+            sizes, contrast, _ = self.layout.coordinate_laws(level)
+            zeros, ones = statistic[level, :, 0], statistic[level, :, 1]
+            if self._centred:
+                debiased = (ones - zeros) / (2 * contrast)
+            else:
+                flip = (1 - contrast) / 2
+                debiased = (ones * (1 - flip) - zeros * flip) / contrast
+            centred += weight * sizes * debiased / (num_users * self.layout.repeats(level))
+        return self._decode(centred)
+
+    @property
+    def _centred(self) -> bool:
+        """Debias to bit - 1/2: a quarter of the error from sampling coordinates."""
+        return self.preset is None
+
+    def _user_variance(self, vectors: np.ndarray | None) -> np.ndarray:
+        unit = None if vectors is None else self._encode(vectors)
+        total = np.zeros(self.dimension)
+        for level, weight in enumerate(allocation.level_weights(self.layout.num_levels)):
+            if unit is None:
+                part = self._worst_level_variance(level)
+            else:
+                part = self._level_variance(level, self._bit_means(unit, level))
+            total += weight**2 * part / self.layout.repeats(level)
+        return total * (2 * self._half_range) ** 2
+
+    def _bit_means(self, unit: np.ndarray, level: int) -> np.ndarray:
+        """Probability that the unflipped bit of this level is one."""
+        digits = self.layout.num_levels - 1
+        scaled = unit * 2.0**digits
+        whole = np.minimum(np.floor(scaled), 2.0**digits - 1)
+        if level == digits:
+            return scaled - whole
+        return (whole.astype(np.int64) >> (digits - 1 - level) & 1).astype(float)
+
+    def _level_variance(self, level: int, means: np.ndarray) -> np.ndarray:
+        sizes, contrast, variance = self.layout.coordinate_laws(level)
+        if self._centred:
+            centres, second = means - 0.5, sizes / (4 * contrast**2)
+        else:
+            centres, second = means, sizes * (variance + means.mean(axis=0))
+        if not self.rotates:
+            return second - (centres**2).mean(axis=0)
+        spread = np.full(self.dimension, second.mean())
+        if sizes.max() == 1:
+            return spread - (centres**2).mean()
+        starts, lengths = self.layout.blocks(level)
+        for start, length in zip(starts, lengths):
+            inside = np.zeros_like(centres)
+            inside[:, start : start + length] = centres[:, start : start + length]
+            spread -= (self._rotate_back(inside) ** 2).mean(axis=0)
+        return spread
+
+    def _worst_level_variance(self, level: int) -> np.ndarray:
+        """The largest that any vector gives a component (attained without rotation)."""
+        sizes, contrast, variance = self.layout.coordinate_laws(level)
+        last = level == self.layout.num_levels - 1
+        certain = not last or self.norm == "binary"  # the bit is a function of the vector
+        if self._centred:
+            second = sizes / (4 * contrast**2)
+            fixed = 0.25 if certain and (not self.rotates or sizes.max() == 1) else 0.0
+        elif self.rotates:
+            second, fixed = sizes * (variance + 1), 0.0
+        else:
+            # a(V + q) - q^2 over q in [0, 1], or in {0, 1}
+            q = np.ones_like(contrast) if certain else np.minimum(1.0, sizes / 2)
+            second, fixed = sizes * variance + np.maximum(0.0, sizes * q - q**2), 0.0
+        if not self.rotates:
+            return second - fixed
+        return np.full(self.dimension, second.mean() - fixed)
+
+    def _rotate_back(self, rows: np.ndarray) -> np.ndarray:
+        """The orthonormal inverse of the rotation, row by row."""
+        raise NotImplementedError(f"{type(self).__name__} does not rotate")
+
+    # What it costs ---------------------------------------------------------------------------
+
+    def message_pairs(self) -> tuple[tuple[int, ShufflePair], ...]:
+        """How many columns there are of each kind, and what a shuffled message of it hides in.
+
+        One bit hides in the uniform bits of the others (mass 2p); places in a block are drawn
+        independently of the data and change nothing.
+        """
+        kinds = Counter(self.layout.columns.log_ratio_max.tolist())
+        return tuple((count, message_pair(budget)) for budget, count in kinds.items())
+
+    def dominating_pair(self) -> ShufflePair:
+        """The pair of one message; with several, what is known of a whole row: clones.
+
+        Columns that are permuted on their own are priced by `message_pairs` instead.
+        """
+        (count, pair), *others = self.message_pairs()
+        return pair if count == 1 and not others else super().dominating_pair()
+
+
+def message_pair(message_epsilon: float) -> ShufflePair:
+    """What a shuffled two-response message hides in, whatever the size of its block."""
+    source = "blanket of two-response bits"
+    return ShufflePair.two_level(math.exp(message_epsilon), 0.5, 0.0, source)
