@@ -1,0 +1,51 @@
+"""What every test stands on: a time limit, the same Hypothesis examples each run, no leftovers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+import hypothesis
+import psutil
+import pytest
+
+from tests.engines.fixtures import engine, engine_options  # noqa: F401
+
+os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
+
+LIMIT_SECONDS = 300
+LONG_LIMIT_SECONDS = 900
+
+hypothesis.settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, max_examples=50, database=None
+)
+hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def time_limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that hangs fails, with the stack of where it hung."""
+    long = any(request.node.get_closest_marker(name) for name in ("slow", "engines", "bench"))
+    seconds = LONG_LIMIT_SECONDS if long else LIMIT_SECONDS
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"the test took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End what the tests started and left: a child that holds stdout would hang `pytest | tail`."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return  # the children here are the test workers, which end themselves
+    for child in psutil.Process().children(recursive=True):
+        try:
+            child.kill()
+        except psutil.NoSuchProcess:
+            continue
