@@ -187,7 +187,7 @@ def lower_edge_blocks(
 
 
 def _clones_given(order: float, local_epsilon: float, clones: int) -> float:
-    """Divergence when exactly `clones` others blend in: binary randomized response on their bits."""
+    """Divergence when exactly `clones` others blend in."""
     total = clones + 1
     ones = binomial_window(total, 0.5, order)
     ratio = np.exp(local_epsilon)
