@@ -1,5 +1,6 @@
 """Frequency oracles: randomizers for one of k categories."""
 
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+from beam_ldp.randomizers.frequency.unary_encoding import UnaryEncoding
 
-__all__ = ["KRandomizedResponse"]
+__all__ = ["KRandomizedResponse", "UnaryEncoding"]
