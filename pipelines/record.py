@@ -78,9 +78,7 @@ class PrivacyRecord:
 
     def __post_init__(self) -> None:
         if self.simulated and (self.epsilon is not None or self.local_epsilon is not None):
-            raise ValueError(
-                "local_epsilon and epsilon must be None in a simulated release"
-            )
+            raise ValueError("local_epsilon and epsilon must be None in a simulated release")
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able, with a schema version; infinities become null and a word in `method`."""

@@ -1,0 +1,292 @@
+"""The output folder: it appears whole or not at all.
+
+On a local disk everything is written into a hidden folder beside the target, which then takes its
+name in one step. An object store has no such step: there `manifest.json` is written last, and an
+output without it is not one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import io
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from beam_ldp.randomizers.estimate import Estimate
+
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+LEVEL = 0.95
+
+ESTIMATE_SCHEMA = pa.schema(
+    [
+        ("question", pa.string()),
+        ("group", pa.string()),
+        ("window_start", pa.timestamp("us", tz="UTC")),
+        ("window_end", pa.timestamp("us", tz="UTC")),
+        ("value", pa.string()),
+        *(
+            (f"{scale}{part}", pa.float64())
+            for scale in ("count", "frequency")
+            for part in ("", "_standard_error", "_low", "_high")
+        ),
+    ]
+)
+
+
+class OutputError(ValueError):
+    """The output cannot be written as asked; nothing was changed."""
+
+
+def estimate_table(
+    estimate: Estimate,
+    labels: Sequence[str],
+    question: str,
+    group: str | None = None,
+    window: tuple[int, int] | None = None,
+) -> pa.Table:
+    """One row per value of the domain, in its order, with pointwise 95 % intervals.
+
+    Args:
+        estimate: frequencies.
+        labels: the name of each value.
+        question, group: public names.
+        window: start and end in microseconds since 1970; None for all of the input.
+    """
+    start, end = window if window is not None else (None, None)
+    columns: dict[str, Any] = {
+        "question": [question] * len(labels),
+        "group": [group] * len(labels),
+        "window_start": [start] * len(labels),
+        "window_end": [end] * len(labels),
+        "value": list(labels),
+    }
+    for scale, shown in (("count", estimate.to_counts()), ("frequency", estimate)):
+        low, high = shown.confidence_interval(LEVEL)
+        columns[scale] = shown.value
+        columns[f"{scale}_standard_error"] = shown.standard_error
+        columns[f"{scale}_low"] = low
+        columns[f"{scale}_high"] = high
+    return pa.table(columns, schema=ESTIMATE_SCHEMA)
+
+
+def as_csv(table: pa.Table) -> bytes:
+    """UTF-8 with a header; nulls are empty, text is quoted where it must be."""
+    stream = io.BytesIO()
+    pa_csv.write_csv(table, stream, pa_csv.WriteOptions(quoting_style="needed"))
+    return stream.getvalue()
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    """The same table with its schema version among the metadata."""
+    stream = io.BytesIO()
+    versioned = table.replace_schema_metadata({"schema_version": str(SCHEMA_VERSION)})
+    pq.write_table(versioned, stream)
+    return stream.getvalue()
+
+
+def as_json(value: dict[str, Any]) -> bytes:
+    """Indented JSON; NaN and infinities are errors, for they are not JSON."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def is_local(path: str) -> bool:
+    """Whether the path lies on this machine's own file system."""
+    return FileSystems.get_scheme(path) in (None, "", "file")
+
+
+class OutputFolder:
+    """A folder to be written once, as a whole.
+
+    Args:
+        path: where; on any file system that Beam knows.
+        overwrite: replace an output that exists.
+
+    Raises:
+        OutputError: if the output exists and `overwrite` is not set, or its place does not.
+    """
+
+    def __init__(self, path: str, overwrite: bool = False) -> None:
+        self.path = path.rstrip("/") or "/"
+        self._overwrite = overwrite
+        self._token = secrets.token_hex(4)
+        self._local = is_local(path)
+        if self._local:
+            self._target = Path(self.path.removeprefix("file://")).absolute()
+            self.path = str(self._target)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse what must not be overwritten, early and again before it appears."""
+        if not self._overwrite and self._exists():
+            raise OutputError(f"--output {self.path} exists; --overwrite replaces it")
+        if self._local and self._target.exists() and not self._target.is_dir():
+            raise OutputError(f"--output {self.path} exists and is not a folder")
+        if self._local and self._foreign():
+            raise OutputError(
+                f"--output {self.path} holds files that are not an earlier output; "
+                "--overwrite replaces only what this program wrote"
+            )
+
+    def _exists(self) -> bool:
+        if self._local:
+            return self._target.exists() and any(self._target.iterdir())
+        return bool(_listed(self.path + "/*"))
+
+    def _foreign(self) -> bool:
+        if not self._target.is_dir():
+            return False
+        names = {entry.name for entry in self._target.iterdir()}
+        return bool(names) and "privacy.json" not in names
+
+    @contextmanager
+    def staging(self) -> Iterator[str]:
+        """A folder beside the output where workers leave their results; it vanishes afterwards."""
+        if self._local:
+            place = self._target.parent / f".{self._target.name}.staging-{self._token}"
+            try:
+                place.mkdir(parents=True)
+            except OSError as error:
+                raise OutputError(
+                    f"--output {self.path} cannot be written ({error.strerror})"
+                ) from None
+            try:
+                yield str(place)
+            finally:
+                shutil.rmtree(place, ignore_errors=True)
+            return
+        remote = f"{self.path}.staging-{self._token}"
+        try:
+            yield remote
+        finally:
+            left = _listed(remote + "/*")
+            if left:
+                FileSystems.delete(left)
+
+    @contextmanager
+    def writing(self) -> Iterator[FolderWriter]:
+        """Write all files; they appear when the block ends without an error."""
+        self.check()
+        if not self._local:
+            if self._overwrite:
+                self._forget()
+            writer: FolderWriter = FolderWriter(self.path)
+            yield writer
+            writer.put(MANIFEST, as_json({"schema_version": SCHEMA_VERSION, "files": writer.files}))
+            return
+        aside = self._target.parent / f".{self._target.name}.partial-{self._token}"
+        aside.mkdir(parents=True)
+        try:
+            yield FolderWriter(str(aside))
+            for entry in aside.iterdir():
+                _flush(entry)
+            self.check()
+            _put_in_place(aside, self._target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _forget(self) -> None:
+        """The manifest goes first: from here on the old output is none."""
+        old = _listed(self.path + "/*")
+        manifest = f"{self.path}/{MANIFEST}"
+        if manifest in old:
+            FileSystems.delete([manifest])
+        rest = [name for name in old if name != manifest]
+        if rest:
+            FileSystems.delete(rest)
+
+
+class FolderWriter:
+    """Writes files into one folder and keeps their sizes and digests."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.files: list[dict[str, Any]] = []
+
+    def put(self, name: str, content: bytes) -> None:
+        """One file from bytes."""
+        with self.open(name) as stream:
+            stream.write(content)
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[_Digesting]:
+        """One file from pieces."""
+        plain = "application/octet-stream"  # the text MIME type would compress by the ending
+        stream = FileSystems.create(f"{self._folder}/{name}", plain, "uncompressed")
+        digesting = _Digesting(stream)
+        try:
+            yield digesting
+        finally:
+            stream.close()
+        self.files.append(
+            {"name": name, "bytes": digesting.size, "sha256": digesting.digest.hexdigest()}
+        )
+
+
+class _Digesting:
+    """Counts and hashes what passes through."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.size = 0
+        self.digest = hashlib.sha256()
+
+    def write(self, content: bytes) -> None:
+        self._stream.write(content)
+        self.size += len(content)
+        self.digest.update(content)
+
+
+def _listed(pattern: str) -> list[str]:
+    try:
+        return [file.path for file in FileSystems.match([pattern])[0].metadata_list]
+    except BeamIOError:
+        return []
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _put_in_place(new: Path, target: Path) -> None:
+    """Give `new` the name of `target`, in one step; what stood there is then removed."""
+    if not target.exists():
+        os.rename(new, target)
+        return
+    if _exchange(new, target):
+        return  # `new` now holds the old output, which the caller removes
+    old = target.parent / f".{target.name}.old-{secrets.token_hex(4)}"
+    os.rename(target, old)
+    try:
+        os.rename(new, target)
+    except OSError:
+        os.rename(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step, where the system can."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
