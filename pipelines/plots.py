@@ -61,7 +61,7 @@ def plot_top(top: TopList, title: str, subtitle: str) -> bytes:
     rows = max(1, len(top.labels))
     figure = Figure(figsize=(9, 1.9 + 0.3 * rows), dpi=150)
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.24, 0.75 / (1.9 + 0.3 * rows), 0.75, 0.3 * rows / (1.9 + 0.3 * rows)))
+    axes = figure.add_axes((0.24, 0.75 / (1.9 + 0.3 * rows), 0.71, 0.3 * rows / (1.9 + 0.3 * rows)))
     places = np.arange(len(top.labels))[::-1]
     axes.hlines(places, top.low, top.high, color=ESTIMATE, alpha=0.3, linewidth=7, zorder=2)
     axes.plot(top.estimate, places, "o", color=ESTIMATE, markersize=5, zorder=4, label="estimate")

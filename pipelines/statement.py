@@ -190,8 +190,8 @@ def _noise(record: PrivacyRecord) -> str:
 def _rests_on(record: PrivacyRecord) -> str:
     lines = [
         f"* {record.num_reports:,} reports were received; "
-        f"{100 * record.honest_fraction:g} % of them are declared honest (`--honest-fraction`), since "
-        f"fake reports hide nobody. The price counts {record.priced_reports:,}",
+        f"{100 * record.honest_fraction:g} % of them are declared honest (`--honest-fraction`), "
+        f"since fake reports hide nobody. The price counts {record.priced_reports:,}",
         "* this release alone: several releases about the same people add up",
     ]
     if record.expected_users is not None:

@@ -1,0 +1,196 @@
+"""One release, one MLflow run: parameters, prices, mechanism and files."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NAMESPACE = "privacy"
+_METRICS = (
+    "local_epsilon",
+    "epsilon",
+    "epsilon_lower",
+    "epsilon_class_lower",
+    "delta",
+    "num_reports",
+    "priced_reports",
+    "smallest_batch",
+    "num_bad_rows",
+)
+_LONGEST_KEY, _LONGEST_PARAM, _LONGEST_TAG = 250, 6000, 5000
+_PARAMS_PER_BATCH = 100
+
+
+class MlflowMissingError(RuntimeError):
+    """MLflow is not installed."""
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """Where a release was logged.
+
+    Attributes:
+        run_id, experiment_id: as MLflow names them.
+        tracking_uri: the store that holds the run.
+    """
+
+    run_id: str
+    experiment_id: str
+    tracking_uri: str
+
+    @property
+    def ui_command(self) -> str:
+        """What to type to look at it."""
+        if self.tracking_uri.startswith(("http://", "https://")):
+            return f"{self.tracking_uri}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+        return f"mlflow ui --backend-store-uri {self.tracking_uri}"
+
+
+def available() -> bool:
+    """Whether MLflow itself can be used.
+
+    A folder called `mlflow` on the path imports as an empty namespace; the real one has a version.
+    """
+    try:
+        import mlflow
+    except ImportError:
+        return False
+    return getattr(mlflow, "__version__", None) is not None
+
+
+def log_release(
+    record: Mapping[str, Any],
+    folder: str | Path | None = None,
+    *,
+    tracking_uri: str | None = None,
+    experiment: str = "beam-ldp",
+    run_name: str | None = None,
+    metrics: Mapping[str, float] | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> LoggedRun:
+    """Log one release.
+
+    Inside a run of the caller's own, the release becomes a run nested in it, in the same
+    experiment; the caller's run and MLflow's global state stay as they are.
+
+    Args:
+        record: what privacy.json holds. Prices and counts become metrics, everything else
+            parameters, all under `privacy.`; infinite values become tags that say "unbounded".
+        folder: local folder whose files become artifacts (the estimate, the plot, the statement).
+            `bad_rows.jsonl` is left out: it points into the raw data.
+        tracking_uri: where to log; default: the caller's active run's store, else MLflow's own.
+        experiment: name of the experiment; created where it does not exist.
+        run_name: name of the run; default: the question.
+        metrics: further metrics, by their full keys.
+        params: further parameters, by their full keys.
+
+    Raises:
+        MlflowMissingError: if MLflow is not installed.
+        mlflow.exceptions.MlflowException: if the store cannot be written.
+    """
+    if not available():
+        raise MlflowMissingError("MLflow is not installed: pip install 'beam-ldp[mlflow]'")
+    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.tracking import MlflowClient
+    from mlflow.tracking.context.registry import resolve_tags
+
+    import mlflow
+
+    parent = mlflow.active_run()
+    uri = tracking_uri or mlflow.get_tracking_uri()
+    client = MlflowClient(tracking_uri=uri)
+    tags = dict(resolve_tags())
+    if parent is not None and tracking_uri in (None, mlflow.get_tracking_uri()):
+        experiment_id = str(parent.info.experiment_id)
+        tags["mlflow.parentRunId"] = str(parent.info.run_id)
+    else:
+        experiment_id = _experiment_id(client, experiment, uri)
+    name = run_name or str(record.get("question") or "release")
+    run = client.create_run(experiment_id, tags=tags, run_name=name[:_LONGEST_KEY])
+    run_id, now = str(run.info.run_id), int(run.info.start_time)
+    try:
+        measured, unbounded = _split_finite({**_record_metrics(record), **(metrics or {})})
+        told = [
+            Param(_key(key), _text(value)[:_LONGEST_PARAM])
+            for key, value in {**_record_params(record), **(params or {})}.items()
+        ]
+        found = [RunTag(_key(key), value[:_LONGEST_TAG]) for key, value in
+                 {**_record_tags(record), **unbounded}.items()]  # fmt: skip
+        client.log_batch(
+            run_id,
+            metrics=[Metric(_key(key), value, now, 0) for key, value in measured.items()],
+            params=told[:_PARAMS_PER_BATCH],
+            tags=found,
+        )
+        client.log_dict(run_id, dict(record.get("mechanism") or {}), "privacy/mechanism.json")
+        if folder is not None:
+            for path in sorted(Path(folder).iterdir()):
+                if path.is_file() and path.name != "bad_rows.jsonl":
+                    client.log_artifact(run_id, str(path), "release")
+    except BaseException:
+        client.set_terminated(run_id, "FAILED")
+        raise
+    client.set_terminated(run_id, "FINISHED")
+    return LoggedRun(run_id, experiment_id, uri)
+
+
+def _experiment_id(client: Any, name: str, uri: str) -> str:
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return str(found.experiment_id)
+    place = None
+    if uri.startswith("sqlite:///"):  # or the files would land in the working directory
+        database = Path(uri.removeprefix("sqlite:///")).absolute()
+        place = (database.parent / "mlartifacts").as_uri()
+    return str(client.create_experiment(name, artifact_location=place))
+
+
+def _record_metrics(record: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        f"{NAMESPACE}.{name}": float(record[name])
+        for name in _METRICS
+        if record.get(name) is not None
+    }
+
+
+def _record_params(record: Mapping[str, Any]) -> dict[str, Any]:
+    told = {
+        f"{NAMESPACE}.{name}": value
+        for name, value in record.items()
+        if name not in _METRICS and name not in ("mechanism", "warnings", "created")
+    }
+    mechanism = dict(record.get("mechanism") or {})
+    told[f"{NAMESPACE}.mechanism"] = mechanism.pop("mechanism", "")
+    told.update({f"{NAMESPACE}.mechanism.{name}": value for name, value in mechanism.items()})
+    return told
+
+
+def _record_tags(record: Mapping[str, Any]) -> dict[str, str]:
+    told = {
+        f"{NAMESPACE}.neighbours": str(record.get("neighbours", "replace-one")),
+        f"{NAMESPACE}.guarantee": "none: simulation" if record.get("simulated") else "stated",
+    }
+    if record.get("warnings"):
+        told[f"{NAMESPACE}.warnings"] = "\n".join(str(w) for w in record["warnings"])
+    return told
+
+
+def _split_finite(values: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
+    finite = {key: float(value) for key, value in values.items() if math.isfinite(value)}
+    return finite, {key: "unbounded" for key in values if key not in finite}
+
+
+def _key(name: str) -> str:
+    """A key that every MLflow store takes."""
+    return re.sub(r"[^\w\-./ ]", "_", name, flags=re.ASCII)[:_LONGEST_KEY]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, sort_keys=True, default=str)
