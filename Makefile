@@ -1,0 +1,127 @@
+# Everything a developer does, by name. `make help` explains; nothing is installed outside this
+# folder except by `make tools` (Debian packages, needs root).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+JOBS ?= 2
+PYTEST_FLAGS ?=
+OUTPUT ?= demo-out
+export BEAM_LDP_ENGINES ?= $(CURDIR)/.engines
+
+VENV := .venv
+TFF_VENV := .venv-tff
+BIN := $(VENV)/bin
+UV = $(CURDIR)/$(BIN)/uv
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
+SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tests benchmarks
+
+.PHONY: help setup demo test test-all test-engines test-pythons lint format types doctest wheel \
+	tools engines tff pins bench clean
+
+help:  ## this list
+	@echo 'Start here:'
+	@echo '  make demo          a private word-frequency job over 1,000,000 people, from nothing'
+	@echo '  make test          the test suite (some minutes on 2 cores)'
+	@echo 'Both need Python 3.10-3.13 and nothing else: the first run makes $(VENV)/, later ones use it.'
+	@echo
+	@echo 'All commands:'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo 'One file:  $(BIN)/python -m pytest tests/randomizers'
+	@echo 'Settings:  JOBS=$(JOBS) (test processes)  PYTHON=... (interpreter)  OUTPUT=$(OUTPUT) (of the demo)'
+
+# --- environments -------------------------------------------------------------------------------
+
+setup: $(VENV)/.ready  ## the environment in .venv/: pinned packages and this project, editable
+
+$(VENV)/bin/uv:
+	python="$${PYTHON:-$$(.ci/find-python 3.11 3.12 3.13 3.10)}"
+	"$$python" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+$(VENV)/.ready: pyproject.toml $(wildcard requirements/core-*.txt) | $(VENV)/bin/uv
+	pins="requirements/core-py$$($(BIN)/python -c 'import sys; print("%d%d" % sys.version_info[:2])').txt"
+	echo "installing $$pins into $(VENV)/"
+	$(UV) pip install --quiet --python $(BIN)/python -r "$$pins"
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $@
+
+$(TFF_VENV)/.ready: requirements/full-py311.txt pyproject.toml | $(VENV)/bin/uv
+	python="$$(.ci/find-python 3.11)"
+	$(UV) venv --quiet --clear --python "$$python" $(TFF_VENV)
+	$(UV) pip install --quiet --python $(TFF_VENV)/bin/python --no-deps -r requirements/full-py311.txt
+	$(UV) pip install --quiet --python $(TFF_VENV)/bin/python --no-deps --editable .
+	touch $@
+
+tff: $(TFF_VENV)/.ready  ## TensorFlow Federated beside everything else, in .venv-tff/ (Python 3.11)
+	$(TFF_VENV)/bin/python .ci/check_tff.py
+
+pins: $(VENV)/bin/uv  ## compile requirements/ anew from pyproject.toml
+	UV=$(UV) .ci/compile-pins
+
+# --- the product --------------------------------------------------------------------------------
+
+demo: $(VENV)/.ready  ## the demo; its files go to demo-out/
+	$(BIN)/beam-ldp demo --output $(OUTPUT) --overwrite
+
+wheel: $(VENV)/.ready  ## the wheel, in dist/
+	rm -rf build/lib build/bdist.* dist
+	$(UV) build --quiet --python $(BIN)/python --wheel --out-dir dist .
+	ls dist
+
+# --- tests --------------------------------------------------------------------------------------
+
+test: $(VENV)/.ready  ## the fast suite
+	$(PYTEST) -m "not slow and not engines and not bench"
+
+test-engines: $(VENV)/.ready engines  ## the pipelines on Prism and Spark
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m engines
+
+test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons and on NumPy 1.26
+	UV=$(UV) JOBS=$(JOBS) .ci/test-pythons $(TFF_VENV)/bin/python
+
+test-all: $(VENV)/.ready tff  ## everything that `make test` leaves out; installs what it needs
+	$(MAKE) test-engines
+	$(PYTEST) -m "slow and not engines and not bench"
+	$(MAKE) test-pythons
+
+doctest: $(VENV)/.ready  ## the examples in the docstrings
+	$(BIN)/python -m pytest -p no:cacheprovider --doctest-modules beam_ldp $(PYTEST_FLAGS)
+
+bench: $(VENV)/.ready  ## time and memory, measured (not part of the tests)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -s -m bench tests benchmarks
+
+tools:  ## Java, Maven and Go where missing (Debian packages)
+	.ci/install-tools
+
+engines: $(VENV)/.ready tools  ## Prism and Spark's job server, into .engines/
+	$(BIN)/python -m tests.engines.servers fetch
+
+# --- the code -----------------------------------------------------------------------------------
+
+lint: $(VENV)/.ready build/layout  ## ruff, mypy and the direction of imports
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	cd build/layout && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
+		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp
+	cd build/layout && $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
+
+# The packages under the names they are installed with, for the tools that read files and do not
+# follow the mapping in pyproject.toml.
+.PHONY: build/layout
+build/layout:
+	rm -rf $@
+	mkdir -p $@
+	cp -r beam_ldp mlflow/mlflow_ldp $@
+	cp -r pipelines $@/beam_ldp/pipelines
+
+format: $(VENV)/.ready  ## let ruff format and fix the code
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+clean:  ## remove what these commands made (not the engines' cache)
+	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
