@@ -41,7 +41,11 @@ class BinaryVectorMean(BlockMean):
     def _half_range(self) -> float:
         return 0.5
 
-    def _encode(self, vectors: np.ndarray) -> np.ndarray:
+    @property
+    def _affine(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
         return vectors
 
     def _decode(self, coordinates: np.ndarray) -> np.ndarray:

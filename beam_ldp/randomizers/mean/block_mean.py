@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Preset = Literal["thesis"]
 
+_CHUNK_COORDINATES = 1 << 15  # encoded vectors that stay in the second-level cache
+
 
 @dataclass(frozen=True)
 class BlockMean(MeanRandomizer):
@@ -169,12 +171,22 @@ class BlockMean(MeanRandomizer):
         """The encoded coordinates lie in [-half, half] (binary: half the unit interval)."""
 
     @abstractmethod
+    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
+        """The vectors in the coordinates that messages speak about: `(n, num_coordinates)`."""
+
+    @property
+    def _affine(self) -> tuple[float, float]:
+        """Offset and factor that bring coordinates into [0, 1]; what exceeds it is truncated."""
+        return 0.5, 0.5 / self._half_range
+
     def _encode(self, vectors: np.ndarray) -> np.ndarray:
         """Vectors of the ball as `(n, num_coordinates)` values in [0, 1]."""
+        offset, factor = self._affine
+        return np.clip(offset + factor * self._rotate(vectors), 0.0, 1.0)
 
     @abstractmethod
     def _decode(self, coordinates: np.ndarray) -> np.ndarray:
-        """Linear inverse of the encoding: centred coordinates (scaled by 2 half) to the mean."""
+        """The mean from the mean of encoded coordinates less 1/2."""
 
     # What one user sends ---------------------------------------------------------------------
 
@@ -213,11 +225,13 @@ class BlockMean(MeanRandomizer):
         self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
     ) -> None:
         c = self.layout.columns
-        unit = self._encode(values)
-        respond(
-            unit, words, c.level, c.start, c.size, c.low, c.span, c.scale,
-            self.layout.num_levels, reports,
-        )  # fmt: skip
+        step = max(1, _CHUNK_COORDINATES // self.num_coordinates)
+        for start in range(0, len(values), step):
+            part = slice(start, start + step)
+            respond(
+                self._rotate(values[part]), *self._affine, words[part], c.level, c.start, c.size,
+                c.low, c.span, c.scale, self.layout.num_levels, reports[part],
+            )  # fmt: skip
 
     def pack(self, reports: np.ndarray) -> bytes:
         return pack_columns(np.asarray(reports), self.layout.columns.widths)

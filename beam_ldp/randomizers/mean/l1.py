@@ -41,11 +41,8 @@ class L1Mean(BlockMean):
     def _half_range(self) -> float:
         return self.radius / math.sqrt(self.num_coordinates)
 
-    def _encode(self, vectors: np.ndarray) -> np.ndarray:
-        unit = hadamard(vectors)
-        unit *= 0.5 / self._half_range
-        unit += 0.5
-        return np.clip(unit, 0.0, 1.0, out=unit)
+    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
+        return hadamard(vectors)
 
     def _decode(self, coordinates: np.ndarray) -> np.ndarray:
         return hadamard_back(2 * self._half_range * coordinates, self.dimension)

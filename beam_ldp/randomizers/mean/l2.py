@@ -125,11 +125,8 @@ class L2Mean(BlockMean):
     def _signs(self) -> np.ndarray:
         return public_signs(self.dimension, self.rotation_seed)
 
-    def _encode(self, vectors: np.ndarray) -> np.ndarray:
-        unit = hadamard(vectors, self._signs)
-        unit *= 0.5 / self._half_range
-        unit += 0.5
-        return np.clip(unit, 0.0, 1.0, out=unit)
+    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
+        return hadamard(vectors, self._signs)
 
     def _decode(self, coordinates: np.ndarray) -> np.ndarray:
         return hadamard_back(2 * self._half_range * coordinates, self.dimension, self._signs)

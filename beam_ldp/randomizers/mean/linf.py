@@ -39,8 +39,8 @@ class LInfMean(BlockMean):
     def _half_range(self) -> float:
         return self.radius
 
-    def _encode(self, vectors: np.ndarray) -> np.ndarray:
-        return np.clip(0.5 + vectors / (2 * self.radius), 0.0, 1.0)
+    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
+        return vectors
 
     def _decode(self, coordinates: np.ndarray) -> np.ndarray:
         return 2 * self.radius * coordinates

@@ -85,15 +85,26 @@ def union_cutoff(num_coordinates: int, failure_probability: float) -> float:
 
 @kernel
 def _transform(rows: Any) -> None:
-    """Unnormalized Walsh-Hadamard transform of every row, in place."""
+    """Unnormalized Walsh-Hadamard transform of every row, in place, two stages at a time."""
     size = rows.shape[1]
     for i in range(rows.shape[0]):
+        row = rows[i]
         half = 1
-        while half < size:
-            for start in range(0, size, 2 * half):
+        while 4 * half <= size:
+            for start in range(0, size, 4 * half):
                 for j in range(start, start + half):
-                    a = rows[i, j]
-                    b = rows[i, j + half]
-                    rows[i, j] = a + b
-                    rows[i, j + half] = a - b
-            half *= 2
+                    a = row[j] + row[j + half]
+                    b = row[j] - row[j + half]
+                    c = row[j + 2 * half] + row[j + 3 * half]
+                    d = row[j + 2 * half] - row[j + 3 * half]
+                    row[j] = a + c
+                    row[j + half] = b + d
+                    row[j + 2 * half] = a - c
+                    row[j + 3 * half] = b - d
+            half *= 4
+        if half < size:
+            for j in range(half):
+                a = row[j]
+                b = row[j + half]
+                row[j] = a + b
+                row[j + half] = a - b

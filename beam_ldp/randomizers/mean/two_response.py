@@ -222,7 +222,9 @@ def _same_width(widths: np.ndarray) -> list[tuple[slice, int, slice]]:
 
 @kernel
 def respond(
-    unit: Any,
+    vectors: Any,
+    offset: Any,
+    factor: Any,
     words: Any,
     level: Any,
     start: Any,
@@ -235,20 +237,22 @@ def respond(
 ) -> None:
     """Fill `reports` (n, columns): twice the place in the block, plus the noisy bit.
 
-    `unit` (n, coordinates) holds values in [0, 1]; level k < num_levels - 1 speaks about binary
-    digit k + 1 of them, the last level about what is left, rounded at random.
+    `offset + factor * vectors`, (n, coordinates), truncated to [0, 1], is what messages speak
+    about: level k < num_levels - 1 about its binary digit k + 1, the last level about what is
+    left, rounded at random.
     """
     digits = num_levels - 1
     top = 2.0**digits
-    coordinates = unit.shape[1]
-    for i in range(unit.shape[0]):
+    coordinates = vectors.shape[1]
+    for i in range(vectors.shape[0]):
         for t in range(level.size):
             word = words[i, t]
             place = multiply_high(word, size[t])
             coordinate = start[t] + np.int64(place)
             threshold = low[t]
             if coordinate < coordinates:
-                scaled = unit[i, coordinate] * top
+                unit = offset + factor * vectors[i, coordinate]
+                scaled = min(max(unit, 0.0), 1.0) * top
                 whole = min(np.floor(scaled), top - 1.0)
                 if level[t] < digits:
                     if (np.int64(whole) >> (digits - 1 - level[t])) & 1:
