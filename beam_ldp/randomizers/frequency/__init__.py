@@ -1,6 +1,7 @@
 """Frequency oracles: randomizers for one of k categories."""
 
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+from beam_ldp.randomizers.frequency.subset_selection import SubsetSelection
 from beam_ldp.randomizers.frequency.unary_encoding import UnaryEncoding
 
-__all__ = ["KRandomizedResponse", "UnaryEncoding"]
+__all__ = ["KRandomizedResponse", "SubsetSelection", "UnaryEncoding"]

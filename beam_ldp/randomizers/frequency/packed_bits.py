@@ -113,6 +113,21 @@ def read_rows(reports: np.ndarray) -> np.ndarray:
     return padded.view("<u8").astype(np.uint64, copy=False)
 
 
+def row_sums(rows: np.ndarray) -> np.ndarray:
+    """How many bits each row of words has set: int64, (n,)."""
+    sums = np.empty(len(rows), dtype=np.int64)
+    _count_rows(rows, sums)
+    return sums
+
+
+def positions_of_bits(rows: np.ndarray) -> np.ndarray:
+    """Positions of all set bits, row by row, in increasing order: int64."""
+    count = _count_bits(rows)
+    users, positions = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    _list_bits(rows, users, positions)
+    return positions
+
+
 def column_sums(reports: np.ndarray, num_bits: int) -> np.ndarray:
     """How many rows have each bit set: int64, (num_bits,). O(rows) time, O(num_bits) memory."""
     counts = np.zeros(WORD_BITS * words_for(num_bits), dtype=np.int64)
@@ -142,7 +157,9 @@ def unpack_rows(data: bytes, num_bits: int, num_rows: int) -> np.ndarray:
             zero.
     """
     if len(data) != bytes_for(num_bits * num_rows):
-        raise ValueError(f"data must hold {num_rows} rows of {num_bits} bits, got {len(data)} bytes")
+        raise ValueError(
+            f"data must hold {num_rows} rows of {num_bits} bits, got {len(data)} bytes"
+        )
     stream = np.frombuffer(data, dtype=np.uint8)
     if num_bits % 8 == 0:
         return stream.reshape(num_rows, bytes_for(num_bits)).copy()
@@ -154,14 +171,12 @@ def unpack_rows(data: bytes, num_bits: int, num_rows: int) -> np.ndarray:
         used = (stop - start) * num_bits
         if bits[used:].any():
             raise ValueError("data must be padded with zero bits")
-        rows[start:stop] = np.packbits(
-            bits[:used].reshape(-1, num_bits), axis=1, bitorder="little"
-        )
+        rows[start:stop] = np.packbits(bits[:used].reshape(-1, num_bits), axis=1, bitorder="little")
     return rows
 
 
 def all_rows(num_bits: int) -> np.ndarray:
-    """Every row of `num_bits` <= 16 bits, row r holding the binary digits of r: uint8, (2**m, m)."""
+    """All rows of m <= 16 bits; row r holds the binary digits of r: uint8, (2**m, m)."""
     numbers = np.arange(1 << num_bits, dtype=np.uint32)[:, None]
     return (numbers >> np.arange(num_bits, dtype=np.uint32) & 1).astype(np.uint8)
 
@@ -207,6 +222,18 @@ def _count_bits(rows):  # type: ignore[no-untyped-def]
                 left &= left - _ONE
                 count += 1
     return count
+
+
+@kernel
+def _count_rows(rows, sums):  # type: ignore[no-untyped-def]
+    for i in range(rows.shape[0]):
+        count = 0
+        for w in range(rows.shape[1]):
+            left = rows[i, w]
+            while left != _ZERO:
+                left &= left - _ONE
+                count += 1
+        sums[i] = count
 
 
 @kernel

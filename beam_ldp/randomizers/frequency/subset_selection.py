@@ -1,0 +1,311 @@
+"""Subset selection: the report is a set of categories, more often one that holds the own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle
+from beam_ldp.randomizers.bits import bits_for, pack_uints, smallest_uint, unpack_uints
+from beam_ldp.randomizers.frequency import packed_bits
+from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
+from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.thresholds import MAX_WASTE, Coin, exp_lower
+
+_MAX_CHANNEL_VALUES = 12
+_MAX_DOMAIN = 1 << 31
+_RANKED = 32  # members of a list that is sorted by comparing all pairs, the fastest way
+_CHUNK = 1 << 16
+_ONE = np.uint64(1)
+_LOW_SIX = np.uint64(63)
+
+
+@dataclass(frozen=True)
+class SubsetSelection(FrequencyOracle):
+    """A uniformly random set of `subset_size` categories, tilted toward sets with the own value.
+
+    With w = `subset_size` and E = e**local_epsilon, the set holds the own value with probability
+    wE / (wE + k - w); given that, it is uniform. It protects the value against everybody who sees
+    the report. Among oracles of this kind none has a smaller error as the crowd grows; the price
+    is a longer report.
+
+    A set is sent in a form that says nothing but the set: its members in increasing order, or one
+    bit per category where that is shorter. (Members in the order of drawing would give the own
+    value away.) Reports are `(n, w)` unsigned integers, or `(n, ceil(k / 8))` uint8 rows of bits;
+    the statistic counts the reports that hold each category.
+
+    Sampling is exact: Floyd's method, every draw uniform without remainder.
+    Cost: w + 1 random words and O(w) time per report; O(k) memory.
+
+    Source: Ye and Barg 2018; Wang et al. 2016.
+
+    Args:
+        domain_size: number of categories k, at least 2.
+        local_epsilon: local budget, > 0.
+        subset_size: w, from 1 to k - 1; by default the one of least error for rare categories,
+            about k / (E + 1).
+
+    Raises:
+        ValueError: if a parameter is out of range, or beyond the resolution of 64-bit words.
+
+    >>> oracle = SubsetSelection(domain_size=1024, local_epsilon=5.0)
+    >>> oracle.subset_size, oracle.bits_per_report
+    (6, 60)
+    >>> reports = oracle.randomize(np.array([5, 5, 1000]))
+    >>> reports.shape, bool((np.diff(reports.astype(int)) > 0).all())
+    ((3, 6), True)
+    """
+
+    domain_size: int
+    local_epsilon: float
+    subset_size: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.domain_size > _MAX_DOMAIN:
+            raise ValueError(f"domain_size must be <= {_MAX_DOMAIN}, got {self.domain_size}")
+        size = self.subset_size
+        if size is None:
+            size = best_subset_size(self.domain_size, self.local_epsilon)
+        if isinstance(size, bool) or size != int(size) or not 0 < size < self.domain_size:
+            raise ValueError(
+                f"subset_size must be an integer in [1, {self.domain_size - 1}], got {size}"
+            )
+        object.__setattr__(self, "subset_size", int(size))
+        if not self.local_epsilon - self.log_ratio_max() <= MAX_WASTE:
+            raise ValueError(
+                f"local_epsilon={self.local_epsilon:g} with {self.domain_size} values is beyond "
+                "the resolution of 64-bit words; choose a smaller local_epsilon or domain"
+            )
+
+    @property
+    def _size(self) -> int:
+        assert self.subset_size is not None
+        return self.subset_size
+
+    @cached_property
+    def _coin(self) -> Coin:
+        """Heads: the set holds the own value."""
+        odds = self._size * exp_lower(min(self.local_epsilon, 60.0))
+        return Coin.at_most(odds / (odds + self.domain_size - self._size))
+
+    @cached_property
+    def _ratio(self) -> Fraction:
+        """Probability of a set with the own value over that of a set without it."""
+        heads = Fraction(self._coin.threshold, WORD_VALUES)
+        return heads / (1 - heads) * (self.domain_size - self._size) / self._size
+
+    def log_ratio_max(self) -> float:
+        return math.log1p(float(self._ratio - 1))
+
+    @property
+    def _as_bits(self) -> bool:
+        return self.domain_size <= self._size * bits_for(self.domain_size)
+
+    @property
+    def bits_per_report(self) -> int:
+        return self.domain_size if self._as_bits else self._size * bits_for(self.domain_size)
+
+    @property
+    def report_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint8) if self._as_bits else smallest_uint(self.domain_size)
+
+    @property
+    def report_shape(self) -> tuple[int, ...]:
+        return (packed_bits.bytes_for(self.domain_size) if self._as_bits else self._size,)
+
+    @property
+    def statistic_shape(self) -> tuple[int, ...]:
+        return (self.domain_size,)
+
+    @property
+    def words_per_user(self) -> int:
+        return self._size + 1
+
+    def _randomize_block(
+        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
+    ) -> None:
+        failed = self._draw(values, words, reports)
+        attempt = 0
+        while len(failed):
+            attempt += 1
+            positions = np.arange(self.words_per_user) + attempt * self.words_per_user
+            rows = np.repeat(failed, len(positions))
+            again = extra(rows, np.tile(positions, len(failed))).reshape(len(failed), -1)
+            again[:, 0] = words[failed, 0]  # the coin has fallen; only the set is drawn anew
+            part = np.empty((len(failed), *self.report_shape), dtype=self.report_dtype)
+            left = self._draw(values[failed], again, part)
+            reports[failed] = part
+            failed = failed[left]
+
+    def _draw(self, values: np.ndarray, words: np.ndarray, reports: np.ndarray) -> np.ndarray:
+        """Fill `reports`; the rows that met one of the words that would make a draw uneven."""
+        k, w = np.int64(self.domain_size), np.int64(self._size)
+        uneven = np.zeros(len(values), dtype=np.bool_)
+        threshold = np.uint64(self._coin.threshold)
+        if not self._as_bits and (w <= _RANKED or 8 * w * w <= k):
+            _draw_lists(values, words, k, w, threshold, reports, uneven)
+            return np.flatnonzero(uneven)
+        rows = np.zeros((len(values), packed_bits.words_for(self.domain_size)), dtype=np.uint64)
+        _draw_bits(values, words, k, w, threshold, rows, uneven)
+        if self._as_bits:
+            packed_bits.write_rows(rows, reports)
+        else:
+            reports[...] = packed_bits.positions_of_bits(rows).reshape(-1, self._size)
+        return np.flatnonzero(uneven)
+
+    def accumulate(self, reports: np.ndarray) -> np.ndarray:
+        if self._as_bits:
+            return packed_bits.column_sums(reports, self.domain_size)
+        counts = np.zeros(self.domain_size, dtype=np.int64)
+        flat = reports.reshape(-1)
+        for start in range(0, len(flat), _CHUNK):
+            _count(flat[start : start + _CHUNK], counts)
+        return counts
+
+    @property
+    def support_probabilities(self) -> tuple[float, float]:
+        p = self._coin.probability
+        return p, (self._size - p) / (self.domain_size - 1)
+
+    def channel(self) -> np.ndarray:
+        """P(report | value) for up to 12 categories; rows are the sets in lexicographic order."""
+        if self.domain_size > _MAX_CHANNEL_VALUES:
+            return super().channel()
+        k, w, p = self.domain_size, self._size, self._coin.probability
+        holds = np.array([[x in s for x in range(k)] for s in combinations(range(k), w)])
+        return np.where(holds, p / math.comb(k - 1, w - 1), (1 - p) / math.comb(k - 1, w))
+
+    def channel_reports(self) -> np.ndarray:
+        """The reports that the rows of `channel` stand for."""
+        k, w = self.domain_size, self._size
+        sets = np.array(list(combinations(range(k), w)))
+        if not self._as_bits:
+            return sets.astype(self.report_dtype)
+        bits = np.zeros((len(sets), k), dtype=np.uint8)
+        np.put_along_axis(bits, sets, 1, axis=1)
+        return np.packbits(bits, axis=1, bitorder="little")
+
+    def _overlaps(self) -> tuple[float, float, float]:
+        """Chance that a uniform set holds one, two, three given values."""
+        k, w = self.domain_size, self._size
+        one = w / k
+        two = one * (w - 1) / (k - 1)
+        return one, two, two * max(w - 2, 0) / (k - 2) if k > 2 else 0.0
+
+    def dominating_pair(self) -> ShufflePair:
+        """The own blanket, exactly: every set misses some value, so the blanket is uniform; two
+        values split the sets into four hypergeometric classes, the same for every pair."""
+        one, two, _ = self._overlaps()
+        return ShufflePair.two_level(float(self._ratio), one, two, "subset selection's own blanket")
+
+    def witness_pairs(self) -> tuple[ShufflePair, ...]:
+        one, two, three = self._overlaps()
+        triples = (three,) if self.domain_size > 2 else ()
+        return two_level_witnesses(float(self._ratio), one, two, triples)
+
+    def pack(self, reports: np.ndarray) -> bytes:
+        """Members in increasing order, or one bit per category: whichever is shorter."""
+        if self._as_bits:
+            return packed_bits.pack_rows(reports, self.domain_size)
+        return pack_uints(reports.reshape(-1), bits_for(self.domain_size))
+
+    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+        if self._as_bits:
+            reports = packed_bits.unpack_rows(data, self.domain_size, num_reports)
+        else:
+            members = unpack_uints(data, bits_for(self.domain_size), num_reports * self._size)
+            reports = members.astype(self.report_dtype).reshape(num_reports, self._size)
+        return self._check_reports(reports)
+
+    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
+        if self._as_bits:
+            rows = packed_bits.read_rows(packed_bits.check_rows(reports, self.domain_size))
+            sizes = packed_bits.row_sums(rows)
+            if (sizes != self._size).any():
+                raise ValueError(f"reports must be sets of {self._size} values")
+        elif reports.size:
+            if reports.max() >= self.domain_size:
+                raise ValueError(f"reports must lie in [0, {self.domain_size})")
+            if (reports[:, 1:] <= reports[:, :-1]).any():
+                raise ValueError("reports must list distinct values in increasing order")
+        return reports
+
+
+def best_subset_size(domain_size: int, local_epsilon: float) -> int:
+    """The size of least error for rare categories, next to k / (E + 1) (Ye and Barg 2018).
+
+    >>> best_subset_size(1000, 1.0)
+    269
+    """
+    odds = math.exp(min(local_epsilon, 700.0))
+
+    def noise(w: int) -> float:
+        p = w * odds / (w * odds + domain_size - w)
+        q = (w - p) / (domain_size - 1)
+        return q * (1 - q) / (p - q) ** 2
+
+    centre = round(domain_size / (odds + 1))
+    sizes = range(max(1, centre - 3), min(domain_size - 1, centre + 3) + 1)
+    return min(sizes, key=noise)
+
+
+@kernel
+def _draw_lists(values, words, k, w, threshold, reports, uneven):  # type: ignore[no-untyped-def]
+    chosen = np.empty(w, dtype=np.int64)
+    for i in range(values.size):
+        own = np.int64(values[i])
+        count = w
+        if words[i, 0] < threshold:
+            count = w - 1
+            chosen[count] = own
+        for j in range(count):
+            bound = np.uint64(k - count + j)
+            number = np.int64(multiply_high(words[i, j + 1], bound))
+            remainder = words[i, j + 1] * bound
+            if remainder < bound and remainder < (~bound + _ONE) % bound:
+                uneven[i] = True
+            number += number >= own
+            seen = False
+            for other in range(j):
+                seen |= chosen[other] == number
+            last = np.int64(bound) - 1
+            chosen[j] = last + (last >= own) if seen else number
+        for j in range(w):
+            rank = 0
+            for other in range(w):
+                rank += chosen[other] < chosen[j]
+            reports[i, rank] = chosen[j]
+
+
+@kernel
+def _draw_bits(values, words, k, w, threshold, rows, uneven):  # type: ignore[no-untyped-def]
+    for i in range(values.size):
+        own = np.int64(values[i])
+        count = w
+        if words[i, 0] < threshold:
+            count = w - 1
+            rows[i, own >> 6] |= _ONE << (np.uint64(own) & _LOW_SIX)
+        for j in range(count):
+            bound = np.uint64(k - count + j)
+            number = np.int64(multiply_high(words[i, j + 1], bound))
+            remainder = words[i, j + 1] * bound
+            if remainder < bound and remainder < (~bound + _ONE) % bound:
+                uneven[i] = True
+            number += number >= own
+            if (rows[i, number >> 6] >> (np.uint64(number) & _LOW_SIX)) & _ONE:
+                number = np.int64(bound) - 1
+                number += number >= own
+            rows[i, number >> 6] |= _ONE << (np.uint64(number) & _LOW_SIX)
+
+
+@kernel
+def _count(members, counts):  # type: ignore[no-untyped-def]
+    for i in range(members.size):
+        counts[members[i]] += 1
