@@ -48,14 +48,12 @@ class Lines:
     Attributes:
         first_line: number of the first line, counted from 1.
         rows: one entry per line; None for a blank line. Empty where `table` is set.
-        table: the rows as an Arrow batch, where every line was sound (the fast way).
-        problems: bad lines inside `table`, by line number; `table` leaves them out.
+        table: the rows as an Arrow batch, where every line is sound (the fast way).
     """
 
     first_line: int
     rows: Sequence[Row | None] = ()
     table: pa.RecordBatch | None = None
-    problems: tuple[tuple[int, str], ...] = ()
 
 
 def blocks_of_lines(
@@ -252,16 +250,13 @@ def _fields(line: bytes, delimiter: str) -> list[str] | Problem:
 def _csv_fast(
     number: int, block: bytes, header: list[str], columns: Sequence[str], delimiter: str
 ) -> Lines | None:
-    """The block by Arrow's parser, or None where that would read it differently."""
+    """The block by Arrow's parser, or None where a line is bad or would be read differently.
+
+    Arrow's own handler of bad lines is not used: it fails where their text does not decode.
+    """
     block = block.replace(b"\r\n", b"\n")
     if b"\r" in block or b"\0" in block or any(not line.strip() for line in _blank_suspects(block)):
         return None
-    problems: list[tuple[int, str]] = []
-
-    def skip(row: pa_csv.InvalidRow) -> str:
-        problems.append((number + row.number - 1, WRONG_FIELDS))
-        return "skip"
-
     names = [str(i) for i in range(len(header))]
     wanted = {names[header.index(column)]: column for column in columns}
     try:
@@ -274,7 +269,6 @@ def _csv_fast(
                 delimiter=delimiter,
                 quote_char=False,
                 ignore_empty_lines=False,
-                invalid_row_handler=skip,
             ),
             convert_options=pa_csv.ConvertOptions(
                 include_columns=list(dict.fromkeys(wanted)),
@@ -283,12 +277,12 @@ def _csv_fast(
                 strings_can_be_null=True,
             ),
         )
-    except (pa.ArrowException, OSError):  # undecodable text somewhere: line by line then
+    except (pa.ArrowException, OSError):  # a bad line somewhere: line by line then
         return None
     arrays = [table.column(names[header.index(column)]).combine_chunks() for column in columns]
     arrays = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    return Lines(number, (), batch, tuple(problems))
+    return Lines(number, (), batch)
 
 
 def _blank_suspects(block: bytes) -> list[bytes]:

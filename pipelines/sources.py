@@ -221,7 +221,7 @@ class _Reader:
 
     def _from_lines(self, path: str, lines: Lines) -> Iterator[TableBlock | BadRow]:
         if lines.table is not None:
-            yield from self._around(path, lines.first_line, lines.table, lines.problems)
+            yield TableBlock(path, lines.first_line, lines.table)
             return
         start, run = lines.first_line, []
         for number, row in enumerate(lines.rows, lines.first_line):
@@ -244,7 +244,7 @@ class _Reader:
     def _around(
         self, path: str, start: int, table: pa.RecordBatch, problems: Sequence[tuple[int, str]]
     ) -> Iterator[TableBlock | BadRow]:
-        """The rows of a table that leaves out the bad lines, as runs of consecutive lines."""
+        """The rows of a table that leaves out the bad ones, as runs of consecutive rows."""
         taken, line = 0, start
         for number, reason in problems:
             count = number - line
