@@ -163,7 +163,7 @@ _GROUPS: dict[str, dict[str, dict[str, Any]]] = {
             "metavar": "URI",
             "help": "MLflow tracking server (default: mlflow.db beside the output)",
         },
-        "--experiment": {
+        "--mlflow-experiment": {
             "default": "beam-ldp", "metavar": "NAME", "help": "MLflow experiment",
         },
         "--no-mlflow": {

@@ -49,7 +49,7 @@ class FrequencySettings:
     top: int
     only_plan: bool
     mlflow_uri: str | None
-    experiment: str
+    mlflow_experiment: str
     no_mlflow: bool
     num_files: int = 0
     input_bytes: int = 0

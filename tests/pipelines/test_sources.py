@@ -1,0 +1,278 @@
+"""Files to blocks: formats, splits, bad rows, and errors that name the file and quote nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_ldp.pipelines import sources
+from beam_ldp.pipelines.line_formats import MISSING_COLUMN, UNDECODABLE, WRONG_FIELDS
+from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
+from beam_ldp.pipelines.parquet_format import split_row_groups
+from beam_ldp.pipelines.sources import (
+    InputFileError,
+    ReadTable,
+    Split,
+    find_files,
+    format_of,
+    undecodable,
+)
+from beam_ldp.transforms.blocks import BadRow, TableBlock
+
+SECRET = "the-raw-value"
+
+
+def read(path: Path, kind: str, *columns: str, **how: Any) -> dict[int, Any]:
+    """Position -> fields or reason, through splits as the workers do."""
+    user_id = columns[1] if len(columns) > 1 else None
+    reader = ReadTable([str(path)], kind, columns[0], user_id, **how)._reader
+    found: dict[int, Any] = {}
+    for split in reader.splits(str(path)):
+        for element in reader.read(split):
+            assert element.source == str(path)
+            if isinstance(element, BadRow):
+                assert element.position not in found
+                found[element.position] = element.reason
+                continue
+            assert element.batch.schema.names == list(columns)
+            rows = zip(*(column.to_pylist() for column in element.batch.columns))
+            for position, row in enumerate(rows, element.first_position):
+                assert position not in found
+                found[position] = row
+    return found
+
+
+def write_parquet(path: Path, columns: dict[str, Any], **how: Any) -> Path:
+    pq.write_table(pa.table(columns), path, **how)
+    return path
+
+
+# Finding files ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a/b.parquet", "parquet"), ("x.CSV", "csv"), ("x.csv.gz", "csv"), ("s://b/x.json", "jsonl"),
+        ("x.txt.bz2", "text"), ("x.tsv", "csv"), ("x", None), ("x.dat", None), ("parquet", None),
+        ("x.gz", None),
+    ],
+)  # fmt: skip
+def test_format_of(path: str, expected: str | None) -> None:
+    assert format_of(path) == expected
+
+
+def test_globs_and_folders_leave_out_engine_markers(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv", "_SUCCESS", ".part.crc"):
+        (tmp_path / name).write_text("v\n1\n")
+    names = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    assert [path for path, _ in find_files(str(tmp_path / "*.csv"))] == names
+    assert [path for path, _ in find_files(str(tmp_path))] == names
+    assert find_files(names[0]) == [(names[0], 4)]
+
+
+def test_no_match_is_an_error_that_names_the_pattern(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match="nothing-here.*no file matches"):
+        find_files(str(tmp_path / "nothing-here*"))
+    with pytest.raises(InputFileError, match="nosuchscheme://x"):
+        find_files("nosuchscheme://x/y")
+
+
+# Parquet ----------------------------------------------------------------------------------
+
+
+def test_parquet_rows_come_once_with_their_numbers(tmp_path: Path) -> None:
+    values = [f"w{i % 7}" for i in range(1000)]
+    path = write_parquet(
+        tmp_path / "x.parquet", {"u": range(1000), "noise": ["n"] * 1000, "v": values},
+        row_group_size=90,
+    )  # fmt: skip
+    assert read(path, "parquet", "v", "u") == {i: (v, i) for i, v in enumerate(values)}
+    assert read(path, "parquet", "v") == {i: (v,) for i, v in enumerate(values)}
+
+
+@given(st.integers(0, 200), st.integers(1, 50), st.integers(1, 120))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_row_groups_are_shared_out_completely(
+    tmp_path: Path, rows: int, group_size: int, rows_per_split: int
+) -> None:
+    path = write_parquet(tmp_path / "x.parquet", {"v": np.arange(rows)}, row_group_size=group_size)
+    with path.open("rb") as file:
+        splits = split_row_groups(file, ["v"], rows_per_split=rows_per_split)
+    at = 0
+    for split in splits:
+        assert split.first_row == at and split.num_rows > 0
+        at += split.num_rows
+    assert at == rows
+    if rows:
+        assert len(splits) >= rows // (rows_per_split + group_size)
+
+
+def test_parquet_reads_only_the_wanted_columns(tmp_path: Path) -> None:
+    """The other column's pages are destroyed: nothing notices."""
+    path = tmp_path / "x.parquet"
+    noise = np.random.default_rng(0).bytes(100_000)
+    filler = [noise[i : i + 1000] for i in range(0, 100_000, 1000)]
+    table = pa.table({"v": ["a"] * 100, "x": pa.array(filler, pa.binary())})
+    pq.write_table(table, path, compression=None, use_dictionary=["v"])
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    content = bytearray(path.read_bytes())
+    start = column.data_page_offset
+    content[start : start + 50_000] = bytes(50_000)
+    path.write_bytes(bytes(content))
+    assert len(read(path, "parquet", "v")) == 100
+
+
+def test_parquet_nulls_numbers_and_nan_pass_on_untouched(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "x.parquet", {"v": [1.5, None, float("nan")]})
+    found = read(path, "parquet", "v")
+    assert found[0] == (1.5,) and found[1] == (None,) and np.isnan(found[2][0])
+
+
+@pytest.mark.parametrize("columns", [("missing",), ("v", "missing"), ("missing", "v")])
+def test_parquet_missing_column(tmp_path: Path, columns: tuple[str, ...]) -> None:
+    path = write_parquet(tmp_path / "x.parquet", {"v": ["a", "b"]})
+    assert read(path, "parquet", *columns) == {0: MISSING_COLUMN, 1: MISSING_COLUMN}
+
+
+def test_undecodable_text_in_parquet(tmp_path: Path) -> None:
+    broken = pa.array([b"a", b"\xff", b"b", None, b"\xff"], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 5, broken.buffers())
+    path = write_parquet(tmp_path / "x.parquet", {"v": text, "u": range(5)})
+    bad = UNDECODABLE
+    assert read(path, "parquet", "v") == {0: ("a",), 1: bad, 2: ("b",), 3: (None,), 4: bad}
+    assert read(path, "parquet", "u", "v")[1] == bad
+    hidden = read(path, "parquet", "v", bad_rows="other")
+    assert hidden == {0: ("a",), 1: (None,), 2: ("b",), 3: (None,), 4: (None,)}
+
+
+def test_undecodable_finds_rows_behind_dictionaries() -> None:
+    values = pa.Array.from_buffers(
+        pa.string(), 2, pa.array([b"ok", b"\xff"], pa.binary()).buffers()
+    )
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1], pa.int8()), values)
+    assert undecodable(column) == [1, 3]
+    assert undecodable(pa.array([1, 2])) == []
+
+
+# Line-based files -------------------------------------------------------------------------
+
+
+def test_csv_and_json_lines_with_bad_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("u,v\n1,a\n2\n\n3,b\n")
+    assert read(path, "csv", "v", "u") == {2: ("a", "1"), 3: WRONG_FIELDS, 5: ("b", "3")}
+    assert read(path, "csv", "v", bad_rows="other") == {2: ("a",), 3: (None,), 5: ("b",)}
+    # without a known user id the row cannot be attributed: rejected in either mode
+    assert read(path, "csv", "v", "u", bad_rows="other")[3] == WRONG_FIELDS
+
+
+def test_compressed_lines(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(
+        gzip.compress(b"".join(json.dumps({"v": i}).encode() + b"\n" for i in range(9)))
+    )
+    assert read(path, "jsonl", "v") == {i + 1: (str(i),) for i in range(9)}
+
+
+def test_text(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"a\n\xff\nb")
+    assert read(path, "text", "value") == {1: ("a",), 2: UNDECODABLE, 3: ("b",)}
+
+
+# Whole files ------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda b: b"PAR1" + b + b"PAR1"))
+def test_what_is_not_parquet_is_an_error_that_names_the_file(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "broken.parquet"
+    path.write_bytes(content)
+    with pytest.raises(InputFileError) as caught:
+        read(path, "parquet", "v")
+    assert str(path) in str(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+def test_a_parquet_file_cut_in_its_middle_names_the_file(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "x.parquet", {"v": [SECRET + str(i) for i in range(5000)]})
+    content = bytearray(path.read_bytes())
+    content[100:20_000] = bytes(19_900)
+    path.write_bytes(bytes(content))
+    with pytest.raises(InputFileError) as caught:
+        read(path, "parquet", "v")
+    assert str(path) in str(caught.value) and SECRET not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    reader = ReadTable(["x"], "csv", "v")._reader
+    with pytest.raises(InputFileError, match="gone.csv: cannot be opened"):
+        list(reader.read(Split(str(tmp_path / "gone.csv"))))
+
+
+# Arguments and the Beam stage ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (dict(input_format="xls"), "input_format"),
+        (dict(input_format="csv", bad_rows="drop"), "bad_rows"),
+        (dict(input_format="text", user_id="u"), "user_id"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, str], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        ReadTable(["x"], **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.pipeline
+def test_the_stage_reads_many_files_and_sends_bad_rows_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i in range(3):
+        (tmp_path / f"{i}.csv").write_text(f"u,v\n1,{SECRET}\n{SECRET}\n2,b\n")
+    with beam.Pipeline(options=PipelineOptions([f"--runner={IN_PROCESS_RUNNER}"])) as pipeline:
+        found = pipeline | ReadTable([str(tmp_path / "*.csv")], "csv", "v", "u")
+        assert found[sources.ROWS].element_type is TableBlock
+        assert found[sources.BAD_ROWS].element_type is BadRow
+        sizes = found[sources.ROWS] | "Sizes" >> beam.Map(len)
+        bad = found[sources.BAD_ROWS]
+
+        def six(lengths: list[int]) -> None:
+            assert sum(lengths) == 6
+
+        def three(rows: list[BadRow]) -> None:
+            wanted = {BadRow(str(tmp_path / f"{i}.csv"), 3, WRONG_FIELDS) for i in range(3)}
+            assert set(rows) == wanted and len(rows) == 3
+
+        assert_that(sizes, six, label="six rows")
+        assert_that(bad, three, label="three bad rows")
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.pipeline
+def test_the_stage_fails_with_the_name_of_an_unreadable_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "x.parquet").write_text(SECRET)
+    pipeline = beam.Pipeline(options=PipelineOptions([f"--runner={IN_PROCESS_RUNNER}"]))
+    pipeline | ReadTable([str(tmp_path / "x.parquet")], "parquet", "v")
+    with pytest.raises(Exception, match="x.parquet") as caught:
+        pipeline.run().wait_until_finish()
+    assert SECRET not in str(caught.value) and SECRET not in caplog.text
