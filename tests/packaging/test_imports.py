@@ -1,0 +1,99 @@
+"""What an import brings in, and what it must not need."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.exact
+
+# A finder that says of some packages what Python says when they are not installed.
+BLOCKER = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"blocked: {{name}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def python(code: str, cwd: Path) -> str:
+    """What a fresh interpreter prints; its errors fail the test."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("folder", ["repository", "elsewhere"])
+def test_mlflow_is_the_real_one(folder: str, tmp_path: Path) -> None:
+    """The repository has a folder `mlflow`; the package must win against it."""
+    cwd = ROOT if folder == "repository" else tmp_path
+    code = "import mlflow, mlflow_ldp; print(mlflow.__version__); print(mlflow_ldp.__file__)"
+    version, path = python(code, cwd).splitlines()
+    assert int(version.split(".")[0]) >= 3
+    assert Path(path) == ROOT / "mlflow" / "mlflow_ldp" / "__init__.py"
+
+
+def test_mlflow_folder_is_no_package() -> None:
+    assert not (ROOT / "mlflow" / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("folder", ["repository", "elsewhere"])
+def test_pipelines_by_their_long_name(folder: str, tmp_path: Path) -> None:
+    cwd = ROOT if folder == "repository" else tmp_path
+    path = python("import beam_ldp.pipelines as p; print(p.__file__)", cwd)
+    assert Path(path) == ROOT / "pipelines" / "__init__.py"
+
+
+def test_no_top_level_pipelines_outside_the_repository(tmp_path: Path) -> None:
+    code = "import importlib.util as u; print(u.find_spec('pipelines'))"
+    assert python(code, tmp_path) == "None"
+
+
+WITHOUT_BEAM = {"apache_beam", "tensorflow", "tensorflow_federated", "mlflow", "pyarrow"}
+RANDOMIZERS_ONLY = WITHOUT_BEAM | {"dp_accounting", "click", "rich", "matplotlib", "sqlalchemy"}
+
+
+@pytest.mark.parametrize(
+    ("module", "blocked"),
+    [
+        ("beam_ldp", RANDOMIZERS_ONLY),
+        ("beam_ldp.randomizers", RANDOMIZERS_ONLY),
+        ("beam_ldp.randomizers.frequency", RANDOMIZERS_ONLY),
+        ("beam_ldp.accounting", WITHOUT_BEAM),
+        ("beam_ldp.planning", WITHOUT_BEAM),
+        ("beam_ldp.transforms", {"tensorflow", "tensorflow_federated", "mlflow"}),
+        ("beam_ldp.pipelines.cli", {"tensorflow", "tensorflow_federated", "mlflow"}),
+    ],
+)
+def test_import_without(module: str, blocked: set[str], tmp_path: Path) -> None:
+    code = BLOCKER.format(blocked=blocked) + f"import {module}; print({module}.__name__)"
+    assert python(code, tmp_path) == module
+
+
+def test_blocker_blocks(tmp_path: Path) -> None:
+    code = BLOCKER.format(blocked={"click"}) + (
+        "try:\n    import click\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
+    assert python(code, tmp_path) == "blocked: click"
+
+
+def test_randomizers_import_in_half_a_second(tmp_path: Path) -> None:
+    """Median of five, in processor time, so that a busy machine does not decide the verdict."""
+    code = (
+        "import time; start = time.process_time(); import beam_ldp.randomizers; "
+        "print(time.process_time() - start)"
+    )
+    python(code, tmp_path)  # the first import may have to compile the modules
+    seconds = [float(python(code, tmp_path)) for _ in range(5)]
+    assert statistics.median(seconds) < 0.5, seconds

@@ -1,0 +1,104 @@
+"""The wheel, built and installed as a user installs it: no editable install can hide a mistake."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PINS = ROOT / "requirements" / f"core-py{sys.version_info.major}{sys.version_info.minor}.txt"
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def uv() -> str:
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.exists() else shutil.which("uv")
+    assert found, "uv is not installed: run `make setup`"
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, so that no earlier build's leftovers get in."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "demo-out*", "mlruns")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    run(uv, "build", "--python", sys.executable, "--wheel", "-o", folder / "dist", cwd=source)
+    (built,) = (folder / "dist").glob("*.whl")
+    return built
+
+
+def environment(uv: str, folder: Path, *installs: list[str | Path]) -> Path:
+    python = folder / "env" / "bin" / "python"
+    run(uv, "venv", "--python", sys.executable, folder / "env", cwd=folder)
+    for packages in installs:
+        run(uv, "pip", "install", "--python", python, "-c", PINS, *packages, cwd=folder)
+    return python
+
+
+def test_contents(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    info = {top for top in tops if top.endswith(".dist-info")}
+    assert len(info) == 1
+    assert tops - info == {"beam_ldp", "mlflow_ldp"}
+    assert {"beam_ldp/py.typed", "beam_ldp/pipelines/cli.py"} <= set(names)
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "beam_ldp").rglob("*.py")}
+    assert sources <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_randomizers_and_accounting_without_beam(uv: str, wheel: Path, tmp_path: Path) -> None:
+    python = environment(
+        uv,
+        tmp_path,
+        ["numpy", "scipy", "cryptography", "numba", "dp-accounting"],
+        ["--no-deps", wheel],
+    )
+    code = """
+import importlib.util as u
+absent = [n for n in ("apache_beam", "tensorflow", "mlflow", "pyarrow") if u.find_spec(n)]
+import beam_ldp.randomizers, beam_ldp.accounting
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+oracle = KRandomizedResponse(4, 1.0)
+statistic = oracle.accumulate(oracle.randomize([0, 1, 2, 3] * 100))
+print(absent, statistic.sum(), beam_ldp.accounting.shuffle_epsilon(1.0, 10_000, 1e-6) < 1)
+"""
+    assert run(python, "-c", code, cwd=tmp_path).split() == ["[]", "400", "True"]
+
+
+def test_declared_dependencies_suffice(uv: str, wheel: Path, tmp_path: Path) -> None:
+    """Neither TensorFlow nor MLflow is there; then MLflow is added and is the real one."""
+    python = environment(uv, tmp_path, [wheel])
+    code = """
+import importlib.util as u
+print([n for n in ("tensorflow", "mlflow", "pipelines", "pytest") if u.find_spec(n)])
+import beam_ldp.transforms, beam_ldp.pipelines.frequency
+print(beam_ldp.Shuffle.__name__)
+"""
+    assert run(python, "-c", code, cwd=tmp_path).split() == ["[]", "Shuffle"]
+    program = python.with_name("beam-ldp")
+    assert "frequency" in run(program, "--help", cwd=tmp_path)
+    assert "--epsilon" in run(python, "-m", "beam_ldp.pipelines.frequency", "--help", cwd=tmp_path)
+
+    run(uv, "pip", "install", "--python", python, "-c", PINS, "mlflow", cwd=tmp_path)
+    code = "import mlflow, mlflow_ldp; print(mlflow.__version__, mlflow_ldp.__file__)"
+    for cwd in (tmp_path, ROOT):
+        version, path = run(python, "-c", code, cwd=cwd).split()
+        assert version.startswith("3.")
+        assert str(tmp_path) in path
