@@ -1,7 +1,15 @@
 """Frequency oracles: randomizers for one of k categories."""
 
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+from beam_ldp.randomizers.frequency.local_hashing import LocalHashing
+from beam_ldp.randomizers.frequency.pairwise_independent_rappor import PairwiseIndependentRappor
 from beam_ldp.randomizers.frequency.subset_selection import SubsetSelection
 from beam_ldp.randomizers.frequency.unary_encoding import UnaryEncoding
 
-__all__ = ["KRandomizedResponse", "SubsetSelection", "UnaryEncoding"]
+__all__ = [
+    "KRandomizedResponse",
+    "LocalHashing",
+    "PairwiseIndependentRappor",
+    "SubsetSelection",
+    "UnaryEncoding",
+]

@@ -1,0 +1,309 @@
+"""Pairwise independent RAPPOR: unary encoding whose bits are spanned by a short random seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below
+from beam_ldp.randomizers.bits import bits_for, smallest_uint
+from beam_ldp.randomizers.frequency import affine_hash
+from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
+from beam_ldp.randomizers.primes import is_prime, next_prime
+from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.thresholds import MAX_WASTE, Coin, exp_lower
+
+_MAX_CHANNEL_ENTRIES = 1 << 22
+_MAX_CENTRE = 1 << 16  # larger budgets make do with this field: its inverses stay a small table
+
+
+@dataclass(frozen=True)
+class PairwiseIndependentRappor(FrequencyOracle):
+    """A report is a seed; the seed spans one bit per category, the own bit more often one.
+
+    The value is a vector x over the field of `prime` = P elements, the seed a vector a and a shift
+    b; the bit of x is one where <a, x> + b < `num_ones`. Over all seeds these bits are pairwise
+    independent with mean q = num_ones / P. With probability p = Eq / (Eq + 1 - q),
+    E = e**local_epsilon, the seed is uniform among those that give the own value a one, else among
+    the others. It protects the value against everybody who sees the report. The error is that of
+    optimized unary encoding as far as q can come near 1/(E + 1); the report is just the seed.
+
+    * `compact=False`: one field element per value, P the least prime that the domain needs, and
+      num_ones near P / (E + 1): the smaller error.
+    * `compact=True`: P near E + 1, num_ones = 1 and vectors: the shorter report for large domains,
+      (t + 1) log2 P bits with P**t >= domain_size.
+
+    Reports are `(n,)` unsigned integers; the statistic counts the ones of each category. Sampling
+    is exact (integer thresholds, seeds uniform without remainder). Cost: two random words per
+    report. Decoding: O(n k q), less for many reports (equal slopes, or equal seeds, are counted
+    together); memory O(k + P).
+
+    Source: Feldman and Talwar 2021; here with the exact budget rather than p = 1/2.
+
+    Args:
+        domain_size: number of categories k, at least 2.
+        local_epsilon: local budget, > 0.
+        compact: which of the two settings.
+
+    Raises:
+        ValueError: if a parameter is out of range, or beyond the resolution of 64-bit words.
+
+    >>> oracle = PairwiseIndependentRappor(domain_size=1000, local_epsilon=1.0)
+    >>> oracle.prime, oracle.num_ones, oracle.bits_per_report
+    (1009, 271, 20)
+    >>> small = PairwiseIndependentRappor(domain_size=1000, local_epsilon=1.0, compact=True)
+    >>> small.prime, small.length, small.bits_per_report
+    (3, 7, 13)
+    >>> oracle.accumulate(oracle.randomize(np.array([1, 7]))).shape
+    (1000,)
+    """
+
+    domain_size: int
+    local_epsilon: float
+    compact: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.compact, (bool, np.bool_)):
+            raise ValueError(f"compact must be True or False, got {self.compact!r}")
+        object.__setattr__(self, "compact", bool(self.compact))
+        if self.prime >= affine_hash.MAX_PRIME or self._num_seeds > WORD_VALUES:
+            raise ValueError(
+                f"domain_size={self.domain_size} at local_epsilon={self.local_epsilon:g} does not "
+                "fit seeds of 64 bits; choose a smaller domain or budget"
+            )
+        if not self.local_epsilon - self.log_ratio_max() <= MAX_WASTE:
+            raise ValueError(
+                f"local_epsilon={self.local_epsilon:g} is beyond the resolution of 64-bit words; "
+                "choose a smaller one"
+            )
+
+    @cached_property
+    def prime(self) -> int:
+        """P, the size of the field."""
+        centre = min(_MAX_CENTRE, round(math.exp(min(self.local_epsilon, 30.0))) + 1)
+        if not self.compact or centre >= self.domain_size:
+            return next_prime(max(self.domain_size, centre))
+        above = below = centre
+        above = next_prime(above)
+        while not is_prime(below):
+            below -= 1
+        return min((below, above), key=lambda prime: self._noise(1 / prime))
+
+    @cached_property
+    def num_ones(self) -> int:
+        """Residues that make a bit one."""
+        if self.length > 1:
+            return 1
+        centre = int(self.prime / (1 + math.exp(min(self.local_epsilon, 30.0))))
+        return min((max(1, centre), centre + 1), key=lambda ones: self._noise(ones / self.prime))
+
+    @cached_property
+    def length(self) -> int:
+        """t, the field elements per value."""
+        length = 1
+        while self.prime**length < self.domain_size:
+            length += 1
+        return length
+
+    def _noise(self, q: float) -> float:
+        odds = math.exp(min(self.local_epsilon, 30.0)) * q
+        p = odds / (odds + 1 - q)
+        return q * (1 - q) / (p - q) ** 2
+
+    @property
+    def _num_seeds(self) -> int:
+        return self.prime ** (self.length + 1)
+
+    @cached_property
+    def _coin(self) -> Coin:
+        """Heads: the own bit is one."""
+        odds = self.num_ones * exp_lower(min(self.local_epsilon, 60.0))
+        return Coin.at_most(odds / (odds + self.prime - self.num_ones))
+
+    @cached_property
+    def _ratio(self) -> Fraction:
+        """Probability of a seed that gives a one over that of a seed that gives a zero."""
+        heads = Fraction(self._coin.threshold, WORD_VALUES)
+        return heads / (1 - heads) * (self.prime - self.num_ones) / self.num_ones
+
+    def log_ratio_max(self) -> float:
+        return math.log1p(float(self._ratio - 1))
+
+    @property
+    def bits_per_report(self) -> int:
+        return bits_for(self._num_seeds)
+
+    @property
+    def report_dtype(self) -> np.dtype[Any]:
+        return smallest_uint(self._num_seeds)
+
+    @property
+    def statistic_shape(self) -> tuple[int, ...]:
+        return (self.domain_size,)
+
+    @property
+    def words_per_user(self) -> int:
+        return 2
+
+    def _randomize_block(
+        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
+    ) -> None:
+        ones, zeros = self.num_ones, self.prime - self.num_ones
+        slopes = self.prime**self.length
+        excess = [WORD_VALUES % (slopes * count) for count in (zeros, ones)]
+        seeds = words[:, 1].copy()
+        position = self.words_per_user
+        while True:
+            uneven = np.zeros(len(values), dtype=np.bool_)
+            _draw_seeds(
+                values,
+                words[:, 0],
+                seeds,
+                np.uint64(self._coin.threshold),
+                np.uint64(self.prime),
+                np.uint64(slopes),
+                np.uint64(ones),
+                np.array(excess, dtype=np.uint64),
+                reports,
+                uneven,
+            )
+            redo = np.flatnonzero(uneven)
+            if not len(redo):
+                return
+            seeds[redo] = extra(redo, np.full(len(redo), position))
+            position += 1
+
+    def accumulate(self, reports: np.ndarray) -> np.ndarray:
+        if self.length == 1:
+            slopes, shifts = np.divmod(reports.astype(np.int64), self.prime)
+            widths = np.full(len(reports), self.num_ones, dtype=np.int64)
+            return affine_hash.support_counts(slopes, shifts, widths, self.prime, self.domain_size)
+        seeds, weights = reports, np.ones(len(reports), dtype=np.int64)
+        if self._num_seeds <= 2 * len(reports):  # equal seeds are counted together
+            histogram = np.bincount(reports.astype(np.int64), minlength=self._num_seeds)
+            seeds = np.flatnonzero(histogram)
+            weights = histogram[seeds]
+        counts = np.zeros(self.domain_size, dtype=np.int64)
+        inverse = affine_hash.inverses(self.prime)
+        _count_hyperplanes(
+            seeds.astype(np.uint64), weights, np.uint64(self.prime), self.length, inverse, counts
+        )
+        return counts
+
+    @property
+    def support_probabilities(self) -> tuple[float, float]:
+        return self._coin.probability, self.num_ones / self.prime
+
+    def channel(self) -> np.ndarray:
+        """P(report | value) where the table has at most four million entries."""
+        if self._num_seeds * self.domain_size > _MAX_CHANNEL_ENTRIES:
+            return super().channel()
+        heads = self._coin.probability
+        own = heads / (self.num_ones * self.prime**self.length)
+        other = (1 - heads) / ((self.prime - self.num_ones) * self.prime**self.length)
+        slopes, image = np.divmod(np.arange(self._num_seeds)[:, None], self.prime)
+        values = np.arange(self.domain_size)
+        for _ in range(self.length):
+            image = (image + slopes % self.prime * (values % self.prime)) % self.prime
+            slopes, values = slopes // self.prime, values // self.prime
+        return np.where(image < self.num_ones, own, other)
+
+    def channel_reports(self) -> np.ndarray:
+        """The reports that the rows of `channel` stand for."""
+        return np.arange(self._num_seeds, dtype=self.report_dtype)
+
+    def dominating_pair(self) -> ShufflePair:
+        """The own blanket: uniform seeds. Two levels of probability; under uniform seeds a value's
+        bit is one with chance q, two values' bits with chance q**2, for every pair of values
+        because the bits are pairwise independent."""
+        q = self.num_ones / self.prime
+        return ShufflePair.two_level(
+            float(self._ratio), q, q * q, "pairwise independent RAPPOR's own blanket"
+        )
+
+    def witness_pairs(self) -> tuple[ShufflePair, ...]:
+        """The values 0 and 1, with 1 or 2 as the value of the others (on one line of the field)."""
+        q = self.num_ones / self.prime
+        triples: tuple[float, ...] = ()
+        if self.domain_size > 2 and self.prime > 2:
+            triples = (affine_hash.triple_overlap(self.prime, self.num_ones),)
+        return two_level_witnesses(float(self._ratio), q, q * q, triples)
+
+    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
+        return check_below(reports, self._num_seeds)
+
+
+@kernel
+def _draw_seeds(  # type: ignore[no-untyped-def]
+    values, coins, seeds, threshold, prime, slopes, ones, excess, reports, uneven
+):
+    for i in range(values.size):
+        # The slope and one of the residues that fit, as two digits of mixed base from one word.
+        slope = multiply_high(seeds[i], slopes)
+        rest = seeds[i] * slopes
+        if coins[i] < threshold:
+            image = multiply_high(rest, ones)
+            uneven[i] = rest * ones < excess[1]
+        else:
+            image = ones + multiply_high(rest, prime - ones)
+            uneven[i] = rest * (prime - ones) < excess[0]
+        product, left, value = np.uint64(0), slope, np.uint64(values[i])
+        while value != np.uint64(0):
+            product = (product + left % prime * (value % prime)) % prime
+            left //= prime
+            value //= prime
+        shift = image - product if image >= product else image + prime - product
+        reports[i] = slope * prime + shift
+
+
+@kernel
+def _count_hyperplanes(  # type: ignore[no-untyped-def]
+    seeds, weights, prime, length, inverse, counts
+):
+    # A seed's ones form the hyperplane <a, x> = -b: every prefix of x (all digits but the last and
+    # most significant) leaves one last digit, or with a zero last coefficient all or none.
+    modulus = np.int64(prime)
+    prefixes = modulus ** (length - 1)
+    digits = np.zeros(length, dtype=np.int64)
+    coefficients = np.zeros(length, dtype=np.int64)
+    for i in range(seeds.size):
+        left = seeds[i]
+        rest = left // prime
+        image = np.int64(left - rest * prime)
+        for j in range(length):
+            quotient = rest // prime
+            coefficients[j] = np.int64(rest - quotient * prime)
+            rest = quotient
+        last = coefficients[length - 1]
+        factor = inverse[last]
+        # What one step of each digit adds to the solution (or to the image where last is zero).
+        if last:
+            solution = (modulus - image) * factor % modulus
+            for j in range(length - 1):
+                coefficients[j] = (modulus - coefficients[j]) * factor % modulus
+        else:
+            solution = image
+        digits[:] = 0
+        for prefix in range(min(prefixes, counts.size)):
+            if last:
+                value = prefix + solution * prefixes
+                if value < counts.size:
+                    counts[value] += weights[i]
+            elif solution == 0:
+                for value in range(prefix, counts.size, prefixes):
+                    counts[value] += weights[i]
+            for j in range(length - 1):
+                digits[j] += 1
+                solution += coefficients[j]
+                if solution >= modulus:
+                    solution -= modulus
+                if digits[j] < modulus:
+                    break
+                # A full turn of the digit has added the prime times its coefficient: nothing.
+                digits[j] = 0
