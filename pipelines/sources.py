@@ -17,11 +17,11 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 
 from beam_ldp.pipelines import line_formats, parquet_format
-from beam_ldp.pipelines.line_formats import MISSING_COLUMN, UNDECODABLE, Lines, Problem
+from beam_ldp.pipelines.line_formats import Lines, Problem
 from beam_ldp.transforms.blocks import BadRow, TableBlock
 
 InputFormat = Literal["parquet", "csv", "jsonl", "text"]
-BadRows = Literal["dead-letter", "other"]
+BadRows = Literal["dead_letter", "other"]
 
 ROWS = "rows"
 BAD_ROWS = "bad_rows"
@@ -98,7 +98,7 @@ class ReadTable(beam.PTransform):
         input_format: "parquet", "csv", "jsonl" or "text".
         column: the column that holds the value (for text the line is the value).
         user_id: the column that holds the person's id, if any.
-        bad_rows: "dead-letter" sends unusable rows to the second output; "other" passes them on
+        bad_rows: "dead_letter" sends unusable rows to the second output; "other" passes them on
             as null values, without a trace (but not those whose user id is unknown).
         delimiter: between the fields of CSV.
 
@@ -113,7 +113,7 @@ class ReadTable(beam.PTransform):
         column: str = TEXT_COLUMN,
         user_id: str | None = None,
         *,
-        bad_rows: BadRows = "dead-letter",
+        bad_rows: BadRows = "dead_letter",
         delimiter: str = ",",
     ) -> None:
         super().__init__()
@@ -121,8 +121,8 @@ class ReadTable(beam.PTransform):
             raise ValueError(
                 f'input_format must be "parquet", "csv", "jsonl" or "text", got {input_format!r}'
             )
-        if bad_rows not in ("dead-letter", "other"):
-            raise ValueError(f'bad_rows must be "dead-letter" or "other", got {bad_rows!r}')
+        if bad_rows not in ("dead_letter", "other"):
+            raise ValueError(f'bad_rows must be "dead_letter" or "other", got {bad_rows!r}')
         if input_format == "text" and user_id is not None:
             raise ValueError("user_id must be None for text: a line holds nothing but the value")
         self._patterns = tuple(patterns)
@@ -161,12 +161,11 @@ def _paths(pattern: str) -> Iterator[str]:
 
 
 class _ReadSplit(beam.DoFn):
-    """Reads one split; the metrics count rows read and rows that could not be used."""
+    """Reads one split; a metric counts the lines that are no rows."""
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
-        self._rows = Metrics.counter(METRICS, "rows_read")
-        self._bad = Metrics.counter(METRICS, "bad_rows_read")
+        self._bad = Metrics.counter(METRICS, "bad_lines")
 
     def process(self, split: Split) -> Iterator[Any]:
         for found in self._reader.read(split):
@@ -174,7 +173,6 @@ class _ReadSplit(beam.DoFn):
                 self._bad.inc()
                 yield beam.pvalue.TaggedOutput(BAD_ROWS, found)
             elif len(found):
-                self._rows.inc(len(found))
                 yield found
 
 
@@ -241,76 +239,14 @@ class _Reader:
             arrays = [pa.array(fields, pa.string()) for fields in zip(*run)]
             yield TableBlock(path, start, pa.RecordBatch.from_arrays(arrays, self.columns))
 
-    def _around(
-        self, path: str, start: int, table: pa.RecordBatch, problems: Sequence[tuple[int, str]]
-    ) -> Iterator[TableBlock | BadRow]:
-        """The rows of a table that leaves out the bad ones, as runs of consecutive rows."""
-        taken, line = 0, start
-        for number, reason in problems:
-            count = number - line
-            if count:
-                yield TableBlock(path, line, table.slice(taken, count))
-            taken, line = taken + count, number + 1
-            if self.hides_bad_rows:
-                nothing = pa.RecordBatch.from_arrays([pa.nulls(1, pa.string())], self.columns)
-                yield TableBlock(path, number, nothing)
-            else:
-                yield BadRow(path, number, reason)
-        if taken < table.num_rows:
-            yield TableBlock(path, line, table.slice(taken))
-
     def _read_parquet(
         self, path: str, file: BinaryIO, groups: parquet_format.RowGroups
-    ) -> Iterator[TableBlock | BadRow]:
+    ) -> Iterator[TableBlock]:
+        """A column that the file lacks is lacking in the blocks: encoding makes bad rows of them."""
         row = groups.first_row
         for batch in parquet_format.read_row_groups(file, groups, self.columns, [self.column]):
-            yield from self._parquet_batch(path, row, batch)
-            row += batch.num_rows
-
-    def _parquet_batch(
-        self, path: str, row: int, batch: pa.RecordBatch
-    ) -> Iterator[TableBlock | BadRow]:
-        missing = [name for name in self.columns if name not in batch.schema.names]
-        if missing and not self.hides_bad_rows:
-            yield from (BadRow(path, row + i, MISSING_COLUMN) for i in range(batch.num_rows))
-            return
-        if missing:
-            nothing = pa.nulls(batch.num_rows, pa.string())
-            yield TableBlock(path, row, pa.RecordBatch.from_arrays([nothing], self.columns))
-            return
-        batch = batch.select(self.columns)
-        bad = sorted({i for column in batch.columns for i in undecodable(column)})
-        if not bad:
             yield TableBlock(path, row, batch)
-            return
-        kept = batch.take(pa.array(sorted(set(range(batch.num_rows)).difference(bad)), pa.int64()))
-        yield from self._around(path, row, kept, [(row + i, UNDECODABLE) for i in bad])
-
-
-def undecodable(column: pa.Array) -> list[int]:
-    """Rows of a text column whose bytes are not UTF-8 (Arrow does not check when it reads)."""
-    text = column.dictionary if isinstance(column, pa.DictionaryArray) else column
-    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
-        return []
-    try:
-        text.validate(full=True)
-        return []
-    except pa.ArrowException:
-        pass
-    as_bytes = text.cast(pa.binary() if pa.types.is_string(text.type) else pa.large_binary())
-    broken = {i for i, value in enumerate(as_bytes) if not _decodes(value.as_py())}
-    if text is column:
-        return sorted(broken)
-    return [i for i, index in enumerate(column.indices.to_pylist()) if index in broken]
-
-
-def _decodes(value: bytes | None) -> bool:
-    try:
-        if value is not None:
-            value.decode("utf-8")
-        return True
-    except UnicodeDecodeError:
-        return False
+            row += batch.num_rows
 
 
 class _opened:

@@ -1,0 +1,63 @@
+"""What must hold before anything is written: reports, bad rows, price. Fail closed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from beam_ldp.pipelines.price import Price
+from beam_ldp.pipelines.settings import FrequencySettings
+from beam_ldp.pipelines.statement import number
+from beam_ldp.pipelines.watch import JobError
+from beam_ldp.transforms.blocks import Release, Withheld
+
+
+class NothingReleasedError(RuntimeError):
+    """The run ended well and released nothing, for a reason that the message gives."""
+
+
+def gate_reports(
+    releases: Sequence[Release], withheld: Sequence[Withheld], settings: FrequencySettings
+) -> Release:
+    """The one release, or why there is none."""
+    if len(releases) == 1:
+        return releases[0]
+    if releases:
+        raise JobError(f"{len(releases)} releases came back where one was expected")
+    if not withheld:
+        raise JobError(
+            "no result came back: workers must be able to write beside --output "
+            f"({settings.output})"
+        )
+    received = max(notice.num_reports for notice in withheld)
+    raise NothingReleasedError(
+        f"nothing was released: {received:,} reports were received, --min-reports is "
+        f"{settings.min_reports:,}"
+    )
+
+
+def gate_bad_rows(num_bad_rows: int, settings: FrequencySettings) -> None:
+    """More bad rows than allowed: nothing is released."""
+    if settings.max_bad_rows is not None and num_bad_rows > settings.max_bad_rows:
+        raise NothingReleasedError(
+            f"nothing was released: {num_bad_rows:,} bad rows, --max-bad-rows is "
+            f"{settings.max_bad_rows:,}"
+        )
+
+
+def gate_price(price: Price, release: Release, settings: FrequencySettings) -> tuple[str, ...]:
+    """Warnings; a price above the target is one of them, or with `--strict` the end."""
+    warnings = []
+    if settings.seed is not None:
+        warnings.append("simulated with a seed: no privacy guarantee")
+    target = settings.epsilon
+    if price.bound is not None and target is not None and float(price.bound) > target * (1 + 1e-12):
+        said = (
+            f"{release.num_reports:,} reports were received and {settings.expected_users:,} "
+            f"expected: epsilon is {number(float(price.bound))}, above the target {target:g}"
+        )
+        if settings.strict:
+            raise NothingReleasedError(f"nothing was released (--strict): {said}")
+        warnings.append(said)
+    if settings.user_id is None:
+        warnings.append("no --user-id: each row was taken for a person")
+    return tuple(warnings)

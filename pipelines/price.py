@@ -1,0 +1,47 @@
+"""What a release costs, for the reports that arrived and the share of them that is honest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from beam_ldp.accounting import PrivacyBound, shuffle_epsilon
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.transforms.blocks import Release
+
+
+@dataclass(frozen=True)
+class Price:
+    """The central price of one release.
+
+    Attributes:
+        bound: proven upper value, with lower values and method; None in a simulation.
+        priced_reports: honest reports of the smallest crowd: those that the price counts.
+    """
+
+    bound: PrivacyBound | None
+    priced_reports: int
+
+
+def honest(num_reports: int, honest_fraction: float) -> int:
+    """Reports that hide a person, rounded down, at least one: the person's own."""
+    return max(1, math.floor(num_reports * Fraction(repr(honest_fraction))))
+
+
+def price_of(
+    release: Release, randomizer: LocalRandomizer, delta: float, honest_fraction: float
+) -> Price:
+    """The price of what was received, not of what was expected."""
+    if release.simulated or release.event is None:
+        return Price(None, honest(release.smallest_batch, honest_fraction))
+    crowd = honest(int(release.event.num_reports), honest_fraction)
+    return Price(shuffle_epsilon(randomizer, crowd, delta), crowd)
+
+
+def expected_price(
+    randomizer: LocalRandomizer, num_reports: int, delta: float, honest_fraction: float
+) -> Price:
+    """The price if `num_reports` arrive."""
+    crowd = honest(randomizer.crowd_size(num_reports), honest_fraction)
+    return Price(shuffle_epsilon(randomizer, crowd, delta), crowd)

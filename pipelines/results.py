@@ -1,0 +1,110 @@
+"""How results come back from the workers: through files, for launcher and workers may differ."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import registry
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from beam_ldp.transforms.blocks import BadRow, Release, Withheld
+
+RELEASES, WITHHELD, BAD_ROWS = "releases", "withheld", "bad_rows"
+_BINARY = "application/octet-stream"
+
+
+class WriteResults(beam.PTransform):
+    """Write blocks (`Release` or `Withheld`), one file each, under `folder/name/`.
+
+    A file's name follows from its content, and a checkpoint stands before it, so a worker that
+    repeats the step writes the same file again.
+    """
+
+    def __init__(self, folder: str, name: str, kind: type) -> None:
+        super().__init__()
+        self._folder, self._name, self._kind = folder, name, kind
+
+    def expand(self, blocks: beam.PCollection) -> beam.PCollection:
+        return (
+            blocks.pipeline
+            | "Place" >> beam.Create([f"{self._folder}/{self._name}"])
+            | "MakePlace" >> beam.Map(_make_place)
+            | "Write"
+            >> beam.FlatMap(_write_all, beam.pvalue.AsIter(blocks), self._kind).with_output_types(
+                str
+            )
+        )
+
+
+def _make_place(folder: str) -> str:
+    with contextlib.suppress(BeamIOError, OSError):  # another attempt made it
+        FileSystems.mkdirs(folder)
+    return folder
+
+
+def _write_all(folder: str, blocks: Any, kind: type) -> Iterator[str]:
+    for block in blocks:
+        content = registry.get_coder(kind).encode(block)
+        path = f"{folder}/{hashlib.sha256(content).hexdigest()[:32]}.bin"
+        aside = f"{path}.{uuid.uuid4().hex}"
+        with FileSystems.create(aside, _BINARY, "uncompressed") as stream:
+            stream.write(content)
+        FileSystems.rename([aside], [path])
+        yield path
+
+
+class WriteBadRows(beam.PTransform):
+    """Write `BadRow`s as JSON lines under `folder/bad_rows/`."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def expand(self, rows: beam.PCollection) -> Any:
+        return (
+            rows
+            | "AsJson" >> beam.Map(bad_row_line).with_output_types(str)
+            | "Write" >> beam.io.WriteToText(f"{self._folder}/{BAD_ROWS}/part", ".jsonl")
+        )
+
+
+def bad_row_line(row: BadRow) -> str:
+    """One line of bad_rows.jsonl."""
+    return json.dumps(asdict(row), ensure_ascii=False)
+
+
+def read_results(folder: str, name: str, kind: type) -> list[Any]:
+    """What `WriteResults` wrote, in the order of groups and windows."""
+    found = []
+    for path in _paths(f"{folder}/{name}/*.bin"):
+        with FileSystems.open(path, _BINARY, "uncompressed") as stream:
+            found.append(registry.get_coder(kind).decode(stream.read()))
+    return sorted(found, key=lambda block: (block.group or "", block.window or (0, 0)))
+
+
+def bad_row_parts(folder: str) -> Iterator[bytes]:
+    """What `WriteBadRows` wrote, piece by piece."""
+    for path in _paths(f"{folder}/{BAD_ROWS}/part*"):
+        with FileSystems.open(path, _BINARY, "uncompressed") as stream:
+            while piece := stream.read(1 << 20):
+                yield piece
+
+
+def read_releases(folder: str) -> tuple[list[Release], list[Withheld]]:
+    """All that was released, and all that was not."""
+    return read_results(folder, RELEASES, Release), read_results(folder, WITHHELD, Withheld)
+
+
+def _paths(pattern: str) -> list[str]:
+    try:
+        return sorted(file.path for file in FileSystems.match([pattern])[0].metadata_list)
+    except BeamIOError:
+        return []

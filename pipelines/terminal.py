@@ -1,0 +1,109 @@
+"""What a person sees: tables of plans, estimates and prices. No mathematics here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from beam_ldp.pipelines.plots import TopList, shortened
+from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.statement import number, rounded_down
+
+
+def printed_json(value: dict[str, Any]) -> str:
+    """One JSON document on stdout."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def top_table(top: TopList, caption: str) -> Table:
+    """The most frequent values with simultaneous intervals, and the truth where it is known."""
+    table = Table(title=caption, title_justify="left", header_style="bold")
+    table.add_column("#", justify="right", style="dim")
+    table.add_column("value")
+    if top.truth is not None:
+        table.add_column("truth", justify="right")
+    table.add_column("estimate", justify="right")
+    table.add_column("95 % interval, all at once", justify="right")
+    if top.truth is not None:
+        table.add_column("inside", justify="center")
+    for i, label in enumerate(top.labels):
+        cells = [str(i + 1), escape(shortened(label, 40))]
+        if top.truth is not None:
+            cells.append(f"{top.truth[i]:,.0f}")
+        cells += [f"{top.estimate[i]:,.0f}", f"{top.low[i]:,.0f} … {top.high[i]:,.0f}"]
+        if top.truth is not None:
+            cells.append("yes" if top.low[i] <= top.truth[i] <= top.high[i] else "[red]no[/red]")
+        table.add_row(*cells)
+    return table
+
+
+def price_table(record: PrivacyRecord) -> Table:
+    """Who is protected against whom, in four lines."""
+    table = Table(title="Privacy", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    if record.simulated:
+        table.add_row("guarantee", "[bold red]none: this was a simulation with a seed[/bold red]")
+        table.add_row("reports", f"{record.num_reports:,} received")
+        return table
+    lower = [f"this mechanism cannot have less than {rounded_down(record.epsilon_lower)}"]
+    if record.epsilon_lower is None:
+        lower = []
+    if record.epsilon_class_lower is not None:
+        lower.append(
+            "without knowing the mechanism, nothing below "
+            f"{rounded_down(record.epsilon_class_lower)} can be proved"
+        )
+    table.add_row(
+        "against everybody who sees a report",
+        f"local epsilon = {number(record.local_epsilon)}",
+    )
+    table.add_row(
+        "against readers of the result",
+        f"epsilon = {number(record.epsilon)} at delta = {record.delta:g}"
+        f" ({escape(record.method)}, {record.proof_status})",
+    )
+    if lower:
+        table.add_row("", "; ".join(lower))
+    honest = "" if record.honest_fraction == 1 else f" x {record.honest_fraction:g} honest"
+    table.add_row("reports", f"{record.num_reports:,} received{honest}, {_bad(record)}")
+    table.add_row(
+        "protected",
+        "a person's value (replace-one); [bold]not[/bold] that the person took part",
+    )
+    person = (
+        f"column {record.user_id!r}, one row each"
+        if record.user_id is not None
+        else "[yellow]each row is taken for a person (no --user-id)[/yellow]"
+    )
+    table.add_row("a person is", person)
+    return table
+
+
+def _bad(record: PrivacyRecord) -> str:
+    if record.num_bad_rows is None:
+        return "unusable rows reported as `other`"
+    return f"{record.num_bad_rows:,} bad rows"
+
+
+def say_files(console: Console, folder: str, names: Sequence[tuple[str, str]]) -> None:
+    """What was written where, and what for."""
+    console.print(f"[bold]Written to[/bold] {escape(folder)}")
+    width = max(len(name) for name, _ in names)
+    for name, purpose in names:
+        console.print(f"  {name.ljust(width)}  [dim]{purpose}[/dim]")
+
+
+OUTPUT_FILES = (
+    ("estimates.csv", "every value with counts, frequencies and intervals"),
+    ("estimates.parquet", "the same, for programs"),
+    ("privacy.md", "the privacy statement, in plain words"),
+    ("privacy.json", "the same, for programs"),
+    ("plot.png", "the most frequent values"),
+    ("bad_rows.jsonl", "where rows could not be used, and why"),
+)

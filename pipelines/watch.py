@@ -1,0 +1,93 @@
+"""Running a pipeline in sight: elapsed time, rows where the runner counts them, clear errors."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics.metric import MetricsFilter
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+_SEEN_AFTER = 2.0  # seconds
+_OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UsageError", "ValueError")
+
+
+class JobError(RuntimeError):
+    """The job did not finish. The message is one line and quotes no data."""
+
+
+def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
+    """Run to the end and give the result; what takes longer than two seconds shows progress.
+
+    Raises:
+        JobError: if the job fails or ends in another state than DONE.
+        KeyboardInterrupt: after the job was asked to stop.
+    """
+    state: dict[str, Any] = {}
+
+    def work() -> None:
+        try:
+            state["result"] = result = pipeline.run()
+            state["state"] = result.wait_until_finish() or result.state
+        except BaseException as error:
+            state["error"] = error
+
+    thread = threading.Thread(target=work, name="beam-job", daemon=True)
+    thread.start()
+    try:
+        thread.join(_SEEN_AFTER)
+        if thread.is_alive():
+            _watch(thread, state, console, what)
+    except KeyboardInterrupt:
+        if "result" in state:
+            state["result"].cancel()
+        raise
+    if "error" in state:
+        raise JobError(explain(state["error"])) from state["error"]
+    if state["state"] not in ("DONE", None):
+        raise JobError(f"the job ended in state {state['state']}; see the runner's log")
+    return state["result"]
+
+
+def _watch(thread: threading.Thread, state: dict[str, Any], console: Console, what: str) -> None:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+               TextColumn("{task.fields[rows]}"))  # fmt: skip
+    started = time.monotonic() - _SEEN_AFTER
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, rows="")
+        while thread.is_alive():
+            thread.join(0.25)
+            rows = counter(state.get("result"), "rows_read")
+            if rows:
+                progress.update(task, rows=f"{rows:,} rows")
+    console.print(f"{what}: {time.monotonic() - started:.1f} s", style="dim")
+
+
+def counter(result: Any, name: str) -> int:
+    """Sum of a counter of ours over all steps, committed where the runner says; 0 if unknown."""
+    if result is None:
+        return 0
+    try:
+        found = result.metrics().query(MetricsFilter().with_namespace("beam_ldp").with_name(name))[
+            "counters"
+        ]
+    except Exception:  # some runners have no metrics, or none yet
+        return 0
+    return sum(int(c.result or 0) for c in found)
+
+
+def explain(error: BaseException) -> str:
+    """One line about why a job failed. Only messages of our own errors are shown: they quote no
+    data, which cannot be said of every library."""
+    text = str(error)
+    for name in _OUR_ERRORS:
+        found = re.findall(rf"(?:^|[\s.']){name}: (.+?)(?: \[while running|\\n|\n|$)", text)
+        if found:
+            return str(found[-1]).strip().strip("'\"")
+    if type(error).__name__ in _OUR_ERRORS:
+        return text.split(" [while running")[0]
+    return f"the job failed with {type(error).__name__}; the runner's log says where"
