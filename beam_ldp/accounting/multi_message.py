@@ -1,0 +1,325 @@
+"""The price of several shuffled messages per user: one shuffler per message column, composed.
+
+Every user sends one two-response message (a place in a block, drawn independently of the data,
+and a noisy bit) to each shuffler. Neighbours differ in one user (replace-one), hence in one
+message per shuffler. The reader sees each shuffler's messages without order, and nothing that
+links two shufflers.
+
+Methods, from tight to loose:
+
+* "blanket": with probability 2p somebody else's bit is uniform; the victim hides among those
+  bits. This pair dominates every block size and every value in between (two bits that differ by
+  less are a convex-order contraction of the full flip). Composed as privacy-loss distributions;
+  "blanket_rdp" composes Renyi divergences.
+* "clones", "clones_rdp": the same with the clones of Feldman, McMillan and Talwar (2021), which
+  know nothing of the mechanism.
+* "thesis": the closed form of Theorems 3.3.2, 3.5.2 and 3.6.2 with its faults mended: their
+  constant 144 does not follow from their own lemmas, and the order condition is checked.
+
+Source: thesis, sections 3.3 and 5.3; the blanket of Balle, Bell, Gascon and Nissim (2019).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from scipy import optimize, special
+
+from beam_ldp.accounting.conversions import closed_form_epsilon, default_orders, rdp_to_epsilon
+from beam_ldp.accounting.moments import Atoms, binomial_log_pmf
+from beam_ldp.accounting.privacy_loss import hockey_sticks
+from beam_ldp.accounting.shuffle_rdp import lower_edge_blocks
+
+Method = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
+METHODS = ("auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis")
+
+# Lemma 3.3.2 (Feldman, McMillan and Talwar 2023, Corollary 4.3): divergence 48 a x^2 / n for
+# orders a up to n / (16 e exp(e)), e the message's local epsilon and x = 2 sinh(e/2).
+_LEMMA_CONSTANT = 48.0
+_ORDER_CONSTANT = 16.0
+
+_STEPS_PER_DEVIATION = 40  # merging losses on this grid widens their variance by 0.02 %
+_MOST_LOSSES = 400_000
+_TRUNCATED_MASS = 1e-20
+_REACH_DEVIATIONS = 40
+# Counts of ones further than this times sqrt(crowd) from the middle have less than this mass
+# (Hoeffding); it is charged at the largest loss.
+_TAIL_REACH = 14.0
+_TAIL_MASS = 2 * math.exp(-2 * _TAIL_REACH**2)
+_CALIBRATION_TOLERANCE = 1e-5
+
+
+class Messages(NamedTuple):
+    """So many message columns of one local budget each."""
+
+    columns: int
+    message_epsilon: float
+
+
+def messages_of(randomizer: Any) -> tuple[Messages, ...]:
+    """The message columns of a mechanism that sends two-response messages.
+
+    Raises:
+        ValueError: if the randomizer does not describe its messages.
+    """
+    layout = getattr(randomizer, "layout", None)
+    if layout is None:
+        raise ValueError(
+            f"randomizer must send two-response messages, got {type(randomizer).__name__}"
+        )
+    budgets, counts = np.unique(layout.columns.log_ratio_max, return_counts=True)
+    return tuple(Messages(int(c), float(e)) for c, e in zip(counts, budgets))
+
+
+def multi_message_epsilon(
+    messages: Iterable[tuple[int, float]], num_reports: int, delta: float, method: Method = "auto"
+) -> float:
+    """The central epsilon at `delta` of all message columns together: an upper bound.
+
+    Args:
+        messages: `(count, message_epsilon)` of each kind of column, see `messages_of`.
+        num_reports: users whose messages each shuffler permutes.
+        delta: in (0, 1).
+        method: see the module; "auto" is "blanket".
+
+    Raises:
+        ValueError: on a bad argument, or where "thesis" is outside its proven range.
+
+    >>> round(multi_message_epsilon([(300, 0.44)], 1000, 1e-5), 2)
+    1.0
+    """
+    columns = _checked(messages, num_reports, delta, method)
+    local = math.fsum(c.columns * c.message_epsilon for c in columns)
+    if method == "thesis":
+        return min(local, _thesis_epsilon(columns, num_reports, delta))
+    if method.endswith("_rdp"):
+        orders = default_orders(_best_order(columns, num_reports, delta))
+        rdp = multi_message_rdp(columns, num_reports, orders, method)
+        return min(local, rdp_to_epsilon(orders, rdp, delta)[0])
+    return min(local, _pld(columns, num_reports, method).get_epsilon_for_delta(delta))
+
+
+def multi_message_delta(
+    messages: Iterable[tuple[int, float]], num_reports: int, epsilon: float, method: Method = "auto"
+) -> float:
+    """The delta at `epsilon` of all message columns together: an upper bound.
+
+    `method` is "blanket" (also "auto") or "clones".
+    """
+    columns = _checked(messages, num_reports, 0.5, method)
+    if method not in ("auto", "blanket", "clones"):
+        raise ValueError(f'method must be "auto", "blanket" or "clones", got {method!r}')
+    return float(_pld(columns, num_reports, method).get_delta_for_epsilon(epsilon))
+
+
+def multi_message_rdp(
+    messages: Iterable[tuple[int, float]],
+    num_reports: int,
+    orders: Sequence[float] | np.ndarray,
+    method: Method = "blanket_rdp",
+) -> np.ndarray:
+    """Renyi divergence of all message columns together at each order (float64): an upper bound."""
+    columns = _checked(messages, num_reports, 0.5, method)
+    total = np.zeros(len(orders))
+    for column in columns:
+        if method == "thesis":
+            x = 2 * math.sinh(column.message_epsilon / 2)
+            one = _LEMMA_CONSTANT * np.asarray(orders) * x**2 / num_reports
+            one[np.asarray(orders) > _largest_order(column.message_epsilon, num_reports)] = np.inf
+        else:
+            atoms = message_atoms(column.message_epsilon, num_reports, _clones(method))
+            one = np.array([atoms.renyi(float(order)) for order in orders])
+        total += column.columns * np.minimum(one, column.message_epsilon)
+    return total
+
+
+def calibrate_messages(
+    counts: Sequence[int],
+    shape: Sequence[float] | np.ndarray,
+    epsilon: float,
+    delta: float,
+    num_reports: int,
+    method: Method = "auto",
+) -> tuple[float, ...]:
+    """Message epsilons, one per level, that spend (epsilon, delta) together.
+
+    Args:
+        counts: message columns per level.
+        shape: relative noise parameters x = 2 sinh(e/2) of the levels.
+        epsilon: central target.
+        delta: central target.
+        num_reports: users whose messages each shuffler permutes.
+        method: how the price is proved.
+
+    Returns:
+        The largest epsilons of that shape whose price is at most the target (within 1e-5 of it).
+
+    Raises:
+        ValueError: if no budget of at most 30 per message can be calibrated.
+    """
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}")
+    relative = np.asarray(shape, dtype=float)
+    if len(counts) != len(relative) or not np.all(relative > 0):
+        raise ValueError("shape must hold one number > 0 per level")
+
+    def budgets(log_scale: float) -> tuple[float, ...]:
+        return tuple(2 * np.arcsinh(math.exp(log_scale) * relative / 2))
+
+    def price(log_scale: float) -> float:
+        columns = list(zip(counts, budgets(log_scale)))
+        return multi_message_epsilon(columns, num_reports, delta, method)
+
+    if method == "thesis":
+        _checked(list(zip(counts, relative)), num_reports, delta, method)
+        rho = (math.sqrt(math.log(1 / delta) + epsilon) - math.sqrt(math.log(1 / delta))) ** 2
+        square = rho * num_reports / (_LEMMA_CONSTANT * float(np.asarray(counts) @ relative**2))
+        scale = 0.5 * math.log(square) - 1e-12
+        price(scale)  # refuses what is outside the proven range
+        return budgets(scale)
+    mu = gaussian_mu(epsilon, delta)
+    guess = math.log(mu * math.sqrt(num_reports / float(np.asarray(counts) @ relative**2)))
+    return budgets(_largest_below(price, epsilon, guess, math.log(2 * math.sinh(15.0))))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The Gaussian mechanism's sensitivity over standard deviation that costs (epsilon, delta).
+
+    Source: Balle and Wang 2018; many small shuffled messages tend to it: mu^2 = sum x^2/n.
+    """
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        first = special.ndtr(mu / 2 - epsilon / mu)
+        log_second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
+        return float(first - math.exp(log_second)) - delta
+
+    return math.exp(float(optimize.brentq(excess, math.log(1e-9), math.log(1e4), xtol=1e-12)))
+
+
+@lru_cache(maxsize=64)
+def message_atoms(message_epsilon: float, num_reports: int, clones: bool = False) -> Atoms:
+    """The dominating pair of one shuffled two-response message; mirror symmetric.
+
+    Given that C others blend in, A of the C + 1 blended bits are ones: binomial, fair. The count
+    C is rounded down to few values and losses are merged on a fine grid such that both laws keep
+    their mass and the ratio keeps its mean: each is an upper bound for every divergence.
+    """
+    ratio = math.exp(message_epsilon)
+    probability = 1 / ratio if clones else 2 / (ratio + 1)
+    edges, log_weights = lower_edge_blocks(num_reports - 1, probability)
+    deviation = 2 * math.sinh(message_epsilon / 2) / math.sqrt(num_reports)
+    step = min(deviation / _STEPS_PER_DEVIATION, message_epsilon / _STEPS_PER_DEVIATION)
+    step = max(step, 2 * message_epsilon / _MOST_LOSSES)
+    limit = math.ceil(message_epsilon / step) + 1
+    mass = np.zeros(2 * limit + 2)
+    for crowd, log_weight in zip(edges.tolist(), log_weights.tolist()):
+        if log_weight == -math.inf:
+            continue
+        middle, reach = (crowd + 1) / 2, _TAIL_REACH * math.sqrt(crowd + 1)
+        ones = np.arange(max(0, int(middle - reach)), min(crowd + 1, int(middle + reach) + 1) + 1)
+        log_mass = log_weight + binomial_log_pmf(ones, crowd + 1, 0.5)
+        first = 2 * (ratio * ones + (crowd + 1 - ones)) / ((ratio + 1) * (crowd + 1))
+        second = 2 * (ones + ratio * (crowd + 1 - ones)) / ((ratio + 1) * (crowd + 1))
+        loss = np.log(first) - np.log(second)
+        below = np.floor(loss / step)
+        # The share of the upper grid point keeps the mean of first/second under the second law.
+        upper = np.expm1(loss - below * step) / math.expm1(step)
+        weight = np.exp(log_mass) * second
+        place = (below + limit).astype(np.int64)
+        mass += np.bincount(place, weight * (1 - upper), len(mass))
+        mass += np.bincount(place + 1, weight * upper, len(mass))
+    mass[-1] += _TAIL_MASS
+    kept = mass > 0
+    losses = (np.arange(len(mass)) - limit)[kept] * step
+    return Atoms(np.log(mass[kept]), np.exp(losses), np.ones(int(kept.sum())))
+
+
+def _pld(
+    columns: tuple[Messages, ...], num_reports: int, method: Method
+) -> PrivacyLossDistribution:
+    kinds = [(c, message_atoms(c.message_epsilon, num_reports, _clones(method))) for c in columns]
+    deviations = [2 * math.sinh(c.message_epsilon / 2) / math.sqrt(num_reports) for c in columns]
+    step = min([*deviations, *(c.message_epsilon for c in columns)]) / _STEPS_PER_DEVIATION
+    total = None
+    for (column, atoms), deviation in zip(kinds, deviations):
+        reach = min(column.message_epsilon, _REACH_DEVIATIONS * deviation)
+        limit = math.ceil(reach / step) + 1
+        grid = np.arange(-limit, limit + 1)
+        sticks = np.minimum(hockey_sticks(atoms, grid * step) + _TRUNCATED_MASS, 1.0)
+        sticks = np.minimum.accumulate(sticks)
+        pmf = pld_pmf.create_pmf_pessimistic_connect_dots(step, grid, sticks)
+        one = PrivacyLossDistribution(pmf)  # the pair is its own mirror image
+        part = one.self_compose(column.columns) if column.columns > 1 else one
+        total = part if total is None else total.compose(part)
+    return cast(PrivacyLossDistribution, total)
+
+
+def _thesis_epsilon(columns: tuple[Messages, ...], num_reports: int, delta: float) -> float:
+    squares = math.fsum(c.columns * 4 * math.sinh(c.message_epsilon / 2) ** 2 for c in columns)
+    rho = _LEMMA_CONSTANT * squares / num_reports
+    order = 1 + math.sqrt(math.log(1 / delta) / rho)
+    limit = min(_largest_order(c.message_epsilon, num_reports) for c in columns)
+    if order > limit:
+        raise ValueError(
+            f'method "thesis" is not proved here: it needs order {order:.3g}, its lemma holds up '
+            f'to {limit:.3g}; use method "blanket"'
+        )
+    return closed_form_epsilon(rho, delta)
+
+
+def _largest_order(message_epsilon: float, num_reports: int) -> float:
+    return num_reports / (_ORDER_CONSTANT * message_epsilon * math.exp(message_epsilon))
+
+
+def _best_order(columns: tuple[Messages, ...], num_reports: int, delta: float) -> float:
+    squares = math.fsum(c.columns * 4 * math.sinh(c.message_epsilon / 2) ** 2 for c in columns)
+    return 1 + math.sqrt(2 * math.log(1 / delta) * num_reports / squares)
+
+
+def _clones(method: Method) -> bool:
+    return method.startswith("clones")
+
+
+def _largest_below(price: Any, target: float, guess: float, top: float) -> float:
+    """The largest argument, within tolerance, whose price is at most the target."""
+
+    def excess(log_scale: float) -> float:
+        return math.log(max(price(log_scale), 1e-300) / target)
+
+    high = min(guess, top)
+    low = high - 0.25
+    while excess(low) > 0:
+        low, high = low - 0.5, low
+    while excess(high) <= 0:
+        if high >= top:
+            raise ValueError(
+                "epsilon must be small enough to need noise, got one that messages of epsilon 30 "
+                "do not reach"
+            )
+        low, high = high, min(top, high + 0.25)
+    root = float(optimize.brentq(excess, low, high, xtol=_CALIBRATION_TOLERANCE / 4))
+    while excess(root) > 0:
+        root -= _CALIBRATION_TOLERANCE / 4
+    return root
+
+
+def _checked(
+    messages: Iterable[tuple[int, float]], num_reports: int, delta: float, method: Method
+) -> tuple[Messages, ...]:
+    columns = tuple(Messages(int(count), float(budget)) for count, budget in messages)
+    if not columns or not all(c.columns >= 1 and 0 < c.message_epsilon <= 40 for c in columns):
+        raise ValueError("messages must hold counts >= 1 and message epsilons in (0, 40]")
+    if num_reports != int(num_reports) or num_reports < 1:
+        raise ValueError(f"num_reports must be an integer >= 1, got {num_reports}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    return columns
