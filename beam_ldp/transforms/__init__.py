@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import (
     BadRow,
     Release,
@@ -13,15 +14,38 @@ from beam_ldp.transforms.blocks import (
     ValueBlock,
     Withheld,
 )
+from beam_ldp.transforms.bounding import BoundContributions
+from beam_ldp.transforms.carried import IntegerDomain
+from beam_ldp.transforms.encode import EncodeRows
+from beam_ldp.transforms.estimate import EstimateFrequencies
+from beam_ldp.transforms.frequencies import PrivateFrequencies
+from beam_ldp.transforms.randomize import Randomize
+from beam_ldp.transforms.release_rows import FrequencyRow, ReleaseToRows, rows_of
+from beam_ldp.transforms.shuffle import Shuffle
+from beam_ldp.transforms.stage_types import StageError
+from beam_ldp.transforms.sums import MismatchError
 
 __all__ = [
+    "Aggregate",
     "BadRow",
+    "BoundContributions",
+    "EncodeRows",
+    "EstimateFrequencies",
+    "FrequencyRow",
+    "IntegerDomain",
+    "MismatchError",
+    "PrivateFrequencies",
+    "Randomize",
     "Release",
+    "ReleaseToRows",
     "ReportBlock",
+    "Shuffle",
     "ShuffledBlock",
     "ShuffledSum",
+    "StageError",
     "StatisticBlock",
     "TableBlock",
     "ValueBlock",
     "Withheld",
+    "rows_of",
 ]

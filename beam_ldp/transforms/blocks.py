@@ -31,6 +31,7 @@ from beam_ldp.transforms.block_coder import (
     FieldType,
 )
 
+
 @dataclass(frozen=True, eq=False)
 class TableBlock:
     """Rows as they were read: not private yet.
@@ -295,9 +296,7 @@ _register(
     statistic=ARRAY, num_reports=INTEGER, smallest_batch=INTEGER, mechanism_digest=BYTES,
     simulated=FLAG, output=TEXT,
 )  # fmt: skip
-_register(
-    ShuffledSum, statistic=ARRAY, num_reports=INTEGER, mechanism_digest=BYTES, simulated=FLAG
-)
+_register(ShuffledSum, statistic=ARRAY, num_reports=INTEGER, mechanism_digest=BYTES, simulated=FLAG)
 _register(BadRow, source=TEXT, position=INTEGER, reason=TEXT)
 _register(TableBlock, source=TEXT, first_position=INTEGER, batch=block_coder.BATCH)
 _register(

@@ -1,0 +1,86 @@
+"""The collector's sum of what the shuffler released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.typehints import typehints
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.transforms.blocks import ShuffledBlock, ShuffledSum, StatisticBlock
+from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.stage_types import expect
+from beam_ldp.transforms.sums import NO_KEY, SumReports, check_digest, combine_sums
+
+
+class Aggregate(beam.PTransform):
+    """Adds up everything that the shuffler released: one sum per group and window.
+
+    In: `ShuffledBlock`s or `ShuffledSum`s, with or without keys.
+    Out: one `StatisticBlock` per key and window, with the key where there was one.
+
+    Args:
+        randomizer: the mechanism that made the reports; reports of another one stop the run.
+
+    Raises:
+        StageError: if the input did not go through `Shuffle`.
+        MismatchError: at run time, for reports of another mechanism.
+    """
+
+    def __init__(self, randomizer: LocalRandomizer) -> None:
+        super().__init__()
+        self._carried = Carried(randomizer)
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        element = expect("Aggregate", pcoll, ShuffledBlock, ShuffledSum)
+        key = element.key or str
+        if element.kind is ShuffledBlock:
+            output, doer = "reports", SumReports("Aggregate", self._carried, element.keyed)
+        else:
+            output, doer = "statistic", _AsStatistic(self._carried, element.keyed)
+        totals = (
+            pcoll
+            | "Partial sums"
+            >> beam.ParDo(doer).with_output_types(typehints.Tuple[key, StatisticBlock])
+            | combine_sums(self._carried, "Add sums")
+        )
+        return totals | "Name output" >> beam.Map(
+            _finish, output=output, keyed=element.keyed
+        ).with_output_types(element.of(StatisticBlock))
+
+    def display_data(self) -> dict[str, Any]:
+        return {"mechanism": type(self._carried.randomizer).__name__}
+
+
+class _AsStatistic(beam.DoFn):
+    """A released sum as a statistic: all its reports left the shuffler together."""
+
+    def __init__(self, carried: Carried, keyed: bool) -> None:
+        self._carried = carried
+        self._keyed = keyed
+
+    def setup(self) -> None:
+        self._digest = self._carried.randomizer.config_digest()
+
+    def process(self, element: Any) -> Iterator[tuple[Any, StatisticBlock]]:
+        key, total = element if self._keyed else (NO_KEY, element)
+        check_digest("Aggregate", total.mechanism_digest, self._digest)
+        yield (
+            key,
+            StatisticBlock(
+                total.statistic,
+                total.num_reports,
+                total.num_reports,
+                total.mechanism_digest,
+                total.simulated,
+            ),
+        )
+
+
+def _finish(element: tuple[Any, StatisticBlock], output: str, keyed: bool) -> Any:
+    key, total = element
+    total = replace(total, output=output)
+    return (key, total) if keyed else total

@@ -1,0 +1,234 @@
+"""Shuffling in batches: permuted where the reports are, leftovers brought together.
+
+Every bundle cuts its reports into batches of at least `min_reports`, permutes and releases them,
+and keeps one last batch, of at least `min_reports` where it has that many, for an exchange in which
+the leftovers of a group and window meet. Small collections take part in the exchange whole. So the
+exchange always has enough for a batch unless all reports together are too few, and then nothing has
+been released either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.typehints import typehints
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
+from beam_ldp.transforms.carried import NAMESPACE, Carried
+from beam_ldp.transforms.gate import GroupNames
+from beam_ldp.transforms.permutation import permute
+from beam_ldp.transforms.stage_types import Element
+from beam_ldp.transforms.sums import NO_KEY, check_digest, check_groups, split_groups
+
+BATCH_REPORTS = 1 << 20  # a batch that keeps the permutation inside the cache, and memory flat
+# A batch of fewer reports is not cut where the bundle ends: small collections become one batch.
+SMALL_REPORTS = 1 << 18
+KEPT_REPORTS = 1 << 16  # kept back at least, so that the last batch is not by far the smallest
+
+
+class BatchCutter:
+    """Cuts a stream of reports into permuted batches, always keeping `min_reports` or more back.
+
+    Args:
+        randomizer: the mechanism.
+        min_reports: least size of a batch.
+    """
+
+    def __init__(self, randomizer: LocalRandomizer, min_reports: int) -> None:
+        self._messages = randomizer.messages_per_user
+        self._digest = randomizer.config_digest()
+        self._dtype, self._shape = randomizer.report_dtype, randomizer.report_shape
+        self._keep = max(min_reports, KEPT_REPORTS)
+        self._small = max(min_reports, SMALL_REPORTS)
+        self._batch = max(min_reports, BATCH_REPORTS)
+        self._waiting: list[np.ndarray] = []
+        self._count = 0
+        self._simulated = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, reports: np.ndarray, simulated: bool) -> Iterator[ShuffledBlock]:
+        """Take reports in; what can be released by now."""
+        self._simulated |= simulated
+        if not len(reports):
+            return
+        self._waiting.append(reports)
+        self._count += len(reports)
+        if self._count >= self._batch + self._keep:
+            yield self._cut()
+
+    def end_bundle(self) -> Iterator[ShuffledBlock]:
+        """Release a last batch if what is kept back is enough without it."""
+        if self._count >= self._small + self._keep:
+            yield self._cut()
+
+    def _cut(self) -> ShuffledBlock:
+        reports = self._take()
+        released, kept = reports[: -self._keep], reports[-self._keep :]
+        self._waiting, self._count = [kept.copy()], len(kept)
+        return self._permuted(released)
+
+    def last(self) -> Iterator[ShuffledBlock]:
+        """Release everything that is left."""
+        if self._count:
+            yield self._permuted(self._take())
+
+    def leftover(self) -> ReportBlock:
+        """What is left, for the exchange."""
+        return ReportBlock(self._take(), self._digest, simulated=self._simulated)
+
+    def _take(self) -> np.ndarray:
+        if not self._waiting:
+            return np.empty((0, *self._shape), dtype=self._dtype)
+        return self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
+
+    def _permuted(self, reports: np.ndarray) -> ShuffledBlock:
+        shuffled = permute(reports, self._messages)
+        return ShuffledBlock(shuffled, self._digest, len(shuffled), self._simulated)
+
+
+class _CutBatches(beam.DoFn):
+    """Releases what a bundle can release by itself; the rest goes out as "leftover"."""
+
+    def __init__(self, carried: Carried, min_reports: int, keyed: bool, names: GroupNames) -> None:
+        self._carried = carried
+        self._min_reports = min_reports
+        self._keyed = keyed
+        self._names = names
+
+    def setup(self) -> None:
+        self._names.load()
+        self._randomizer = self._carried.randomizer
+        self._digest = self._randomizer.config_digest()
+        self._released = Metrics.counter(NAMESPACE, "reports_released")
+
+    def start_bundle(self) -> None:
+        self._cutters: dict[Any, BatchCutter] = {}
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        key, block = element if self._keyed else (NO_KEY, element)
+        check_digest("Shuffle", block.mechanism_digest, self._digest)
+        check_groups("Shuffle", block, self._names.grouped)
+        if self._names.grouped:
+            for group, rows in split_groups(block.groups):
+                yield from self._add(group, block.reports[rows], block.simulated, window)
+        else:
+            yield from self._add(key, block.reports, block.simulated, window)
+
+    def _add(
+        self, key: Any, reports: np.ndarray, simulated: bool, window: Any
+    ) -> Iterator[TimestampedValue]:
+        cutter = self._cutters.get((window, key))
+        if cutter is None:
+            cutter = self._cutters[window, key] = BatchCutter(self._randomizer, self._min_reports)
+        for batch in cutter.add(reports, simulated):
+            self._released.inc(len(batch))
+            yield TimestampedValue((self._names.name(key), batch), window.max_timestamp())
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for (window, key), cutter in self._cutters.items():
+            for batch in cutter.end_bundle():
+                self._released.inc(len(batch))
+                yield WindowedValue(
+                    (self._names.name(key), batch), window.max_timestamp(), [window]
+                )
+            rest = WindowedValue((key, cutter.leftover()), window.max_timestamp(), [window])
+            yield beam.pvalue.TaggedOutput("leftover", rest)
+        self._cutters = {}
+
+
+class _MergeLeftovers(beam.DoFn):
+    """The exchange: leftovers of one group and window become its last batches."""
+
+    def __init__(self, carried: Carried, min_reports: int, names: GroupNames) -> None:
+        self._carried = carried
+        self._min_reports = min_reports
+        self._names = names
+
+    def setup(self) -> None:
+        self._names.load()
+        self._released = Metrics.counter(NAMESPACE, "reports_released")
+        self._kept = Metrics.counter(NAMESPACE, "reports_withheld")
+
+    def process(
+        self,
+        element: tuple[Any, Iterable[ReportBlock]],
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[Any]:
+        key, leftovers = element
+        cutter = BatchCutter(self._carried.randomizer, self._min_reports)
+        for leftover in leftovers:
+            for batch in cutter.add(leftover.reports, leftover.simulated):
+                self._released.inc(len(batch))
+                yield self._names.name(key), batch
+        if len(cutter) < self._min_reports:
+            self._kept.inc(len(cutter))
+            yield self._names.withheld(key, len(cutter), self._min_reports, window)
+            return
+        for batch in cutter.last():
+            self._released.inc(len(batch))
+            yield self._names.name(key), batch
+
+
+class _NoReports(beam.DoFn):
+    """An empty leftover, so that a collection without any report is withheld and said to be."""
+
+    def __init__(self, carried: Carried) -> None:
+        self._carried = carried
+
+    def process(self, element: bytes) -> Iterator[Any]:
+        yield NO_KEY, BatchCutter(self._carried.randomizer, 1).leftover()
+
+
+def start_leftovers(pcoll: beam.PCollection, carried: Carried) -> beam.PCollection:
+    """One empty leftover in a collection of its own."""
+    return (
+        pcoll.pipeline
+        | "Start" >> beam.Impulse()
+        | "No reports"
+        >> beam.ParDo(_NoReports(carried)).with_output_types(typehints.Tuple[str, ReportBlock])
+    )
+
+
+def shuffle_in_batches(
+    pcoll: beam.PCollection,
+    carried: Carried,
+    min_reports: int,
+    element: Element,
+    inner: Element,
+    names: GroupNames,
+    started: bool,
+) -> tuple[beam.PCollection, beam.PCollection]:
+    """`(released, withheld)`: `(name, ShuffledBlock)`s and `Withheld`s."""
+    named = names.key_type(inner.key)
+    cut = pcoll | "Cut batches" >> beam.ParDo(
+        _CutBatches(carried, min_reports, element.keyed, names)
+    ).with_outputs("leftover", main="released")
+    cut.released.element_type = typehints.Tuple[named, ShuffledBlock]
+    leftovers = cut.leftover
+    leftovers.element_type = typehints.Tuple[inner.key, ReportBlock]
+    if started:
+        leftovers = (
+            leftovers,
+            start_leftovers(pcoll, carried),
+        ) | "With start" >> beam.Flatten()
+    merged = (
+        leftovers
+        | "Bring together" >> beam.GroupByKey()
+        | "Last batches"
+        >> beam.ParDo(_MergeLeftovers(carried, min_reports, names)).with_outputs(
+            "withheld", main="released"
+        )
+    )
+    merged.released.element_type = typehints.Tuple[named, ShuffledBlock]
+    merged.withheld.element_type = Withheld
+    released = (cut.released, merged.released) | "All batches" >> beam.Flatten()
+    return released, merged.withheld

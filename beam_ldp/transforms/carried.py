@@ -1,0 +1,174 @@
+"""What stages carry to the workers: small things in the job graph, big and secret ones as paths."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.randomizers.randomness import MIN_KEY_BYTES
+
+NAMESPACE = "beam_ldp"  # of all Beam metrics
+INLINE_BYTES = 1 << 18
+
+
+class Carried:
+    """A randomizer that travels as its parameters: tables computed from them stay behind."""
+
+    def __init__(self, randomizer: LocalRandomizer) -> None:
+        if not isinstance(randomizer, LocalRandomizer):
+            raise TypeError(
+                f"randomizer must be a LocalRandomizer, got {type(randomizer).__name__}"
+            )
+        self.randomizer = randomizer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind = type(self.randomizer)
+        parameters = tuple(
+            (f.name, getattr(self.randomizer, f.name)) for f in fields(self.randomizer) if f.init
+        )
+        return _rebuild, (kind, parameters)
+
+
+@functools.lru_cache(maxsize=32)
+def _rebuild(kind: type[LocalRandomizer], parameters: tuple[tuple[str, Any], ...]) -> Carried:
+    return Carried(kind(**dict(parameters)))
+
+
+class ValueList(Protocol):
+    """A public list of values as workers use it."""
+
+    @property
+    def size(self) -> int:
+        """Number of indices, `other` included."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of every index."""
+
+
+@dataclass(frozen=True)
+class IntegerDomain:
+    """The integers 0, ..., size - 1 as a domain: for columns that hold indices already.
+
+    Like every domain it ends with `other`: integers outside become `size - 1`.
+
+    Args:
+        size: number of indices, `other` included; at least 2.
+        other: label of the last index.
+    """
+
+    size: int
+    other: str = OTHER
+
+    def __post_init__(self) -> None:
+        if self.size != int(self.size) or self.size < 2:
+            raise ValueError(f"size must be an integer >= 2, got {self.size}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*map(str, range(self.size - 1)), self.other)
+
+    def clip(self, values: np.ndarray) -> np.ndarray:
+        """Indices of integer values, in the same dtype where that holds them."""
+        last = self.size - 1
+        if not len(values) or (int(values.min()) >= 0 and int(values.max()) <= last):
+            return values
+        dtype = np.result_type(values.dtype, np.min_scalar_type(last))
+        return np.where((values >= 0) & (values <= last), values, last).astype(dtype)
+
+
+class CarriedDomain:
+    """A public list of values that travels inline where it is small, else as a path.
+
+    Args:
+        domain: a `Domain`, an `IntegerDomain`, or the path of a file with one value per line,
+            which every worker reads through Beam's file systems.
+        other: label of `other`, where `domain` is a path.
+
+    Raises:
+        ValueError: if an inline list is larger than 256 KiB.
+    """
+
+    def __init__(self, domain: Domain | IntegerDomain | str | Path, other: str = OTHER) -> None:
+        if isinstance(domain, Path):
+            domain = str(domain)
+        if not isinstance(domain, (Domain, IntegerDomain, str)):
+            raise TypeError(
+                "domain must be a Domain, an IntegerDomain or the path of a file, got "
+                f"{type(domain).__name__}"
+            )
+        if isinstance(domain, Domain) and sum(map(len, domain.values)) > INLINE_BYTES:
+            raise ValueError(
+                "domain is too large to travel in the job graph: write it to a file, one value "
+                "per line, and pass the path"
+            )
+        self._domain = domain
+        self._other = other
+
+    def check_size(self, expected: int) -> None:
+        """At construction, where the list is at hand: it must fit the randomizer."""
+        if not isinstance(self._domain, str):
+            check_domain_size(self._domain.size, expected)
+
+    def load(self) -> Domain | IntegerDomain:
+        """The list; read once per worker and version of the file."""
+        if not isinstance(self._domain, str):
+            return self._domain
+        found = FileSystems.match([self._domain], [1])[0].metadata_list
+        if not found:
+            raise FileNotFoundError(f"domain: no file {self._domain}")
+        return _read_domain(
+            self._domain, self._other, found[0].size_in_bytes, found[0].last_updated_in_seconds
+        )
+
+    def describe(self) -> str:
+        if isinstance(self._domain, str):
+            return self._domain
+        return f"{self._domain.size} values"
+
+
+def check_domain_size(size: int, expected: int) -> None:
+    """Refuse a list that the randomizer was not made for."""
+    if size != expected:
+        raise ValueError(
+            f"domain has {size} values with `other` and the randomizer's domain_size is "
+            f"{expected}: they must be equal"
+        )
+
+
+@functools.lru_cache(maxsize=4)
+def _read_domain(path: str, other: str, size: int, updated: float) -> Domain:
+    with FileSystems.open(path, mime_type="application/octet-stream") as file:
+        return Domain.from_lines(file.read(), other)
+
+
+def read_key(path: str) -> bytes:
+    """The secret bytes of a memoize key file, read where they are used.
+
+    Raises:
+        ValueError: if the file cannot be read or is too short; nothing of it is quoted.
+    """
+    try:
+        with FileSystems.open(path, mime_type="application/octet-stream") as file:
+            key = file.read()
+    except Exception:
+        raise ValueError(f"memoize_key_file must be readable on every worker: {path}") from None
+    if len(key) < MIN_KEY_BYTES:
+        raise ValueError(
+            f"memoize_key_file must hold at least {MIN_KEY_BYTES} secret bytes, see {path}"
+        )
+    return bytes(key)
+
+
+def check_min_reports(min_reports: int) -> int:
+    """The argument as an int, or a ValueError."""
+    if isinstance(min_reports, bool) or min_reports != int(min_reports) or min_reports < 1:
+        raise ValueError(f"min_reports must be an integer >= 1, got {min_reports}")
+    return int(min_reports)

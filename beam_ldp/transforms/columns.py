@@ -1,0 +1,274 @@
+"""Columns of a batch of rows as indices, and why each row that cannot be used is bad.
+
+Works on Arrow arrays, whole columns at a time. Reasons are fixed phrases: no value is quoted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.carried import IntegerDomain
+
+SOUND = 0
+REASONS = (
+    "",
+    "missing column",
+    "null",
+    "wrong type",
+    "NaN",
+    "over-long value",
+    "undecodable text",
+    "no user id",
+    "user id of wrong type",
+    "no group",
+)
+MISSING, NULL, WRONG_TYPE, NAN, LONG, UNDECODABLE, NO_USER, BAD_USER, NO_GROUP = range(1, 10)
+MAX_VALUE_BYTES = 4096
+_INDEX_IN_UP_TO = 1 << 12  # larger lists are looked up by distinct values of the batch
+
+Codes = np.ndarray  # uint8, an index in REASONS per row
+
+
+class Column:
+    """One column of a batch: an Arrow array, or a list of Python values of any type.
+
+    Args:
+        data: the column; None where the batch has no such column.
+        num_rows: rows of the batch.
+    """
+
+    def __init__(self, data: pa.Array | Sequence[Any] | None, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self.data = data
+
+
+class Absent:
+    """Stands in a list of values for a row without the column."""
+
+
+ABSENT = Absent()
+
+
+class Encoder:
+    """Values of a column to indices of a public list.
+
+    Args:
+        domain: the list. Text is looked up as it is; integers and booleans are written as text. For
+            an `IntegerDomain`, integers are indices already.
+        max_bytes: a longer value is bad.
+    """
+
+    def __init__(self, domain: Domain | IntegerDomain, max_bytes: int = MAX_VALUE_BYTES) -> None:
+        self._domain = domain
+        self._max_bytes = max_bytes
+        self._other = domain.size - 1
+        self._list: pa.Array | None = None
+        if isinstance(domain, Domain) and domain.size <= _INDEX_IN_UP_TO:
+            self._list = pa.array(domain.values, pa.large_string())
+
+    def encode(self, column: Column) -> tuple[np.ndarray, Codes]:
+        """`(indices, codes)`, one per row; the index of a bad row is `other`. O(n) beyond the list.
+
+        Integer columns of an `IntegerDomain` without nulls are not copied.
+        """
+        data = column.data
+        if data is None:
+            return self._all_bad(column.num_rows, MISSING)
+        if not isinstance(data, pa.Array):
+            data, codes = _as_arrow(data, isinstance(self._domain, IntegerDomain))
+            indices, more = self._encode_arrow(data)
+            return indices, np.where(codes != SOUND, codes, more).astype(np.uint8)
+        return self._encode_arrow(data)
+
+    def _all_bad(self, num_rows: int, code: int) -> tuple[np.ndarray, Codes]:
+        return np.full(num_rows, self._other), np.full(num_rows, code, dtype=np.uint8)
+
+    def _encode_arrow(self, data: pa.Array) -> tuple[np.ndarray, Codes]:
+        kind = data.type
+        if pa.types.is_dictionary(kind):
+            return self._encode_dictionary(data)
+        codes = _null_codes(data)
+        if pa.types.is_null(kind):
+            return self._all_bad(len(data), NULL)
+        if pa.types.is_floating(kind):
+            codes[(codes == SOUND) & _mask(pc.is_nan(data))] = NAN
+            codes[codes == SOUND] = WRONG_TYPE
+            return np.full(len(data), self._other), codes
+        if isinstance(self._domain, IntegerDomain):
+            if not pa.types.is_integer(kind):
+                codes[codes == SOUND] = WRONG_TYPE
+                return np.full(len(data), self._other), codes
+            if data.null_count:
+                data = data.fill_null(0)
+            return self._domain.clip(data.to_numpy()), codes
+        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+            data = data.cast(pa.large_string())
+        elif _is_text(kind):
+            sound = _decodable(data)
+            if sound is None:
+                data = data.cast(pa.large_string())
+            else:
+                data, undecodable = sound
+                codes[(codes == SOUND) & undecodable] = UNDECODABLE
+            codes[(codes == SOUND) & self._too_long(data)] = LONG
+        else:
+            codes[codes == SOUND] = WRONG_TYPE
+            return np.full(len(data), self._other), codes
+        return self._look_up(data), codes
+
+    def _too_long(self, data: pa.Array) -> np.ndarray:
+        lengths = pc.binary_length(data)
+        if (pc.max(lengths).as_py() or 0) <= self._max_bytes:
+            return np.zeros(len(data), dtype=bool)
+        return _mask(pc.greater(lengths, self._max_bytes))
+
+    def _look_up(self, data: pa.Array) -> np.ndarray:
+        if self._list is not None:
+            found = pc.index_in(data, value_set=self._list)
+            return found.fill_null(self._other).to_numpy()
+        distinct = data.dictionary_encode()
+        known = [value or "" for value in distinct.dictionary.to_pylist()]
+        indices = np.append(self._domain.encode(known), self._other)  # type: ignore[union-attr]
+        return indices[distinct.indices.fill_null(len(known)).to_numpy()]
+
+    def _encode_dictionary(self, data: pa.DictionaryArray) -> tuple[np.ndarray, Codes]:
+        """Each distinct value once. Nulls may sit in the indices and in the dictionary."""
+        indices, codes = self._encode_arrow(data.dictionary)
+        at = data.indices.fill_null(len(indices)).to_numpy()
+        indices, codes = np.append(indices, self._other), np.append(codes, np.uint8(NULL))
+        return indices[at], codes[at]
+
+
+def user_ids(column: Column) -> tuple[np.ndarray, Codes, np.ndarray | None]:
+    """Ids of the users of the rows: `(integers, codes, texts)`.
+
+    Integers that fit 64 bits stay integers, text and bytes become an object array of bytes; a column
+    of Python values may hold both. `integers[i]` is the id where `texts` is None or `texts[i]` is.
+    """
+    if column.data is None:
+        nothing = np.zeros(column.num_rows, dtype=np.int64)
+        return nothing, np.full(column.num_rows, NO_USER, dtype=np.uint8), None
+    data = column.data
+    if isinstance(data, pa.Array) and pa.types.is_dictionary(data.type):
+        data = data.dictionary_decode()
+    if isinstance(data, pa.Array):
+        codes = np.where(_null_codes(data) == SOUND, SOUND, NO_USER).astype(np.uint8)
+        if pa.types.is_integer(data.type) and data.type != pa.uint64():
+            return data.fill_null(0).to_numpy().astype(np.int64, copy=False), codes, None
+        if _is_text(data.type):
+            texts = data.cast(pa.large_binary()).to_numpy(zero_copy_only=False)
+            codes[(codes == SOUND) & (texts == b"")] = NO_USER
+            return np.zeros(len(data), dtype=np.int64), codes, texts
+        data = data.to_pylist()
+    integers = np.zeros(len(data), dtype=np.int64)
+    texts = np.full(len(data), None, dtype=object)
+    codes = np.zeros(len(data), dtype=np.uint8)
+    for i, user_id in enumerate(data):
+        if user_id is None or user_id is ABSENT or user_id in ("", b""):
+            codes[i] = NO_USER
+        elif isinstance(user_id, str):
+            texts[i] = user_id.encode("utf-8", "surrogatepass")
+        elif isinstance(user_id, bytes):
+            texts[i] = user_id
+        elif (
+            isinstance(user_id, (bool, np.bool_))
+            or not isinstance(user_id, (int, np.integer))
+            or not -(2**63) <= int(user_id) < 2**63
+        ):
+            codes[i] = BAD_USER
+        else:
+            integers[i] = int(user_id)
+    return integers, codes, texts if (texts != None).any() else None  # noqa: E711
+
+
+def _null_codes(data: pa.Array) -> Codes:
+    codes = np.zeros(len(data), dtype=np.uint8)
+    if data.null_count:
+        codes[_mask(data.is_null())] = NULL
+    return codes
+
+
+def _mask(data: pa.Array) -> np.ndarray:
+    return data.fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    views = ("string_view", "binary_view")
+    return (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or str(kind) in views
+    )
+
+
+def _decodable(data: pa.Array) -> tuple[pa.Array, np.ndarray] | None:
+    """None where all of it is UTF-8; else the text with nulls for the rest, and which they are."""
+    try:
+        data.cast(pa.large_binary()).cast(pa.large_string()).validate(full=True)
+        return None
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        pass
+    texts: list[str | None] = []
+    bad = np.zeros(len(data), dtype=bool)
+    for i, raw in enumerate(data.cast(pa.large_binary()).to_pylist()):
+        try:
+            texts.append(None if raw is None else raw.decode())
+        except UnicodeDecodeError:
+            texts.append(None)
+            bad[i] = True
+    return pa.array(texts, pa.large_string()), bad
+
+
+def _as_arrow(values: Sequence[Any], integers: bool) -> tuple[pa.Array, Codes]:
+    """Python values of any type as one Arrow array, with nulls for those that are bad."""
+    kinds = set(map(type, values))
+    codes = np.zeros(len(values), dtype=np.uint8)
+    wanted = pa.int64() if integers else pa.large_string()
+    if kinds == {int} if integers else kinds == {str}:
+        try:
+            return pa.array(values, wanted), codes
+        except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+            pass
+    sound: list[Any] = []
+    for i, value in enumerate(values):
+        kept, codes[i] = _judge(value, integers)
+        sound.append(kept)
+    return pa.array(sound, wanted), codes
+
+
+def _judge(value: Any, integers: bool) -> tuple[Any, int]:
+    """A value in the form that is looked up, or None and why it is bad."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is ABSENT:
+        return None, MISSING
+    if value is None:
+        return None, NULL
+    if isinstance(value, float):
+        return None, NAN if math.isnan(value) else WRONG_TYPE
+    if isinstance(value, int) and integers and not isinstance(value, bool):
+        return (value if -(2**63) <= value < 2**63 else -1), SOUND  # -1 becomes `other`
+    if integers:
+        return None, WRONG_TYPE
+    if isinstance(value, bool):
+        return ("true" if value else "false"), SOUND
+    if isinstance(value, int):
+        return (str(value) if value.bit_length() < 512 else ""), SOUND
+    try:
+        if isinstance(value, str):
+            value.encode()
+            return str(value), SOUND
+        if isinstance(value, bytes):
+            return value.decode(), SOUND
+    except UnicodeError:
+        return None, UNDECODABLE
+    return None, WRONG_TYPE

@@ -1,0 +1,122 @@
+"""The last stage: a sum becomes an estimate with its error bar and its price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+
+from beam_ldp.randomizers.base import LocalRandomizer, Sampling
+from beam_ldp.transforms.blocks import Release, StatisticBlock, Withheld, shuffle_event
+from beam_ldp.transforms.carried import NAMESPACE, Carried, check_min_reports
+from beam_ldp.transforms.gate import TOO_FEW, group_name, window_bounds
+from beam_ldp.transforms.stage_types import expect
+from beam_ldp.transforms.sums import check_digest
+
+
+class EstimateFrequencies(beam.PTransform):
+    """Unbiased frequencies with standard errors, and the event that prices them.
+
+    In: `StatisticBlock`s, with or without keys. Out: `Release`s or `(key, Release)`s. Fewer than
+    `min_reports` reports release nothing; the attribute `withheld` of the result says so.
+
+    Args:
+        randomizer: the mechanism that made the reports.
+        min_reports: least number of reports for an estimate.
+        sampling: "fixed" for errors about these users' own values; "iid" for errors about the
+            population that they were drawn from, and wherever a person's row was drawn.
+        question: name of what was asked, for the record.
+
+    Raises:
+        StageError: if the input is not the output of `Aggregate`.
+        MismatchError: at run time, for reports of another mechanism.
+    """
+
+    def __init__(
+        self,
+        randomizer: LocalRandomizer,
+        *,
+        min_reports: int = 1,
+        sampling: Sampling = "fixed",
+        question: str = "",
+    ) -> None:
+        super().__init__()
+        self._carried = Carried(randomizer)
+        self._min_reports = check_min_reports(min_reports)
+        if sampling not in ("fixed", "iid"):
+            raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
+        self._sampling = sampling
+        self._question = question
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        element = expect("EstimateFrequencies", pcoll, StatisticBlock)
+        doer = _Estimate(
+            self._carried, self._min_reports, self._sampling, self._question, element.keyed
+        )
+        out = pcoll | "Estimate" >> beam.ParDo(doer).with_outputs("withheld", main="released")
+        out.released.element_type = element.of(Release)
+        out.withheld.element_type = Withheld
+        out.released.withheld = out.withheld
+        return out.released
+
+    def display_data(self) -> dict[str, Any]:
+        return {
+            "mechanism": type(self._carried.randomizer).__name__,
+            "min_reports": self._min_reports,
+            "sampling": self._sampling,
+            "question": self._question,
+        }
+
+
+class _Estimate(beam.DoFn):
+    def __init__(
+        self, carried: Carried, min_reports: int, sampling: Sampling, question: str, keyed: bool
+    ) -> None:
+        self._carried = carried
+        self._min_reports = min_reports
+        self._sampling = sampling
+        self._question = question
+        self._keyed = keyed
+
+    def setup(self) -> None:
+        self._randomizer = self._carried.randomizer
+        self._digest = self._randomizer.config_digest()
+        self._config = self._randomizer.to_config()
+        self._releases = Metrics.counter(NAMESPACE, "releases")
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        key, total = element if self._keyed else (None, element)
+        check_digest("EstimateFrequencies", total.mechanism_digest, self._digest)
+        group = None if key is None else group_name(key)
+        bounds = window_bounds(window)
+        if total.num_reports < self._min_reports:
+            yield beam.pvalue.TaggedOutput(
+                "withheld",
+                Withheld(
+                    total.num_reports, self._min_reports, TOO_FEW, self._question, group, bounds
+                ),
+            )
+            return
+        release = Release(
+            estimate=self._randomizer.estimate(
+                total.statistic, total.num_reports, sampling=self._sampling
+            ),
+            num_reports=total.num_reports,
+            event=None if total.simulated else shuffle_event(self._randomizer, self._crowd(total)),
+            question=self._question,
+            group=group,
+            window=bounds,
+            mechanism=self._config,
+            smallest_batch=total.smallest_batch,
+            output=total.output,
+            simulated=total.simulated,
+        )
+        self._releases.inc()
+        yield (key, release) if self._keyed else release
+
+    def _crowd(self, total: StatisticBlock) -> int:
+        """Reports among which one hides: of its batch, and of those that share its public part."""
+        whole = total.smallest_batch == total.num_reports
+        return self._randomizer.crowd_size(total.smallest_batch, total.statistic if whole else None)

@@ -1,0 +1,210 @@
+"""Shuffling all reports of a group and window together, by one exchange between workers.
+
+Every report goes to a random shard, and each shard is permuted uniformly. Reading the shards one
+after the other then gives a uniformly random order of all reports (Rao 1961, Sandelius 1962).
+
+The shard of a report is a pseudo-random function of a run key and of the position of its row in the
+source, so that an engine that recomputes a lost part sends every report where it went before. The
+run key is drawn inside the pipeline and is no part of the job graph. Blocks without source
+positions draw shards anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.metrics import Metrics
+from apache_beam.typehints import typehints
+from apache_beam.utils.windowed_value import WindowedValue
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from beam_ldp.randomizers.randomness import FreshWords, derive_key
+from beam_ldp.transforms.batches import start_leftovers
+from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
+from beam_ldp.transforms.carried import NAMESPACE, Carried
+from beam_ldp.transforms.gate import GroupNames
+from beam_ldp.transforms.permutation import permute, scatter
+from beam_ldp.transforms.stage_types import Element
+from beam_ldp.transforms.sums import NO_KEY, check_digest, check_groups, split_groups
+
+NUM_SHARDS = 64
+PIECE_REPORTS = 1 << 16  # reports that wait for a piece of one shard
+RUN_KEY_BYTES = 32
+
+
+def routing_words(run_key: bytes, origin: bytes, count: int) -> np.ndarray:
+    """One word per report of a block: the same for the same run key and origin."""
+    if not origin:
+        return FreshWords().words(0, count, 1)[:, 0]
+    key = derive_key(run_key, b"route", origin)[:16]
+    encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(encryptor.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
+
+
+class _Scatter(beam.DoFn):
+    """Pieces of shards as `((key, shard), ReportBlock)`; the number of reports as "counts"."""
+
+    def __init__(self, carried: Carried, keyed: bool, grouped: bool, num_shards: int) -> None:
+        self._carried = carried
+        self._keyed = keyed
+        self._grouped = grouped
+        self._num_shards = num_shards
+
+    def setup(self) -> None:
+        self._digest = self._carried.randomizer.config_digest()
+
+    def start_bundle(self) -> None:
+        self._pieces: dict[Any, list[np.ndarray]] = defaultdict(list)
+        self._waiting: dict[Any, int] = defaultdict(int)
+        self._counts: dict[Any, int] = defaultdict(int)
+        self._simulated = False
+
+    def process(
+        self, element: Any, run_key: bytes, window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[Any]:
+        key, block = element if self._keyed else (NO_KEY, element)
+        check_digest("Shuffle", block.mechanism_digest, self._digest)
+        check_groups("Shuffle", block, self._grouped)
+        self._simulated |= block.simulated
+        words = routing_words(run_key, block.origin, len(block))
+        if self._grouped:
+            for group, rows in split_groups(block.groups):
+                yield from self._route(group, block.reports[rows], words[rows], window)
+        else:
+            yield from self._route(key, block.reports, words, window)
+
+    def _route(
+        self, key: Any, reports: np.ndarray, words: np.ndarray, window: Any
+    ) -> Iterator[Any]:
+        self._counts[window, key] += len(reports)
+        order, bounds = scatter(words, self._num_shards)
+        ordered = reports[order]
+        for shard in np.flatnonzero(np.diff(bounds)).tolist():
+            place = (window, key, shard)
+            self._pieces[place].append(ordered[bounds[shard] : bounds[shard + 1]])
+            self._waiting[place] += int(bounds[shard + 1] - bounds[shard])
+            if self._waiting[place] >= PIECE_REPORTS:
+                yield self._piece(place)
+
+    def _piece(self, place: Any) -> Any:
+        _, key, shard = place
+        reports = np.concatenate(self._pieces.pop(place))
+        del self._waiting[place]
+        return (key, shard), ReportBlock(reports, self._digest, simulated=self._simulated)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for place in list(self._pieces):
+            window = place[0]
+            yield WindowedValue(self._piece(place), window.max_timestamp(), [window])
+        for (window, key), count in self._counts.items():
+            yield beam.pvalue.TaggedOutput(
+                "counts", WindowedValue((key, count), window.max_timestamp(), [window])
+            )
+
+
+class _PermuteShard(beam.DoFn):
+    """One shard in uniformly random order, if all shards together hold enough reports."""
+
+    def __init__(self, carried: Carried, min_reports: int, names: GroupNames) -> None:
+        self._carried = carried
+        self._min_reports = min_reports
+        self._names = names
+
+    def setup(self) -> None:
+        self._names.load()
+        self._released = Metrics.counter(NAMESPACE, "reports_released")
+
+    def process(
+        self, element: tuple[tuple[Any, int], Iterable[ReportBlock]], counts: dict[Any, int]
+    ) -> Iterator[Any]:
+        (key, _), pieces = element
+        total = counts[key]
+        if total < self._min_reports:
+            return
+        held = list(pieces)
+        randomizer = self._carried.randomizer
+        reports = permute(
+            np.concatenate([piece.reports for piece in held]), randomizer.messages_per_user
+        )
+        self._released.inc(len(reports))
+        simulated = any(piece.simulated for piece in held)
+        yield (
+            self._names.name(key),
+            ShuffledBlock(reports, randomizer.config_digest(), total, simulated),
+        )
+
+
+class _SayWithheld(beam.DoFn):
+    def __init__(self, min_reports: int, names: GroupNames) -> None:
+        self._min_reports = min_reports
+        self._names = names
+
+    def setup(self) -> None:
+        self._names.load()
+        self._kept = Metrics.counter(NAMESPACE, "reports_withheld")
+
+    def process(
+        self, element: tuple[Any, int], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[Withheld]:
+        key, count = element
+        if count < self._min_reports:
+            self._kept.inc(count)
+            yield self._names.withheld(key, count, self._min_reports, window).value
+
+
+def _draw_run_key(_: bytes) -> bytes:
+    return os.urandom(RUN_KEY_BYTES)
+
+
+def shuffle_globally(
+    pcoll: beam.PCollection,
+    carried: Carried,
+    min_reports: int,
+    element: Element,
+    inner: Element,
+    names: GroupNames,
+    started: bool,
+    num_shards: int,
+) -> tuple[beam.PCollection, beam.PCollection]:
+    """`(released, withheld)`: `(name, ShuffledBlock)`s and `Withheld`s."""
+    run_key = (
+        pcoll.pipeline
+        | "Start run" >> beam.Impulse()
+        | "Draw run key" >> beam.Map(_draw_run_key).with_output_types(bytes)
+        # The exchange fixes the key before anything is routed by it.
+        | "Fix run key" >> beam.Reshuffle()
+    )
+    scattered = pcoll | "Scatter" >> beam.ParDo(
+        _Scatter(carried, element.keyed, names.grouped, num_shards),
+        beam.pvalue.AsSingleton(run_key),
+    ).with_outputs("counts", main="pieces")
+    scattered.pieces.element_type = typehints.Tuple[typehints.Tuple[inner.key, int], ReportBlock]
+    counted = scattered.counts
+    counted.element_type = typehints.Tuple[inner.key, int]
+    if started:
+        none = start_leftovers(pcoll, carried) | "Count none" >> beam.MapTuple(
+            _count
+        ).with_output_types(typehints.Tuple[str, int])
+        counted = (counted, none) | "With start" >> beam.Flatten()
+    counts = counted | "Count" >> beam.CombinePerKey(sum)
+    withheld = counts | "Withheld" >> beam.ParDo(
+        _SayWithheld(min_reports, names)
+    ).with_output_types(Withheld)
+    released = (
+        scattered.pieces
+        | "Exchange" >> beam.GroupByKey()
+        | "Permute"
+        >> beam.ParDo(
+            _PermuteShard(carried, min_reports, names), beam.pvalue.AsDict(counts)
+        ).with_output_types(typehints.Tuple[names.key_type(inner.key), ShuffledBlock])
+    )
+    return released, withheld
+
+
+def _count(key: str, leftover: ReportBlock) -> tuple[str, int]:
+    return key, len(leftover)

@@ -1,0 +1,248 @@
+"""The first stage: every value becomes a report that protects it from everybody downstream."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.display import DisplayDataItem
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.randomness import UserRandomness, derive_key
+from beam_ldp.transforms.blocks import (
+    ReportBlock,
+    ShuffledBlock,
+    ShuffledSum,
+    StatisticBlock,
+    TableBlock,
+    ValueBlock,
+)
+from beam_ldp.transforms.carried import NAMESPACE, Carried, read_key
+from beam_ldp.transforms.stage_types import StageError, element_of
+
+BLOCK_VALUES = 1 << 16
+_FRESH_ORIGIN_BYTES = 16
+
+
+class Randomize(beam.PTransform):
+    """Turns values into locally private reports.
+
+    Protects each value against everybody who sees the reports, with the local epsilon of
+    `randomizer`; not against the machine on which this stage runs.
+
+    In: `ValueBlock`s; or arrays, scalars, rows and Arrow batches with one field, typed or not; each
+    of them also as `(key, ...)` where the type is declared. Values are what the randomizer takes
+    (indices for a frequency oracle); `EncodeRows` makes them from text.
+    Out: `ReportBlock`s, or `(key, ReportBlock)`.
+
+    Args:
+        randomizer: the mechanism.
+        memoize_key_file: file with at least 32 secret bytes, read on the worker. The report is then
+            a function of key, user, value, mechanism, dataset and release: a retry or a re-run
+            sends the same one. Needs `release_id` and blocks with user ids.
+        release_id: name of the release, for memoized randomness.
+        dataset: name of the data set, for memoized randomness.
+        seed: for simulations: the noise is predictable, nobody is protected, and the release has
+            no price. Reproducible for blocks with source positions; blocks without them draw
+            new noise each time.
+
+    Raises:
+        ValueError: for arguments that contradict each other; at run time for values outside the
+            randomizer's domain, or missing user ids. Values are never quoted.
+    """
+
+    def __init__(
+        self,
+        randomizer: LocalRandomizer,
+        *,
+        memoize_key_file: str | None = None,
+        release_id: str | None = None,
+        dataset: str = "",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._carried = Carried(randomizer)
+        check_randomness(memoize_key_file, release_id, seed)
+        self._memoize_key_file = memoize_key_file
+        self._release_id = release_id or ""
+        self._dataset = dataset
+        self._seed = seed
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        element = element_of(pcoll)
+        if element.kind in (ReportBlock, ShuffledBlock, ShuffledSum, StatisticBlock):
+            raise StageError(
+                f"Randomize takes raw values, got {element.kind.__name__}: these elements are "
+                "already past this stage"
+            )
+        if element.kind is TableBlock:
+            raise StageError("Randomize takes ValueBlock, got TableBlock: put EncodeRows before it")
+        doer = _Randomize(
+            self._carried,
+            self._memoize_key_file,
+            self._release_id,
+            self._dataset,
+            self._seed,
+            element.keyed,
+        )
+        return pcoll | "Randomize" >> beam.ParDo(doer).with_output_types(element.of(ReportBlock))
+
+    def display_data(self) -> dict[str, Any]:
+        randomizer = self._carried.randomizer
+        return {
+            "mechanism": type(randomizer).__name__,
+            "local_epsilon": DisplayDataItem(randomizer.local_epsilon, label="Local epsilon"),
+            "memoized": self._memoize_key_file is not None,
+            "simulated": self._seed is not None,
+        }
+
+
+def check_randomness(
+    memoize_key_file: str | None, release_id: str | None, seed: int | None
+) -> None:
+    """Refuse arguments of `Randomize` that contradict each other."""
+    if memoize_key_file is not None:
+        if not release_id:
+            raise ValueError("release_id must name the release where memoize_key_file is given")
+        if seed is not None:
+            raise ValueError("seed must be None where memoize_key_file is given")
+    if seed is not None and (isinstance(seed, bool) or seed != int(seed) or seed < 0):
+        raise ValueError(f"seed must be an integer >= 0, got {seed}")
+
+
+class _Randomize(beam.DoFn):
+    """Randomizes block by block; loose values wait until there are enough for a block."""
+
+    def __init__(
+        self,
+        carried: Carried,
+        memoize_key_file: str | None,
+        release_id: str,
+        dataset: str,
+        seed: int | None,
+        keyed: bool,
+    ) -> None:
+        self._carried = carried
+        self._key_file = memoize_key_file
+        self._release_id = release_id
+        self._dataset = dataset
+        self._seed = seed
+        self._keyed = keyed
+
+    def setup(self) -> None:
+        self._randomizer = self._carried.randomizer
+        self._digest = self._randomizer.config_digest()
+        self._key = None if self._key_file is None else read_key(self._key_file)
+        self._randomized = Metrics.counter(NAMESPACE, "reports_randomized")
+
+    def start_bundle(self) -> None:
+        self._loose: dict[Any, list[Any]] = defaultdict(list)
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        key, payload = element if self._keyed else (None, element)
+        if isinstance(payload, ValueBlock):
+            yield self._emit(key, payload, window)
+            return
+        array = _as_array(payload)
+        if array is not None:
+            yield self._emit(key, ValueBlock(array), window)
+            return
+        waiting = self._loose[window, key]
+        waiting.append(_as_scalar(payload))
+        if len(waiting) >= BLOCK_VALUES:
+            yield self._emit(key, ValueBlock(_stack(waiting)), window)
+            waiting.clear()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for (window, key), waiting in self._loose.items():
+            if waiting:
+                block = self._emit(key, ValueBlock(_stack(waiting)), window)
+                yield WindowedValue(block, window.max_timestamp(), [window])
+        self._loose.clear()
+
+    def _emit(self, key: Any, block: ValueBlock, window: Any) -> Any:
+        origin = origin_of(block, window, key)
+        reports = ReportBlock(
+            self._randomizer.randomize(block.values, self._rng(block, origin)),
+            self._digest,
+            block.groups,
+            origin,
+            self._seed is not None,
+        )
+        self._randomized.inc(len(reports))
+        return (key, reports) if self._keyed else reports
+
+    def _rng(self, block: ValueBlock, origin: bytes) -> Any:
+        if self._key is not None:
+            if block.user_ids is None:
+                raise ValueError(
+                    "memoized randomization needs user ids: give ValueBlock(values, user_ids), or "
+                    "name the user id column"
+                )
+            return UserRandomness(self._key, block.user_ids, self._release_id, self._dataset)
+        if self._seed is None:
+            return None
+        if not origin:  # nothing tells this block from another: new noise rather than repeated
+            return np.random.default_rng()
+        return np.random.default_rng(np.random.SeedSequence([self._seed, *origin]))
+
+
+def origin_of(block: ValueBlock, window: Any, key: Any = None) -> bytes:
+    """What identifies the block on every retry, in this window and key; empty if nothing does."""
+    if block.positions is None:
+        return b""
+    positions = np.ascontiguousarray(block.positions, dtype="<i8").tobytes()
+    where = b"global" if isinstance(window, GlobalWindow) else repr(window).encode()
+    return derive_key(b"", b"origin", block.source.encode(), positions, where, repr(key).encode())[
+        :_FRESH_ORIGIN_BYTES
+    ]
+
+
+def _as_array(payload: Any) -> np.ndarray | None:
+    if isinstance(payload, np.ndarray) and payload.ndim:
+        return payload
+    if isinstance(payload, (pa.RecordBatch, pa.Table)):
+        if payload.num_columns != 1:
+            raise ValueError(
+                "Randomize takes Arrow batches of one column; use EncodeRows to choose one"
+            )
+        payload = payload.column(0)
+    if isinstance(payload, pa.ChunkedArray):
+        payload = payload.combine_chunks()
+    if isinstance(payload, pa.Array):
+        if payload.null_count:
+            raise ValueError("Randomize takes no nulls; EncodeRows sends them to the dead letters")
+        return payload.to_numpy(zero_copy_only=False)
+    return None
+
+
+def _as_scalar(payload: Any) -> Any:
+    if isinstance(payload, dict):
+        fields = tuple(payload.values())
+    elif isinstance(payload, tuple) or hasattr(payload, "as_dict"):  # named tuples, beam.Row
+        fields = tuple(payload)
+    else:
+        return payload
+    if len(fields) != 1:
+        raise ValueError(
+            "Randomize takes rows of one field; use EncodeRows to choose one. A pair of key and "
+            "value needs a declared type: .with_output_types(tuple[str, int])"
+        )
+    return fields[0]
+
+
+def _stack(waiting: list[Any]) -> np.ndarray:
+    try:
+        array = np.asarray(waiting)
+    except (ValueError, OverflowError):
+        array = np.asarray(None)
+    if array.dtype.hasobject or array.dtype.kind in "US":
+        raise ValueError("Randomize takes numbers; EncodeRows turns other values into indices")
+    return array

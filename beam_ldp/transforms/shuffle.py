@@ -1,0 +1,182 @@
+"""The stage that cuts the link between reports and people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.typehints import typehints
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.batches import shuffle_in_batches
+from beam_ldp.transforms.blocks import (
+    ReportBlock,
+    ShuffledBlock,
+    ShuffledSum,
+    StatisticBlock,
+    Withheld,
+)
+from beam_ldp.transforms.carried import NAMESPACE, Carried, CarriedDomain, check_min_reports
+from beam_ldp.transforms.exchange import NUM_SHARDS, shuffle_globally
+from beam_ldp.transforms.gate import GroupNames
+from beam_ldp.transforms.stage_types import Element, check_windows, expect, is_global
+from beam_ldp.transforms.sums import NO_KEY, SumReports, combine_sums, zero_statistic
+
+
+class Shuffle(beam.PTransform):
+    """Drops ids, order and times of the reports and releases them, or their sum, together.
+
+    Each report hides among all that are released with it, from everybody who sees the output of
+    this stage; not from whoever sees inside the runner. A declared public group and the window
+    stay; the timestamp becomes the window's end. Fewer than `min_reports` reports of a group and
+    window release nothing: `.withheld` of the result says so.
+
+    In: `ReportBlock`s or `(key, ReportBlock)`s, where the key is a public group.
+    Out: `ShuffledBlock`s for `output="reports"`, `ShuffledSum`s for `output="statistic"`; with keys
+    where the input has them, or with the names of `groups`. The collection has an attribute
+    `withheld`: a collection of `Withheld`.
+
+    Args:
+        randomizer: the mechanism that made the reports.
+        min_reports: least number of reports that may be released together.
+        output: "reports" permutes the reports and releases them one by one; "statistic" releases
+            only their sum, which does not depend on their order: no report is exchanged.
+        scope: for reports: "batch" permutes within batches of at least `min_reports`, inside the
+            worker where it can; each report hides among its batch. "global" permutes all reports of
+            a group and window together, by one exchange between workers.
+        groups: the public list of groups (as `EncodeRows` takes it) where blocks hold the reports
+            of many groups.
+        num_shards: for scope="global": shards of the exchange, a power of two. A worker holds one
+            shard at a time.
+
+    Raises:
+        StageError: if the input is not the output of `Randomize`.
+        ValueError: for sliding or session windows, and accumulating panes.
+    """
+
+    def __init__(
+        self,
+        randomizer: LocalRandomizer,
+        min_reports: int,
+        output: Literal["reports", "statistic"] = "reports",
+        scope: Literal["batch", "global"] = "batch",
+        *,
+        groups: Domain | str | Path | None = None,
+        num_shards: int = NUM_SHARDS,
+    ) -> None:
+        super().__init__()
+        self._carried = Carried(randomizer)
+        self._min_reports = check_min_reports(min_reports)
+        if output not in ("reports", "statistic"):
+            raise ValueError(f'output must be "reports" or "statistic", got {output!r}')
+        if scope not in ("batch", "global"):
+            raise ValueError(f'scope must be "batch" or "global", got {scope!r}')
+        if num_shards < 1 or num_shards & (num_shards - 1):
+            raise ValueError(f"num_shards must be a power of two, got {num_shards}")
+        self._output = output
+        self._scope = scope
+        self._groups = None if groups is None else CarriedDomain(groups)
+        self._num_shards = num_shards
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        element = expect("Shuffle", pcoll, ReportBlock)
+        check_windows("Shuffle", pcoll)
+        if self._groups is not None and element.keyed:
+            raise ValueError("groups must be None where elements are (key, block)")
+        inner = Element(None, int if self._groups is not None else element.key or str)
+        started = is_global(pcoll) and not element.keyed and self._groups is None
+        if self._output == "statistic":
+            released = self._sum(pcoll, element, inner, started)
+            kind: type = ShuffledSum
+        else:
+            kind = ShuffledBlock
+            if self._scope == "batch":
+                released = shuffle_in_batches(
+                    pcoll, self._carried, self._min_reports, element, inner, self._names(), started
+                )
+            else:
+                released = shuffle_globally(
+                    pcoll, self._carried, self._min_reports, element, inner, self._names(), started,
+                    self._num_shards,
+                )  # fmt: skip
+        main, withheld = released
+        keyed = self._groups is not None or element.keyed
+        result = main if keyed else main | "Drop key" >> beam.Values().with_output_types(kind)
+        result.withheld = withheld
+        return result
+
+    def _names(self) -> GroupNames:
+        return GroupNames(self._groups)
+
+    def _sum(
+        self, pcoll: beam.PCollection, element: Element, inner: Element, started: bool
+    ) -> tuple[beam.PCollection, beam.PCollection]:
+        summed = typehints.Tuple[inner.key, StatisticBlock]
+        doer = SumReports("Shuffle", self._carried, element.keyed, self._groups is not None)
+        sums = pcoll | "Sum reports" >> beam.ParDo(doer).with_output_types(summed)
+        if started:  # so that no reports at all are withheld too, and said to be
+            nothing = pcoll.pipeline | "Start" >> beam.Impulse()
+            zero = nothing | "No reports" >> beam.ParDo(_Zero(self._carried)).with_output_types(
+                summed
+            )
+            sums = (sums, zero) | "With start" >> beam.Flatten()
+        out = (
+            sums
+            | combine_sums(self._carried, "Add sums")
+            | "Gate"
+            >> beam.ParDo(_ReleaseSum(self._min_reports, self._names())).with_outputs(
+                "withheld", main="released"
+            )
+        )
+        named = self._names().key_type(inner.key)
+        out.released.element_type = typehints.Tuple[named, ShuffledSum]
+        out.withheld.element_type = Withheld
+        return out.released, out.withheld
+
+    def display_data(self) -> dict[str, Any]:
+        return {
+            "min_reports": self._min_reports,
+            "output": self._output,
+            "scope": self._scope if self._output == "reports" else "sum",
+        }
+
+
+class _Zero(beam.DoFn):
+    def __init__(self, carried: Carried) -> None:
+        self._carried = carried
+
+    def process(self, element: bytes) -> Iterator[Any]:
+        yield NO_KEY, zero_statistic(self._carried.randomizer)
+
+
+class _ReleaseSum(beam.DoFn):
+    """Lets a sum out if it is one of enough reports."""
+
+    def __init__(self, min_reports: int, names: GroupNames) -> None:
+        self._min_reports = min_reports
+        self._names = names
+
+    def setup(self) -> None:
+        self._names.load()
+        self._released = Metrics.counter(NAMESPACE, "reports_released")
+        self._kept = Metrics.counter(NAMESPACE, "reports_withheld")
+
+    def process(
+        self, element: tuple[Any, StatisticBlock], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[Any]:
+        key, total = element
+        if total.num_reports < self._min_reports:
+            self._kept.inc(total.num_reports)
+            yield self._names.withheld(key, total.num_reports, self._min_reports, window)
+            return
+        self._released.inc(total.num_reports)
+        yield (
+            self._names.name(key),
+            ShuffledSum(
+                total.statistic, total.num_reports, total.mechanism_digest, total.simulated
+            ),
+        )

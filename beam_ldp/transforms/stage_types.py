@@ -1,0 +1,152 @@
+"""What a stage accepts, checked when the pipeline is built.
+
+Beam lets an untyped collection through every check. After `Randomize` that would let raw values
+reach the collector, so the later stages refuse anything whose type is not the one they take, and
+say which stage is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms import window as windows
+from apache_beam.transforms.trigger import AccumulationMode
+from apache_beam.typehints import typehints
+
+from beam_ldp.transforms.blocks import (
+    Release,
+    ReportBlock,
+    ShuffledBlock,
+    ShuffledSum,
+    StatisticBlock,
+    TableBlock,
+    ValueBlock,
+)
+
+# Each type with the stage that makes it, in the order of the pipeline.
+_MADE_BY: tuple[tuple[tuple[type, ...], str], ...] = (
+    ((ValueBlock,), "EncodeRows"),
+    ((ReportBlock,), "Randomize"),
+    ((ShuffledBlock, ShuffledSum), "Shuffle"),
+    ((StatisticBlock,), "Aggregate"),
+    ((Release,), "EstimateFrequencies"),
+)
+_BLOCKS = (TableBlock, *(kind for kinds, _ in _MADE_BY for kind in kinds))
+_KEYS = (str, int, bytes)
+
+
+class StageError(TypeError):
+    """A stage was given what it does not take; the message names the missing stage."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """The declared element type of a collection.
+
+    Attributes:
+        kind: the block class, or whatever else was declared.
+        key: type of the key; None where elements are not `(key, block)`.
+    """
+
+    kind: Any
+    key: Any = None
+
+    @property
+    def keyed(self) -> bool:
+        return self.key is not None
+
+    @property
+    def is_any(self) -> bool:
+        return self.kind == typehints.Any
+
+    def of(self, kind: type) -> Any:
+        """The type hint of the same element with another block in it."""
+        return typehints.Tuple[self.key, kind] if self.keyed else kind
+
+
+def element_of(pcoll: beam.PCollection) -> Element:
+    """The declared type, taken apart into key and block."""
+    hint = pcoll.element_type
+    parts = getattr(hint, "tuple_types", None)
+    if parts is not None and len(parts) == 2:
+        return Element(parts[1], parts[0])
+    return Element(typehints.Any if hint is None or hint is object else hint)
+
+
+def expect(stage: str, pcoll: beam.PCollection, *accepted: type) -> Element:
+    """The element type of `pcoll`, which must be one of `accepted`, with or without a key.
+
+    Raises:
+        StageError: otherwise; untyped collections are refused.
+    """
+    element = element_of(pcoll)
+    if element.kind in accepted:
+        if element.keyed and element.key not in _KEYS:
+            raise StageError(
+                f"{stage} takes keys of type str, int or bytes, got {_name(element.key)}: NumPy "
+                "and other keys do not group reliably"
+            )
+        return element
+    names = " or ".join(kind.__name__ for kind in accepted)
+    raise StageError(
+        f"{stage} takes {names}, got {_name(element.kind)}: {_advice(element, accepted)}"
+    )
+
+
+def _advice(element: Element, accepted: tuple[type, ...]) -> str:
+    target = _rank(accepted[0])
+    if element.is_any:
+        return (
+            f"only the typed output of {_MADE_BY[target][1]} goes in; apply it first, and declare "
+            "the type after a step of your own with .with_output_types(...)"
+        )
+    found = _rank(element.kind) if element.kind in _BLOCKS else 0
+    if found > target:
+        return f"these elements are already past {_MADE_BY[target + 1][1]}"
+    missing = [name for _, name in _MADE_BY[max(found + 1, 1) : target + 1]]
+    return f"put {' and then '.join(missing)} before it"
+
+
+def _rank(kind: type) -> int:
+    for i, (kinds, _) in enumerate(_MADE_BY):
+        if kind in kinds:
+            return i
+    return -1
+
+
+def _name(hint: Any) -> str:
+    return (
+        "elements of undeclared type"
+        if hint == typehints.Any
+        else getattr(hint, "__name__", str(hint))
+    )
+
+
+def check_windows(stage: str, pcoll: beam.PCollection) -> None:
+    """Refuse windows in which one report would be released more than once.
+
+    Raises:
+        ValueError: for sliding and session windows and for accumulating panes.
+    """
+    windowing = pcoll.windowing
+    if isinstance(windowing.windowfn, windows.SlidingWindows):
+        raise ValueError(
+            f"{stage} refuses sliding windows: overlapping releases expose the difference of two "
+            "of them. Use FixedWindows(period) and add the panes with SlidingSums(size, period)"
+        )
+    if isinstance(windowing.windowfn, windows.Sessions):
+        raise ValueError(
+            f"{stage} refuses session windows: their bounds are the times of single events"
+        )
+    if windowing.accumulation_mode == AccumulationMode.ACCUMULATING:
+        raise ValueError(
+            f"{stage} refuses accumulating panes: they would release the same reports twice. "
+            "Use accumulation_mode=AccumulationMode.DISCARDING"
+        )
+
+
+def is_global(pcoll: beam.PCollection) -> bool:
+    """Whether all elements share one window."""
+    return isinstance(pcoll.windowing.windowfn, windows.GlobalWindows)

@@ -1,0 +1,209 @@
+"""Adding reports: inside a bundle, then across bundles. Only sums cross the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.transforms.block_coder import BlockCoder
+from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, ShuffledSum, StatisticBlock
+from beam_ldp.transforms.carried import Carried
+
+FOLD_REPORTS = 1 << 20
+LARGE_STATISTIC = 1 << 18  # entries from which sums are combined in a tree
+NO_KEY = ""  # the key of collections without keys
+
+
+class MismatchError(ValueError):
+    """Reports of one mechanism met the stage of another."""
+
+
+def check_digest(stage: str, found: bytes, expected: bytes) -> None:
+    """Stop the run where reports of one mechanism meet the stage of another."""
+    if found != expected:
+        raise MismatchError(
+            f"{stage}: the reports were made by another mechanism or with other parameters than "
+            "the randomizer of this stage"
+        )
+
+
+def split_groups(groups: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each group that occurs with its rows, in order. O(n log n)."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    bounds = np.flatnonzero(np.diff(ordered)) + 1
+    for rows in np.split(order, bounds):
+        if len(rows):
+            yield int(groups[rows[0]]), rows
+
+
+class RunningSum:
+    """The sum of the reports of one key and window within a bundle.
+
+    Reports wait until there are enough to make `accumulate` worth its fixed cost.
+    """
+
+    def __init__(self, randomizer: LocalRandomizer) -> None:
+        self._randomizer = randomizer
+        self._waiting: list[np.ndarray] = []
+        self._num_waiting = 0
+        self._sum: np.ndarray | None = None
+        self._num_reports = 0
+        self._smallest = 0
+        self._simulated = False
+        self._fold_at = max(FOLD_REPORTS, int(np.prod(randomizer.statistic_shape)))
+
+    def add(self, reports: np.ndarray, batch_size: int, simulated: bool) -> None:
+        self._simulated |= simulated
+        if not len(reports):
+            return
+        self._waiting.append(reports)
+        self._num_waiting += len(reports)
+        self._smallest = _smaller_batch(self._smallest, batch_size)
+        if self._num_waiting >= self._fold_at:
+            self._fold()
+
+    def _fold(self) -> None:
+        if not self._waiting:
+            return
+        single = len(self._waiting) == 1
+        reports = self._waiting[0] if single else np.concatenate(self._waiting)
+        part = self._randomizer.accumulate(reports)
+        if self._sum is None:
+            self._sum = np.array(part, dtype=self._randomizer.statistic_dtype)
+        else:
+            self._sum += part
+        self._num_reports += self._num_waiting
+        self._waiting, self._num_waiting = [], 0
+
+    def total(self) -> StatisticBlock:
+        self._fold()
+        if self._sum is None:
+            return zero_statistic(self._randomizer)
+        return StatisticBlock(
+            self._sum,
+            self._num_reports,
+            self._smallest,
+            self._randomizer.config_digest(),
+            self._simulated,
+        )
+
+
+def zero_statistic(randomizer: LocalRandomizer) -> StatisticBlock:
+    """The sum of no reports."""
+    zeros = np.zeros(randomizer.statistic_shape, dtype=randomizer.statistic_dtype)
+    return StatisticBlock(zeros, 0, 0, randomizer.config_digest())
+
+
+def _smaller_batch(one: int, other: int) -> int:
+    """The smaller of two sizes, of which zero means that there was no batch."""
+    return min(one, other) if one and other else max(one, other)
+
+
+class SumReports(beam.DoFn):
+    """`ReportBlock`s or `ShuffledBlock`s to one `(key, StatisticBlock)` per bundle, key and window.
+
+    Args:
+        stage: name of the stage, for messages.
+        carried: the randomizer.
+        keyed: elements are `(key, block)`.
+        grouped: blocks hold the reports of many groups; the key is the index of the group.
+    """
+
+    def __init__(self, stage: str, carried: Carried, keyed: bool, grouped: bool = False) -> None:
+        self._stage = stage
+        self._carried = carried
+        self._keyed = keyed
+        self._grouped = grouped
+
+    def setup(self) -> None:
+        self._randomizer = self._carried.randomizer
+        self._digest = self._randomizer.config_digest()
+
+    def start_bundle(self) -> None:
+        self._sums: dict[Any, RunningSum] = {}
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> None:
+        key, block = element if self._keyed else (NO_KEY, element)
+        check_digest(self._stage, block.mechanism_digest, self._digest)
+        if isinstance(block, ShuffledBlock):
+            self._sum_of(window, key).add(block.reports, block.batch_size, block.simulated)
+            return
+        check_groups(self._stage, block, self._grouped)
+        if self._grouped:
+            for group, rows in split_groups(block.groups):
+                self._sum_of(window, group).add(block.reports[rows], len(rows), block.simulated)
+        else:
+            self._sum_of(window, key).add(block.reports, len(block), block.simulated)
+
+    def _sum_of(self, window: Any, key: Any) -> RunningSum:
+        found = self._sums.get((window, key))
+        if found is None:
+            found = self._sums[window, key] = RunningSum(self._randomizer)
+        return found
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for (window, key), running in self._sums.items():
+            yield WindowedValue((key, running.total()), window.max_timestamp(), [window])
+        self._sums = {}
+
+
+def check_groups(stage: str, block: ReportBlock, grouped: bool) -> None:
+    """Stop the run where groups would be mixed."""
+    if grouped != (block.groups is not None):
+        raise ValueError(
+            f"{stage} needs groups=... exactly where blocks hold groups: their reports would be "
+            "mixed, or have no group"
+        )
+
+
+class SumStatistics(beam.CombineFn):
+    """Adds `StatisticBlock`s or `ShuffledSum`s. Only the first accumulator is changed in place."""
+
+    def __init__(self, carried: Carried) -> None:
+        self._carried = carried
+
+    def create_accumulator(self) -> StatisticBlock:
+        return zero_statistic(self._carried.randomizer)
+
+    def add_input(
+        self, accumulator: StatisticBlock, element: StatisticBlock | ShuffledSum
+    ) -> StatisticBlock:
+        check_digest("Aggregate", element.mechanism_digest, accumulator.mechanism_digest)
+        accumulator.statistic[...] += element.statistic
+        smallest = getattr(element, "smallest_batch", element.num_reports)
+        return replace(
+            accumulator,
+            num_reports=accumulator.num_reports + element.num_reports,
+            smallest_batch=_smaller_batch(accumulator.smallest_batch, smallest),
+            simulated=accumulator.simulated or element.simulated,
+        )
+
+    def merge_accumulators(self, accumulators: Iterable[StatisticBlock]) -> StatisticBlock:
+        iterator = iter(accumulators)
+        first = next(iterator, None)
+        if first is None:
+            return self.create_accumulator()
+        for accumulator in iterator:
+            first = self.add_input(first, accumulator)
+        return first
+
+    def extract_output(self, accumulator: StatisticBlock) -> StatisticBlock:
+        return accumulator
+
+    def get_accumulator_coder(self) -> BlockCoder:
+        return BlockCoder(StatisticBlock)
+
+
+def combine_sums(carried: Carried, label: str) -> beam.PTransform:
+    """`(key, StatisticBlock)`s to one per key; large ones in a tree, so that no worker sums all."""
+    combine = beam.CombinePerKey(SumStatistics(carried))
+    if int(np.prod(carried.randomizer.statistic_shape)) >= LARGE_STATISTIC:
+        combine = combine.with_hot_key_fanout(8)
+    return label >> combine
