@@ -49,7 +49,8 @@ class EncodeRows(beam.PTransform):
 
     Args:
         domain: the public list of values: a small `Domain`, the path of a file with one value per
-            line, or an `IntegerDomain` for columns of indices.
+            line, or an `IntegerDomain` for columns of indices; a `CarriedDomain` where `other` needs
+            another label.
         column: name of the column with the value; None where elements are values.
         user_id_column: name of the column with the person's id; None where each row is a person.
         groups: the public list of groups, as for `domain`; blocks then hold many groups.
@@ -65,7 +66,7 @@ class EncodeRows(beam.PTransform):
 
     def __init__(
         self,
-        domain: Domain | IntegerDomain | str | Path,
+        domain: Domain | IntegerDomain | CarriedDomain | str | Path,
         column: str | None = None,
         *,
         user_id_column: str | None = None,
@@ -82,7 +83,7 @@ class EncodeRows(beam.PTransform):
             raise ValueError("groups must be given with group_column: the list of groups is public")
         if column is None and (user_id_column is not None or group_column is not None):
             raise ValueError("column must name the column of the value where others are named")
-        self._domain = CarriedDomain(domain)
+        self._domain = domain if isinstance(domain, CarriedDomain) else CarriedDomain(domain)
         self._groups = None if groups is None else CarriedDomain(groups)
         if domain_size is not None:
             self._domain.check_size(domain_size)

@@ -13,7 +13,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Withheld
 from beam_ldp.transforms.bounding import BoundContributions
-from beam_ldp.transforms.carried import IntegerDomain, check_min_reports
+from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain, check_min_reports
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.encode import EncodeRows
 from beam_ldp.transforms.estimate import EstimateFrequencies
@@ -71,7 +71,7 @@ class PrivateFrequencies(beam.PTransform):
         self,
         randomizer: FrequencyOracle,
         *,
-        domain: Domain | IntegerDomain | str | Path | None = None,
+        domain: Domain | IntegerDomain | CarriedDomain | str | Path | None = None,
         column: str | None = None,
         user_id_column: str | None = None,
         groups: Domain | str | Path | None = None,
