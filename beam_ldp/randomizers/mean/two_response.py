@@ -30,7 +30,8 @@ class BitLaw:
     """One message about a block of `size` coordinates, worth at most `message_epsilon`.
 
     Raises:
-        ValueError: if 64-bit words cannot spend `message_epsilon` to within 1e-8.
+        ValueError: if 64-bit words cannot spend `message_epsilon` to within 1e-8 (above 40, and
+            below 1e-12 or so).
     """
 
     size: int
@@ -99,7 +100,7 @@ class MessageLayout:
         if not all(math.isfinite(e) and e > 0 for e in self.message_epsilons):
             raise ValueError("message_epsilons must be finite numbers > 0")
         for count in self.messages:
-            if not (1 <= count <= self.num_coordinates or count % self.num_coordinates == 0):
+            if count < 1 or (count > self.num_coordinates and count % self.num_coordinates):
                 raise ValueError(
                     f"messages per level must lie in [1, {self.num_coordinates}] or be a multiple "
                     f"of {self.num_coordinates}, got {count}"
@@ -185,9 +186,9 @@ def pack_columns(reports: np.ndarray, widths: np.ndarray) -> bytes:
     """Rows of messages as one bit stream, column t in `widths[t]` bits; zero-padded to a byte."""
     rows = np.empty((len(reports), int(widths.sum())), dtype=np.uint8)
     for column, bits, place in _same_width(widths):
-        values = np.ascontiguousarray(reports[:, column], dtype=">u4").view(np.uint8)
-        spread = np.unpackbits(values.reshape(len(reports), -1, 4), axis=2)[:, :, 32 - bits :]
-        rows[:, place] = spread.reshape(len(reports), -1)
+        values = np.ascontiguousarray(reports[:, column], dtype=">u4")[:, :, None].view(np.uint8)
+        spread = np.unpackbits(values, axis=2)[:, :, 32 - bits :]
+        rows[:, place] = spread.reshape(rows[:, place].shape)
     return np.packbits(rows.ravel()).tobytes()
 
 
@@ -207,7 +208,7 @@ def unpack_columns(data: bytes, widths: np.ndarray, count: int) -> np.ndarray:
     reports = np.empty((count, len(widths)), dtype=np.uint32)
     for column, bits, place in _same_width(widths):
         spread = np.zeros((count, column.stop - column.start, 32), dtype=np.uint8)
-        spread[:, :, 32 - bits :] = rows[:, place].reshape(count, -1, bits)
+        spread[:, :, 32 - bits :] = rows[:, place].reshape(*spread.shape[:2], bits)
         reports[:, column] = np.packbits(spread, axis=2).view(">u4")[:, :, 0]
     return reports
 

@@ -24,7 +24,10 @@ def length(vectors, norm):
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 def test_clip_leaves_the_inside_alone_and_brings_the_outside_onto_the_ball(norm):
-    vectors = np.random.default_rng(1).normal(scale=0.5, size=(200, 7)) * np.geomspace(0.5, 8, 200)[:, None]
+    vectors = (
+        np.random.default_rng(1).normal(scale=0.5, size=(200, 7))
+        * np.geomspace(0.5, 8, 200)[:, None]
+    )
     clipped = clip_to_ball(vectors, norm, 2.0, "clip")
     inside = length(vectors, norm) <= 2.0
     assert inside.any() and (~inside).any()
