@@ -201,6 +201,8 @@ def length_prefixed(*parts: bytes) -> bytes:
 def encrypt_blocks(cipher: Cipher[modes.ECB], blocks: np.ndarray) -> np.ndarray:
     """AES of every 16-byte block of a uint64 array whose last axis has length two."""
     blocks = np.ascontiguousarray(blocks)
+    if not blocks.size:
+        return blocks
     out = np.empty(blocks.size + _AES_BLOCK_WORDS, dtype=np.uint64)
     cipher.encryptor().update_into(memoryview(blocks).cast("B"), memoryview(out).cast("B"))
     return out[: blocks.size].reshape(blocks.shape)
