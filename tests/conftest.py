@@ -24,6 +24,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("repeatable")
 
 
+def pytest_configure() -> None:
+    """Being told to end is an interrupt: fixtures still end the servers that they started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 @pytest.fixture(autouse=True)
 def time_limit(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that hangs fails, with the stack of where it hung."""
