@@ -34,8 +34,9 @@ _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # splitmi
 class BoundContributions(beam.PTransform):
     """Draws one row of each person, uniformly, in every window.
 
-    The estimate then speaks of the mean of the persons' shares: use `sampling="iid"` for its errors,
-    which include this draw. Over groups too one row is drawn: a person reports in one group.
+    The estimate then speaks of the mean of the persons' shares: use `sampling="iid"` for its
+    errors, which include this draw. Over groups too one row is drawn: a person reports in one
+    group.
 
     In: `ValueBlock`s with user ids. Out: `ValueBlock`s with every person once.
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.carried import IntegerDomain
+from beam_ldp.transforms.integer_lookup import IntegerLookup
 
 SOUND = 0
 REASONS = (
@@ -32,6 +33,7 @@ REASONS = (
 MISSING, NULL, WRONG_TYPE, NAN, LONG, UNDECODABLE, NO_USER, BAD_USER, NO_GROUP = range(1, 10)
 MAX_VALUE_BYTES = 4096
 _INDEX_IN_UP_TO = 1 << 12  # larger lists are looked up by distinct values of the batch
+
 
 Codes = np.ndarray  # uint8, an index in REASONS per row
 
@@ -69,6 +71,7 @@ class Encoder:
         self._domain = domain
         self._max_bytes = max_bytes
         self._other = domain.size - 1
+        self._numbers: IntegerLookup | None = None
         self._list: pa.Array | None = None
         if isinstance(domain, Domain) and domain.size <= _INDEX_IN_UP_TO:
             self._list = pa.array(domain.values, pa.large_string())
@@ -108,7 +111,11 @@ class Encoder:
             if data.null_count:
                 data = data.fill_null(0)
             return self._domain.clip(data.to_numpy()), codes
-        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        if pa.types.is_integer(kind):
+            if self._numbers is None:
+                self._numbers = IntegerLookup(self._domain)
+            return self._numbers.look_up(data.fill_null(0).to_numpy()), codes
+        if pa.types.is_boolean(kind):
             data = data.cast(pa.large_string())
         elif _is_text(kind):
             sound = _decodable(data)
@@ -149,8 +156,9 @@ class Encoder:
 def user_ids(column: Column) -> tuple[np.ndarray, Codes, np.ndarray | None]:
     """Ids of the users of the rows: `(integers, codes, texts)`.
 
-    Integers that fit 64 bits stay integers, text and bytes become an object array of bytes; a column
-    of Python values may hold both. `integers[i]` is the id where `texts` is None or `texts[i]` is.
+    Integers that fit 64 bits stay integers, text and bytes become an object array of bytes; a
+    column of Python values may hold both. `integers[i]` is the id where `texts` or `texts[i]` is
+    None.
     """
     if column.data is None:
         nothing = np.zeros(column.num_rows, dtype=np.int64)
@@ -177,15 +185,15 @@ def user_ids(column: Column) -> tuple[np.ndarray, Codes, np.ndarray | None]:
             texts[i] = user_id.encode("utf-8", "surrogatepass")
         elif isinstance(user_id, bytes):
             texts[i] = user_id
-        elif (
-            isinstance(user_id, (bool, np.bool_))
-            or not isinstance(user_id, (int, np.integer))
-            or not -(2**63) <= int(user_id) < 2**63
-        ):
+        elif not _is_integer(user_id) or not -(2**63) <= int(user_id) < 2**63:
             codes[i] = BAD_USER
         else:
             integers[i] = int(user_id)
     return integers, codes, texts if (texts != None).any() else None  # noqa: E711
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _null_codes(data: pa.Array) -> Codes:
