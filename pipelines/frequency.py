@@ -44,6 +44,7 @@ class FrequencyResult:
     """What one run gave.
 
     Attributes:
+        settings: what was asked for.
         release: the estimate, as it left the pipeline.
         labels: name of each value, `other` last.
         record: the privacy record.
@@ -53,6 +54,7 @@ class FrequencyResult:
         choice: the mechanism and what was expected of it.
     """
 
+    settings: FrequencySettings
     release: Release
     labels: tuple[str, ...]
     record: PrivacyRecord
@@ -82,7 +84,7 @@ def execute(
         NothingReleasedError: if a gate was not passed; nothing was written.
     """
     folder = outputs.OutputFolder(settings.output, settings.overwrite)
-    domain = load_domain(settings.domain)
+    domain = load_domain(settings.domain, settings.other_label)
     choice = choose(settings, domain.size)
     say_plan(console, settings, domain, choice)
     if settings.only_plan:
@@ -104,18 +106,23 @@ def execute(
         )
         write(folder, settings, record, release, domain, top, bad_rows)
     logged = log_run(settings, folder, record, choice, release, truth, console)
-    return FrequencyResult(release, domain.labels, record, top, folder.path, logged, choice)
+    return FrequencyResult(
+        settings, release, domain.labels, record, top, folder.path, logged, choice
+    )
 
 
-def load_domain(path: str) -> Domain:
+def load_domain(path: str, other: str) -> Domain:
     """The public list, from any file system that Beam knows."""
     try:
         with FileSystems.open(path, "application/octet-stream") as file:
-            return Domain.from_lines(file.read())
-    except ValueError as error:
-        raise UsageError(f"--domain {path}: {error}") from None
+            content = file.read()
     except Exception as error:
         raise UsageError(f"--domain {path}: cannot be read ({type(error).__name__})") from None
+    try:
+        return Domain.from_lines(content, other)
+    except ValueError as error:
+        hint = " (see --other-label)" if "other" in str(error) else ""
+        raise UsageError(f"--domain {path}: {error}{hint}") from None
 
 
 def make_record(
@@ -240,7 +247,8 @@ def log_run(
     metrics = {"error.predicted": choice.predicted_error}
     if truth is not None:
         metrics.update(errors_against(release, truth))
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for name in ("alembic", "mlflow"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         with console.status("logging to MLflow"):
             return mlflow_ldp.log_release(
@@ -297,26 +305,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(help_text())
         return DONE if argv else MISUSED
     errors = Console(stderr=True)
-    try:
-        values, flags = parse_flags(argv)
-        settings = check(values)
-        result = execute(settings, flags, errors)
-    except (UsageError, outputs.OutputError) as error:
-        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
-        return MISUSED
-    except NothingReleasedError as error:
-        errors.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
-        return NOTHING_RELEASED
-    except JobError as error:
-        errors.print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
-        return FAILED
-    if result is None:
-        return DONE
-    if settings.format == "json":
+    code, result = run_flags(argv, errors, shown=False)
+    if result is not None and result.settings.format == "json":
         print(terminal.printed_json(as_json(result)))
-    else:
+    elif result is not None:
         show(result, Console())
-    return DONE
+    return code
+
+
+def run_flags(
+    flags: Sequence[str], console: Console, truth: np.ndarray | None = None, shown: bool = True
+) -> tuple[int, FrequencyResult | None]:
+    """The program on flags: its exit code, and the result where there is one.
+
+    Args:
+        flags: as on the command line.
+        console: where progress, warnings and errors go, and the tables where `shown`.
+        truth: true counts per value, where they are known.
+        shown: print the result too.
+    """
+    try:
+        values, arguments = parse_flags(flags)
+        result = execute(check(values), arguments, console, truth)
+    except (UsageError, outputs.OutputError) as error:
+        return _failed(console, MISUSED, f"error: {error}"), None
+    except NothingReleasedError as error:
+        return _failed(console, NOTHING_RELEASED, str(error)), None
+    except JobError as error:
+        return _failed(console, FAILED, f"error: {error}"), None
+    if result is not None and shown:
+        show(result, console)
+    return DONE, result
+
+
+def _failed(console: Console, code: int, message: str) -> int:
+    console.print(f"[red]{escape(message)}[/red]", soft_wrap=True)
+    return code
 
 
 if __name__ == "__main__":

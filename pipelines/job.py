@@ -12,10 +12,11 @@ from rich.console import Console
 from beam_ldp.pipelines import results, watch
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.settings import FrequencySettings
-from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, ReadTable
+from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, BadRows, ReadTable
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.carried import CarriedDomain
 
 BIG_INPUT = 48 << 20  # bytes from which several worker processes are worth their start
 
@@ -45,23 +46,24 @@ def build(
     pipeline: beam.Pipeline, settings: FrequencySettings, randomizer: FrequencyOracle, staging: str
 ) -> None:
     """The stages: read, randomize, shuffle, aggregate, estimate; results go to `staging`."""
+    bad_rows: BadRows = "other" if settings.bad_rows == "other" else "dead_letter"
     table = pipeline | "Read" >> ReadTable(
         settings.input,
         settings.input_format,  # type: ignore[arg-type]
         settings.column,
         settings.user_id,
-        bad_rows="other" if settings.bad_rows == "other" else "dead_letter",
+        bad_rows=bad_rows,
         delimiter=settings.csv_delimiter,
     )
     released = table[ROWS] | "PrivateFrequencies" >> PrivateFrequencies(
         randomizer,
-        settings.domain,
-        min_reports=settings.min_reports,
+        domain=CarriedDomain(settings.domain, settings.other_label),
         column=settings.column,
-        user_id=settings.user_id,
-        bad_rows=settings.bad_rows,
-        output=settings.shuffle_output,
-        scope=settings.scope,
+        user_id_column=settings.user_id,
+        min_reports=settings.min_reports,
+        output=settings.shuffle_output,  # type: ignore[arg-type]
+        scope=settings.scope,  # type: ignore[arg-type]
+        bad_rows=bad_rows,
         question=settings.question,
         memoize_key_file=settings.memoize_key_file,
         release_id=settings.release_id,

@@ -8,7 +8,6 @@ checked before a file is opened.
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import math
 from collections.abc import Sequence
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_ldp.pipelines.nearest import nearest
 
 IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
@@ -64,6 +65,10 @@ _GROUPS: dict[str, dict[str, dict[str, Any]]] = {
         "--domain": {
             "metavar": "FILE",
             "help": "public list of values, one per line; the rest is counted as `other`",
+        },
+        "--other-label": {
+            "default": "other", "metavar": "NAME",
+            "help": "what the rest is called, where the list holds the value `other` itself",
         },
         "--bad-rows": {
             "choices": ["dead-letter", "other"], "default": "dead-letter",
@@ -248,12 +253,6 @@ def help_text(program: str = "beam-ldp frequency") -> str:
     )
     _add_flags(parser, both_spellings=False)
     return parser.format_help()
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """` (did you mean ...?)`, or nothing where no name is near."""
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def parse_flags(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

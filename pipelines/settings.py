@@ -26,6 +26,7 @@ class FrequencySettings:
     column: str
     user_id: str | None
     domain: str
+    other_label: str
     bad_rows: str
     max_bad_rows: int | None
     epsilon: float | None

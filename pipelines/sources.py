@@ -242,7 +242,7 @@ class _Reader:
     def _read_parquet(
         self, path: str, file: BinaryIO, groups: parquet_format.RowGroups
     ) -> Iterator[TableBlock]:
-        """A column that the file lacks is lacking in the blocks: encoding makes bad rows of them."""
+        """A column that the file lacks is lacking in the blocks: encoding makes bad rows of it."""
         row = groups.first_row
         for batch in parquet_format.read_row_groups(file, groups, self.columns, [self.column]):
             yield TableBlock(path, row, batch)

@@ -1,0 +1,94 @@
+"""`beam-ldp`: the command line. Each command says what it does, with examples, under `--help`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+
+import click
+
+import beam_ldp
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Commands(click.Group):
+    """Names the nearest command where there is none of that name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from beam_ldp.pipelines.nearest import nearest
+
+            hint = nearest(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"no command {args[0]!r}{hint}", ctx) from None
+
+
+@click.group(cls=_Commands, context_settings=CONTEXT)
+@click.version_option(beam_ldp.__version__, prog_name="beam-ldp")
+def group() -> None:
+    """Statistics from people's data, without ever holding that data.
+
+    Values are randomized where they live, shuffled, and only then counted. Every result comes with
+    honest error bars and a stated price.
+
+    \b
+    examples:
+      beam-ldp demo --output demo-out
+      beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
+      beam-ldp frequency --help
+
+    \b
+    exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
+                3 nothing was released
+    """
+
+
+@group.command(
+    "frequency",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    add_help_option=False,
+    short_help="How often does each value of a public list occur?",
+)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def frequency(flags: Sequence[str]) -> None:
+    """How often does each value of a public list occur? Takes Beam's own flags too."""
+    quiet_imports()
+    from beam_ldp.pipelines.frequency import main as program
+
+    sys.exit(program(list(flags)))
+
+
+def quiet_imports() -> None:
+    """Beam warns at import about cloud clients that nobody asked for."""
+    logging.disable(logging.WARNING)
+    try:
+        import apache_beam  # noqa: F401
+        from apache_beam.options import pipeline_options  # noqa: F401
+        from apache_beam.runners.portability import fn_api_runner  # noqa: F401
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _register() -> None:
+    from beam_ldp.pipelines.demo import demo
+    from beam_ldp.pipelines.plan import plan
+
+    group.add_command(plan)
+    group.add_command(demo)
+
+
+_register()
+
+
+def main() -> None:
+    """Entry point."""
+    group(prog_name="beam-ldp")
+
+
+if __name__ == "__main__":
+    main()

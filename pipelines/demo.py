@@ -1,0 +1,239 @@
+"""`beam-ldp demo`: a private word count over a million simulated people, from file to record.
+
+Everything that runs here is what runs on real data: the same program reads the same kind of file.
+Only the people are simulated, and so the truth is known.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+
+if TYPE_CHECKING:
+    from beam_ldp.pipelines.frequency import FrequencyResult
+
+OTHER = "(other)"
+CORPUS = "frequency_dictionary_en_82_765.txt"
+PEOPLE_SEED = 20_240_229  # of the simulated people; their noise is always fresh
+ROW_GROUP = 1 << 17
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Words with their counts in real text, most frequent first."""
+
+    words: tuple[str, ...]
+    counts: np.ndarray
+
+    @property
+    def shares(self) -> np.ndarray:
+        return self.counts / self.counts.sum()
+
+
+def load_corpus() -> Corpus:
+    """English words and how often each occurs in real text, from the package symspellpy.
+
+    Raises:
+        click.ClickException: if the package is not installed.
+    """
+    try:
+        import symspellpy
+    except ImportError:
+        raise click.ClickException(
+            "the demo's words come from the package symspellpy: pip install symspellpy"
+        ) from None
+    path = Path(symspellpy.__file__).parent / CORPUS
+    lines = [line.split() for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
+    lines.sort(key=lambda line: (-int(line[1]), line[0]))
+    return Corpus(tuple(line[0] for line in lines), np.array([int(line[1]) for line in lines]))
+
+
+def write_people(
+    corpus: Corpus, users: int, domain_size: int, folder: Path
+) -> tuple[Path, Path, np.ndarray]:
+    """Simulated people, one word each, and the public list of words.
+
+    Returns:
+        Path of the people (Parquet), path of the list, and how many people hold each listed word
+        (`other` last).
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(PEOPLE_SEED)
+    held = rng.choice(len(corpus.words), size=users, p=corpus.shares).astype(np.int32)
+    ids = rng.permutation(users).astype(np.int64)
+    words = pa.array(corpus.words)
+    table = pa.table(
+        {"user_id": ids, "word": pa.DictionaryArray.from_arrays(pa.array(held), words).cast("str")}
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    people, listed = folder / "people.parquet", folder / "words.txt"
+    pq.write_table(table, people, row_group_size=ROW_GROUP)
+    listed.write_text("".join(f"{word}\n" for word in corpus.words[:domain_size]), "utf-8")
+    counts = np.bincount(held, minlength=len(corpus.words))
+    return people, listed, np.append(counts[:domain_size], counts[domain_size:].sum())
+
+
+def frequency_flags(
+    people: Path, listed: Path, users: int, epsilon: float, delta: float, output: Path
+) -> list[str]:
+    """What one would type for data of one's own."""
+    return [
+        f"--input={people}", "--column=word", "--user-id=user_id",
+        f"--domain={listed}", f"--other-label={OTHER}",
+        f"--epsilon={epsilon:g}", f"--delta={delta:g}", f"--expected-users={users}",
+        f"--output={output}", "--dataset=simulated people, real English word counts",
+        "--mlflow-experiment=beam-ldp demo",
+    ]  # fmt: skip
+
+
+@click.command(short_help="A private word count over a million simulated people.")
+@click.option("--output", type=click.Path(path_type=Path), default="demo-out", show_default=True,
+              help="folder for the simulated people and the result")  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo")
+@click.option("--users", default="1e6", show_default=True, help="simulated people")
+@click.option("--words", default=10_000, show_default=True, help="words in the public list")
+@click.option("--epsilon", default=1.0, show_default=True, help="central price to aim at")
+@click.option("--delta", default=1e-8, show_default=True, help="of the central price")
+@click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
+def demo(
+    output: Path,
+    overwrite: bool,
+    users: str,
+    words: int,
+    epsilon: float,
+    delta: float,
+    no_mlflow: bool,
+) -> None:
+    """A private word count over a million simulated people, from file to record.
+
+    Each of them holds one word, drawn from real English word counts, in a Parquet file. Then runs
+    what `beam-ldp frequency` runs on anybody's data, and compares the result with the truth.
+
+    \b
+    examples:
+      beam-ldp demo --output demo-out
+      beam-ldp demo --output demo-out --overwrite --users 1e5 --words 1000
+    """
+    from beam_ldp.pipelines.cli import quiet_imports
+
+    quiet_imports()
+    console = Console()
+    sys.exit(run(console, output, overwrite, users, words, epsilon, delta, no_mlflow))
+
+
+def run(
+    console: Console,
+    output: Path,
+    overwrite: bool,
+    users: str,
+    words: int,
+    epsilon: float,
+    delta: float,
+    no_mlflow: bool,
+) -> int:
+    """The demo; gives the exit code."""
+    from beam_ldp.pipelines.frequency import run_flags
+
+    started = time.monotonic()
+    number = _whole(users)
+    corpus = load_corpus()
+    if not 1 <= words < len(corpus.words):
+        raise click.UsageError(f"--words must lie in [1, {len(corpus.words)}), got {words}")
+    if (output / "release").exists() and not overwrite:
+        raise click.UsageError(f"--output {output} holds an earlier demo; --overwrite replaces it")
+    with console.status(f"simulating {number:,} people"):
+        people, listed, truth = write_people(corpus, number, words, output)
+    flags = frequency_flags(people, listed, number, epsilon, delta, output / "release")
+    console.print(Panel(_story(corpus, number, words, people, truth), title="The data"))
+    console.print("[bold]What runs now[/bold], and what you would type for data of your own:")
+    console.print(f"[green]{escape(_command(flags))}[/green]\n", soft_wrap=True)
+    flags += ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
+    code, result = run_flags(flags, console, truth)
+    if result is not None:
+        say_coverage(console, result, truth)
+        _say_statement(console, result)
+        say_where(console, output, result)
+        console.print(f"[dim]All of it took {time.monotonic() - started:.0f} s.[/dim]")
+    return code
+
+
+def _whole(text: str) -> int:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value == int(value) and value >= 1):
+        raise click.UsageError(f"--users must be a whole number >= 1, got {text!r}")
+    return int(value)
+
+
+def _story(corpus: Corpus, users: int, words: int, people: Path, truth: np.ndarray) -> str:
+    share = truth[-1] / users
+    return (
+        f"{users:,} simulated people each hold one English word, drawn from the real counts of "
+        f"{len(corpus.words):,} words. They are in {escape(str(people))}.\n"
+        f"The public list has the {words:,} words that are most frequent in real text; the other "
+        f"{len(corpus.words) - words:,} words are reported as `{OTHER}`, which "
+        f"{share:.1%} of these people hold."
+    )
+
+
+def _command(flags: Sequence[str]) -> str:
+    quoted = [f"'{flag}'" if " " in flag or "(" in flag else flag for flag in flags]
+    return "beam-ldp frequency " + " \\\n    ".join(quoted)
+
+
+def say_coverage(console: Console, result: FrequencyResult, truth: np.ndarray) -> None:
+    """How many of all intervals hold the truth, beside how many should."""
+    estimate = result.release.estimate.to_counts()
+    low, high = estimate.confidence_interval(0.95)
+    holds = int(np.count_nonzero((low <= truth) & (truth <= high)))
+    total = len(truth)
+    expected, spread = 0.95 * total, 2 * math.sqrt(total * 0.95 * 0.05)
+    top = result.top
+    listed = (
+        0 if top.truth is None else int(np.sum((top.low <= top.truth) & (top.truth <= top.high)))
+    )
+    console.print(
+        f"\n[bold]Are the intervals honest?[/bold] Of all {total:,} pointwise 95 % intervals, "
+        f"{holds:,} hold the truth ({holds / total:.1%}); about {expected:,.0f} should, give or "
+        f"take {spread:,.0f}. Of the {len(top.labels)} in the table, which hold for all words at "
+        f"once, {listed} do. A typical error of a rare word is {np.median(estimate.standard_error):,.0f} "
+        "people.\n"
+    )
+
+
+def _say_statement(console: Console, result: FrequencyResult) -> None:
+    from rich.markdown import Markdown
+
+    from beam_ldp.pipelines.statement import privacy_statement
+
+    console.print(Panel(Markdown(privacy_statement(result.record)), title="privacy.md"))
+
+
+def say_where(console: Console, output: Path, result: FrequencyResult) -> None:
+    """What lies where, and how to look at it."""
+    console.print(f"[bold]Files of the demo[/bold] in {escape(str(output))}")
+    for name, purpose in (
+        ("people.parquet", "the simulated people: the raw data, which a real deployment never has"),
+        ("words.txt", "the public list"),
+        ("release/", "the result: open plot.png and privacy.md first"),
+    ):
+        console.print(f"  {name.ljust(15)} [dim]{purpose}[/dim]")
+    if result.logged is not None:
+        console.print("[bold]The MLflow run[/bold] (a SQLite file, no server needed):")
+        console.print(f"  {escape(result.logged.ui_command)}", soft_wrap=True)
+        console.print("  then open http://127.0.0.1:5000, experiment `beam-ldp demo`")
