@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -26,6 +27,8 @@ Rng = np.random.Generator | UserRandomness | None
 ExtraWords = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 CONFIG_VERSION = 1
+MAX_DOMAIN_SIZE = 1 << 31
+MAX_USERS = 1 << 62
 _CHUNK_WORDS = 1 << 16  # half a MiB of words: stays in the second-level cache
 
 
@@ -54,11 +57,15 @@ class LocalRandomizer(ABC):
         LocalRandomizer._registry[cls.__name__] = cls
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "local_epsilon", float(self.local_epsilon))
-        if not (math.isfinite(self.local_epsilon) and self.local_epsilon > 0):
-            raise ValueError(
-                f"local_epsilon must be a finite number > 0, got {self.local_epsilon}"
-            )
+        epsilon = self.local_epsilon
+        real = isinstance(epsilon, Real) and not isinstance(epsilon, bool)
+        if not (real and math.isfinite(epsilon) and epsilon > 0):
+            raise ValueError(f"local_epsilon must be a finite number > 0, got {epsilon!r}")
+        object.__setattr__(self, "local_epsilon", float(epsilon))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: cached tables are large, and are rebuilt where they are used."""
+        return {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
 
     # What one user sends ------------------------------------------------------------------
 
@@ -214,7 +221,7 @@ class LocalRandomizer(ABC):
         """
         parameters = dict(config)
         name, version = parameters.pop("mechanism", None), parameters.pop("version", None)
-        if name not in LocalRandomizer._registry:
+        if not isinstance(name, str) or name not in LocalRandomizer._registry:
             raise ValueError(f"mechanism must be the name of a randomizer, got {name!r}")
         if version != CONFIG_VERSION:
             raise ValueError(f"version must be {CONFIG_VERSION}, got {version!r}")
@@ -227,6 +234,19 @@ class LocalRandomizer(ABC):
         """16 bytes that identify the mechanism and all its parameters."""
         canonical = json.dumps(self.to_config(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).digest()[:16]
+
+
+def check_integer(name: str, number: Any, least: int, most: int) -> int:
+    """The number as an int, or a ValueError that names the argument."""
+    whole = isinstance(number, Integral) or (isinstance(number, float) and number.is_integer())
+    if isinstance(number, bool) or not whole or not least <= number <= most:
+        raise ValueError(f"{name} must be an integer from {least} to {most}, got {number!r}")
+    return int(number)
+
+
+def check_sampling(sampling: str) -> None:
+    if sampling not in ("fixed", "iid"):
+        raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
 
 
 def check_below(reports: np.ndarray, num_outputs: int) -> np.ndarray:
@@ -254,11 +274,8 @@ class FrequencyOracle(LocalRandomizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.domain_size, bool) or self.domain_size != int(self.domain_size):
-            raise ValueError(f"domain_size must be an integer >= 2, got {self.domain_size}")
-        object.__setattr__(self, "domain_size", int(self.domain_size))
-        if self.domain_size < 2:
-            raise ValueError(f"domain_size must be an integer >= 2, got {self.domain_size}")
+        size = check_integer("domain_size", self.domain_size, 2, MAX_DOMAIN_SIZE)
+        object.__setattr__(self, "domain_size", size)
 
     def _check_values(self, values: np.ndarray) -> np.ndarray:
         if values.ndim != 1 or values.dtype.kind not in "iu":
@@ -292,14 +309,19 @@ class FrequencyOracle(LocalRandomizer):
             raise ValueError(
                 f"statistic must have shape {self.statistic_shape}, got {statistic.shape}"
             )
-        if num_users < 0 or num_users != int(num_users):
-            raise ValueError(f"num_users must be an integer >= 0, got {num_users}")
+        num_users = check_integer("num_users", num_users, 0, MAX_USERS)
         if num_users == 0:
             nothing = np.full(self.domain_size, np.nan)
             return Estimate(nothing, np.full(self.domain_size, np.inf), 0)
-        value = self.frequencies(statistic, int(num_users))
-        variance = self.variance(int(num_users), np.clip(value, 0.0, 1.0), sampling)
-        return Estimate(value, np.sqrt(variance), int(num_users))
+        value = self.frequencies(statistic, num_users)
+        variance = self._estimated_variance(statistic, value, num_users, sampling)
+        return Estimate(value, np.sqrt(variance), num_users)
+
+    def _estimated_variance(
+        self, statistic: np.ndarray, value: np.ndarray, num_users: int, sampling: Sampling
+    ) -> np.ndarray:
+        """The variance with what is known of the truth put in its place."""
+        return self.variance(num_users, np.clip(value, 0.0, 1.0), sampling)
 
     def variance(
         self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
@@ -308,18 +330,24 @@ class FrequencyOracle(LocalRandomizer):
 
         Without `truth`, the largest variance that any truth gives the component.
         """
+        check_sampling(sampling)
         p, q = self.support_probabilities
         scale = num_users * (p - q) ** 2
         if sampling == "fixed":
             own, other = p * (1 - p), q * (1 - q)
             if truth is None:
                 return np.full(self.domain_size, max(own, other) / scale)
-            truth = np.asarray(truth, dtype=float)
+            truth = self._check_truth(truth)
             return (truth * own + (1 - truth) * other) / scale
-        if sampling != "iid":
-            raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
         if truth is None:
             most_even = min(max(0.5, q), p)
             return np.full(self.domain_size, most_even * (1 - most_even) / scale)
-        support = q + np.asarray(truth, dtype=float) * (p - q)
+        support = q + self._check_truth(truth) * (p - q)
         return support * (1 - support) / scale
+
+    def _check_truth(self, truth: np.ndarray) -> np.ndarray:
+        """The truth as floats, or a ValueError: one frequency per category."""
+        truth = np.asarray(truth, dtype=float)
+        if truth.shape != (self.domain_size,) or not ((truth >= 0) & (truth <= 1)).all():
+            raise ValueError(f"truth must hold {self.domain_size} frequencies in [0, 1]")
+        return truth

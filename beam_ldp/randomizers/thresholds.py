@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from fractions import Fraction
+from functools import cached_property
 
 from beam_ldp.randomizers.jit import WORD_VALUES
 
 MAX_WASTE = 1e-8
+_LARGEST_EXPONENT = 700.0  # of a finite float
 
 
 def exp_lower(local_epsilon: float) -> Fraction:
     """A rational just below e**local_epsilon (closer than one part in 2**50)."""
+    if local_epsilon > _LARGEST_EXPONENT:
+        raise ValueError(
+            f"local_epsilon must be at most {_LARGEST_EXPONENT:g}, got {local_epsilon}"
+        )
     return Fraction(math.exp(local_epsilon)) * (1 - Fraction(1, 2**51))
 
 
@@ -26,11 +31,18 @@ def exp_lower(local_epsilon: float) -> Fraction:
 class TwoLevelLaw:
     """`num_favoured` of `num_outputs` outputs are e**local_epsilon times as likely as the others.
 
-    Drawn from one word: `word * num_outputs` has a high half that is uniform over the outputs and
-    a low half that decides whether to use it. Below `threshold`, which happens for exactly
-    `threshold` of the 2**64 words, the report is a uniform favoured output instead (where there
-    are several, chosen by a second word). Rounding shifts any output's probability by at most
-    2**-63, which the threshold allows for.
+    Drawn from one uniform word. `word * num_outputs` has a high half in [0, num_outputs) and a
+    low half; the low half lies below `threshold` for exactly `threshold` of the 2**64 words. For
+    those the report is a favoured output, else it is the high half. Which favoured output:
+
+    * with one favoured output there is no question;
+    * if `reuses_high_half`, its number is the high half modulo `num_favoured`. Both sizes are
+      powers of two then, so the two halves are independent uniform bits;
+    * otherwise its number is the low half divided by `share`.
+
+    Either way every favoured output gets exactly `share` of those words. The others spread over
+    the high halves as evenly as whole words can, (2**64 - threshold) / num_outputs up to one word
+    more or less, which the threshold allows for.
 
     Source: thesis, section 7.2 (two-level channels); the word-exact rounding is our own.
 
@@ -46,19 +58,28 @@ class TwoLevelLaw:
     def __post_init__(self) -> None:
         if not 0 < self.num_favoured < self.num_outputs:
             raise ValueError("num_favoured must lie strictly between 0 and num_outputs")
-        if self.local_epsilon - self.log_ratio_max > MAX_WASTE:
+        if self.threshold == 0 or self.local_epsilon - self.log_ratio_max > MAX_WASTE:
             raise ValueError(
                 f"local_epsilon={self.local_epsilon:g} with {self.num_outputs} outputs is beyond "
-                "the resolution of 64-bit words; choose a smaller local_epsilon or domain"
+                "the resolution of 64-bit words; choose a more moderate local_epsilon or a "
+                "smaller domain"
             )
 
     @cached_property
     def threshold(self) -> int:
-        v, s, ratio = self.num_outputs, self.num_favoured, exp_lower(self.local_epsilon)
-        slope = Fraction(1, s) + Fraction(1, WORD_VALUES) + (ratio - 1) / v
-        largest = (Fraction(WORD_VALUES, v) * (ratio - 1) - (ratio + 1)) / slope
-        step = math.gcd(v, WORD_VALUES)
-        return max(0, math.floor(largest)) // step * step
+        """Words for which the report is a favoured output."""
+        return two_level_threshold(
+            self.num_outputs, self.num_favoured, exp_lower(self.local_epsilon), WORD_VALUES
+        )
+
+    @property
+    def share(self) -> int:
+        """Words of each favoured output among those."""
+        return self.threshold // self.num_favoured
+
+    @property
+    def reuses_high_half(self) -> bool:
+        return reuses_high_half(self.num_outputs, self.num_favoured)
 
     @property
     def other_probability(self) -> float:
@@ -68,15 +89,43 @@ class TwoLevelLaw:
     @property
     def favoured_probability(self) -> float:
         """Probability of one favoured output."""
-        return self.other_probability + self.threshold / WORD_VALUES / self.num_favoured
+        return self.other_probability + self.share / WORD_VALUES
 
     @property
     def log_ratio_max(self) -> float:
         """Log of the largest ratio that the words can show, all rounding included."""
-        v, s, threshold = self.num_outputs, self.num_favoured, self.threshold
-        uniform = Fraction(WORD_VALUES - threshold, v)
-        favoured = Fraction(threshold, s) + Fraction(threshold, WORD_VALUES)
-        return math.log1p(float((favoured + 2) / (uniform - 1)))
+        others = Fraction(WORD_VALUES - self.threshold, self.num_outputs)
+        return math.log1p(float((self.share + 2) / (others - 1)))
+
+    @property
+    def likelihood_ratio(self) -> float:
+        """The same without the logarithm."""
+        return math.exp(self.log_ratio_max)
+
+
+def reuses_high_half(num_outputs: int, num_favoured: int) -> bool:
+    """Whether the high half of `word * num_outputs` may also number the favoured outputs."""
+    return _is_power_of_two(num_outputs) and _is_power_of_two(num_favoured)
+
+
+def two_level_threshold(
+    num_outputs: int, num_favoured: int, largest_ratio: Fraction, word_values: int
+) -> int:
+    """The largest threshold of a two-level law whose ratio is at most `largest_ratio`.
+
+    A favoured output gets at most `T/s + (N - T)/v + 1` of the `N` words and any other at least
+    `(N - T)/v - 1`. The threshold is a multiple of what makes all favoured outputs equal: low
+    halves are the multiples of gcd(v, N), each made by gcd(v, N) words.
+    """
+    n, v, s = word_values, num_outputs, num_favoured
+    slope = Fraction(1, s) + (largest_ratio - 1) / v
+    largest = (Fraction(n, v) * (largest_ratio - 1) - (largest_ratio + 1)) / slope
+    step = v if reuses_high_half(v, s) else s * math.gcd(v, n)
+    return max(0, math.floor(largest)) // step * step
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
 
 
 @dataclass(frozen=True)
