@@ -26,6 +26,26 @@ def multiply_high(word: int, factor: int) -> int:
     return (int(word) * int(factor)) >> WORD_BITS
 
 
+def odd_parity(word: int) -> bool:
+    """Whether a 64-bit word has an odd number of ones (the same in Python and in kernels).
+
+    `odd_parity(r & c)` is the sign of entry (r, c) of the Hadamard matrix: odd means -1.
+    """
+    return bool(int(word).bit_count() & 1)
+
+
+_SUBROUTINES: list[Callable[..., Any]] = []
+
+
+def subroutine(function: F) -> F:
+    """A plain Python function that kernels may call too.
+
+    A kernel's cache on disk does not notice when a subroutine in another file changes.
+    """
+    _SUBROUTINES.append(function)
+    return function
+
+
 def kernel(function: F) -> F:
     """Compile `function` with numba on its first call."""
 
@@ -33,8 +53,13 @@ def kernel(function: F) -> F:
     def compiled() -> Callable[..., Any]:
         import numba
 
-        _teach_numba_multiply_high()
-        return cast("Callable[..., Any]", numba.njit(nogil=True, cache=True)(function))
+        _teach_numba_intrinsics()
+        _teach_numba_subroutines()
+        try:
+            dispatcher = numba.njit(nogil=True, cache=True)(function)
+        except RuntimeError:  # no folder to cache in: compile again in every process
+            dispatcher = numba.njit(nogil=True)(function)
+        return cast("Callable[..., Any]", dispatcher)
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
@@ -44,7 +69,7 @@ def kernel(function: F) -> F:
 
 
 @functools.cache
-def _teach_numba_multiply_high() -> None:
+def _teach_numba_intrinsics() -> None:
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic, overload
@@ -62,3 +87,21 @@ def _teach_numba_multiply_high() -> None:
     @overload(multiply_high, inline="always")
     def compiled_multiply_high(word, factor):  # type: ignore[no-untyped-def]
         return lambda word, factor: widening(word, factor)
+
+    @intrinsic
+    def ones(typing_context: Any, a: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.ctpop(arguments[0])
+
+        return types.uint64(types.uint64), generate
+
+    @overload(odd_parity, inline="always")
+    def compiled_odd_parity(word):  # type: ignore[no-untyped-def]
+        return lambda word: ones(word) & 1 == 1
+
+
+def _teach_numba_subroutines() -> None:
+    from numba.extending import register_jitable
+
+    while _SUBROUTINES:
+        register_jitable(_SUBROUTINES.pop())
