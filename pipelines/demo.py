@@ -211,8 +211,8 @@ def say_coverage(console: Console, result: FrequencyResult, truth: np.ndarray) -
         f"\n[bold]Are the intervals honest?[/bold] Of all {total:,} pointwise 95 % intervals, "
         f"{holds:,} hold the truth ({holds / total:.1%}); about {expected:,.0f} should, give or "
         f"take {spread:,.0f}. Of the {len(top.labels)} in the table, which hold for all words at "
-        f"once, {listed} do. A typical error of a rare word is {np.median(estimate.standard_error):,.0f} "
-        "people.\n"
+        f"once, {listed} do. A typical error of a rare word is "
+        f"{np.median(estimate.standard_error):,.0f} people.\n"
     )
 
 

@@ -1,0 +1,275 @@
+"""The output folder: its schemas, and that it appears whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.filesystem import FileMetadata
+from apache_beam.io.localfilesystem import LocalFileSystem
+
+from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.outputs import (
+    MANIFEST,
+    OutputError,
+    OutputFolder,
+    as_csv,
+    as_json,
+    as_parquet,
+    estimate_table,
+)
+from beam_ldp.randomizers.estimate import Estimate
+
+COLUMNS = [
+    "question", "group", "window_start", "window_end", "value",
+    "count", "count_standard_error", "count_low", "count_high",
+    "frequency", "frequency_standard_error", "frequency_low", "frequency_high",
+]  # fmt: skip
+
+
+def estimate() -> Estimate:
+    return Estimate(np.array([0.25, -0.01]), np.array([0.1, 0.02]), 200)
+
+
+# Schemas ----------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+def test_columns_and_numbers_are_the_documented_ones() -> None:
+    table = estimate_table(estimate(), ["a", "other"], "q", "DE", (0, 3_600_000_000))
+    assert table.schema.names == COLUMNS
+    first = table.to_pylist()[0]
+    assert first["question"] == "q" and first["group"] == "DE" and first["value"] == "a"
+    assert first["window_end"].isoformat() == "1970-01-01T01:00:00+00:00"
+    assert first["count"] == 50 and first["count_standard_error"] == 20
+    assert first["frequency"] == 0.25
+    assert first["frequency_low"] == pytest.approx(0.25 - 1.959964 * 0.1, abs=1e-6)
+    assert first["count_high"] == pytest.approx(50 + 1.959964 * 20, abs=1e-4)
+    assert table["frequency"][1].as_py() == -0.01, "unbiased estimates are not clipped"
+
+
+def test_the_whole_input_has_no_group_and_no_window() -> None:
+    row = estimate_table(estimate(), ["a", "other"], "q").to_pylist()[0]
+    assert row["group"] is row["window_start"] is row["window_end"] is None
+
+
+def test_csv_survives_quotes_commas_newlines_and_unicode() -> None:
+    labels = ['say "hi", you', "zwei\nZeilen ü 東"]
+    text = as_csv(estimate_table(estimate(), labels, "q")).decode("utf-8")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["value"] for row in rows] == labels
+    assert list(rows[0]) == COLUMNS
+
+
+def test_parquet_carries_its_schema_version() -> None:
+    content = as_parquet(estimate_table(estimate(), ["a", "b"], "q"))
+    table = pq.read_table(io.BytesIO(content))
+    assert table.schema.metadata[b"schema_version"] == b"1"
+    assert table.schema.names == COLUMNS
+    assert table.schema.field("window_start").type == pa.timestamp("us", tz="UTC")
+
+
+def test_json_refuses_what_is_not_json() -> None:
+    with pytest.raises(ValueError):
+        as_json({"epsilon": float("nan")})
+
+
+# A local folder ------------------------------------------------------------------------------
+
+
+def write(path: Path | str, content: str, overwrite: bool = False) -> OutputFolder:
+    folder = OutputFolder(str(path), overwrite)
+    with folder.writing() as writer:
+        writer.put("privacy.json", content.encode())
+        writer.put("estimates.csv", b"x")
+    return folder
+
+
+def names(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def test_appears_whole(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    folder = OutputFolder(str(out))
+    with folder.writing() as writer:
+        writer.put("privacy.json", b"{}")
+        assert not out.exists(), "nothing is to be seen before the end"
+    assert names(out) == ["privacy.json"]
+    assert names(out.parent) == ["out"], "nothing is left beside it"
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    folder = OutputFolder(str(tmp_path / "out"))
+    with pytest.raises(RuntimeError), folder.writing() as writer:
+        writer.put("privacy.json", b"{}")
+        raise RuntimeError
+    assert names(tmp_path) == []
+
+
+def test_existing_output_is_refused_and_untouched(tmp_path: Path) -> None:
+    write(tmp_path / "out", "old")
+    with pytest.raises(OutputError, match="--overwrite"):
+        OutputFolder(str(tmp_path / "out"))
+    assert (tmp_path / "out" / "privacy.json").read_text() == "old"
+
+
+def test_an_output_that_appeared_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    folder = OutputFolder(str(tmp_path / "out"))
+    with pytest.raises(OutputError), folder.writing() as writer:
+        writer.put("privacy.json", b"mine")
+        write(tmp_path / "out", "theirs")
+    assert (tmp_path / "out" / "privacy.json").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("swap", [True, False])
+def test_overwriting_replaces_all_of_it(
+    tmp_path: Path, swap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not swap:
+        monkeypatch.setattr(outputs, "_exchange", lambda one, other: False)
+    write(tmp_path / "out", "old")
+    (tmp_path / "out" / "stale.txt").write_text("old")
+    write(tmp_path / "out", "new", overwrite=True)
+    assert names(tmp_path / "out") == ["estimates.csv", "privacy.json"]
+    assert (tmp_path / "out" / "privacy.json").read_text() == "new"
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_failed_overwrite_keeps_the_old_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the second of two renames fails."""
+    write(tmp_path / "out", "old")
+    monkeypatch.setattr(outputs, "_exchange", lambda one, other: False)
+    real = os.rename
+
+    def fail(source: Any, target: Any) -> None:
+        if ".partial-" in str(source):
+            raise OSError("full")
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="full"):
+        write(tmp_path / "out", "new", overwrite=True)
+    assert (tmp_path / "out" / "privacy.json").read_text() == "old"
+    assert names(tmp_path) == ["out"]
+
+
+def test_overwrite_never_takes_a_folder_that_is_no_output(tmp_path: Path) -> None:
+    """`--output ~ --overwrite` must not delete a home."""
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(OutputError, match="not an earlier output"):
+        OutputFolder(str(tmp_path), overwrite=True)
+    file = tmp_path / "thesis.tex"
+    with pytest.raises(OutputError, match="not a folder"):
+        OutputFolder(str(file), overwrite=True)
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    write(tmp_path / "out", "new")
+    assert names(tmp_path / "out") == ["estimates.csv", "privacy.json"]
+
+
+def test_staging_vanishes_even_after_a_failure(tmp_path: Path) -> None:
+    folder = OutputFolder(str(tmp_path / "out"))
+    with pytest.raises(RuntimeError), folder.staging() as place:
+        Path(place, "x").write_text("x")
+        assert Path(place).parent == tmp_path
+        raise RuntimeError
+    assert names(tmp_path) == []
+
+
+# An object store -------------------------------------------------------------------------
+
+
+class StoreFileSystem(LocalFileSystem):
+    """A stand-in for an object store: keys only, no folders, no renaming of many."""
+
+    ROOT = ""
+    WRITTEN: list[str] = []
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "teststore"
+
+    def _local(self, path: str) -> str:
+        return path.replace("teststore://", self.ROOT + "/")
+
+    def join(self, base: str, *parts: str) -> str:
+        return "/".join((base, *parts))
+
+    def create(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        local = self._local(path)
+        os.makedirs(os.path.dirname(local), exist_ok=True)
+        self.WRITTEN.append(path.rsplit("/", 1)[-1])
+        return super().create(local, *args, **kwargs)
+
+    def open(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        return super().open(self._local(path), *args, **kwargs)
+
+    def has_dirs(self) -> bool:
+        return False
+
+    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
+        top = self._local(dir_or_prefix)
+        for folder, _, files in os.walk(os.path.dirname(top) or self.ROOT):
+            for name in files:
+                local = os.path.join(folder, name)
+                shown = "teststore://" + os.path.relpath(local, self.ROOT)
+                yield FileMetadata(shown, os.path.getsize(local))
+
+    def delete(self, paths: list[str]) -> None:
+        self.WRITTEN += ["-" + path.rsplit("/", 1)[-1] for path in paths]
+        super().delete([self._local(path) for path in paths])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Path]:
+    StoreFileSystem.ROOT = str(tmp_path)
+    StoreFileSystem.WRITTEN = []
+    yield tmp_path
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_on_a_store_the_manifest_is_written_last(store: Path) -> None:
+    write("teststore://bucket/out", "one")
+    assert StoreFileSystem.WRITTEN == ["privacy.json", "estimates.csv", MANIFEST]
+    manifest = json.loads((store / "bucket" / "out" / MANIFEST).read_text())
+    assert manifest["schema_version"] == 1
+    assert [file["name"] for file in manifest["files"]] == ["privacy.json", "estimates.csv"]
+    assert [file["bytes"] for file in manifest["files"]] == [3, 1]
+
+
+def test_on_a_store_an_existing_output_is_refused(store: Path) -> None:
+    write("teststore://bucket/out", "one")
+    with pytest.raises(OutputError, match="--overwrite"):
+        OutputFolder("teststore://bucket/out")
+
+
+def test_on_a_store_overwriting_withdraws_the_manifest_first(store: Path) -> None:
+    write("teststore://bucket/out", "one")
+    StoreFileSystem.WRITTEN.clear()
+    write("teststore://bucket/out", "two", overwrite=True)
+    assert StoreFileSystem.WRITTEN[0] == "-" + MANIFEST
+    assert StoreFileSystem.WRITTEN[-1] == MANIFEST
+    assert (store / "bucket" / "out" / "privacy.json").read_text() == "two"
+
+
+def test_on_a_store_a_failure_leaves_no_manifest(store: Path) -> None:
+    folder = OutputFolder("teststore://bucket/out")
+    with pytest.raises(RuntimeError), folder.writing() as writer:
+        writer.put("privacy.json", b"{}")
+        raise RuntimeError
+    assert not (store / "bucket" / "out" / MANIFEST).exists()
