@@ -70,19 +70,24 @@ def split_budget(costs: np.ndarray, messages: np.ndarray, local_epsilon: float) 
 
 
 def best_local(
-    num_coordinates: int, local_epsilon: float, max_levels: int | None = None
+    num_coordinates: int,
+    local_epsilon: float,
+    max_levels: int | None = None,
+    *,
+    rotated: bool = False,
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Messages per level and their epsilons that minimize the worst local error.
 
     One level is enough while the budget leaves room for further coordinates; then levels are
-    added as long as they help, with coordinate descent over the numbers of messages.
+    added as long as they help, with coordinate descent over the numbers of messages. `rotated`:
+    the error counts after a rotation, where a worst vector also leaves the digits uncertain.
     """
-    best = _descend(num_coordinates, local_epsilon, 1)
+    best = _descend(num_coordinates, local_epsilon, 1, rotated)
     limit = _MAX_LEVELS if max_levels is None else max_levels
     if local_epsilon < _LEVELS_HELP_FROM * num_coordinates:
         limit = 1
     for num_levels in range(2, limit + 1):
-        tried = _descend(num_coordinates, local_epsilon, num_levels)
+        tried = _descend(num_coordinates, local_epsilon, num_levels, rotated)
         if tried[0] > best[0] * (1 - _LEAST_GAIN):
             break
         best = tried
@@ -91,7 +96,7 @@ def best_local(
 
 
 def _descend(
-    num_coordinates: int, local_epsilon: float, num_levels: int
+    num_coordinates: int, local_epsilon: float, num_levels: int, rotated: bool
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """The least worst-case error (over 4 radius^2, one user) with so many levels."""
     weights = level_weights(num_levels) ** 2
@@ -103,7 +108,8 @@ def _descend(
             sizes = np.array([squared_block_sizes(num_coordinates, int(s)) for s in messages])
             epsilons = split_budget(weights * sizes, messages.astype(float), local_epsilon)
             noise = float(weights * sizes @ bit_cost(epsilons))
-            known[key] = noise - num_coordinates / 4 * float(weights[:-1].sum()), epsilons
+            certain = weights[:-1][(messages[:-1] == num_coordinates) | (not rotated)]
+            known[key] = noise - num_coordinates / 4 * float(certain.sum()), epsilons
         return known[key][0]
 
     share = level_weights(num_levels)

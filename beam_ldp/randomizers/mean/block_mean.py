@@ -75,9 +75,13 @@ class BlockMean(MeanRandomizer):
             raise ValueError("messages and message_epsilons must be given together or not at all")
         messages, epsilons = self.messages, self.message_epsilons
         if messages is None or epsilons is None:
-            plan = allocation.best_local if self.preset is None else allocation.printed_local
-            limits = () if self.preset or self.max_levels is None else (self.max_levels,)
-            messages, epsilons = plan(self.num_coordinates, self.local_epsilon, *limits)
+            if self.preset == "thesis":
+                plan = allocation.printed_local(self.num_coordinates, self.local_epsilon)
+            else:
+                plan = allocation.best_local(
+                    self.num_coordinates, self.local_epsilon, self.max_levels, rotated=self.rotates
+                )
+            messages, epsilons = plan
         object.__setattr__(self, "messages", tuple(int(s) for s in messages))
         object.__setattr__(self, "message_epsilons", tuple(float(e) for e in epsilons))
         if self.max_levels is not None and len(messages) > self.max_levels:
