@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -86,7 +87,9 @@ def plot_top(top: TopList, title: str, subtitle: str) -> bytes:
     figure.text(0.03, 1 - 0.36 / height, title, fontsize=13, fontweight="bold", parse_math=False)
     figure.text(0.03, 1 - 0.72 / height, subtitle, fontsize=9, color=GREY, parse_math=False)
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", metadata={"Software": "beam-ldp"})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # what the font lacks becomes a box
+        figure.savefig(stream, format="png", metadata={"Software": "beam-ldp"})
     return stream.getvalue()
 
 

@@ -68,7 +68,7 @@ def check(values: argparse.Namespace) -> FrequencySettings:
         UsageError: naming the flag and what is allowed.
     """
     for name in ("input", "domain", "delta", "output"):
-        if not getattr(values, name):
+        if getattr(values, name) in (None, "", []):
             raise UsageError(f"--{name} is missing")
     _check_price(values)
     _check_randomness(values)

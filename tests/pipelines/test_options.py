@@ -1,0 +1,216 @@
+"""Flags: read strictly, every mistake named, Beam's own understood."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+
+from beam_ldp.pipelines.job import pipeline_flags
+from beam_ldp.pipelines.options import (
+    IN_PROCESS_RUNNER,
+    FrequencyOptions,
+    UsageError,
+    help_text,
+    parse_flags,
+)
+from beam_ldp.pipelines.settings import FrequencySettings, check
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "x.csv").write_text("u,v\n1,a\n")
+    (tmp_path / "domain.txt").write_text("a\nb\n")
+    return [f"--input={tmp_path}/x.csv", f"--domain={tmp_path}/domain.txt", "--column=v",
+            "--delta=1e-8", f"--output={tmp_path}/out"]  # fmt: skip
+
+
+CENTRAL = ["--epsilon=1", "--expected-users=1e6"]
+
+
+def settings_of(flags: list[str]) -> FrequencySettings:
+    return check(parse_flags(flags)[0])
+
+
+# Parsing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("--epsilom=1", "--epsilon"),
+        ("--expected-user=5", "--expected-users"),
+        ("--runer=x", "--runner"),
+        ("--user_idd=x", "--user_id"),
+        ("--direct_num_worker=2", "--direct_num_workers"),
+    ],
+)
+def test_an_unknown_flag_is_an_error_that_names_the_nearest(wrong: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=rf"unknown flag .*did you mean {meant}"):
+        parse_flags([wrong])
+
+
+def test_a_flag_far_from_all_others_is_an_error_too() -> None:
+    with pytest.raises(UsageError, match="unknown flag --qqqqqq$"):
+        parse_flags(["--qqqqqq"])
+
+
+@pytest.mark.parametrize("abbreviation", ["--eps", "--in", "--expected"])
+def test_abbreviations_are_not_guessed(abbreviation: str) -> None:
+    with pytest.raises(UsageError, match="unknown flag"):
+        parse_flags([abbreviation, "1"])
+
+
+def test_a_stray_word_is_an_error() -> None:
+    with pytest.raises(UsageError, match="stray"):
+        parse_flags(["--epsilon=1", "stray"])
+
+
+def test_beams_flags_are_understood_and_its_dry_run_stays_its_own(files: list[str]) -> None:
+    flags = [*files, *CENTRAL, "--runner=SparkRunner", "--job_endpoint=host:8099", "--dry_run=True",
+             "--environment_type=LOOPBACK"]  # fmt: skip
+    settings = settings_of(flags)
+    assert not settings.only_plan
+    assert PipelineOptions(flags).view_as(PortableOptions).job_endpoint == "host:8099"
+    assert settings_of([*files, *CENTRAL, "--dry-run"]).only_plan
+
+
+def test_our_options_do_not_collide_with_beams() -> None:
+    """Beam builds one parser of all option classes: a collision would break every pipeline."""
+    everything = PipelineOptions(["--epsilon=2", "--runner=FnApiRunner"]).get_all_options()
+    assert everything["epsilon"] == 2.0 and everything["runner"] == "FnApiRunner"
+
+
+def test_underscores_are_dashes(files: list[str]) -> None:
+    flags = [*files, "--local_epsilon=2", "--min_reports=5", "--user_id=u"]
+    settings = settings_of(flags)
+    assert (settings.local_epsilon, settings.min_reports, settings.user_id) == (2.0, 5, "u")
+    assert PipelineOptions(flags).view_as(FrequencyOptions).user_id == "u"
+
+
+@pytest.mark.parametrize("flag", ["--epsilon=-1", "--epsilon=0", "--epsilon=nan", "--epsilon=inf",
+                                  "--epsilon=x", "--expected-users=1.5", "--seed=x",
+                                  "--bad-rows=drop", "--scope=all", "--format=xml"])  # fmt: skip
+def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
+    with pytest.raises(UsageError, match=flag.split("=")[0]):
+        parse_flags([flag])
+
+
+def test_help_teaches() -> None:
+    text = help_text()
+    for expected in ("examples:", "exit codes:", "--expected-users", "--runner=SparkRunner"):
+        assert expected in text
+
+
+# Config files -----------------------------------------------------------------------------
+
+
+def test_config_gives_flags_and_the_command_line_wins(files: list[str], tmp_path: Path) -> None:
+    config = {
+        "input": [str(tmp_path / "x.csv")], "domain": "elsewhere", "epsilon": 1, "strict": True,
+        "overwrite": False, "expected_users": 1e6, "column": None,
+    }  # fmt: skip
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(config))
+    settings = settings_of([*files, f"--config={path}", "--expected-users=5e5"])
+    assert settings.epsilon == 1.0 and settings.strict and not settings.overwrite
+    assert settings.expected_users == 500_000
+    assert settings.domain.endswith("domain.txt")
+    assert len(settings.input) == 1, "a flag that is given replaces that of the file"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("[1]", "JSON object"), ("{", "cannot be read"), ('{"epsilom": 1}', "did you mean --epsilon")],
+)
+def test_a_wrong_config_is_named(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(content)
+    with pytest.raises(UsageError, match=said):
+        parse_flags(["--config", str(tmp_path / "job.json")])
+
+
+def test_a_missing_config_is_named() -> None:
+    with pytest.raises(UsageError, match="--config nowhere.json cannot be read"):
+        parse_flags(["--config=nowhere.json"])
+
+
+# Rules ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["input", "domain", "delta", "output"])
+def test_what_is_needed_is_named(files: list[str], name: str) -> None:
+    kept = [flag for flag in files if not flag.startswith(f"--{name}=")]
+    with pytest.raises(UsageError, match=f"--{name} is missing"):
+        settings_of([*kept, *CENTRAL])
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ([], "one of --epsilon .* and --local-epsilon"),
+        (["--epsilon=1", "--local-epsilon=1", "--expected-users=9"], "one of --epsilon"),
+        (["--epsilon=1"], "--epsilon needs --expected-users"),
+        (["--local-epsilon=1"], "--expected-users or --min-reports"),
+        ([*CENTRAL, "--delta=0"], "--delta must lie in"),
+        ([*CENTRAL, "--delta=1"], "--delta must lie in"),
+        ([*CENTRAL, "--honest-fraction=0"], "--honest-fraction"),
+        ([*CENTRAL, "--honest-fraction=1.1"], "--honest-fraction"),
+        (["--local-epsilon=1", "--min-reports=0"], "--min-reports"),
+        (["--local-epsilon=1", "--min-reports=5", "--strict"], "--strict needs --epsilon"),
+        ([*CENTRAL, "--expected-users=0"], "--expected-users"),
+        ([*CENTRAL, "--max-bad-rows=-1"], "--max-bad-rows"),
+        ([*CENTRAL, "--max-bits=0"], "--max-bits"),
+        ([*CENTRAL, "--seed=-1"], "--seed"),
+        ([*CENTRAL, "--top=0"], "--top"),
+        ([*CENTRAL, "--csv-delimiter=ab"], "--csv-delimiter"),
+        ([*CENTRAL, "--memoize-key-file=k"], "--user-id and --release-id"),
+        ([*CENTRAL, "--memoize-key-file=k", "--user-id=u", "--release-id=r", "--seed=1"],
+         "exclude each other"),
+        ([*CENTRAL, "--input-format=text"], "not for text"),
+        ([*CENTRAL, "--input=nowhere-at-all.csv"], "--input nowhere-at-all.csv: no file matches"),
+    ],
+)  # fmt: skip
+def test_rules(files: list[str], extra: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        settings_of([*files, *extra])
+
+
+def test_defaults(files: list[str]) -> None:
+    settings = settings_of([*files, *CENTRAL])
+    assert settings.min_reports == 900_000
+    assert settings.input_format == "csv" and settings.csv_delimiter == ","
+    assert settings.shuffle_output == "statistic" and settings.bad_rows == "dead-letter"
+    assert settings.dataset.endswith("x.csv") and settings.question == "v"
+    assert settings.num_files == 1 and settings.input_bytes == 8
+
+
+def test_mixed_endings_need_a_format(files: list[str], tmp_path: Path) -> None:
+    (tmp_path / "y.jsonl").write_text("{}")
+    flags = [*files, *CENTRAL, f"--input={tmp_path}/y.jsonl"]
+    with pytest.raises(UsageError, match="--input-format must be given"):
+        settings_of(flags)
+    assert settings_of([*flags, "--input-format=jsonl"]).num_files == 2
+
+
+def test_tabs_by_ending(files: list[str], tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("u\tv\n")
+    flags = [f for f in files if not f.startswith("--input")] + [f"--input={tmp_path}/x.tsv"]
+    assert settings_of([*flags, *CENTRAL]).csv_delimiter == "\t"
+
+
+# Runners ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [[], ["--runner=DirectRunner"], ["--runner", "FnApiRunner"]])
+def test_the_local_runner_is_named_so_that_nothing_is_downloaded(
+    files: list[str], given: list[str]
+) -> None:
+    flags = pipeline_flags(settings_of([*files, *CENTRAL]), given)
+    assert flags[-1] == f"--runner={IN_PROCESS_RUNNER}"
+
+
+def test_a_named_engine_is_kept(files: list[str]) -> None:
+    given = ["--runner=FlinkRunner", "--parallelism=2"]
+    assert pipeline_flags(settings_of([*files, *CENTRAL]), given) == given

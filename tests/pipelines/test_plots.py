@@ -1,0 +1,62 @@
+"""The list of the most frequent values and its picture."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+
+import numpy as np
+import pytest
+
+from beam_ldp.pipelines.plots import plot_top, shortened, top_list
+from beam_ldp.randomizers.estimate import Estimate
+
+ESTIMATE = Estimate(np.array([0.1, 0.5, 0.3, 0.9]), np.full(4, 0.01), 1000)
+LABELS = ("a", "b", "c", "other")
+
+
+def test_the_list_is_ranked_in_counts_without_other() -> None:
+    top = top_list(ESTIMATE, LABELS, 2, leave_out=[3])
+    assert top.labels == ("b", "c") and top.estimate.tolist() == [500, 300]
+    assert top.truth is None
+
+
+@pytest.mark.exact
+def test_intervals_hold_for_all_values_at_once() -> None:
+    top = top_list(ESTIMATE, LABELS, 1)
+    low, high = ESTIMATE.to_counts().confidence_interval(1 - 0.05 / 4)
+    assert top.low[0] == pytest.approx(low[3]) and top.high[0] == pytest.approx(high[3])
+    wide = top.high[0] - top.low[0]
+    low, high = ESTIMATE.to_counts().confidence_interval(0.95)
+    assert wide > 1.2 * (high[3] - low[3])
+
+
+def test_truth_follows_the_ranking() -> None:
+    truth = np.array([110, 480, 290, 880])
+    assert top_list(ESTIMATE, LABELS, 3, truth, [3]).truth.tolist() == [480, 290, 110]
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_the_plot_is_a_png_that_grows_with_the_list(count: int) -> None:
+    k = 60
+    estimate = Estimate(np.linspace(0.5, 0, k), np.full(k, 0.01), 1000)
+    top = top_list(estimate, [f"v{i}" for i in range(k)], count, np.zeros(k))
+    image = plot_top(top, "title", "subtitle")
+    assert image.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", image[16:24])
+    assert width == 1350 and height == pytest.approx(150 * (1.9 + 0.3 * count), abs=2)
+
+
+def test_hostile_labels_neither_fail_nor_warn() -> None:
+    """Dollar signs are not mathematics, and glyphs that the font lacks are boxes."""
+    labels = ["$x^", "東京", "a\nb\x00", "_" * 200]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        image = plot_top(top_list(ESTIMATE, labels, 4), "$title^ 東", "100 % $")
+    assert image.startswith(b"\x89PNG")
+
+
+def test_shortened() -> None:
+    assert shortened("word") == "word"
+    assert len(shortened("x" * 100)) == 24 and shortened("x" * 100).endswith("…")
+    assert "\n" not in shortened("a\nb")

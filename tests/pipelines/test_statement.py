@@ -1,0 +1,137 @@
+"""The privacy record and its statement: nothing is promised that does not hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.statement import number, privacy_statement, rounded_down
+
+RECORD = PrivacyRecord(
+    question="word",
+    dataset="telemetry",
+    mechanism={"mechanism": "SubsetSelection", "version": 1, "domain_size": 11, "subset_size": 3},
+    local_epsilon=4.0,
+    epsilon=0.51239,
+    epsilon_lower=0.41239,
+    epsilon_class_lower=0.45,
+    delta=1e-8,
+    method="numeric clone pair",
+    proof_status="proved",
+    num_reports=1_000_000,
+    num_bad_rows=17,
+    min_reports=900_000,
+    honest_fraction=0.8,
+    priced_reports=800_000,
+    smallest_batch=1_000_000,
+    output="statistic",
+    scope="batch",
+    user_id="uid",
+    bad_rows="dead-letter",
+    bits_per_report=18,
+    target_epsilon=0.5,
+    expected_users=1_100_000,
+    created="2026-01-01T00:00:00+00:00",
+    version="0.1.0",
+)
+SIMULATED = replace(RECORD, simulated=True, local_epsilon=None, epsilon=None, epsilon_lower=None,
+                    epsilon_class_lower=None)  # fmt: skip
+
+
+def test_everything_that_counts_is_said() -> None:
+    said = privacy_statement(RECORD)
+    for expected in (
+        "local epsilon = 4 ", "epsilon = 0.5124 at delta = 1e-08", "0.4123", "0.45", "800,000",
+        "1,000,000 reports were received", "80 % of them are declared honest", "numeric clone pair",
+        "proved for this mechanism", "replace-one", "took part is not protected", "`uid`",
+        "17 rows", "Only sums left the shuffler", "below 900,000 reports", "SubsetSelection",
+        "18 bits", "1,100,000 reports were expected", "shuffler", "collector", "device",
+    ):  # fmt: skip
+        assert expected in said, expected
+
+
+def test_a_simulation_promises_nothing() -> None:
+    said = privacy_statement(SIMULATED)
+    assert "No privacy guarantee" in said
+    assert "local epsilon =" not in said and "epsilon = " not in said.replace(
+        "local_epsilon = ", ""
+    )
+    assert SIMULATED.to_json()["epsilon"] is None
+    with pytest.raises(ValueError, match="simulated"):
+        replace(RECORD, simulated=True)
+
+
+def test_rows_taken_for_persons_are_said_so() -> None:
+    assert "Each row is taken for a person" in privacy_statement(replace(RECORD, user_id=None))
+
+
+def test_reports_that_leave_the_shuffler_are_said_so() -> None:
+    batch = privacy_statement(replace(RECORD, output="reports", smallest_batch=70_000))
+    assert "batch of individual reports left the shuffler" in batch and "70,000 reports" in batch
+    whole = privacy_statement(replace(RECORD, output="reports", scope="global"))
+    assert "permuted all together" in whole
+
+
+def test_a_conjectured_bound_is_not_called_proved() -> None:
+    said = privacy_statement(replace(RECORD, proof_status="conjectured"))
+    assert "conjectured, not proved" in said and "is proved" not in said
+
+
+def test_hidden_bad_rows_leave_no_number() -> None:
+    said = privacy_statement(replace(RECORD, bad_rows="other", num_bad_rows=None))
+    assert "left no trace" in said and "17" not in said
+
+
+def test_memoized_noise_comes_with_its_warning() -> None:
+    said = privacy_statement(replace(RECORD, memoized=True, release_id="2026-01"))
+    assert "`2026-01`" in said and "revealed as a change" in said and "Destroy it" in said
+
+
+def test_real_arithmetic_is_not_called_exact() -> None:
+    said = privacy_statement(replace(RECORD, exactness="real-arithmetic"))
+    assert "real arithmetic only" in said and "* exact:" not in said
+
+
+def test_hostile_names_stay_on_their_line() -> None:
+    said = privacy_statement(replace(RECORD, dataset="x`\n# No privacy needed <script>"))
+    assert "\n# No privacy" not in said
+
+
+def test_json_is_versioned_and_complete() -> None:
+    found = json.loads(json.dumps(RECORD.to_json(), allow_nan=False))
+    assert found["schema_version"] == 1
+    for name in ("mechanism", "local_epsilon", "epsilon", "epsilon_lower", "epsilon_class_lower",
+                 "delta", "method", "proof_status", "num_reports", "num_bad_rows"):  # fmt: skip
+        assert name in found
+    assert found["neighbours"] == "replace-one" and found["participation_protected"] is False
+
+
+def test_an_infinite_price_is_unbounded_and_still_json() -> None:
+    record = replace(RECORD, epsilon=math.inf)
+    json.dumps(record.to_json(), allow_nan=False)
+    assert "epsilon = unbounded" in privacy_statement(record)
+
+
+@pytest.mark.exact
+@given(st.floats(1e-9, 1e6))
+def test_printed_prices_are_never_below_the_real_ones(value: float) -> None:
+    """To the sixth digit after the four that are shown, where binary and decimal differ."""
+    assert float(number(value)) >= value * (1 - 1e-9)
+    assert float(number(value)) <= value * 1.0011
+    assert float(rounded_down(value)) <= value * (1 + 1e-9)
+    assert float(rounded_down(value)) >= value * 0.9989
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(1.0, "1"), (0.51231, "0.5124"), (12345.1, "12350"), (None, "none"), (0.0, "0"),
+     (1e-5, "0.00001"), (5.0, "5"), (100.0, "100"), (math.inf, "unbounded")],
+)  # fmt: skip
+def test_number(value: float | None, shown: str) -> None:
+    assert number(value) == shown
