@@ -40,9 +40,12 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 MAX_REPORTS = 10**12
 
-_ENUMERATED = 200_000  # configurations
+_ENUMERATED = 350_000  # configurations: 8 MB
 _NEGLIGIBLE = 1e-24  # probability that enumeration leaves out, and accounts for
-_SMOOTHING = 0.004  # of the standard deviation: widens the variance by 1.6e-5, epsilon by half that
+# Width of the Gaussian over that of the sum; 0.004 widens the variance by 1.6e-5, epsilon by half
+# that. The finer one is tried where the two bounds differ by more than _CLOSE.
+_SMOOTHING = (0.004, 0.001)
+_CLOSE = 0.02
 _DECAY = 9.5  # exp(-9.5^2 / 2) = 2.5e-20: where frequencies are cut
 _PERIOD = 24.0  # standard deviations between images of the trapezoidal rule
 _ROUNDING = 1e-9  # relative allowance for floating-point rounding of a delta
@@ -211,10 +214,10 @@ class _Listed(NamedTuple):
         return low, low + self.left_out * largest
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _enumeration(pair: ShufflePair, n: int) -> _Listed | None:
     law = _law(pair)
-    rare = max(0.0, 1.0 - float(law.probability[0]))
+    rare = float(law.probability[1:].sum())  # 1 - probability[0] would lose digits
     kinds = len(law.probability) - 1
     most = n if rare >= 1.0 else min(n, int(binom.isf(_NEGLIGIBLE, n, rare)) + 2)
     if math.comb(most + kinds, kinds) > _ENUMERATED:
@@ -251,42 +254,67 @@ def _log_falling(n: int, taken: NDArray[np.int64]) -> Array:
 
 def _inverted(values: Array, probability: Array, n: int) -> tuple[float, float]:
     """Bounds of E[max(S, 0)] for the sum S of n draws of `values`."""
+    line = _line(values, probability, n)
+    low, high = 0.0, math.inf
+    for smoothing in _SMOOTHING:
+        bounds = _integral(line, smoothing)
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+        if high - low <= _CLOSE * high:
+            break
+    return low, high
+
+
+class _Line(NamedTuple):
+    """The vertical line of integration and the law of one summand tilted onto it."""
+
+    values: Array
+    probability: Array
+    n: int
+    theta: float
+    log_mgf: float  # of the sum, at theta
+    tilted: Array
+    mean: float
+    variance: float  # of the sum, tilted
+    width: float  # of the integrand's transform
+
+
+def _line(values: Array, probability: Array, n: int) -> _Line:
     theta = _saddle(values, probability, n)
     powers = theta * values
-    log_mgf = n * _log_mean_exp(powers, probability)
     tilted = probability * np.exp(powers - powers.max())
     tilted /= tilted.sum()
     mean = float(tilted @ values)
-    centred = values - mean
-    variance = n * float(tilted @ centred**2)
+    variance = n * float(tilted @ (values - mean) ** 2)
     width = math.sqrt(variance + 2.0 / theta**2)
-    span = float(values.max() - values.min())
-    tau = _SMOOTHING * width
-    if tau * math.pi >= _DECAY * span:
+    log_mgf = n * _log_mean_exp(powers, probability)
+    return _Line(values, probability, n, theta, log_mgf, tilted, mean, variance, width)
+
+
+def _integral(line: _Line, smoothing: float) -> tuple[float, float]:
+    """Bounds of E[max(S, 0)] from the trapezoidal rule with one width of the Gaussian."""
+    theta, n = line.theta, line.n
+    tau = smoothing * line.width
+    cut = _DECAY / tau
+    if tau * math.pi >= _DECAY * float(np.ptp(line.values)):
         # |K(theta + i omega) / K(theta)|^n <= exp(-(2 / pi^2) omega^2 variance) as long as
-        # omega * span <= pi, and the Gaussian has decayed where that ends.
-        cut = min(_DECAY / tau, _DECAY * math.pi / 2.0 / math.sqrt(variance))
-    else:
-        cut = _DECAY / tau
-    period = max(_PERIOD * width, 40.0 / theta)
+        # omega * range <= pi, and the Gaussian has decayed where that ends.
+        cut = min(cut, _DECAY * math.pi / 2.0 / math.sqrt(line.variance))
+    period = max(_PERIOD * line.width, 40.0 / theta)
     spacing = 2.0 * math.pi / period
     omega = spacing * np.arange(math.ceil(cut / spacing) + 1)
-    log_size, phase = _characteristic(omega, centred, tilted, n)
-    phase += omega * (n * mean + theta * tau**2)
-    log_size -= 0.5 * (omega * tau) ** 2
-    transform = np.exp(log_size) * np.exp(1j * phase)
+    log_size, phase = _characteristic(omega, line.values - line.mean, line.tilted, n)
+    phase += omega * (n * line.mean + theta * tau**2)
+    transform = np.exp(log_size - 0.5 * (omega * tau) ** 2 + 1j * phase)
     transform[1:] *= 2.0  # the negative frequencies
     scale = spacing / (2.0 * math.pi)
-    z = theta + 1j * omega
-    call = scale * float(np.sum((transform / z**2).real))
+    call = scale * float(np.sum((transform / (theta + 1j * omega) ** 2).real))
     density = scale * float(np.sum(transform.real))
     frequencies_cut = math.exp(-0.5 * _DECAY**2) / (math.pi * cut)
-    log_front = log_mgf + 0.5 * (theta * tau) ** 2
+    log_front = line.log_mgf + 0.5 * (theta * tau) ** 2
     high = math.exp(log_front + math.log(max(call, 0.0) + frequencies_cut))
-    low_part = call - tau**2 * (density + frequencies_cut * cut**2) - frequencies_cut
-    low_part -= _images(values, probability, n, theta, tau, period, width, log_front)
-    low = math.exp(log_front + math.log(low_part)) if low_part > 0.0 else 0.0
-    return low, high
+    below = call - tau**2 * density - 2.0 * frequencies_cut
+    below -= _images(line, tau, period, log_front)
+    return math.exp(log_front + math.log(below)) if below > 0.0 else 0.0, high
 
 
 def _saddle(values: Array, probability: Array, n: int) -> float:
@@ -310,7 +338,7 @@ def _saddle(values: Array, probability: Array, n: int) -> float:
 
 def _log_mean_exp(powers: Array, probability: Array) -> float:
     top = float(powers.max())
-    if top < 1.0:  # keeps all digits of a logarithm near 0
+    if top < 700.0:  # keeps all digits of a logarithm near 0, which is then multiplied by n
         return math.log1p(float(probability @ np.expm1(powers)))
     return top + math.log(float(probability @ np.exp(powers - top)))
 
@@ -328,34 +356,27 @@ def _characteristic(
     return log_size, n * np.arctan2(imaginary, 1.0 + real)
 
 
-def _images(
-    values: Array,
-    probability: Array,
-    n: int,
-    theta: float,
-    tau: float,
-    period: float,
-    width: float,
-    log_front: float,
-) -> float:
+def _images(line: _Line, tau: float, period: float, log_front: float) -> float:
     """Bound, on the scale of the tilted integral, of what trapezoids add (see the module).
 
     With f(a) = E[max(S + N - a, 0)], the image at distance k * period is f(k period) exp(theta k
     period). To the left f(a) <= |a| + f(0); to the right a larger tilt bounds it.
     """
+    theta = line.theta
     decay = math.exp(-theta * period)
-    upper = 1.0 / theta  # f(0) on this scale is at most 1 / (e theta)
+    # f(0) on this scale is at most 1 / (e theta), since x <= exp(theta x) / (e theta).
     left = math.exp(-log_front) if log_front > -700.0 else math.inf
-    left = left * decay / (1.0 - decay) ** 2 * period + upper * decay / (1.0 - decay)
+    left = left * decay / (1.0 - decay) ** 2 * period + decay / (1.0 - decay) / theta
     right = math.inf
     for more in (0.5, 1.0, 2.0, 4.0, 8.0):
-        other = theta + more / width
+        other = theta + more / line.width
         log_image = (
-            n * _log_mean_exp(other * values, probability)
+            line.n * _log_mean_exp(other * line.values, line.probability)
             + 0.5 * (other * tau) ** 2
             - log_front
             - (other - theta) * period
         )
         if log_image < 0.0:
-            right = min(right, math.exp(log_image) / (math.e * other) / (1.0 - math.exp(-more)))
+            ratio = math.exp(-(other - theta) * period)
+            right = min(right, math.exp(log_image) / (math.e * other) / (1.0 - ratio))
     return left + right
