@@ -81,7 +81,7 @@ test: $(VENV)/.ready  ## the fast suite
 test-engines: $(VENV)/.ready engines  ## the pipelines on Prism and Spark
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m engines
 
-test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons and on NumPy 1.26
+test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons, on old and on TensorFlow's versions
 	UV=$(UV) JOBS=$(JOBS) .ci/test-pythons $(TFF_VENV)/bin/python
 
 test-all: $(VENV)/.ready tff  ## everything that `make test` leaves out; installs what it needs

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -85,6 +86,14 @@ def test_pins_satisfy_the_ranges(path: Path) -> None:
         assert one.specifier.contains(pinned[one.name]), f"{one} in {path.name}"
     assert pinned["numpy"].startswith("2.")
     assert "tensorflow" not in pinned
+
+
+def test_oldest_pins_are_the_lower_bounds() -> None:
+    """So that the suite run with them proves the ranges."""
+    pinned = pins(ROOT / "requirements" / "oldest-py310.txt")
+    for one in requirements("ledger", "mlflow", "dev"):
+        (lower,) = (s.version for s in one.specifier if s.operator == ">=")
+        assert Version(pinned[one.name]).release[: lower.count(".") + 1] == Version(lower).release
 
 
 def test_one_pin_file_per_supported_python() -> None:
