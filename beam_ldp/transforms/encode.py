@@ -49,8 +49,8 @@ class EncodeRows(beam.PTransform):
 
     Args:
         domain: the public list of values: a small `Domain`, the path of a file with one value per
-            line, or an `IntegerDomain` for columns of indices; a `CarriedDomain` where `other` needs
-            another label.
+            line, or an `IntegerDomain` for columns of indices; a `CarriedDomain` where `other`
+            needs another label.
         column: name of the column with the value; None where elements are values.
         user_id_column: name of the column with the person's id; None where each row is a person.
         groups: the public list of groups, as for `domain`; blocks then hold many groups.

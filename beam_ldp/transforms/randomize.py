@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.randomness import UserRandomness, derive_key
+from beam_ldp.randomizers.randomness import UserRandomness, length_prefixed
 from beam_ldp.transforms.blocks import (
     ReportBlock,
     ShuffledBlock,
@@ -28,7 +29,7 @@ from beam_ldp.transforms.carried import NAMESPACE, Carried, read_key
 from beam_ldp.transforms.stage_types import StageError, element_of
 
 BLOCK_VALUES = 1 << 16
-_FRESH_ORIGIN_BYTES = 16
+ORIGIN_BYTES = 16
 
 
 class Randomize(beam.PTransform):
@@ -198,11 +199,16 @@ def origin_of(block: ValueBlock, window: Any, key: Any = None) -> bytes:
     """What identifies the block on every retry, in this window and key; empty if nothing does."""
     if block.positions is None:
         return b""
-    positions = np.ascontiguousarray(block.positions, dtype="<i8").tobytes()
     where = b"global" if isinstance(window, GlobalWindow) else repr(window).encode()
-    return derive_key(b"", b"origin", block.source.encode(), positions, where, repr(key).encode())[
-        :_FRESH_ORIGIN_BYTES
-    ]
+    parts = (block.source.encode(), _placed(block.positions), where, repr(key).encode())
+    return hashlib.blake2b(length_prefixed(*parts), digest_size=ORIGIN_BYTES).digest()
+
+
+def _placed(positions: np.ndarray) -> bytes:
+    """The positions as bytes; consecutive ones, the usual case, by their ends."""
+    if len(positions) and np.all(positions[1:] - positions[:-1] == 1):
+        return b"%d to %d" % (positions[0], positions[-1])
+    return np.ascontiguousarray(positions, dtype="<i8").tobytes()
 
 
 def _as_array(payload: Any) -> np.ndarray | None:
