@@ -3,6 +3,7 @@
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
 from beam_ldp.randomizers.frequency.local_hashing import LocalHashing
 from beam_ldp.randomizers.frequency.pairwise_independent_rappor import PairwiseIndependentRappor
+from beam_ldp.randomizers.frequency.rappor import Rappor
 from beam_ldp.randomizers.frequency.subset_selection import SubsetSelection
 from beam_ldp.randomizers.frequency.unary_encoding import UnaryEncoding
 
@@ -10,6 +11,7 @@ __all__ = [
     "KRandomizedResponse",
     "LocalHashing",
     "PairwiseIndependentRappor",
+    "Rappor",
     "SubsetSelection",
     "UnaryEncoding",
 ]

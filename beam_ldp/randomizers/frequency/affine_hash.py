@@ -47,14 +47,15 @@ def support_counts(
     """
     counts = np.zeros(num_values, dtype=np.int64)
     for start in range(0, len(slopes), _CHUNK):
-        part = [column[start : start + _CHUNK] for column in (slopes, shifts, widths)]
-        num_reports = len(part[0])
-        listing = _LISTED * float(part[2].sum()) + float(prime)
+        chunk = slice(start, start + _CHUNK)
+        slope, shift, width = slopes[chunk], shifts[chunk], widths[chunk]
+        num_reports = len(slope)
+        listing = _LISTED * float(width.sum()) + float(prime)
         sweeping = _SORTED * num_reports + _SWEPT * min(prime, num_reports) * (prime + num_values)
         if listing <= sweeping:
-            _count_listed(*part, prime, inverses(prime), counts)
+            _count_listed(slope, shift, width, prime, inverses(prime), counts)
         else:
-            _count_by_slope(*part, prime, counts)
+            _count_by_slope(slope, shift, width, prime, counts)
     return counts
 
 

@@ -161,9 +161,12 @@ class LocalHashing(FrequencyOracle):
             position += 1
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
+        check_below(reports, self._num_reports)
         columns = np.empty((3, len(reports)), dtype=np.int64)
         _split(reports, np.uint64(self._prime), np.uint64(self._buckets), columns)
-        return affine_hash.support_counts(*columns, self._prime, self.domain_size)
+        return affine_hash.support_counts(
+            columns[0], columns[1], columns[2], self._prime, self.domain_size
+        )
 
     @property
     def support_probabilities(self) -> tuple[float, float]:

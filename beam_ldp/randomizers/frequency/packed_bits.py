@@ -129,8 +129,11 @@ def positions_of_bits(rows: np.ndarray) -> np.ndarray:
 
 
 def column_sums(reports: np.ndarray, num_bits: int) -> np.ndarray:
-    """How many rows have each bit set: int64, (num_bits,). O(rows) time, O(num_bits) memory."""
-    counts = np.zeros(WORD_BITS * words_for(num_bits), dtype=np.int64)
+    """How many rows have each of the first `num_bits` bits set: int64, (num_bits,).
+
+    O(rows) time, O(num_bits) memory.
+    """
+    counts = np.zeros(WORD_BITS * words_for(8 * reports.shape[1]), dtype=np.int64)
     for start in range(0, len(reports), _CHUNK_ROWS):
         _add_columns(read_rows(reports[start : start + _CHUNK_ROWS]), counts)
     return counts[:num_bits]

@@ -180,6 +180,7 @@ class PairwiseIndependentRappor(FrequencyOracle):
             position += 1
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
+        check_below(reports, self._num_seeds)
         if self.length == 1:
             slopes, shifts = np.divmod(reports.astype(np.int64), self.prime)
             widths = np.full(len(reports), self.num_ones, dtype=np.int64)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below
 from beam_ldp.randomizers.bits import bits_for, pack_uints, smallest_uint, unpack_uints
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
@@ -164,7 +164,7 @@ class SubsetSelection(FrequencyOracle):
         if self._as_bits:
             return packed_bits.column_sums(reports, self.domain_size)
         counts = np.zeros(self.domain_size, dtype=np.int64)
-        flat = reports.reshape(-1)
+        flat = check_below(reports, self.domain_size).reshape(-1)
         for start in range(0, len(flat), _CHUNK):
             _count(flat[start : start + _CHUNK], counts)
         return counts
@@ -231,8 +231,7 @@ class SubsetSelection(FrequencyOracle):
             if (sizes != self._size).any():
                 raise ValueError(f"reports must be sets of {self._size} values")
         elif reports.size:
-            if reports.max() >= self.domain_size:
-                raise ValueError(f"reports must lie in [0, {self.domain_size})")
+            check_below(reports, self.domain_size)
             if (reports[:, 1:] <= reports[:, :-1]).any():
                 raise ValueError("reports must list distinct values in increasing order")
         return reports
@@ -267,7 +266,7 @@ def _draw_lists(values, words, k, w, threshold, reports, uneven):  # type: ignor
             chosen[count] = own
         for j in range(count):
             bound = np.uint64(k - count + j)
-            number = np.int64(multiply_high(words[i, j + 1], bound))
+            number = np.int64(multiply_high(words[i, j + 1], bound))  # type: ignore[arg-type]
             remainder = words[i, j + 1] * bound
             if remainder < bound and remainder < (~bound + _ONE) % bound:
                 uneven[i] = True
@@ -294,7 +293,7 @@ def _draw_bits(values, words, k, w, threshold, rows, uneven):  # type: ignore[no
             rows[i, own >> 6] |= _ONE << (np.uint64(own) & _LOW_SIX)
         for j in range(count):
             bound = np.uint64(k - count + j)
-            number = np.int64(multiply_high(words[i, j + 1], bound))
+            number = np.int64(multiply_high(words[i, j + 1], bound))  # type: ignore[arg-type]
             remainder = words[i, j + 1] * bound
             if remainder < bound and remainder < (~bound + _ONE) % bound:
                 uneven[i] = True
