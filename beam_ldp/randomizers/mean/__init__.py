@@ -5,6 +5,7 @@ from beam_ldp.randomizers.mean.binary_vector import BinaryVectorMean
 from beam_ldp.randomizers.mean.l1 import L1Mean
 from beam_ldp.randomizers.mean.l2 import L2Mean
 from beam_ldp.randomizers.mean.linf import LInfMean
+from beam_ldp.randomizers.mean.lp import lp_mean, lp_mean_for_shuffle
 
 __all__ = [
     "BinaryVectorMean",
@@ -14,4 +15,6 @@ __all__ = [
     "LInfMean",
     "MeanEstimate",
     "MeanRandomizer",
+    "lp_mean",
+    "lp_mean_for_shuffle",
 ]

@@ -129,6 +129,8 @@ class BlockMean(MeanRandomizer):
         """
         accountant = importlib.import_module("beam_ldp.accounting.multi_message")
         size = cls._coordinates_for(dimension)
+        if levels is None and messages is not None and not isinstance(messages, int):
+            levels = len(messages)
         if levels is None:
             ideal = accountant.gaussian_mu(epsilon, delta)
             levels = 1 if preset else allocation.shuffle_levels(size, num_users, ideal)
