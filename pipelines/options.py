@@ -226,7 +226,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _subclasses(cls: type) -> list[type]:
-    return [c for sub in cls.__subclasses__() for c in (sub, *_subclasses(sub))]
+    below: list[type] = cls.__subclasses__()
+    return [c for sub in below for c in (sub, *_subclasses(sub))]
 
 
 def _beam_parser() -> argparse.ArgumentParser:
