@@ -22,7 +22,7 @@ Source: thesis, sections 3.3 and 5.3; the blanket of Balle, Bell, Gascon and Nis
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast
 
@@ -186,7 +186,7 @@ def calibrate_messages(
         return budgets(scale)
     mu = gaussian_mu(epsilon, delta)
     guess = math.log(mu * math.sqrt(num_reports / float(np.asarray(counts) @ relative**2)))
-    return budgets(_largest_below(price, epsilon, guess, math.log(2 * math.sinh(15.0))))
+    return budgets(largest_below(price, epsilon, guess, math.log(2 * math.sinh(15.0))))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -300,11 +300,23 @@ def _clones(method: Method) -> bool:
     return method.startswith("clones")
 
 
-def _largest_below(price: Any, target: float, guess: float, top: float) -> float:
-    """The largest argument, within tolerance, whose price is at most the target."""
+def largest_below(
+    price: Callable[[float], float],
+    target: float,
+    guess: float,
+    top: float,
+    tolerance: float = _CALIBRATION_TOLERANCE,
+) -> float:
+    """The largest argument up to `top` whose (growing) price is at most the target.
 
-    def excess(log_scale: float) -> float:
-        return math.log(max(price(log_scale), 1e-300) / target)
+    Never more than that, and less by at most about `tolerance`.
+
+    Raises:
+        ValueError: if even `top` costs less.
+    """
+
+    def excess(argument: float) -> float:
+        return math.log(max(price(argument), 1e-300) / target)
 
     high = min(guess, top)
     low = high - 0.25
@@ -313,13 +325,13 @@ def _largest_below(price: Any, target: float, guess: float, top: float) -> float
     while excess(high) <= 0:
         if high >= top:
             raise ValueError(
-                "epsilon must be small enough to need noise, got one that messages of epsilon 30 "
-                "do not reach"
+                "epsilon must be small enough to need noise, got one that the largest message "
+                "budget does not reach"
             )
         low, high = high, min(top, high + 0.25)
-    root = float(optimize.brentq(excess, low, high, xtol=_CALIBRATION_TOLERANCE / 4))
+    root = float(optimize.brentq(excess, low, high, xtol=tolerance / 4))
     while excess(root) > 0:
-        root -= _CALIBRATION_TOLERANCE / 4
+        root -= tolerance / 4
     return root
 
 

@@ -1,0 +1,38 @@
+"""What a release costs in privacy, and the events that record what ran.
+
+Needs NumPy, SciPy and dp-accounting only.
+"""
+
+from beam_ldp.accounting.events import (
+    LocalRandomizerDpEvent,
+    ShuffledDpEvent,
+    local_event,
+    shuffled_event,
+)
+from beam_ldp.accounting.hockey_stick import DeltaBounds, epsilon_bounds, hockey_stick
+from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.shuffle import (
+    MAX_LOCAL_EPSILON,
+    local_epsilon_for,
+    shuffle_delta,
+    shuffle_epsilon,
+    solve,
+)
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+__all__ = [
+    "MAX_LOCAL_EPSILON",
+    "DeltaBounds",
+    "LocalRandomizerDpEvent",
+    "PrivacyBound",
+    "ShufflePair",
+    "ShuffledDpEvent",
+    "epsilon_bounds",
+    "hockey_stick",
+    "local_epsilon_for",
+    "local_event",
+    "shuffle_delta",
+    "shuffle_epsilon",
+    "shuffled_event",
+    "solve",
+]

@@ -1,0 +1,87 @@
+"""A privacy figure that says how it was obtained and how far from the truth it can be."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+class PrivacyBound(float):
+    """A proved upper value of epsilon (or of delta), which is a float, with what stands beside it.
+
+    Attributes:
+        lower: What a concrete pair of data sets costs with *this* mechanism: the true value lies
+            between `lower` and the float itself. 0.0 where the mechanism offers no such pair.
+        class_lower: What no analysis can go below that knows the local epsilon alone (shuffled
+            binary and ternary randomized response). A mechanism's own value may lie below it.
+        method: The method whose value this is.
+        proof_status: "proved" or "conjectured".
+        lower_method: The pair of data sets behind `lower`, or why there is none.
+
+    >>> bound = PrivacyBound(0.5, lower=0.4, class_lower=0.45, method="clones")
+    >>> bound <= 0.5, bound.lower, bound.proof_status
+    (True, 0.4, 'proved')
+    >>> bound
+    PrivacyBound(0.5, lower=0.4, class_lower=0.45, method='clones', proof_status='proved')
+    """
+
+    __slots__ = ("class_lower", "lower", "lower_method", "method", "proof_status")
+
+    lower: float
+    class_lower: float
+    method: str
+    proof_status: str
+    lower_method: str
+
+    def __new__(
+        cls,
+        value: float,
+        *,
+        lower: float = 0.0,
+        class_lower: float = 0.0,
+        method: str = "",
+        proof_status: str = "proved",
+        lower_method: str = "",
+    ) -> PrivacyBound:
+        self = super().__new__(cls, value)
+        if math.isnan(self) or self < 0.0:
+            raise ValueError(f"value must be >= 0, got {float(value)!r}")
+        if not 0.0 <= lower <= self:
+            raise ValueError(f"lower must be in [0, {float(self)!r}], got {lower!r}")
+        if not class_lower >= 0.0:
+            raise ValueError(f"class_lower must be >= 0, got {class_lower!r}")
+        if proof_status not in ("proved", "conjectured"):
+            raise ValueError(
+                f"proof_status must be 'proved' or 'conjectured', got {proof_status!r}"
+            )
+        for name, given in (
+            ("lower", float(lower)),
+            ("class_lower", float(class_lower)),
+            ("method", method),
+            ("proof_status", proof_status),
+            ("lower_method", lower_method),
+        ):
+            object.__setattr__(self, name, given)
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a PrivacyBound is immutable: cannot set {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a PrivacyBound is immutable: cannot delete {name}")
+
+    def __getnewargs_ex__(self) -> tuple[tuple[float], dict[str, Any]]:
+        return (float(self),), {name: getattr(self, name) for name in self.__slots__}
+
+    def __getstate__(self) -> None:
+        return None  # everything is in the arguments of __new__
+
+    def __repr__(self) -> str:
+        return (
+            f"PrivacyBound({float(self)!r}, lower={self.lower!r}, "
+            f"class_lower={self.class_lower!r}, method={self.method!r}, "
+            f"proof_status={self.proof_status!r})"
+        )
+
+    def __str__(self) -> str:
+        return float.__repr__(self)
