@@ -172,7 +172,7 @@ class LocalRandomizer(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no small finite channel")
 
     def dominating_pair(self) -> ShufflePair:
-        """What shuffling hides one report in; the generic clone pair unless a mechanism knows better."""
+        """What shuffling hides one report in: the clone pair, unless a mechanism knows better."""
         return ShufflePair.clones(self.local_epsilon)
 
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
@@ -245,6 +245,7 @@ def check_integer(name: str, number: Any, least: int, most: int) -> int:
 
 
 def check_sampling(sampling: str) -> None:
+    """A ValueError unless `sampling` is one that error formulas know."""
     if sampling not in ("fixed", "iid"):
         raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
 

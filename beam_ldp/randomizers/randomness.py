@@ -20,7 +20,7 @@ import hmac
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol, Union
+from typing import Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -96,7 +96,7 @@ class UserRandomness:
     """
 
     key: bytes = field(repr=False, compare=False)
-    user_ids: Union[np.ndarray, Iterable[str | bytes | int]] = field(repr=False, compare=False)
+    user_ids: np.ndarray | Iterable[str | bytes | int] = field(repr=False, compare=False)
     release_id: str
     dataset: str = ""
 
@@ -184,6 +184,7 @@ def contribution_ranks(
 
 
 def check_key(key: bytes) -> None:
+    """A ValueError if a secret key is too short. Never quotes it."""
     if not isinstance(key, bytes) or len(key) < MIN_KEY_BYTES:
         raise ValueError(f"key must be at least {MIN_KEY_BYTES} secret bytes")
 

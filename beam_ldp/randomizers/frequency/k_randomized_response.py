@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below
-from beam_ldp.randomizers.bits import bits_for, smallest_uint
+from beam_ldp.randomizers.base import ExtraWords
+from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
 from beam_ldp.randomizers.jit import kernel, multiply_high
-from beam_ldp.randomizers.shuffle_pair import ShufflePair
-from beam_ldp.randomizers.thresholds import TwoLevelLaw
 
 
 @dataclass(frozen=True)
-class KRandomizedResponse(FrequencyOracle):
+class KRandomizedResponse(SymbolOracle):
     """k-ary randomized response, also known as generalized or direct randomized response.
 
     The report is one of the `domain_size` values: the own one with probability
@@ -24,8 +20,8 @@ class KRandomizedResponse(FrequencyOracle):
     value against everybody who sees the report. Best when E is of the order of the domain or
     larger; for larger domains the error grows with the domain size.
 
-    Reports are `(n,)` unsigned integers of ceil(log2 k) bits; the statistic is their histogram.
-    Cost: one random word per report; O(k) memory and time to estimate.
+    Reports are `(n,)` unsigned integers of ceil(log2 k) bits; the statistic is their histogram,
+    int64 `(domain_size,)`. Cost: one random word per report; O(k) memory and time to estimate.
 
     Source: Kairouz, Bonawitz and Ramage 2016; thesis, chapter 7, Table 7.1.
 
@@ -41,60 +37,43 @@ class KRandomizedResponse(FrequencyOracle):
     >>> statistic = oracle.accumulate(reports)
     >>> int(statistic.sum()), oracle.bits_per_report
     (5, 2)
-    >>> oracle.estimate(statistic, num_users=5).value.sum().round(9)
+    >>> print(oracle.estimate(statistic, num_users=5).value.sum().round(9))
     1.0
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._law  # refuses parameters that the words cannot resolve
-
-    @cached_property
-    def _law(self) -> TwoLevelLaw:
-        return TwoLevelLaw(self.domain_size, 1, self.local_epsilon)
+    @property
+    def num_symbols(self) -> int:
+        return self.domain_size
 
     @property
-    def bits_per_report(self) -> int:
-        return bits_for(self.domain_size)
+    def num_favoured(self) -> int:
+        return 1
+
+    def favoured(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values, dtype=np.int64)[:, None]
 
     @property
-    def report_dtype(self) -> np.dtype[Any]:
-        return smallest_uint(self.domain_size)
+    def overlap(self) -> int:
+        return 0
 
     @property
-    def statistic_shape(self) -> tuple[int, ...]:
-        return (self.domain_size,)
-
-    def log_ratio_max(self) -> float:
-        return self._law.log_ratio_max
+    def triple_overlaps(self) -> tuple[int, ...]:
+        return (0,) if self.domain_size > 2 else ()
 
     def _randomize_block(
         self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
     ) -> None:
         _respond(
-            values, words[:, 0], np.uint64(self.domain_size), np.uint64(self._law.threshold), reports
+            values,
+            words[:, 0],
+            np.uint64(self.domain_size),
+            np.uint64(self._law.threshold),
+            reports,
         )
-
-    def accumulate(self, reports: np.ndarray) -> np.ndarray:
-        return np.bincount(reports, minlength=self.domain_size)
 
     @property
     def support_probabilities(self) -> tuple[float, float]:
         return self._law.favoured_probability, self._law.other_probability
-
-    def channel(self) -> np.ndarray:
-        p, q = self.support_probabilities
-        return np.where(np.eye(self.domain_size, dtype=bool), p, q)
-
-    def dominating_pair(self) -> ShufflePair:
-        """The own blanket: with mass k/(E + k - 1) a report is uniform, whatever the value."""
-        return self._law.shuffle_pair(overlap=0)
-
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        return self._law.witness_pairs(overlap=0, third_value=self.domain_size > 2)
-
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        return check_below(reports, self.domain_size)
 
 
 @kernel

@@ -1,0 +1,239 @@
+"""Cyclic difference sets: sets of residues whose differences hit every residue equally often.
+
+A (v, s, lambda) difference set holds s residues modulo v; every non-zero residue is a difference
+of two of them exactly lambda = s (s - 1) / (v - 1) times. Its translates are v sets any two of
+which share lambda elements, which makes them the favoured sets of an optimal frequency oracle and
+lets all supports be counted by one fast Fourier transform.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+MAX_MODULUS = 1 << 27
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceSet:
+    """A cyclic difference set, verified when it is made.
+
+    Attributes:
+        modulus: v, the number of residues.
+        elements: its elements in increasing order, int64 `(size,)`, read-only.
+
+    Raises:
+        ValueError: if `elements` is not a difference set modulo `modulus`.
+
+    >>> plane = DifferenceSet(7, np.array([1, 2, 4]))
+    >>> plane.size, plane.overlap
+    (3, 1)
+    """
+
+    modulus: int
+    elements: NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        elements = np.unique(np.asarray(self.elements, dtype=np.int64))
+        elements.setflags(write=False)
+        object.__setattr__(self, "elements", elements)
+        if not len(elements) or elements[0] < 0 or elements[-1] >= self.modulus:
+            raise ValueError(f"elements must be residues modulo {self.modulus}")
+        if not is_difference_set(self.modulus, elements):
+            raise ValueError(f"elements must form a difference set modulo {self.modulus}")
+
+    @property
+    def size(self) -> int:
+        """s, the number of elements."""
+        return len(self.elements)
+
+    @property
+    def overlap(self) -> int:
+        """lambda, the number of elements that two translates share."""
+        return self.size * (self.size - 1) // (self.modulus - 1)
+
+    @functools.cached_property
+    def _spectrum(self) -> NDArray[np.complex128]:
+        return np.conj(fft.rfft(_indicator(self.modulus, self.elements)))
+
+    def translate_counts(self, histogram: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How much of a histogram lies on each translate: int64 `(modulus,)`, O(v log v).
+
+        Entry x is the sum of `histogram` over (x + d) mod v, d in the set. The rounding back to
+        integers is right for histograms of up to 10**12 reports; it is checked to be.
+        """
+        mean = int(histogram.sum()) // self.modulus
+        centred = np.asarray(histogram - mean, dtype=np.float64)
+        sums = fft.irfft(fft.rfft(centred) * self._spectrum, self.modulus)
+        return np.rint(sums).astype(np.int64) + mean * self.size
+
+
+def is_difference_set(modulus: int, elements: NDArray[np.int64]) -> bool:
+    """Whether all non-zero differences are equally frequent, by autocorrelation. O(v log v)."""
+    size = len(elements)
+    if size * (size - 1) % (modulus - 1):
+        return False
+    spectrum = fft.rfft(_indicator(modulus, elements))
+    counts = fft.irfft(np.abs(spectrum) ** 2, modulus)
+    expected = np.full(modulus, size * (size - 1) // (modulus - 1), dtype=np.float64)
+    expected[0] = size
+    return bool(np.abs(counts - expected).max() < 0.25)
+
+
+def _indicator(modulus: int, elements: NDArray[np.int64]) -> NDArray[np.float64]:
+    indicator = np.zeros(modulus)
+    indicator[elements] = 1.0
+    return indicator
+
+
+@functools.lru_cache(maxsize=16)
+def paley(prime: int) -> DifferenceSet:
+    """The non-zero squares modulo a prime that leaves 3 modulo 4.
+
+    >>> paley(7).elements.tolist()
+    [1, 2, 4]
+    """
+    if prime % 4 != 3 or not is_prime(prime) or prime > MAX_MODULUS:
+        raise ValueError(
+            f"prime must be a prime of at most {MAX_MODULUS} that leaves 3 modulo 4, got {prime}"
+        )
+    return DifferenceSet(prime, np.arange(1, (prime + 1) // 2, dtype=np.int64) ** 2 % prime)
+
+
+@functools.lru_cache(maxsize=16)
+def singer(prime: int, dimension: int) -> DifferenceSet:
+    """A hyperplane of the projective geometry PG(dimension - 1, prime), as residues.
+
+    The points of the geometry are the powers of one field element modulo its subfield of `prime`
+    elements; those on the hyperplane "coefficient 0 is zero" have the listed exponents. Two
+    dimensions give single points. The set depends on the arguments alone, on every machine.
+
+    Args:
+        prime: q.
+        dimension: t >= 2; the modulus is (q**t - 1) / (q - 1).
+
+    >>> singer(2, 3).size, singer(149, 3).modulus, singer(149, 3).size
+    (3, 22351, 150)
+    """
+    if dimension < 2 or not is_prime(prime):
+        raise ValueError(f"singer needs a prime and a dimension >= 2, got {prime} and {dimension}")
+    modulus = num_points(prime, dimension)
+    if modulus > MAX_MODULUS:
+        raise ValueError(f"singer({prime}, {dimension}) has more than {MAX_MODULUS} residues")
+    if dimension == 2:
+        return DifferenceSet(modulus, np.array([0]))
+    sequence = _recurrence(_generator(prime, dimension), prime, modulus)
+    return DifferenceSet(modulus, np.flatnonzero(sequence == 0))
+
+
+def num_points(prime: int, dimension: int) -> int:
+    """Points of PG(dimension - 1, prime): 1 + q + ... + q**(dimension - 1)."""
+    return (prime**dimension - 1) // (prime - 1)
+
+
+def _generator(prime: int, dimension: int) -> tuple[int, ...]:
+    """Coefficients c of a polynomial x**t - sum c_j x**j modulo which x makes all points.
+
+    That x has order v = (q**t - 1)/(q - 1) modulo constants is enough: were the polynomial
+    reducible, its quotient ring would have fewer than v units modulo constants.
+    """
+    modulus = num_points(prime, dimension)
+    exponents = [modulus // factor for factor in prime_factors(modulus)]
+    attempt = 0
+    while True:
+        coefficients = _coefficients(prime, dimension, attempt)
+        if (
+            coefficients[0]
+            and _is_constant(_power_of_x(modulus, coefficients, prime))
+            and not any(_is_constant(_power_of_x(e, coefficients, prime)) for e in exponents)
+        ):
+            return coefficients
+        attempt += 1
+
+
+def _coefficients(prime: int, dimension: int, attempt: int) -> tuple[int, ...]:
+    """Numbers that look random, but are the same everywhere and always."""
+    label = f"{prime} {dimension} {attempt}".encode()
+    digest = hashlib.shake_256(label).digest(8 * dimension)
+    return tuple(
+        int.from_bytes(digest[8 * j : 8 * j + 8], "little") % prime for j in range(dimension)
+    )
+
+
+def _is_constant(polynomial: list[int]) -> bool:
+    return not any(polynomial[1:])
+
+
+def _power_of_x(exponent: int, coefficients: tuple[int, ...], prime: int) -> list[int]:
+    """x**exponent modulo the polynomial, by squaring."""
+    degree = len(coefficients)
+    result = [1] + [0] * (degree - 1)
+    for bit in bin(exponent)[2:]:
+        product = [0] * (2 * degree)
+        for i, a in enumerate(result):
+            for j, b in enumerate(result):
+                product[i + j] += a * b
+        if bit == "1":
+            product = [0, *product[:-1]]
+        for i in range(2 * degree - 1, degree - 1, -1):
+            top = product[i] % prime
+            for j, c in enumerate(coefficients):
+                product[i - degree + j] += top * c
+        result = [c % prime for c in product[:degree]]
+    return result
+
+
+def _recurrence(coefficients: tuple[int, ...], prime: int, length: int) -> NDArray[np.int64]:
+    """Coefficient 0 of 1, x, x**2, ...: a linear recurrence, grown by doubling."""
+    degree = len(coefficients)
+    terms = np.zeros(degree, dtype=np.int64)
+    terms[0] = 1
+    while len(terms) < length:
+        shift = _power_of_x(len(terms), coefficients, prime)
+        count = len(terms) - degree + 1
+        ahead = np.zeros(count, dtype=np.int64)
+        for j, c in enumerate(shift):
+            ahead += c * terms[j : j + count]
+        terms = np.concatenate([terms, ahead % prime])
+    return terms[:length]
+
+
+def is_prime(number: int) -> bool:
+    """By trial division: for numbers below 2**40 or so."""
+    return number > 1 and all(number % d for d in range(2, math.isqrt(number) + 1))
+
+
+def primes_up_to(limit: int) -> NDArray[np.int64]:
+    """All primes up to a limit, in order; O(limit) memory.
+
+    >>> primes_up_to(20).tolist()
+    [2, 3, 5, 7, 11, 13, 17, 19]
+    """
+    sieve = np.ones(max(limit + 1, 2), dtype=bool)
+    sieve[:2] = False
+    for p in range(2, math.isqrt(max(limit, 0)) + 1):
+        if sieve[p]:
+            sieve[p * p :: p] = False
+    return np.flatnonzero(sieve)
+
+
+def prime_factors(number: int) -> list[int]:
+    """The different primes that divide a number, by trial division.
+
+    >>> prime_factors(22351)
+    [7, 31, 103]
+    """
+    factors, divisor = [], 2
+    while divisor * divisor <= number:
+        if number % divisor == 0:
+            factors.append(divisor)
+            while number % divisor == 0:
+                number //= divisor
+        divisor += 1
+    return factors + [number] * (number > 1)

@@ -1,0 +1,231 @@
+"""Hadamard response: a report favours half of the rows of a Hadamard matrix."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from beam_ldp.randomizers.base import ExtraWords, Sampling, check_integer, check_sampling
+from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
+from beam_ldp.randomizers.jit import WORD_BITS, kernel, odd_parity
+from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard
+
+_ONE = np.uint64(1)
+
+
+@dataclass(frozen=True)
+class HadamardResponse(SymbolOracle):
+    """Hadamard response for every privacy regime, with one random word per report.
+
+    The symbols form `num_blocks` blocks of b = `block_size`; value x belongs to block
+    x mod `num_blocks` and favours those b/2 symbols of it on which its column of the b x b
+    Hadamard matrix is +1. It protects the value against everybody who sees the report. One block
+    is best for small local_epsilon, more for a larger one: the error is within a constant of the
+    least possible one for every local_epsilon.
+
+    Reports are `(n,)` unsigned integers of log2(K) bits, K = num_blocks * block_size < 4 k; the
+    statistic is their histogram, int64 `(K,)`. To estimate takes O(K log K) time (one
+    Walsh-Hadamard transform per block) and O(K) memory.
+
+    Source: Acharya, Sun and Zhang 2019 (with the number of blocks chosen by its exact error;
+    `published_num_blocks` has theirs); thesis, section 7.5.
+
+    Args:
+        domain_size: number of categories k, at least 2.
+        local_epsilon: local budget, > 0.
+        num_blocks: a power of two up to 2 k; None for the one with the least error at a uniform
+            truth.
+
+    Raises:
+        ValueError: if a parameter is out of range, or beyond the resolution of 64-bit words.
+
+    >>> oracle = HadamardResponse(domain_size=1000, local_epsilon=4.0)
+    >>> oracle.num_blocks, oracle.num_symbols, oracle.bits_per_report
+    (32, 2048, 11)
+    >>> reports = oracle.randomize(np.arange(1000))
+    >>> reports.dtype, oracle.accumulate(reports).sum()
+    (dtype('uint16'), np.int64(1000))
+    """
+
+    num_blocks: int | None = None
+
+    def _choose_parameters(self) -> None:
+        if self.num_blocks is None:
+            blocks = best_num_blocks(self.domain_size, self.local_epsilon)
+        else:
+            blocks = check_integer("num_blocks", self.num_blocks, 1, 2 * self.domain_size)
+            if blocks & (blocks - 1):
+                raise ValueError(f"num_blocks must be a power of two, got {blocks}")
+        object.__setattr__(self, "num_blocks", blocks)
+
+    @property
+    def _blocks(self) -> int:
+        assert self.num_blocks is not None
+        return self.num_blocks
+
+    @property
+    def block_size(self) -> int:
+        """Symbols of a block: the least power of two above the number of its values."""
+        return 1 << self._per_block.bit_length()
+
+    @property
+    def _per_block(self) -> int:
+        """Values of the fullest block. Dealt out like cards: packed into few, they share more."""
+        return -(-self.domain_size // self._blocks)
+
+    @property
+    def num_symbols(self) -> int:
+        return self._blocks * self.block_size
+
+    @property
+    def num_favoured(self) -> int:
+        return self.block_size // 2
+
+    @property
+    def _used_blocks(self) -> int:
+        return min(self._blocks, self.domain_size)
+
+    def favoured(self, values: np.ndarray) -> np.ndarray:
+        place, block = np.divmod(np.asarray(values, dtype=np.int64), self._blocks)
+        columns = np.zeros((len(block), self.block_size), dtype=np.int64)
+        columns[np.arange(len(block)), place + 1] = 1
+        signs = walsh_hadamard(columns)
+        rows = np.nonzero(signs > 0)[1].reshape(len(block), -1)
+        return rows + block[:, None] * self.block_size
+
+    @property
+    def overlap(self) -> int:
+        """None for values of two blocks; a quarter of the block for any two of one block."""
+        return 0 if self._used_blocks > 1 else self.block_size // 4
+
+    @property
+    def triple_overlaps(self) -> tuple[int, ...]:
+        """In one block the third column may be the product of the other two, or not."""
+        if self._used_blocks > 1:
+            return (0,) if self._used_blocks > 2 else ()
+        dependent, independent = self.block_size // 4, self.block_size // 8
+        return (dependent, independent)[: max(0, min(2, self.domain_size - 2))]
+
+    def _randomize_block(
+        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
+    ) -> None:
+        _respond(
+            values,
+            words[:, 0],
+            np.uint64(self.num_symbols.bit_length() - 1),
+            np.uint64(self.block_size.bit_length() - 1),
+            np.uint64(self._law.threshold),
+            reports,
+        )
+
+    @property
+    def _scale(self) -> float:
+        """What a report on a block counts for its values: this, or minus this."""
+        law = self._law
+        return 1 / (self.num_favoured * (law.favoured_probability - law.other_probability))
+
+    @property
+    def _on_block(self) -> tuple[float, float]:
+        """Chance that a report lies on a given block: for a value of that block, and another."""
+        law = self._law
+        own = self.num_favoured * (law.favoured_probability + law.other_probability)
+        return own, 2 * self.num_favoured * law.other_probability
+
+    def frequencies(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
+        blocks = walsh_hadamard(statistic.reshape(-1, self.block_size))
+        signed = blocks[:, 1:].T.reshape(-1)[: self.domain_size]
+        return signed * (self._scale / num_users)
+
+    def variance(
+        self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
+    ) -> np.ndarray:
+        """Exact: a report counts +-scale if it lies on the value's block, else nothing."""
+        check_sampling(sampling)
+        if truth is None:
+            return self._per_value(self._worst_variances(sampling)) / num_users
+        truth = self._check_truth(truth)
+        own, other = self._on_block
+        values = np.arange(self.domain_size)
+        shares = np.bincount(values % self._blocks, weights=truth, minlength=self._blocks)
+        on_block = self._per_value(other + shares * (own - other))
+        return self._variance_at(on_block, truth, num_users, sampling)
+
+    def _per_value(self, per_block: np.ndarray) -> np.ndarray:
+        """What holds for each block, for each value."""
+        return np.tile(per_block, self._per_block)[: self.domain_size]
+
+    def _variance_at(
+        self, on_block: np.ndarray, truth: np.ndarray, num_users: int, sampling: Sampling
+    ) -> np.ndarray:
+        square_of_mean = truth if sampling == "fixed" else truth**2
+        return np.maximum(self._scale**2 * on_block - square_of_mean, 0.0) / num_users
+
+    def _worst_variances(self, sampling: Sampling) -> np.ndarray:
+        """Per block: everybody holds another value of it; or the best of the only value."""
+        own, other = self._on_block
+        square = self._scale**2
+        if sampling == "fixed":
+            alone = max(square * other, square * own - 1)
+        else:
+            share = min(1.0, square * (own - other) / 2)
+            alone = square * (other + share * (own - other)) - share**2
+        shared = np.arange(self._blocks) + self._blocks < self.domain_size
+        return np.where(shared, square * own, alone)
+
+    def _estimated_variance(
+        self, statistic: np.ndarray, value: np.ndarray, num_users: int, sampling: Sampling
+    ) -> np.ndarray:
+        """How many reports lie on each block is seen, not estimated."""
+        seen = statistic.reshape(-1, self.block_size).sum(axis=1) / num_users
+        truth = np.clip(value, 0.0, 1.0)
+        return self._variance_at(self._per_value(seen), truth, num_users, sampling)
+
+
+def published_num_blocks(domain_size: int, local_epsilon: float) -> int:
+    """The number of blocks of Acharya, Sun and Zhang: about half of min(E, 2 k).
+
+    >>> published_num_blocks(1000, 1.0), published_num_blocks(1000, 5.0)
+    (2, 128)
+    """
+    size = min(math.exp(min(local_epsilon, 40.0)), 2.0 * domain_size)
+    return 1 if size <= 2 else 1 << (math.ceil(math.log2(size)) - 1)
+
+
+def best_num_blocks(domain_size: int, local_epsilon: float) -> int:
+    """The power of two with the least total error at a uniform truth.
+
+    >>> best_num_blocks(1000, 1.0), best_num_blocks(1000, 5.0)
+    (1, 64)
+    """
+    inverse = math.exp(-min(local_epsilon, 700.0))
+    candidates = [1 << i for i in range((domain_size - 1).bit_length() + 1)]
+
+    def error(num_blocks: int) -> float:
+        """Mean variance of one report, plus the mean frequency."""
+        weight = 1 + (2 * num_blocks - 1) * inverse
+        own, other = (1 + inverse) / weight, 2 * inverse / weight
+        low, fuller = divmod(domain_size, num_blocks)
+        squares = fuller * (low + 1) ** 2 + (num_blocks - fuller) * low**2
+        same_block = squares / domain_size**2
+        return (weight / (1 - inverse)) ** 2 * (other + same_block * (own - other))
+
+    return min(candidates, key=error)
+
+
+@kernel
+def _respond(  # type: ignore[no-untyped-def]
+    values, words, symbol_bits, row_bits, threshold, reports
+):
+    in_block = (_ONE << row_bits) - _ONE
+    blocks = (_ONE << (symbol_bits - row_bits)) - _ONE
+    for i in range(values.size):
+        anything = words[i] >> (np.uint64(WORD_BITS) - symbol_bits)
+        block = np.uint64(values[i]) & blocks
+        column = (np.uint64(values[i]) >> (symbol_bits - row_bits)) + _ONE
+        row = anything & in_block
+        if odd_parity(row & column):
+            row ^= column & (~column + _ONE)  # one bit of the column: makes the parity even
+        favoured = block << row_bits | row
+        reports[i] = favoured if words[i] << symbol_bits < threshold else anything

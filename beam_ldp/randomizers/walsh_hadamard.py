@@ -1,0 +1,114 @@
+"""The Walsh-Hadamard transform: sums against all Sylvester-Hadamard rows at once.
+
+The matrix of order K (a power of two) has the entries H[r, c] = (-1)**popcount(r & c); it is
+symmetric and H @ H = K times the identity, so the transform is its own inverse up to 1/K.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from beam_ldp.randomizers.jit import kernel, subroutine
+
+_CACHED = 1 << 12  # float64 or int64 entries that stay in the first-level cache
+
+
+def walsh_hadamard(values: ArrayLike) -> NDArray[Any]:
+    """The unnormalised transform of the last axis, as a new array.
+
+    Args:
+        values: array whose last axis has a length that is a power of two. Integers (and
+            booleans) are transformed exactly, as int64: sums of absolute values must stay below
+            2**63. Everything else as float64.
+
+    Returns:
+        Array of the same shape: `values @ H`. O(K log K) per vector.
+
+    Raises:
+        ValueError: if the last axis is not a power of two long.
+
+    >>> walsh_hadamard([1, 0, 2, 0]).tolist()
+    [3, 3, -1, -1]
+    >>> walsh_hadamard(walsh_hadamard([0.5, 1.5])) / 2
+    array([0.5, 1.5])
+    """
+    array = np.asarray(values)
+    exact = array.dtype.kind in "iub"
+    result: NDArray[Any] = np.array(array, dtype=np.int64 if exact else np.float64, order="C")
+    walsh_hadamard_in_place(result)
+    return result
+
+
+def walsh_hadamard_in_place(array: NDArray[Any]) -> None:
+    """The same without a copy: a C-contiguous int64 or float64 array is overwritten.
+
+    Raises:
+        ValueError: if the array is of another kind, or its last axis is not a power of two long.
+    """
+    length = array.shape[-1] if array.ndim else 0
+    if length < 1 or length & (length - 1):
+        raise ValueError(f"the last axis must be a power of two long, got {length}")
+    if array.dtype not in (np.int64, np.float64) or not array.flags.c_contiguous:
+        raise ValueError(
+            f"array must be C-contiguous int64 or float64, got {array.dtype} "
+            f"with strides {array.strides}"
+        )
+    rows = array.reshape(-1, length)
+    if rows.size:
+        _transform(rows, _CACHED)
+
+
+def hadamard_matrix(order: int) -> NDArray[np.int64]:
+    """The Sylvester-Hadamard matrix itself, int64 `(order, order)`; for small orders."""
+    return walsh_hadamard(np.eye(order, dtype=np.int64))
+
+
+@kernel
+def _transform(rows, cached):  # type: ignore[no-untyped-def]
+    length = rows.shape[1]
+    block = min(length, cached)
+    for row in rows:
+        # Long strides first, over the whole row; then each block on its own, from the cache.
+        # Two butterfly levels per pass halve the traffic.
+        stride = length
+        while stride > block:
+            if stride >= 4 * block:
+                quarter = stride // 4
+                for start in range(0, length, stride):
+                    _two_levels(row, start, quarter)
+                stride = quarter
+            else:
+                half = stride // 2
+                for start in range(0, length, stride):
+                    _one_level(row, start, half)
+                stride = half
+        for first in range(0, length, block):
+            stride = block
+            while stride >= 4:
+                quarter = stride // 4
+                for start in range(first, first + block, stride):
+                    _two_levels(row, start, quarter)
+                stride = quarter
+            if stride == 2:
+                for start in range(first, first + block, 2):
+                    _one_level(row, start, 1)
+
+
+@subroutine
+def _one_level(row, start, half):  # type: ignore[no-untyped-def]
+    for i in range(start, start + half):
+        a, b = row[i], row[i + half]
+        row[i] = a + b
+        row[i + half] = a - b
+
+
+@subroutine
+def _two_levels(row, start, quarter):  # type: ignore[no-untyped-def]
+    for i in range(start, start + quarter):
+        j, k, m = i + quarter, i + 2 * quarter, i + 3 * quarter
+        a, b, c, d = row[i], row[j], row[k], row[m]
+        row[i], row[j] = a + c + b + d, a + c - b - d
+        row[k], row[m] = a - c + b - d, a - c - b + d
