@@ -19,6 +19,7 @@ from beam_ldp.transforms.carried import IntegerDomain
 from beam_ldp.transforms.encode import EncodeRows
 from beam_ldp.transforms.estimate import EstimateFrequencies
 from beam_ldp.transforms.frequencies import PrivateFrequencies
+from beam_ldp.transforms.panes import SlidingSums
 from beam_ldp.transforms.randomize import Randomize
 from beam_ldp.transforms.release_rows import FrequencyRow, ReleaseToRows, rows_of
 from beam_ldp.transforms.shuffle import Shuffle
@@ -42,6 +43,7 @@ __all__ = [
     "Shuffle",
     "ShuffledBlock",
     "ShuffledSum",
+    "SlidingSums",
     "StageError",
     "StatisticBlock",
     "TableBlock",

@@ -30,6 +30,7 @@ from beam_ldp.transforms.columns import (
 from beam_ldp.transforms.stage_types import element_of
 
 BAD_ROWS = ("dead_letter", "other")
+LEAST_VALUE_BYTES = 20  # so that no 64-bit integer is over-long
 BATCH_ROWS = 1 << 15
 UNKNOWN_POSITION = -1
 _THE_VALUE = "value"  # column names that stand for a scalar and its key
@@ -57,7 +58,7 @@ class EncodeRows(beam.PTransform):
         group_column: name of the column with the group.
         bad_rows: "dead_letter" as said; "other" turns them into `other` and leaves no trace of
             them; rows without a user id are bad rows in both.
-        max_value_bytes: a longer value is bad.
+        max_value_bytes: a longer text is bad; at least 20.
         domain_size: if given, what the randomizer expects the size of the list to be.
 
     Raises:
@@ -79,6 +80,10 @@ class EncodeRows(beam.PTransform):
         super().__init__()
         if bad_rows not in BAD_ROWS:
             raise ValueError(f'bad_rows must be "dead_letter" or "other", got {bad_rows!r}')
+        if max_value_bytes < LEAST_VALUE_BYTES:
+            raise ValueError(
+                f"max_value_bytes must be an integer >= {LEAST_VALUE_BYTES}, got {max_value_bytes}"
+            )
         if group_column is not None and groups is None:
             raise ValueError("groups must be given with group_column: the list of groups is public")
         if column is None and (user_id_column is not None or group_column is not None):

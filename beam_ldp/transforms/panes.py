@@ -1,0 +1,117 @@
+"""Sliding windows as sums of disjoint panes.
+
+Overlapping windows that are estimated apart expose the difference of two of them. Panes that do not
+overlap are released and priced once each; adding what was released costs nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import FixedWindows, SlidingWindows
+from apache_beam.typehints import typehints
+
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.gate import window_bounds
+from beam_ldp.transforms.stage_types import expect
+
+_MICROSECONDS = 10**6
+
+
+class SlidingSums(beam.PTransform):
+    """Adds the releases of consecutive panes to estimates for sliding windows.
+
+    In: `Release`s, with or without keys, from `FixedWindows(period)`. Out: the same for
+    `SlidingWindows(size, period)`, marked `derived`, without an event: the panes carry the price.
+    Windows of which a pane is missing (withheld, or before the first one) give nothing.
+
+    Args:
+        size: length of a sliding window in seconds, a multiple of `period`.
+        period: length of a pane in seconds.
+
+    Raises:
+        ValueError: if `size` is no multiple of `period`, or the input has other windows.
+    """
+
+    def __init__(self, size: float, period: float) -> None:
+        super().__init__()
+        if not 0 < period <= size or round(size * _MICROSECONDS) % round(period * _MICROSECONDS):
+            raise ValueError(f"size must be a multiple of period > 0, got {size} and {period}")
+        self._size = size
+        self._period = period
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        element = expect("SlidingSums", pcoll, Release)
+        windows = pcoll.windowing.windowfn
+        if not isinstance(windows, FixedWindows) or windows.size != self._period:
+            raise ValueError(f"SlidingSums takes releases of FixedWindows({self._period})")
+        key = element.key or str
+        panes = round(self._size * _MICROSECONDS) // round(self._period * _MICROSECONDS)
+        sums = (
+            pcoll
+            | "Key"
+            >> beam.ParDo(_Key(element.keyed)).with_output_types(
+                typehints.Tuple[typehints.Tuple[key, str], Release]
+            )
+            | "Slide" >> beam.WindowInto(SlidingWindows(self._size, self._period, windows.offset))
+            | "Group" >> beam.GroupByKey()
+            | "Add" >> beam.ParDo(_Add(panes, element.keyed)).with_output_types(element.of(Release))
+        )
+        return sums
+
+
+class _Key(beam.DoFn):
+    def __init__(self, keyed: bool) -> None:
+        self._keyed = keyed
+
+    def process(self, element: Any) -> Iterator[Any]:
+        key, release = element if self._keyed else ("", element)
+        yield (key, release.question), release
+
+
+class _Add(beam.DoFn):
+    def __init__(self, num_panes: int, keyed: bool) -> None:
+        self._num_panes = num_panes
+        self._keyed = keyed
+
+    def process(
+        self,
+        element: tuple[tuple[Any, str], Iterable[Release]],
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[Any]:
+        (key, _), grouped = element
+        panes = sorted(grouped, key=lambda release: release.window or (0, 0))
+        if len(panes) == self._num_panes:
+            total = add_releases(panes, window_bounds(window))
+            yield (key, total) if self._keyed else total
+
+
+def add_releases(panes: list[Release], window: tuple[int, int] | None) -> Release:
+    """One estimate about all users of disjoint releases: shares weighted by their users."""
+    if len({str(pane.mechanism) for pane in panes}) != 1:
+        raise ValueError("panes must be releases of one mechanism")
+    num_users = sum(pane.estimate.num_users for pane in panes)
+    value = np.zeros_like(panes[0].estimate.raw.value)
+    variance = np.zeros_like(value)
+    for pane in panes:
+        share = pane.estimate.num_users / num_users
+        value += share * pane.estimate.raw.value
+        variance += (share * pane.estimate.raw.standard_error) ** 2
+    first = panes[0]
+    return Release(
+        estimate=Estimate(value, np.sqrt(variance), num_users),
+        num_reports=sum(pane.num_reports for pane in panes),
+        event=None,
+        question=first.question,
+        group=first.group,
+        window=window,
+        mechanism=first.mechanism,
+        smallest_batch=min(pane.smallest_batch for pane in panes),
+        output=first.output,
+        simulated=any(pane.simulated for pane in panes),
+        derived=True,
+    )

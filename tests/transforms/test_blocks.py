@@ -1,0 +1,151 @@
+"""Coders: what comes back is what went in, in few bytes, the same bytes every time."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.coders import registry
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.transforms import block_coder, blocks
+from tests.transforms.helpers import ORACLE
+
+pytestmark = pytest.mark.exact
+
+arrays = hnp.arrays(
+    st.sampled_from(["u1", "i2", "u2", "i4", "i8", "u8", "f4", "f8", "?"]).map(np.dtype),
+    hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5),
+)
+texts = st.text(max_size=20)
+
+
+def round_trip(block):
+    coder = registry.get_coder(type(block))
+    assert isinstance(coder, block_coder.BlockCoder)
+    assert coder.is_deterministic()
+    data = coder.encode(block)
+    back = coder.decode(data)
+    assert coder.encode(back) == data
+    assert type(back) is type(block)
+    return back
+
+
+def same(one, other):
+    if one is None or other is None:
+        return one is other
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+@given(arrays, st.binary(max_size=16), st.booleans())
+def test_report_blocks(reports, digest, simulated):
+    back = round_trip(blocks.ReportBlock(reports, digest, origin=b"o", simulated=simulated))
+    assert same(back.reports, reports)
+    assert (back.mechanism_digest, back.origin, back.simulated) == (digest, b"o", simulated)
+    assert back.reports.flags.writeable and back.reports.flags.aligned
+
+
+@given(st.lists(st.one_of(st.text(max_size=9), st.binary(max_size=9)), max_size=9), texts)
+def test_value_blocks_with_text_ids(ids, source):
+    values = np.arange(len(ids))
+    block = blocks.ValueBlock(values, ids, source=source, positions=values * 3 + 1)
+    back = round_trip(block)
+    assert back.user_ids.tolist() == block.user_ids.tolist()
+    assert same(back.values, values) and same(back.positions, values * 3 + 1)
+    assert back.source == source and back.groups is None
+
+
+@given(st.integers(0, 2**40), st.integers(0, 40))
+def test_consecutive_positions_are_two_numbers(first, count):
+    block = blocks.ValueBlock(np.zeros(count), positions=np.arange(first, first + count))
+    assert same(round_trip(block).positions, block.positions)
+
+
+def test_consecutive_positions_cost_nothing_per_row():
+    coder = registry.get_coder(blocks.ValueBlock)
+    size = [
+        len(coder.encode(blocks.ValueBlock(np.zeros(n, np.uint8), positions=np.arange(n) + 2**40)))
+        for n in (1000, 2000)
+    ]
+    assert size[1] - size[0] == 1000
+
+
+@pytest.mark.parametrize(
+    ("most", "width"), [(255, 1), (256, 2), (2**16, 4), (2**32, 8), (-1, 1), (-129, 2)]
+)
+def test_integers_travel_in_the_smallest_dtype(most, width):
+    array = np.array([0, most], dtype=np.int64)
+    assert block_coder.smallest_dtype(array).itemsize == width
+    back = round_trip(blocks.ShuffledSum(array, 2, b"d"))
+    assert same(back.statistic, array)
+
+
+@given(arrays, st.integers(0, 2**50), st.sampled_from(["reports", "statistic"]))
+def test_statistics(statistic, num, output):
+    back = round_trip(blocks.StatisticBlock(statistic, num, num // 2, b"d" * 16, False, output))
+    assert same(back.statistic, statistic)
+    assert (back.num_reports, back.smallest_batch, back.output) == (num, num // 2, output)
+
+
+def test_other_blocks():
+    ranks = np.array([2**64 - 1, 5], dtype=np.uint64)
+    candidate = round_trip(blocks.CandidateBlock(np.arange(2), np.arange(2), ranks))
+    assert same(candidate.ranks, ranks)
+    shuffled = round_trip(blocks.ShuffledBlock(np.arange(3), b"d", 77, True))
+    assert (shuffled.batch_size, shuffled.simulated) == (77, True)
+    bad = blocks.BadRow("file", 7, "null")
+    assert round_trip(bad) == bad
+    withheld = blocks.Withheld(1, 2, "too few", "q", "group", (0, 5))
+    assert round_trip(withheld) == withheld
+    batch = pa.record_batch({"a": [1, None], "b": ["x", "y"]})
+    table = round_trip(blocks.TableBlock("file", 9, batch))
+    assert table.batch.equals(batch) and (table.source, table.first_position) == ("file", 9)
+
+
+def test_release_keeps_the_estimate_and_derives_the_event_again():
+    estimate = ORACLE.estimate(np.arange(5), 10)
+    event = blocks.shuffle_event(ORACLE, 10)
+    release = blocks.Release(estimate, 10, event, "q", None, (0, 10), ORACLE.to_config(), 10)
+    back = round_trip(release)
+    assert same(back.estimate.value, estimate.value)
+    assert same(back.estimate.standard_error, estimate.standard_error)
+    assert back.event == event and back.mechanism == release.mechanism and back.window == (0, 10)
+
+
+def test_release_keeps_the_unbiased_estimate_below_the_steps():
+    estimate = Estimate(np.array([-0.1, 1.1]), np.array([0.2, 0.2]), 10).clip()
+    back = round_trip(blocks.Release(estimate, 10, None, mechanism=ORACLE.to_config()))
+    assert back.estimate.steps == ("clip",) and back.event is None
+    assert same(back.estimate.raw.value, np.array([-0.1, 1.1]))
+
+
+def test_damaged_bytes_are_refused():
+    coder = registry.get_coder(blocks.ShuffledSum)
+    data = coder.encode(blocks.ShuffledSum(np.arange(9), 2, b"d"))
+    with pytest.raises(ValueError, match="cut short"):
+        coder.decode(data[:-3])
+    with pytest.raises(ValueError, match="followed by"):
+        coder.decode(data + b"x")
+    with pytest.raises(ValueError, match="version must be 1, got 9"):
+        coder.decode(b"\x09" + data[1:])
+
+
+def test_objects_do_not_travel_and_coders_are_values():
+    with pytest.raises(TypeError, match="Python objects"):
+        registry.get_coder(blocks.ShuffledSum).encode(
+            blocks.ShuffledSum(np.array([{}], dtype=object), 1, b"")
+        )
+    coder = block_coder.BlockCoder(blocks.ReportBlock)
+    assert pickle.loads(pickle.dumps(coder)) == coder != block_coder.BlockCoder(blocks.BadRow)
+
+
+def test_columns_of_a_block_have_one_length():
+    with pytest.raises(ValueError, match="user_ids must hold one entry per value"):
+        blocks.ValueBlock(np.arange(3), [1, 2])
+    with pytest.raises(TypeError, match="user_ids must be integers, or all of them str or bytes"):
+        blocks.ValueBlock(np.arange(2), [1, "a"])

@@ -1,0 +1,115 @@
+"""The order that leaves the shuffler is uniformly random."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import apache_beam as beam
+import numpy as np
+import pytest
+
+from beam_ldp.transforms import ReportBlock, Shuffle
+from beam_ldp.transforms.permutation import permute, scatter
+from tests.transforms.helpers import ORACLE, chi_square, run
+
+DRAWS = 24_000
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_every_order_is_equally_likely(size):
+    """Chi-square over all orders at 5 sigma: fails by chance about once in 10**5 runs (its upper
+    tail is heavier than a normal one's)."""
+    counts = Counter(tuple(permute(np.arange(size)).tolist()) for _ in range(DRAWS))
+    orders = list(permutations(range(size)))
+    found = np.array([counts[order] for order in orders])
+    assert found.sum() == DRAWS
+    assert chi_square(found, DRAWS / len(orders)) < 5
+
+
+@pytest.mark.statistical
+def test_positions_are_uniform_beyond_one_chunk_of_words():
+    """Every quarter of 2**18 rows lands evenly on every quarter; 5 sigma."""
+    size = 1 << 18
+    quarter = permute(np.arange(size)) // (size // 4)
+    for start in range(4):
+        counts = np.bincount(quarter[start * size // 4 : (start + 1) * size // 4], minlength=4)
+        assert chi_square(counts, size / 16) < 5
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("size", [0, 1, 2, (1 << 16) + 1, 200_001])
+def test_nothing_is_lost_and_the_input_stays(size):
+    reports = np.arange(size)
+    assert np.array_equal(np.sort(permute(reports)), reports)
+    assert np.array_equal(reports, np.arange(size))
+
+
+@pytest.mark.exact
+def test_rows_of_wide_reports_stay_together_and_messages_part():
+    wide = np.repeat(np.arange(1000)[:, None], 3, axis=1)
+    shuffled = permute(wide)
+    assert (shuffled == shuffled[:, :1]).all()
+    parted = permute(wide, messages=3)
+    assert (parted[:, 0] != parted[:, 1]).mean() > 0.9
+    assert all(np.array_equal(np.sort(parted[:, j]), np.arange(1000)) for j in range(3))
+
+
+@pytest.mark.statistical
+def test_shards_are_uniform_and_complete():
+    """16 shards of 2**18 words, 5 sigma."""
+    words = np.random.default_rng(5).integers(0, 2**64, 1 << 18, dtype=np.uint64)
+    order, bounds = scatter(words, 16)
+    assert np.array_equal(np.sort(order), np.arange(words.size))
+    assert bounds[0] == 0 and bounds[-1] == words.size
+    assert chi_square(np.diff(bounds), words.size / 16) < 5
+    first = order[bounds[0] : bounds[1]]
+    assert (words[first] < 2**60).all() and (np.diff(first) > 0).all()
+
+
+@pytest.mark.pipeline
+@pytest.mark.statistical
+@pytest.mark.parametrize("scope", ["batch", "global"])
+def test_order_through_the_stage_is_uniform(scope):
+    """3000 windows of three reports each through `Shuffle`; 5 sigma."""
+    reports = [
+        beam.window.TimestampedValue(
+            ReportBlock(
+                np.array([r], dtype=np.uint8), ORACLE.config_digest(), origin=b"%d %d" % (w, r)
+            ),
+            w,
+        )
+        for w in range(3000)
+        for r in range(3)
+    ]
+
+    def build(pipeline):
+        return (
+            pipeline
+            | beam.Create(reports)
+            | beam.Map(lambda block: block).with_output_types(ReportBlock)
+            | beam.WindowInto(beam.window.FixedWindows(1))
+            | Shuffle(ORACLE, 3, scope=scope, num_shards=4)
+            | beam.ParDo(_WithWindow())
+        )
+
+    orders: dict[int, list[tuple[int, list[int]]]] = {}
+    for window, part in run(build):
+        orders.setdefault(window, []).append(part)
+    assert len(orders) == 3000
+    if scope == "global":  # shards come in any order: what is permuted is the inside of a shard
+        pairs = [part for parts in orders.values() for part in parts if len(part) == 2]
+        counts = np.array([sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)])
+        together = sum(len(part) == 3 for parts in orders.values() for part in parts)
+        assert abs(together - 3000 / 16) < 5 * (3000 / 16) ** 0.5
+    else:
+        found = Counter(tuple(parts[0]) for parts in orders.values())
+        counts = np.array([found[order] for order in permutations(range(3))])
+        assert counts.sum() == 3000
+    assert chi_square(counts, counts.sum() / counts.size) < 5
+
+
+class _WithWindow(beam.DoFn):
+    def process(self, block, window=beam.DoFn.WindowParam):
+        yield int(window.start), block.reports.tolist()
