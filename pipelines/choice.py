@@ -58,9 +58,7 @@ def rare_error(randomizer: FrequencyOracle, num_reports: int) -> float:
     return float(np.sqrt(randomizer.variance(num_reports, truth)[:-1].max()))
 
 
-def _randomizer(
-    settings: FrequencySettings, domain_size: int, num_reports: int
-) -> FrequencyOracle:
+def _randomizer(settings: FrequencySettings, domain_size: int, num_reports: int) -> FrequencyOracle:
     hidden_among = honest(num_reports, settings.honest_fraction)
     if settings.mechanism == "auto":
         plans = plan_frequency(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 
@@ -57,21 +56,9 @@ def group() -> None:
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def frequency(flags: Sequence[str]) -> None:
     """How often does each value of a public list occur? Takes Beam's own flags too."""
-    quiet_imports()
     from beam_ldp.pipelines.frequency import main as program
 
     sys.exit(program(list(flags)))
-
-
-def quiet_imports() -> None:
-    """Beam warns at import about cloud clients that nobody asked for."""
-    logging.disable(logging.WARNING)
-    try:
-        import apache_beam  # noqa: F401
-        from apache_beam.options import pipeline_options  # noqa: F401
-        from apache_beam.runners.portability import fn_api_runner  # noqa: F401
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def _register() -> None:

@@ -127,9 +127,6 @@ def demo(
       beam-ldp demo --output demo-out
       beam-ldp demo --output demo-out --overwrite --users 1e5 --words 1000
     """
-    from beam_ldp.pipelines.cli import quiet_imports
-
-    quiet_imports()
     console = Console()
     sys.exit(run(console, output, overwrite, users, words, epsilon, delta, no_mlflow))
 

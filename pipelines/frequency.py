@@ -86,9 +86,10 @@ def execute(
     folder = outputs.OutputFolder(settings.output, settings.overwrite)
     domain = load_domain(settings.domain, settings.other_label)
     choice = choose(settings, domain.size)
-    say_plan(console, settings, domain, choice)
     if settings.only_plan:
+        say_plan(settings, domain, choice)
         return None
+    console.print(plan_line(choice), style="dim", highlight=False)
     with folder.staging() as staging:
         run_pipeline(settings, beam_flags, choice.randomizer, staging, console)
         releases, withheld = results.read_releases(staging)
@@ -96,7 +97,7 @@ def execute(
         num_bad_rows = bad_rows.count(b"\n")
         release = gate_reports(releases, withheld, settings)
         gate_bad_rows(num_bad_rows, settings)
-        price = price_of(release, choice.randomizer, settings.delta, settings.honest_fraction)
+        price = price_of(release, settings.delta, settings.honest_fraction)
         warnings = gate_price(price, release, settings)
         for warning in warnings:
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
@@ -125,6 +126,44 @@ def load_domain(path: str, other: str) -> Domain:
         raise UsageError(f"--domain {path}: {error}{hint}") from None
 
 
+def plan_line(choice: Choice) -> str:
+    """One line about what will run."""
+    randomizer = choice.randomizer
+    return (
+        f"{type(randomizer).__name__}, local epsilon {number(randomizer.local_epsilon)}, "
+        f"{randomizer.bits_per_report} bits per report; a rare value's count will be off by about "
+        f"{choice.predicted_error * choice.num_reports:,.0f} of {choice.num_reports:,} people"
+    )
+
+
+def say_plan(settings: FrequencySettings, domain: Domain, choice: Choice) -> None:
+    """What `--dry-run` prints, on stdout."""
+    if settings.format == "json":
+        print(terminal.printed_json(plan_as_json(settings, domain, choice)))
+        return
+    Console().print(terminal.plan_table(settings, domain.size, choice))
+
+
+def plan_as_json(settings: FrequencySettings, domain: Domain, choice: Choice) -> dict[str, Any]:
+    """The plan, for programs."""
+    bound = None if choice.price is None else choice.price.bound
+    return {
+        "schema_version": outputs.SCHEMA_VERSION,
+        "dry_run": True,
+        "mechanism": choice.randomizer.to_config(),
+        "domain_size": domain.size,
+        "local_epsilon": None if bound is None else choice.randomizer.local_epsilon,
+        "epsilon": None if bound is None else float(bound),
+        "delta": settings.delta,
+        "num_reports": choice.num_reports,
+        "min_reports": settings.min_reports,
+        "bits_per_report": choice.randomizer.bits_per_report,
+        "predicted_standard_error": choice.predicted_error,
+        "input_files": settings.num_files,
+        "input_bytes": settings.input_bytes,
+    }
+
+
 def make_record(
     settings: FrequencySettings,
     choice: Choice,
@@ -141,8 +180,8 @@ def make_record(
         mechanism=dict(release.mechanism),
         local_epsilon=None if release.simulated else randomizer.local_epsilon,
         epsilon=None if bound is None else float(bound),
-        epsilon_lower=None if bound is None else _number(bound.lower),
-        epsilon_class_lower=None if bound is None else _number(bound.class_lower),
+        epsilon_lower=None if bound is None else _known(bound.lower),
+        epsilon_class_lower=None if bound is None else _known(bound.class_lower),
         delta=settings.delta,
         method="none: simulation" if bound is None else str(bound.method),
         proof_status="none" if bound is None else str(bound.proof_status),
@@ -169,8 +208,9 @@ def make_record(
     )
 
 
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _known(lower: float) -> float | None:
+    """A lower value; zero says that there is none."""
+    return float(lower) if lower > 0 else None
 
 
 def write(

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from beam_ldp.accounting import PrivacyBound, shuffle_epsilon
+from beam_ldp.accounting import PrivacyBound, ShuffledDpEvent, shuffle_epsilon, shuffled_event
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
 
@@ -29,19 +29,20 @@ def honest(num_reports: int, honest_fraction: float) -> int:
     return max(1, math.floor(num_reports * Fraction(repr(honest_fraction))))
 
 
-def price_of(
-    release: Release, randomizer: LocalRandomizer, delta: float, honest_fraction: float
-) -> Price:
+def price_of(release: Release, delta: float, honest_fraction: float) -> Price:
     """The price of what was received, not of what was expected."""
     if release.simulated or release.event is None:
         return Price(None, honest(release.smallest_batch, honest_fraction))
-    crowd = honest(int(release.event.num_reports), honest_fraction)
-    return Price(shuffle_epsilon(randomizer, crowd, delta), crowd)
+    return _price(release.event, delta, honest_fraction)
 
 
 def expected_price(
     randomizer: LocalRandomizer, num_reports: int, delta: float, honest_fraction: float
 ) -> Price:
     """The price if `num_reports` arrive."""
-    crowd = honest(randomizer.crowd_size(num_reports), honest_fraction)
-    return Price(shuffle_epsilon(randomizer, crowd, delta), crowd)
+    return _price(shuffled_event(randomizer, num_reports), delta, honest_fraction)
+
+
+def _price(event: ShuffledDpEvent, delta: float, honest_fraction: float) -> Price:
+    crowd = honest(event.num_reports, honest_fraction)
+    return Price(shuffle_epsilon(event.local_event, crowd, delta), crowd)

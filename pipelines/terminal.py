@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from beam_ldp.pipelines.choice import Choice
 from beam_ldp.pipelines.plots import TopList, shortened
 from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.settings import FrequencySettings
 from beam_ldp.pipelines.statement import number, rounded_down
 
 
@@ -82,6 +84,36 @@ def price_table(record: PrivacyRecord) -> Table:
         else "[yellow]each row is taken for a person (no --user-id)[/yellow]"
     )
     table.add_row("a person is", person)
+    return table
+
+
+def plan_table(settings: FrequencySettings, domain_size: int, choice: Choice) -> Table:
+    """What would run, what it would cost, and how accurate it would be."""
+    randomizer, n = choice.randomizer, choice.num_reports
+    table = Table(title="Plan (no data was read)", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row(
+        "input",
+        f"{settings.num_files:,} files, {settings.input_bytes:,} bytes, {settings.input_format}",
+    )
+    table.add_row("list", f"{domain_size - 1:,} values and {settings.other_label!r}")
+    table.add_row(
+        "mechanism", f"{type(randomizer).__name__}, {randomizer.bits_per_report} bits per report"
+    )
+    bound = None if choice.price is None else choice.price.bound
+    if bound is None:
+        table.add_row("guarantee", "[bold red]none: a simulation with a seed[/bold red]")
+    else:
+        table.add_row("local epsilon", number(randomizer.local_epsilon))
+        table.add_row(
+            "epsilon", f"{number(float(bound))} at delta = {settings.delta:g} for {n:,} reports"
+        )
+    table.add_row("released from", f"{settings.min_reports:,} reports on")
+    error = choice.predicted_error
+    table.add_row(
+        "error of a rare value", f"{error:.3g} of the people, that is {error * n:,.0f} of {n:,}"
+    )
     return table
 
 
