@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from scipy import optimize, special
+from scipy import special
 
 _LOG_SQRT_PI = 0.5 * math.log(math.pi)
 _STIRLING_FROM = 30.0
@@ -217,6 +217,8 @@ def _bracket_above(dimension: int, epsilon: float) -> float:
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     if function(high) <= 0:  # two or three dimensions and a huge budget: a cap of one point
         return high
+    from scipy import optimize  # slow to import, and not needed to read reports
+
     return float(optimize.brentq(function, low, high, xtol=1e-300, rtol=1e-14))
 
 
