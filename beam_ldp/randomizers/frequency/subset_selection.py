@@ -19,7 +19,6 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.thresholds import MAX_WASTE, Coin, exp_lower
 
 _MAX_CHANNEL_VALUES = 12
-_MAX_DOMAIN = 1 << 31
 _RANKED = 32  # members of a list that is sorted by comparing all pairs, the fastest way
 _CHUNK = 1 << 16
 _ONE = np.uint64(1)
@@ -68,8 +67,6 @@ class SubsetSelection(FrequencyOracle):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.domain_size > _MAX_DOMAIN:
-            raise ValueError(f"domain_size must be <= {_MAX_DOMAIN}, got {self.domain_size}")
         size = self.subset_size
         if size is None:
             size = best_subset_size(self.domain_size, self.local_epsilon)
