@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,34 +62,60 @@ def rare_error(randomizer: FrequencyOracle, num_reports: int) -> float:
 
 def _randomizer(settings: FrequencySettings, domain_size: int, num_reports: int) -> FrequencyOracle:
     hidden_among = honest(num_reports, settings.honest_fraction)
-    if settings.mechanism == "auto":
-        plans = plan_frequency(
-            num_users=hidden_among,
-            domain_size=domain_size,
-            epsilon=settings.epsilon,
-            local_epsilon=settings.local_epsilon,
-            delta=settings.delta,
-            max_bits=settings.max_bits,
-        )
-        if not plans:
-            raise UsageError(f"--max-bits {settings.max_bits}: no mechanism has so short reports")
-        return plans[0].randomizer
+    target, local = settings.epsilon, settings.local_epsilon
+    if settings.mechanism != "auto":
+        build = _named(settings.mechanism, domain_size)
+        if local is None:
+            assert target is not None
+            local = local_epsilon_for(target, settings.delta, hidden_among, build)
+        local = min(local, settings.max_local_epsilon or math.inf)
+        return _short_enough(build(local), settings)
+    found = _best(settings, domain_size, hidden_among, target, local)
+    cap = settings.max_local_epsilon
+    if cap is not None and found.local_epsilon > cap:
+        found = _best(settings, domain_size, hidden_among, None, cap)
+    return found
+
+
+def _best(
+    settings: FrequencySettings,
+    domain_size: int,
+    num_users: int,
+    epsilon: float | None,
+    local_epsilon: float | None,
+) -> FrequencyOracle:
+    plans = plan_frequency(
+        num_users=num_users,
+        domain_size=domain_size,
+        epsilon=epsilon,
+        local_epsilon=local_epsilon,
+        delta=settings.delta,
+        max_bits=settings.max_bits,
+    )
+    if not plans:
+        raise UsageError(f"--max-bits {settings.max_bits}: no mechanism has so short reports")
+    return plans[0].randomizer
+
+
+def _named(name: str, domain_size: int) -> Callable[[float], FrequencyOracle]:
     names = oracles.__all__
-    if settings.mechanism not in names:
+    if name not in names:
         raise UsageError(
-            f"--mechanism {settings.mechanism} is unknown{nearest(settings.mechanism, names)}; "
+            f"--mechanism {name} is unknown{nearest(name, names)}; "
             f"choose auto or one of {', '.join(names)}"
         )
-    local_epsilon = settings.local_epsilon
-    if local_epsilon is None:
-        assert settings.epsilon is not None
-        local_epsilon = local_epsilon_for(settings.epsilon, settings.delta, hidden_among)
-    try:
-        randomizer: FrequencyOracle = getattr(oracles, settings.mechanism)(
-            domain_size, local_epsilon
-        )
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"--mechanism {settings.mechanism}: {error}") from None
+
+    def build(local_epsilon: float) -> FrequencyOracle:
+        try:
+            oracle: FrequencyOracle = getattr(oracles, name)(domain_size, local_epsilon)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"--mechanism {name}: {error}") from None
+        return oracle
+
+    return build
+
+
+def _short_enough(randomizer: FrequencyOracle, settings: FrequencySettings) -> FrequencyOracle:
     if settings.max_bits is not None and randomizer.bits_per_report > settings.max_bits:
         raise UsageError(
             f"--mechanism {settings.mechanism} sends {randomizer.bits_per_report} bits, "

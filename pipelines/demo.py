@@ -105,7 +105,7 @@ def frequency_flags(
 @click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo")
 @click.option("--users", default="1e6", show_default=True, help="simulated people")
 @click.option("--words", default=10_000, show_default=True, help="words in the public list")
-@click.option("--epsilon", default=1.0, show_default=True, help="central price to aim at")
+@click.option("--epsilon", default=0.1, show_default=True, help="central price to aim at")
 @click.option("--delta", default=1e-8, show_default=True, help="of the central price")
 @click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
 def demo(

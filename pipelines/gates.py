@@ -10,6 +10,8 @@ from beam_ldp.pipelines.statement import number
 from beam_ldp.pipelines.watch import JobError
 from beam_ldp.transforms.blocks import Release, Withheld
 
+WEAK_LOCAL_EPSILON = 8.0  # odds of 3000 to 1 for whoever sees the report
+
 
 class NothingReleasedError(RuntimeError):
     """The run ended well and released nothing, for a reason that the message gives."""
@@ -58,6 +60,12 @@ def gate_price(price: Price, release: Release, settings: FrequencySettings) -> t
         if settings.strict:
             raise NothingReleasedError(f"nothing was released (--strict): {said}")
         warnings.append(said)
+    local = None if release.simulated else release.mechanism.get("local_epsilon")
+    if local is not None and local > WEAK_LOCAL_EPSILON:
+        warnings.append(
+            f"local epsilon is {number(local)}: whoever sees a report learns its value almost "
+            "surely, and all protection rests on the shuffler (see --max-local-epsilon)"
+        )
     if settings.user_id is None:
         warnings.append("no --user-id: each row was taken for a person")
     return tuple(warnings)

@@ -89,6 +89,10 @@ _GROUPS: dict[str, dict[str, dict[str, Any]]] = {
             "type": _positive, "metavar": "EPS0",
             "help": "what each person is promised against everybody",
         },
+        "--max-local-epsilon": {
+            "type": _positive, "metavar": "EPS0",
+            "help": "never promise less to a person than this, even where --epsilon would allow it",
+        },
         "--delta": {
             "type": float, "metavar": "D",
             "help": "of the central price, in (0, 1); take it far below 1/users",

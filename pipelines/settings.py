@@ -31,6 +31,7 @@ class FrequencySettings:
     max_bad_rows: int | None
     epsilon: float | None
     local_epsilon: float | None
+    max_local_epsilon: float | None
     delta: float
     expected_users: int | None
     min_reports: int
@@ -114,6 +115,8 @@ def _check_price(values: argparse.Namespace) -> None:
         )
     if values.strict and values.epsilon is None:
         raise UsageError("--strict needs --epsilon: there is no target to hold")
+    if values.max_local_epsilon is not None and values.epsilon is None:
+        raise UsageError("--max-local-epsilon needs --epsilon: --local-epsilon is what it says")
     if not 0 < values.honest_fraction <= 1:
         raise UsageError(f"--honest-fraction must lie in (0, 1], got {values.honest_fraction}")
     if values.expected_users is None and values.min_reports is None:
