@@ -9,7 +9,7 @@ from beam_ldp.accounting.events import (
     local_event,
     shuffled_event,
 )
-from beam_ldp.accounting.hockey_stick import DeltaBounds, epsilon_bounds, hockey_stick
+from beam_ldp.accounting.hockey_stick import DeltaBounds, epsilon_bounds
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.shuffle import (
     MAX_LOCAL_EPSILON,
@@ -28,7 +28,6 @@ __all__ = [
     "ShufflePair",
     "ShuffledDpEvent",
     "epsilon_bounds",
-    "hockey_stick",
     "local_epsilon_for",
     "local_event",
     "shuffle_delta",

@@ -46,8 +46,10 @@ _NEGLIGIBLE = 1e-24  # probability that enumeration leaves out, and accounts for
 # that. The finer one is tried where the two bounds differ by more than _CLOSE.
 _SMOOTHING = (0.004, 0.001)
 _CLOSE = 0.02
-_DECAY = 9.5  # exp(-9.5^2 / 2) = 2.5e-20: where frequencies are cut
-_PERIOD = 24.0  # standard deviations between images of the trapezoidal rule
+_GUIDE = (0.03,)  # eight times cheaper: tells where to look for a root
+_DECAY = 7.5  # exp(-7.5^2 / 2) = 6e-13: where frequencies are cut
+_PERIOD = 16.0  # standard deviations between images of the trapezoidal rule
+_LEFT_IMAGE = 30.0  # exp(-30): the image to the left
 _ROUNDING = 1e-9  # relative allowance for floating-point rounding of a delta
 
 Array = NDArray[np.float64]
@@ -90,6 +92,12 @@ def hockey_stick(pair: ShufflePair, num_reports: int, epsilon: float) -> DeltaBo
     n = check_reports(num_reports)
     if not (math.isfinite(epsilon) and epsilon >= 0.0):
         raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
+    return _delta(pair, n, epsilon, _SMOOTHING)
+
+
+def _delta(
+    pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...]
+) -> DeltaBounds:
     law, scale = _law(pair), 1.0 / (n * pair.blanket_mass)
     step = math.expm1(min(epsilon, 700.0))
     values = law.difference - step * law.second
@@ -97,7 +105,7 @@ def hockey_stick(pair: ShufflePair, num_reports: int, epsilon: float) -> DeltaBo
         return DeltaBounds(0.0, 0.0)
     listed = _enumeration(pair, n)
     if listed is None:
-        low, high = _inverted(values, law.probability, n)
+        low, high = _inverted(values, law.probability, n, smoothing)
     else:
         low, high = listed.positive_part(step, float(values.max()))
     lower = min(1.0, low * scale * (1.0 - _ROUNDING))
@@ -140,12 +148,21 @@ def _epsilon(pair: ShufflePair, num_reports: int, delta: float, upper: bool) -> 
     n, top = check_reports(num_reports), largest_log_ratio(pair)
 
     def excess(epsilon: float) -> float:
-        found = hockey_stick(pair, n, epsilon)
+        found = _delta(pair, n, epsilon, _SMOOTHING)
         return math.log(max(found.upper if upper else found.lower, 1e-300) / delta)
+
+    def guide(epsilon: float) -> float:
+        found = _delta(pair, n, epsilon, _GUIDE)
+        return math.log(max(found.upper, 1e-300) / delta)
 
     if top <= 0.0 or excess(0.0) <= 0.0:
         return 0.0
-    low, high = _bracket(excess, _guess(pair, n, delta, top), top)
+    guess = _guess(pair, n, delta, top)
+    if _enumeration(pair, n) is None and guide(0.0) > 0.0:
+        low, high = _bracket(guide, guess, top, 1.5)
+        if low < high:
+            guess = float(brentq(guide, low, high, rtol=1e-5))
+    low, high = _bracket(excess, guess, top, 1.001)
     if low == high:
         return top
     root = float(brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10))
@@ -167,19 +184,21 @@ def _guess(pair: ShufflePair, n: int, delta: float, top: float) -> float:
     return min(0.9 * top, mu * math.sqrt(2.0 * math.log(1.0 + 0.4 / delta)) + 0.5 * mu * mu)
 
 
-def _bracket(excess: Callable[[float], float], guess: float, top: float) -> tuple[float, float]:
+def _bracket(
+    excess: Callable[[float], float], guess: float, top: float, growth: float
+) -> tuple[float, float]:
     """Two epsilons around the root; twice `top` if only pure privacy reaches it."""
     low = high = guess
     if excess(guess) > 0.0:
         while True:
-            low, high = high, min(top, high * 1.5)
+            low, high, growth = high, min(top, high * growth), min(1.5, growth**2)
             if high >= top:
                 inside = top * (1.0 - 1e-9)
                 return (top, top) if low >= inside or excess(inside) > 0.0 else (low, inside)
             if excess(high) <= 0.0:
                 return low, high
     while True:
-        low, high = low / 1.5, low
+        low, high, growth = low / growth, low, min(1.5, growth**2)
         if excess(low) > 0.0:
             return low, high
 
@@ -252,11 +271,13 @@ def _log_falling(n: int, taken: NDArray[np.int64]) -> Array:
     return np.concatenate([[0.0], np.cumsum(steps)])[taken]
 
 
-def _inverted(values: Array, probability: Array, n: int) -> tuple[float, float]:
+def _inverted(
+    values: Array, probability: Array, n: int, smoothings: tuple[float, ...]
+) -> tuple[float, float]:
     """Bounds of E[max(S, 0)] for the sum S of n draws of `values`."""
     line = _line(values, probability, n)
     low, high = 0.0, math.inf
-    for smoothing in _SMOOTHING:
+    for smoothing in smoothings:
         bounds = _integral(line, smoothing)
         low, high = max(low, bounds[0]), min(high, bounds[1])
         if high - low <= _CLOSE * high:
@@ -299,7 +320,7 @@ def _integral(line: _Line, smoothing: float) -> tuple[float, float]:
         # |K(theta + i omega) / K(theta)|^n <= exp(-(2 / pi^2) omega^2 variance) as long as
         # omega * range <= pi, and the Gaussian has decayed where that ends.
         cut = min(cut, _DECAY * math.pi / 2.0 / math.sqrt(line.variance))
-    period = max(_PERIOD * line.width, 40.0 / theta)
+    period = max(_PERIOD * line.width, _LEFT_IMAGE / theta)
     spacing = 2.0 * math.pi / period
     omega = spacing * np.arange(math.ceil(cut / spacing) + 1)
     log_size, phase = _characteristic(omega, line.values - line.mean, line.tilted, n)
