@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +12,7 @@ import numpy as np
 from scipy import optimize
 
 from beam_ldp.randomizers.mean.base import Norm
-from beam_ldp.randomizers.mean.block_mean import BlockMean
+from beam_ldp.randomizers.mean.block_mean import BlockMean, Preset
 from beam_ldp.randomizers.mean.rotation import (
     hadamard,
     hadamard_back,
@@ -22,6 +24,8 @@ from beam_ldp.randomizers.mean.rotation import (
 _PRINTED_CONSTANT = 10.0
 _PRINTED_FAILURE = 0.01
 _BIAS_SHARE = 0.1
+_MOST_BITS = 8  # per coordinate, in the shuffle model
+_LEVELS_COST = 1.6  # error of several levels over cutoff^2 times the Gaussian mechanism's
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,75 @@ class L2Mean(BlockMean):
         return padded_size(dimension)
 
     @classmethod
+    def for_shuffle(
+        cls,
+        dimension: int,
+        epsilon: float,
+        delta: float,
+        num_users: int,
+        *,
+        levels: int | None = None,
+        messages: int | Sequence[int] | None = None,
+        method: str = "auto",
+        preset: Preset | None = None,
+        **options: Any,
+    ) -> L2Mean:
+        """As `BlockMean.for_shuffle`, priced by the length of vectors where that is better.
+
+        With one level and whole numbers of bits per coordinate, neighbours' bits differ by as
+        little as vectors of bounded length can (`method="l2"`; see `accounting.l2_messages`):
+        far less noise than if all bits of a user could flip. That is the default up to some
+        million users, with up to 8 bits per coordinate.
+        """
+        general = super().for_shuffle
+        shared: dict[str, Any] = {"levels": levels, "messages": messages, "preset": preset}
+        plain = levels in (None, 1) and (messages is None or isinstance(messages, int))
+        if preset or method not in ("auto", "l2") or not plain:
+            return general(dimension, epsilon, delta, num_users, method=method, **shared, **options)
+        size = padded_size(dimension)
+        mu = importlib.import_module("beam_ldp.accounting.multi_message").gaussian_mu(
+            epsilon, delta
+        )
+        cutoff = options.pop("cutoff", None) or _cutoff_for_noise(2 / (num_users * mu))
+        cutoff = min(cutoff, math.sqrt(size))
+        rounding = cutoff**2 * num_users * mu**2 / (4 * size)  # over the privacy error
+        count = size * min(_MOST_BITS, max(1, math.ceil(rounding)))
+        if messages is not None:
+            count = int(messages)  # type: ignore[arg-type]
+        repeats, rest = divmod(count, size)
+        too_coarse = rest > 0 or (
+            messages is None and 1 + rounding / repeats > _LEVELS_COST * cutoff**2
+        )
+        if method == "auto" and too_coarse and levels is None:
+            return general(dimension, epsilon, delta, num_users, **shared, **options)
+        if rest:
+            raise ValueError(f'messages must be a multiple of {size} for method "l2", got {count}')
+        accountant = importlib.import_module("beam_ldp.accounting.l2_messages")
+        change = count / max(1.0, cutoff**2)
+        budget = accountant.calibrate_l2_messages(change, epsilon, delta, num_users, mu)
+        return cls(
+            dimension,
+            count * budget * (1 + 1e-14),
+            messages=(count,),
+            message_epsilons=(budget,),
+            cutoff=cutoff,
+            **cls._shuffle_options(num_users, options),
+        )
+
+    @property
+    def squared_change(self) -> float | None:
+        """Largest sum over messages of ((w - w')/(2 half_range))^2 between two users' vectors.
+
+        None where coordinates are sampled or have several digits: nothing better is known than
+        that all bits flip.
+        """
+        (count, *more) = self.messages or ()
+        if more or count % self.num_coordinates:
+            return None
+        assert self.cutoff is not None
+        return count / max(1.0, self.cutoff**2)
+
+    @classmethod
     def _shuffle_options(cls, num_users: int, options: dict[str, Any]) -> dict[str, Any]:
         return {"expected_users": num_users, **options}
 
@@ -94,10 +167,7 @@ class L2Mean(BlockMean):
         object.__setattr__(self, "cutoff", 1.0)
         noise = math.sqrt(float(self.variance(self.expected_users).max())) / self.radius
 
-        def excess(cutoff: float) -> float:
-            return math.log(truncation_bias(cutoff)[1]) - math.log(_BIAS_SHARE * noise * cutoff)
-
-        return float(optimize.brentq(excess, 1e-6, 30.0)) if excess(30.0) < 0 else 30.0
+        return _cutoff_for_noise(noise, grows=True)
 
     @property
     def _truncates(self) -> bool:
@@ -133,3 +203,16 @@ class L2Mean(BlockMean):
 
     def _rotate_back(self, rows: np.ndarray) -> np.ndarray:
         return hadamard(rows)[:, : self.dimension] * self._signs
+
+
+def _cutoff_for_noise(noise: float, *, grows: bool = False) -> float:
+    """The smallest cutoff that keeps the bias of a component below a tenth of the noise.
+
+    `grows`: the noise is `noise` times the cutoff.
+    """
+
+    def excess(cutoff: float) -> float:
+        bias = math.log(truncation_bias(cutoff)[1])
+        return bias - math.log(_BIAS_SHARE * noise * (cutoff if grows else 1.0))
+
+    return float(optimize.brentq(excess, 1e-6, 30.0)) if excess(30.0) < 0 < excess(1e-6) else 30.0
