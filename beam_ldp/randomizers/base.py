@@ -27,6 +27,7 @@ Rng = np.random.Generator | UserRandomness | None
 ExtraWords = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 CONFIG_VERSION = 1
+MIN_LOCAL_EPSILON = 1e-9  # below, float64 no longer tells e**local_epsilon from one
 MAX_DOMAIN_SIZE = 1 << 31
 MAX_USERS = 1 << 62
 _CHUNK_WORDS = 1 << 16  # half a MiB of words: stays in the second-level cache
@@ -61,6 +62,8 @@ class LocalRandomizer(ABC):
         real = isinstance(epsilon, Real) and not isinstance(epsilon, bool)
         if not (real and math.isfinite(epsilon) and epsilon > 0):
             raise ValueError(f"local_epsilon must be a finite number > 0, got {epsilon!r}")
+        if epsilon < MIN_LOCAL_EPSILON:
+            raise ValueError(f"local_epsilon must be at least {MIN_LOCAL_EPSILON}, got {epsilon!r}")
         object.__setattr__(self, "local_epsilon", float(epsilon))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -170,6 +173,10 @@ class LocalRandomizer(ABC):
     def channel(self) -> np.ndarray:
         """P(report | value): rows are reports, columns values, where finite and small."""
         raise NotImplementedError(f"{type(self).__name__} has no small finite channel")
+
+    def channel_reports(self) -> np.ndarray:
+        """The reports that the rows of `channel` stand for."""
+        return np.arange(len(self.channel()), dtype=self.report_dtype)
 
     def dominating_pair(self) -> ShufflePair:
         """What shuffling hides one report in: the clone pair, unless a mechanism knows better."""

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from beam_ldp.randomizers.primes import is_prime
+
 MAX_MODULUS = 1 << 27
 
 
@@ -202,11 +204,6 @@ def _recurrence(coefficients: tuple[int, ...], prime: int, length: int) -> NDArr
             ahead += c * terms[j : j + count]
         terms = np.concatenate([terms, ahead % prime])
     return terms[:length]
-
-
-def is_prime(number: int) -> bool:
-    """By trial division: for numbers below 2**40 or so."""
-    return number > 1 and all(number % d for d in range(2, math.isqrt(number) + 1))
 
 
 def primes_up_to(limit: int) -> NDArray[np.int64]:

@@ -203,13 +203,13 @@ def best_num_blocks(domain_size: int, local_epsilon: float) -> int:
     candidates = [1 << i for i in range((domain_size - 1).bit_length() + 1)]
 
     def error(num_blocks: int) -> float:
-        """Mean variance of one report, plus the mean frequency."""
+        """Mean variance of one report, plus the mean frequency; times (1 - 1/E)**2."""
         weight = 1 + (2 * num_blocks - 1) * inverse
         own, other = (1 + inverse) / weight, 2 * inverse / weight
         low, fuller = divmod(domain_size, num_blocks)
         squares = fuller * (low + 1) ** 2 + (num_blocks - fuller) * low**2
         same_block = squares / domain_size**2
-        return (weight / (1 - inverse)) ** 2 * (other + same_block * (own - other))
+        return weight**2 * (other + same_block * (own - other))
 
     return min(candidates, key=error)
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords
+from beam_ldp.randomizers.base import ExtraWords, check_integer
 from beam_ldp.randomizers.difference_sets import (
     MAX_MODULUS,
     DifferenceSet,
-    is_prime,
     num_points,
     primes_up_to,
     singer,
 )
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
 from beam_ldp.randomizers.jit import kernel, multiply_high
+from beam_ldp.randomizers.primes import is_prime
 
 _MOST_SYMBOLS_PER_VALUE = 32
 _MANY_SYMBOLS = 1 << 23  # 64 MiB of counts: beyond, the smallest geometry
@@ -63,10 +63,10 @@ class ProjectiveGeometryResponse(SymbolOracle):
         prime = self.prime
         if prime is None:
             prime = best_prime(self.domain_size, self.local_epsilon)
-        whole = not isinstance(prime, bool) and prime == int(prime)
-        if not whole or not is_prime(int(prime)):
+        prime = check_integer("prime", prime, 2, MAX_MODULUS)
+        if not is_prime(prime):
             raise ValueError(f"prime must be a prime number, got {prime}")
-        object.__setattr__(self, "prime", int(prime))
+        object.__setattr__(self, "prime", prime)
         if self.num_symbols > MAX_MODULUS:
             raise ValueError(
                 f"prime={prime} with domain_size={self.domain_size} makes more than "
@@ -158,7 +158,7 @@ def best_prime(domain_size: int, local_epsilon: float) -> int:
 
 
 def _error(domain_size: int, prime: int, inverse: float) -> float:
-    """Variance of one report at frequency zero; every weight divided by e**local_epsilon."""
+    """Variance of one report at frequency zero, times (1 - inverse)**2, inverse = 1/E."""
     dimension = _dimension(domain_size, prime)
     symbols, size = num_points(prime, dimension), num_points(prime, dimension - 1)
     if prime > 2 and symbols > min(_MOST_SYMBOLS_PER_VALUE * domain_size, _MANY_SYMBOLS):
@@ -166,7 +166,7 @@ def _error(domain_size: int, prime: int, inverse: float) -> float:
     overlap = size * (size - 1) // (symbols - 1)
     weight = size + (symbols - size) * inverse
     q = (overlap + (size - overlap) * inverse) / weight
-    gap = (size - overlap) * (1 - inverse) / weight
+    gap = (size - overlap) / weight
     return q * (1 - q) / gap**2
 
 
