@@ -120,31 +120,14 @@ def epsilon_bounds(pair: ShufflePair, num_reports: int, delta: float) -> tuple[f
     (0.16977, True)
     """
     return (
-        _epsilon(pair, num_reports, delta, upper=False),
-        _epsilon(pair, num_reports, delta, upper=True),
+        epsilon_bound(pair, num_reports, delta, upper=False),
+        epsilon_bound(pair, num_reports, delta, upper=True),
     )
-
-
-def largest_log_ratio(pair: ShufflePair) -> float:
-    """The least epsilon at delta = 0: every report may be the telling one."""
-    return max(
-        math.log(first / second) if second > 0.0 else math.inf
-        for (first, second), p in zip(pair.ratios, pair.probabilities, strict=True)
-        if p > 0.0 and first > 0.0
-    )
-
-
-def check_reports(num_reports: int) -> int:
-    """The number of reports as an int, or a ValueError."""
-    if isinstance(num_reports, bool) or not 1 <= num_reports <= MAX_REPORTS:
-        raise ValueError(f"num_reports must be an integer in [1, 1e12], got {num_reports!r}")
-    if num_reports != int(num_reports):
-        raise ValueError(f"num_reports must be an integer in [1, 1e12], got {num_reports!r}")
-    return int(num_reports)
 
 
 @lru_cache(maxsize=4096)
-def _epsilon(pair: ShufflePair, num_reports: int, delta: float, upper: bool) -> float:
+def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool) -> float:
+    """One of `epsilon_bounds`, at half the cost."""
     n, top = check_reports(num_reports), largest_log_ratio(pair)
 
     def excess(epsilon: float) -> float:
@@ -172,6 +155,24 @@ def _epsilon(pair: ShufflePair, num_reports: int, delta: float, upper: bool) -> 
         if (excess(moved) <= 0.0) == upper:
             return min(moved, top)
     return high if upper else low
+
+
+def largest_log_ratio(pair: ShufflePair) -> float:
+    """The least epsilon at delta = 0: every report may be the telling one."""
+    return max(
+        math.log(first / second) if second > 0.0 else math.inf
+        for (first, second), p in zip(pair.ratios, pair.probabilities, strict=True)
+        if p > 0.0 and first > 0.0
+    )
+
+
+def check_reports(num_reports: int) -> int:
+    """The number of reports as an int, or a ValueError."""
+    if isinstance(num_reports, bool) or not 1 <= num_reports <= MAX_REPORTS:
+        raise ValueError(f"num_reports must be an integer in [1, 1e12], got {num_reports!r}")
+    if num_reports != int(num_reports):
+        raise ValueError(f"num_reports must be an integer in [1, 1e12], got {num_reports!r}")
+    return int(num_reports)
 
 
 def _guess(pair: ShufflePair, n: int, delta: float, top: float) -> float:

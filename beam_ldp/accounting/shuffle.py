@@ -23,7 +23,7 @@ from beam_ldp.accounting.events import (
 from beam_ldp.accounting.hockey_stick import (
     MAX_REPORTS,
     check_reports,
-    epsilon_bounds,
+    epsilon_bound,
     hockey_stick,
     largest_log_ratio,
 )
@@ -71,12 +71,12 @@ def shuffle_epsilon(
         return _bound(pure, _PURE, "proved", target, _largest, pure)
     best = (pure, _PURE, "proved")
     for pair in target.pairs(conjectured):
-        found = max(epsilon_bounds(side, n, delta)[1] for side in _directions(pair))
+        found = max(epsilon_bound(side, n, delta, upper=True) for side in _directions(pair))
         if found < best[0]:
             best = (found, pair.source, pair.proof_status)
 
     def lower(pair: ShufflePair) -> float:
-        return epsilon_bounds(pair, n, delta)[0]
+        return epsilon_bound(pair, n, delta, upper=False)
 
     return _bound(*best, target, lower, _class_epsilon(pure, n, delta))
 
@@ -137,25 +137,26 @@ def local_epsilon_for(
 
     def excess(local_epsilon: float) -> float:
         """Log of the price over the target; only its sign matters far from the root."""
-        target, size = _target(build(local_epsilon), n)
+        try:
+            target, size = _target(build(local_epsilon), n, False)
+        except ValueError:
+            return math.inf  # the mechanism does not exist at so large a budget
         found = _upper_delta(target, size, epsilon, False)[0]
         return (math.log(found) if found > 0.0 else -800.0) - goal
 
-    low, high = min(epsilon, MAX_LOCAL_EPSILON), min(epsilon, MAX_LOCAL_EPSILON)
+    low = high = min(epsilon, MAX_LOCAL_EPSILON)
+    build(low)  # errors of the builder itself come out here
     if delta == 0.0 or epsilon >= MAX_LOCAL_EPSILON:
         return low
-    below = above = -1.0
+    below = -800.0
     while True:
-        if high >= MAX_LOCAL_EPSILON:
-            return low
         high = min(1.3 * high + 0.2, MAX_LOCAL_EPSILON)
-        found = excess(high)
-        if found > 0.0:
-            above = found
+        above = excess(high)
+        if above > 0.0:
             break
-        low, below = high, found
-        if high >= MAX_LOCAL_EPSILON:
-            return MAX_LOCAL_EPSILON
+        low, below = high, above
+        if high == MAX_LOCAL_EPSILON:
+            return high
     return _largest_within(excess, low, high, below, above)
 
 
@@ -228,7 +229,7 @@ class _Target:
         return [pair for pair in found if conjectured or pair.proof_status == "proved"]
 
 
-def _target(local: Any, num_reports: int) -> tuple[_Target, int]:
+def _target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[_Target, int]:
     if isinstance(local, ShuffledDpEvent):
         raise ValueError("local must be a local epsilon, a randomizer or a LocalRandomizerDpEvent")
     if isinstance(local, (int, float)):
@@ -239,7 +240,10 @@ def _target(local: Any, num_reports: int) -> tuple[_Target, int]:
     if not isinstance(local, LocalRandomizerDpEvent):
         if getattr(local, "messages_per_user", 1) != 1:
             raise ValueError("local must send one message per user; price each message column")
-        local = local_event(local)
+        if with_witnesses:
+            local = local_event(local)
+        else:  # they can take long to find, and a search for an upper value has no use for them
+            local = LocalRandomizerDpEvent(local.local_epsilon, local.dominating_pair())
     if local.local_epsilon > MAX_LOCAL_EPSILON:
         raise ValueError(
             f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local.local_epsilon!r}"
@@ -287,7 +291,7 @@ def _class(local_epsilon: float) -> tuple[ShufflePair, ...]:
 @lru_cache(maxsize=4096)
 def _class_epsilon(local_epsilon: float, n: int, delta: float) -> float:
     found = (
-        epsilon_bounds(side, n, delta)[0]
+        epsilon_bound(side, n, delta, upper=False)
         for pair in _class(local_epsilon)
         for side in _directions(pair)
     )
@@ -335,7 +339,7 @@ def _largest_within(
         if high - low <= 1e-6 * low:
             break
         share = 0.5
-        if turn % 3 < 2 and below > -50.0:
+        if turn % 3 < 2 and below > -50.0 and above < math.inf:
             share = min(0.98, max(0.02, -below / (above - below)))
         middle = low + share * (high - low)
         # Steps of this size past the secant's guess close the bracket from both sides.
@@ -354,7 +358,7 @@ def _least_reports(local: Any, epsilon: float, delta: float) -> int:
     _check_delta(delta)
 
     def enough(n: int) -> bool:
-        target, size = _target(local, n)
+        target, size = _target(local, n, False)
         return _upper_delta(target, size, epsilon, False)[0] <= delta
 
     high = 1

@@ -1,0 +1,209 @@
+"""Which mechanism, at which local budget, with what error: decided before any data is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffle_epsilon
+from beam_ldp.accounting.hockey_stick import check_reports
+from beam_ldp.randomizers import frequency
+from beam_ldp.randomizers.base import FrequencyOracle
+
+_EQUAL = 1.01  # errors within 1 % count as equal: then fewer bits win
+
+_DECODING = {
+    "KRandomizedResponse": "O(k)",
+    "UnaryEncoding": "O(k) sums, but O(n k) bits to add up",
+    "LocalHashing": "O(n k / g), or O(P (P + k)) for very large n",
+    "HadamardResponse": "O(k log k), Walsh-Hadamard",
+    "BinaryHadamard": "O(k log k), Walsh-Hadamard",
+    "RecursiveHadamardResponse": "O(k log k), Walsh-Hadamard",
+    "SubsetSelection": "O(n k / (e^eps0 + 1)) set members to add up",
+    "PairwiseIndependentRappor": "O(k log k), transform over a finite field",
+    "ProjectiveGeometryResponse": "O(v log v), Fourier",
+    "Rappor": "O(k) sums, but O(n k) bits to add up",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One mechanism, tuned to the target, with its price and its predicted error.
+
+    Attributes:
+        mechanism: Name of the class in `beam_ldp.randomizers.frequency`.
+        randomizer: The mechanism itself; None if it does not exist for this domain and budget.
+        local_epsilon: Its local budget. Mechanisms earn different ones for the same central
+            target, because each is priced by its own blanket.
+        epsilon: Central price at the requested delta, with its lower bounds.
+        standard_error: Predicted standard error of the frequency of a value that nobody holds (a
+            fraction of users), others being spread evenly.
+        worst_standard_error: The largest over all values and all truths.
+        rms_error: Root of the expected squared l2 error of the whole histogram, users being
+            spread evenly over the domain.
+        bits_per_report: Bits of everything that one user sends.
+        decoding: Cost of turning n reports into k estimates.
+        excluded: Why this row is not to be used; empty if it may be.
+    """
+
+    mechanism: str
+    randomizer: FrequencyOracle | None
+    local_epsilon: float
+    epsilon: PrivacyBound | None
+    standard_error: float
+    worst_standard_error: float
+    rms_error: float
+    bits_per_report: int
+    decoding: str
+    excluded: str = ""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The mechanism's parameters, as `LocalRandomizer.from_config` takes them."""
+        return {} if self.randomizer is None else self.randomizer.to_config()
+
+
+def plan_frequencies(
+    num_users: int,
+    domain_size: int,
+    epsilon: float | None = None,
+    local_epsilon: float | None = None,
+    delta: float | None = None,
+    max_bits: int | None = None,
+    honest_fraction: float = 1.0,
+) -> list[Plan]:
+    """Every frequency oracle for this task, best first, unusable ones last with the reason.
+
+    Args:
+        num_users: Reports expected; 1 to 1e12.
+        domain_size: Categories, `other` included; at least 2.
+        epsilon: Central target. Needs `delta`. Each oracle gets the largest local epsilon that its
+            own price allows.
+        local_epsilon: Local budget instead; exactly one of the two.
+        delta: Central delta in (0, 1). Without it, the price is the local epsilon itself.
+        max_bits: Largest admissible report.
+        honest_fraction: Share of the reports that are certainly not fake, in (0, 1]; only those
+            hide anybody.
+
+    Returns:
+        One row per oracle. First those that may be used, by `rms_error`; among errors that are
+        equal to 1 %, by bits.
+
+    >>> plans = plan_frequencies(1_000_000, 1000, epsilon=1.0, delta=1e-8)
+    >>> len(plans), plans[0].epsilon <= 1.0, plans[0].excluded
+    (10, True, '')
+    """
+    hidden = _hidden(check_reports(num_users), honest_fraction)
+    _check(epsilon, local_epsilon, delta, max_bits)
+    rows = [
+        _plan(name, num_users, hidden, domain_size, epsilon, local_epsilon, delta, max_bits)
+        for name in frequency.__all__
+    ]
+    usable = [row for row in rows if not row.excluded]
+    best = min((row.rms_error for row in usable), default=0.0)
+
+    def rank(row: Plan) -> tuple[bool, float, int, str]:
+        level = math.floor(math.log(row.rms_error / best, _EQUAL)) if row in usable else 0.0
+        return bool(row.excluded), level, row.bits_per_report, row.mechanism
+
+    return sorted(rows, key=rank)
+
+
+def recommend(
+    num_users: int,
+    domain_size: int,
+    epsilon: float | None = None,
+    local_epsilon: float | None = None,
+    delta: float | None = None,
+    max_bits: int | None = None,
+    honest_fraction: float = 1.0,
+) -> Plan:
+    """The first row of `plan_frequencies`.
+
+    Raises:
+        ValueError: If no oracle meets the constraints.
+
+    >>> recommend(1_000_000, 1000, local_epsilon=3.0, max_bits=16).bits_per_report <= 16
+    True
+    """
+    first = plan_frequencies(
+        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction
+    )[0]
+    if first.excluded:
+        raise ValueError(f"no mechanism meets max_bits={max_bits}: {first.excluded}")
+    return first
+
+
+def _plan(
+    name: str,
+    num_users: int,
+    hidden: int,
+    domain_size: int,
+    epsilon: float | None,
+    local_epsilon: float | None,
+    delta: float | None,
+    max_bits: int | None,
+) -> Plan:
+    oracle: type[FrequencyOracle] = getattr(frequency, name)
+    build: Callable[[float], FrequencyOracle] = lambda budget: oracle(domain_size, budget)  # noqa: E731
+    try:
+        if local_epsilon is None:
+            assert epsilon is not None and delta is not None
+            local_epsilon = local_epsilon_for(epsilon, delta, hidden, build)
+        randomizer = build(local_epsilon)
+        price = shuffle_epsilon(randomizer, hidden, delta or 0.0)
+    except ValueError as error:
+        return Plan(
+            name, None, math.nan, None, math.inf, math.inf, math.inf, 0, _DECODING[name], str(error)
+        )
+    even = np.full(domain_size, 1.0 / domain_size)
+    rare = np.full(domain_size, 1.0 / (domain_size - 1))
+    rare[0] = 0.0
+    bits = randomizer.bits_per_report
+    return Plan(
+        mechanism=name,
+        randomizer=randomizer,
+        local_epsilon=randomizer.local_epsilon,
+        epsilon=price,
+        standard_error=float(np.sqrt(randomizer.variance(num_users, rare)[0])),
+        worst_standard_error=float(np.sqrt(randomizer.variance(num_users).max())),
+        rms_error=float(np.sqrt(randomizer.variance(num_users, even).sum())),
+        bits_per_report=bits,
+        decoding=_DECODING.get(name, ""),
+        excluded=(
+            f"{bits} bits per report, max_bits is {max_bits}"
+            if max_bits is not None and bits > max_bits
+            else ""
+        ),
+    )
+
+
+def _hidden(num_users: int, honest_fraction: float) -> int:
+    if not 0.0 < honest_fraction <= 1.0:
+        raise ValueError(f"honest_fraction must be in (0, 1], got {honest_fraction!r}")
+    # The fraction as written: floor(0.1 * 10) must be 1 and floor(0.29 * 100) must be 29.
+    return max(1, math.floor(num_users * Fraction(repr(float(honest_fraction)))))
+
+
+def _check(
+    epsilon: float | None,
+    local_epsilon: float | None,
+    delta: float | None,
+    max_bits: int | None,
+) -> None:
+    if (epsilon is None) == (local_epsilon is None):
+        raise ValueError("exactly one of epsilon and local_epsilon must be given")
+    for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
+        if value is not None and not (math.isfinite(value) and value > 0.0):
+            raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+    if epsilon is not None and delta is None:
+        raise ValueError("delta must be given with epsilon")
+    if delta is not None and not 0.0 < delta < 1.0:
+        raise ValueError(f"delta must be in (0, 1), got {delta!r}")
+    if max_bits is not None and not max_bits >= 1:
+        raise ValueError(f"max_bits must be >= 1, got {max_bits!r}")
