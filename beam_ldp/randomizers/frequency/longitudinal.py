@@ -80,7 +80,9 @@ class RapporLaw:
     def permanent_log_ratio(self) -> float:
         """The implemented budget of the permanent response."""
         ratio = Fraction(WORD_VALUES - self.flip, self.flip)
-        return 2 * self.num_hashes * math.log1p(float(ratio - 1))
+        # The ratio is below its bound in rational numbers; its logarithm is rounded.
+        rounded = 2 * self.num_hashes * math.log1p(float(ratio - 1))
+        return min(self.longitudinal_epsilon, rounded)
 
 
 @dataclass(frozen=True)

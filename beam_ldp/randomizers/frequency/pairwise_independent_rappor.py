@@ -77,10 +77,10 @@ class PairwiseIndependentRappor(FrequencyOracle):
                 f"domain_size={self.domain_size} at local_epsilon={self.local_epsilon:g} does not "
                 "fit seeds of 64 bits; choose a smaller domain or budget"
             )
-        if not self.local_epsilon - self.log_ratio_max() <= MAX_WASTE:
+        implemented = self.log_ratio_max()
+        if not (implemented > 0 and self.local_epsilon - implemented <= MAX_WASTE):
             raise ValueError(
-                f"local_epsilon={self.local_epsilon:g} is beyond the resolution of 64-bit words; "
-                "choose a smaller one"
+                f"local_epsilon={self.local_epsilon:g} is beyond the resolution of 64-bit words"
             )
 
     @cached_property
@@ -133,7 +133,8 @@ class PairwiseIndependentRappor(FrequencyOracle):
         return heads / (1 - heads) * (self.prime - self.num_ones) / self.num_ones
 
     def log_ratio_max(self) -> float:
-        return math.log1p(float(self._ratio - 1))
+        # The ratio is below e**local_epsilon in rational numbers; its logarithm is rounded.
+        return min(self.local_epsilon, math.log1p(float(self._ratio - 1)))
 
     @property
     def bits_per_report(self) -> int:

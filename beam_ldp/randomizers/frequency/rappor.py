@@ -144,11 +144,10 @@ class Rappor(FrequencyOracle):
             self.local_epsilon - implemented if exact else 0.0,
             self._total_epsilon - self.longitudinal_log_ratio_max(),
         )
-        if not waste <= MAX_WASTE:
+        if not (implemented > 0 and waste <= MAX_WASTE):
             raise ValueError(
                 f"local_epsilon={self.local_epsilon:g} with longitudinal_epsilon="
-                f"{self._total_epsilon:g} is beyond the resolution of 64-bit words; choose "
-                "smaller ones"
+                f"{self._total_epsilon:g} is beyond the resolution of 64-bit words"
             )
 
     @classmethod

@@ -47,18 +47,18 @@ class SubsetSelection(FrequencyOracle):
     Args:
         domain_size: number of categories k, at least 2.
         local_epsilon: local budget, > 0.
-        subset_size: w, from 1 to k - 1; by default the one of least error for rare categories,
-            about k / (E + 1).
+        subset_size: w, from 1 to k - 1; by default the one of least squared error, about
+            k / (E + 1).
 
     Raises:
         ValueError: if a parameter is out of range, or beyond the resolution of 64-bit words.
 
     >>> oracle = SubsetSelection(domain_size=1024, local_epsilon=5.0)
     >>> oracle.subset_size, oracle.bits_per_report
-    (6, 60)
+    (7, 70)
     >>> reports = oracle.randomize(np.array([5, 5, 1000]))
     >>> reports.shape, bool((np.diff(reports.astype(int)) > 0).all())
-    ((3, 6), True)
+    ((3, 7), True)
     """
 
     domain_size: int
@@ -75,10 +75,11 @@ class SubsetSelection(FrequencyOracle):
                 f"subset_size must be an integer in [1, {self.domain_size - 1}], got {size}"
             )
         object.__setattr__(self, "subset_size", int(size))
-        if not self.local_epsilon - self.log_ratio_max() <= MAX_WASTE:
+        implemented = self.log_ratio_max()
+        if not (implemented > 0 and self.local_epsilon - implemented <= MAX_WASTE):
             raise ValueError(
                 f"local_epsilon={self.local_epsilon:g} with {self.domain_size} values is beyond "
-                "the resolution of 64-bit words; choose a smaller local_epsilon or domain"
+                "the resolution of 64-bit words"
             )
 
     @property
@@ -99,7 +100,8 @@ class SubsetSelection(FrequencyOracle):
         return heads / (1 - heads) * (self.domain_size - self._size) / self._size
 
     def log_ratio_max(self) -> float:
-        return math.log1p(float(self._ratio - 1))
+        # The ratio is below e**local_epsilon in rational numbers; its logarithm is rounded.
+        return min(self.local_epsilon, math.log1p(float(self._ratio - 1)))
 
     @property
     def _as_bits(self) -> bool:
@@ -235,21 +237,23 @@ class SubsetSelection(FrequencyOracle):
 
 
 def best_subset_size(domain_size: int, local_epsilon: float) -> int:
-    """The size of least error for rare categories, next to k / (E + 1) (Ye and Barg 2018).
+    """The size of least squared error summed over all values, next to k / (E + 1).
+
+    Source: Ye and Barg 2018.
 
     >>> best_subset_size(1000, 1.0)
     269
     """
     odds = math.exp(min(local_epsilon, 700.0))
 
-    def noise(w: int) -> float:
+    def error(w: int) -> float:
         p = w * odds / (w * odds + domain_size - w)
         q = (w - p) / (domain_size - 1)
-        return q * (1 - q) / (p - q) ** 2
+        return (p * (1 - p) + (domain_size - 1) * q * (1 - q)) / (p - q) ** 2
 
     centre = round(domain_size / (odds + 1))
     sizes = range(max(1, centre - 3), min(domain_size - 1, centre + 3) + 1)
-    return min(sizes, key=noise)
+    return min(sizes, key=error)
 
 
 @kernel

@@ -66,10 +66,10 @@ class UnaryEncoding(FrequencyOracle):
         if not isinstance(self.optimized, (bool, np.bool_)):
             raise ValueError(f"optimized must be True or False, got {self.optimized!r}")
         object.__setattr__(self, "optimized", bool(self.optimized))
-        if not self.local_epsilon - self.log_ratio_max() <= MAX_WASTE:
+        implemented = self.log_ratio_max()
+        if not (implemented > 0 and self.local_epsilon - implemented <= MAX_WASTE):
             raise ValueError(
-                f"local_epsilon={self.local_epsilon:g} is beyond the resolution of 64-bit words; "
-                "choose a smaller one"
+                f"local_epsilon={self.local_epsilon:g} is beyond the resolution of 64-bit words"
             )
 
     @cached_property
@@ -85,7 +85,8 @@ class UnaryEncoding(FrequencyOracle):
     def log_ratio_max(self) -> float:
         own, other = (Fraction(coin.threshold, WORD_VALUES) for coin in self._coins)
         ratio = own * (1 - other) / (other * (1 - own))
-        return math.log1p(float(ratio - 1))
+        # The ratio is below e**local_epsilon in rational numbers; its logarithm is rounded.
+        return min(self.local_epsilon, math.log1p(float(ratio - 1)))
 
     @property
     def bits_per_report(self) -> int:
