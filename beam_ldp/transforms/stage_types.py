@@ -21,7 +21,6 @@ from beam_ldp.transforms.blocks import (
     ShuffledBlock,
     ShuffledSum,
     StatisticBlock,
-    TableBlock,
     ValueBlock,
 )
 
@@ -33,7 +32,6 @@ _MADE_BY: tuple[tuple[tuple[type, ...], str], ...] = (
     ((StatisticBlock,), "Aggregate"),
     ((Release,), "EstimateFrequencies"),
 )
-_BLOCKS = (TableBlock, *(kind for kinds, _ in _MADE_BY for kind in kinds))
 _KEYS = (str, int, bytes)
 
 
@@ -102,10 +100,10 @@ def _advice(element: Element, accepted: tuple[type, ...]) -> str:
             f"only the typed output of {_MADE_BY[target][1]} goes in; apply it first, and declare "
             "the type after a step of your own with .with_output_types(...)"
         )
-    found = _rank(element.kind) if element.kind in _BLOCKS else 0
+    found = _rank(element.kind)
     if found > target:
         return f"these elements are already past {_MADE_BY[target + 1][1]}"
-    missing = [name for _, name in _MADE_BY[max(found + 1, 1) : target + 1]]
+    missing = [name for _, name in _MADE_BY[max(found + 1, min(target, 1)) : target + 1]]
     return f"put {' and then '.join(missing)} before it"
 
 

@@ -97,10 +97,10 @@ def test_one_report_per_person_over_all_keys():
 @pytest.mark.parametrize(
     ("windowing", "message"),
     [
-        (beam.WindowInto(windows.SlidingWindows(60, 30)), "refuses sliding windows"),
-        (beam.WindowInto(windows.Sessions(60)), "refuses session windows"),
+        (lambda: beam.WindowInto(windows.SlidingWindows(60, 30)), "refuses sliding windows"),
+        (lambda: beam.WindowInto(windows.Sessions(60)), "refuses session windows"),
         (
-            beam.WindowInto(
+            lambda: beam.WindowInto(
                 windows.FixedWindows(60),
                 trigger=trigger.AfterWatermark(early=trigger.AfterCount(5)),
                 accumulation_mode=trigger.AccumulationMode.ACCUMULATING,
@@ -114,7 +114,7 @@ def test_windows_that_release_twice_are_refused(windowing, message, stage):
     pipeline = beam.Pipeline(runner="FnApiRunner")
     kind = ReportBlock if isinstance(stage, Shuffle) else ValueBlock
     with pytest.raises(ValueError, match=message):
-        typed(pipeline, kind) | windowing | stage
+        typed(pipeline, kind) | windowing() | stage
 
 
 def test_the_composite_refuses_them_too():

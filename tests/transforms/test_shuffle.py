@@ -1,0 +1,214 @@
+"""The contract of the shuffler: enough reports together, nothing else with them, nothing lost."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms import ReportBlock, Shuffle, ShuffledBlock, ShuffledSum
+from beam_ldp.transforms import batches as batches_module
+from beam_ldp.transforms.batches import BatchCutter
+from beam_ldp.transforms.exchange import routing_words
+from tests.transforms.helpers import ORACLE, local, run
+
+pytestmark = pytest.mark.pipeline
+
+DIGEST = ORACLE.config_digest()
+FORMS = [("reports", "batch"), ("reports", "global"), ("statistic", "batch")]
+
+
+def report_blocks(num, size=100, groups=None, origin=True):
+    reports = np.random.default_rng(1).integers(0, 5, num).astype(np.uint8)
+    return [
+        ReportBlock(
+            reports[i : i + size],
+            DIGEST,
+            None if groups is None else groups[i : i + size],
+            b"block %d" % i if origin else b"",
+        )
+        for i in range(0, num, size)
+    ], reports
+
+
+def typed(pipeline, blocks, kind=ReportBlock):
+    return pipeline | "Reports" >> beam.Create(blocks).with_output_types(kind)
+
+
+def histogram(released):
+    total = np.zeros(5, dtype=np.int64)
+    for block in released:
+        if isinstance(block, ShuffledBlock):
+            total += np.bincount(block.reports, minlength=5)
+        else:
+            total += block.statistic
+    return total.tolist()
+
+
+@pytest.mark.parametrize(("output", "scope"), FORMS)
+@pytest.mark.parametrize("origin", [True, False])
+def test_all_reports_leave_once(output, scope, origin):
+    blocks, reports = report_blocks(2500, origin=origin)
+    released = run(lambda p: typed(p, blocks) | Shuffle(ORACLE, 1000, output, scope))
+    assert histogram(released) == np.bincount(reports, minlength=5).tolist()
+    kind = ShuffledSum if output == "statistic" else ShuffledBlock
+    assert all(type(block) is kind for block in released)
+
+
+@pytest.mark.parametrize(("output", "scope"), FORMS)
+@pytest.mark.parametrize("num", [0, 999])
+def test_too_few_release_nothing_and_say_why(output, scope, num):
+    blocks, _ = report_blocks(num)
+    with local() as pipeline:
+        released = typed(pipeline, blocks) | Shuffle(ORACLE, 1000, output, scope)
+        notices = released.withheld | beam.Map(lambda w: (w.num_reports, w.min_reports, w.reason))
+        assert_that(released, equal_to([]), label="released")
+        assert_that(notices, equal_to([(num, 1000, "fewer reports than min_reports")]))
+
+
+@pytest.mark.parametrize(("output", "scope"), FORMS)
+def test_exactly_enough_are_released(output, scope):
+    blocks, _ = report_blocks(1000)
+    with local() as pipeline:
+        released = typed(pipeline, blocks) | Shuffle(ORACLE, 1000, output, scope)
+        assert_that(released.withheld, equal_to([]), label="withheld")
+        assert_that(released | beam.Map(_size) | beam.CombineGlobally(sum), equal_to([1000]))
+
+
+def _size(block):
+    return block.num_reports if isinstance(block, ShuffledSum) else len(block)
+
+
+@pytest.mark.parametrize(("output", "scope"), FORMS)
+def test_only_reports_group_and_window_end_survive(output, scope):
+    """Distinct times and origins go in; the window's end and the group come out."""
+    blocks, _ = report_blocks(600, size=10)
+    stamped = [
+        TimestampedValue((["de", "fr"][i % 2], block), i * 2) for i, block in enumerate(blocks)
+    ]
+
+    def build(pipeline):
+        return (
+            pipeline
+            | beam.Create(stamped)
+            | beam.Map(lambda pair: pair).with_output_types(tuple[str, ReportBlock])
+            | beam.WindowInto(FixedWindows(60))
+            | Shuffle(ORACLE, 100, output, scope, num_shards=4)
+            | beam.ParDo(_Everything())
+        )
+
+    found = run(build)
+    assert {(key, start) for key, start, _, _ in found} == {
+        (key, start) for key in ("de", "fr") for start in (0, 60)
+    }
+    assert all(start + 60 - 0.001 <= stamp < start + 60 for _, start, stamp, _ in found)
+    allowed = {
+        ShuffledBlock: {"reports", "mechanism_digest", "batch_size", "simulated"},
+        ShuffledSum: {"statistic", "num_reports", "mechanism_digest", "simulated"},
+    }
+    for _, _, _, block in found:
+        assert set(vars(block)) == allowed[type(block)]
+    for _, start, _, block in found:
+        size = block.num_reports if output == "statistic" else block.batch_size
+        assert size == 150, start
+
+
+class _Everything(beam.DoFn):
+    def process(self, element, stamp=beam.DoFn.TimestampParam, window=beam.DoFn.WindowParam):
+        key, block = element
+        yield key, float(window.start), float(stamp), block
+
+
+@pytest.mark.parametrize(("output", "scope"), FORMS)
+def test_groups_in_blocks_leave_under_their_names(output, scope):
+    groups = np.random.default_rng(2).integers(0, 3, 3000)
+    groups[groups == 2] = np.where(np.arange(np.sum(groups == 2)) < 50, 2, 0)
+    blocks, reports = report_blocks(3000, groups=groups)
+    names = Domain(("de", "fr"))
+    with local() as pipeline:
+        released = typed(pipeline, blocks) | Shuffle(ORACLE, 500, output, scope, groups=names)
+        sums = released | beam.MapTuple(lambda k, b: (k, histogram([b]))) | beam.GroupByKey()
+        totals = sums | beam.MapTuple(lambda k, hs: (k, np.sum(list(hs), axis=0).tolist()))
+        expected = [
+            (name, np.bincount(reports[groups == i], minlength=5).tolist())
+            for i, name in enumerate(names.values)
+        ]
+        assert_that(totals, equal_to(expected))
+        withheld = released.withheld | beam.Map(lambda w: (w.group, w.num_reports))
+        assert_that(withheld, equal_to([("other", 50)]), label="withheld")
+
+
+@pytest.mark.parametrize(("output", "scope"), FORMS)
+def test_groups_are_never_mixed_by_accident(output, scope):
+    grouped, _ = report_blocks(100, groups=np.zeros(100, dtype=np.int64))
+    plain, _ = report_blocks(100)
+    with pytest.raises(Exception, match="needs groups=... exactly where blocks hold groups"):
+        run(lambda p: typed(p, grouped) | Shuffle(ORACLE, 10, output, scope))
+    with pytest.raises(Exception, match="needs groups=... exactly where blocks hold groups"):
+        run(lambda p: typed(p, plain) | Shuffle(ORACLE, 10, output, scope, groups=Domain(("a",))))
+
+
+@pytest.mark.parametrize(("output", "scope"), FORMS)
+def test_reports_of_another_mechanism_stop_the_run(output, scope):
+    blocks = [ReportBlock(np.zeros(100, np.uint8), b"x" * 16)]
+    with pytest.raises(Exception, match="another mechanism"):
+        run(lambda p: typed(p, blocks) | Shuffle(ORACLE, 10, output, scope))
+
+
+@pytest.mark.parametrize(("output", "scope"), FORMS)
+def test_one_simulated_block_marks_the_whole(output, scope):
+    blocks, _ = report_blocks(300)
+    blocks[1] = ReportBlock(blocks[1].reports, DIGEST, None, blocks[1].origin, simulated=True)
+    released = run(lambda p: typed(p, blocks) | Shuffle(ORACLE, 300, output, scope, num_shards=1))
+    assert released and all(block.simulated for block in released)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("sizes", [[5] * 100, [1000], [3, 400, 1, 96], [40] * 5])
+def test_cutter_never_releases_a_small_batch(monkeypatch, sizes):
+    """Batches hold at least `min_reports`, and what is kept back too once anything was released."""
+    for name, value in (("BATCH_REPORTS", 120), ("SMALL_REPORTS", 60), ("KEPT_REPORTS", 8)):
+        monkeypatch.setattr(batches_module, name, value)
+    cutter = BatchCutter(ORACLE, 50)
+    released, given = [], []
+    for i, size in enumerate(sizes):
+        reports = np.full(size, i % 5, dtype=np.uint8)
+        given.append(reports)
+        released.extend(cutter.add(reports, False))
+        assert len(cutter) < 120 + 50 or size > 120
+    released.extend(cutter.end_bundle())
+    leftover = cutter.leftover()
+    assert all(len(b) >= 50 and b.batch_size == len(b) for b in released)
+    assert not released or len(leftover) >= 50
+    everything = np.concatenate([*(b.reports for b in released), leftover.reports])
+    assert np.array_equal(np.sort(everything), np.sort(np.concatenate(given)))
+
+
+def test_large_collections_are_permuted_in_the_worker(monkeypatch):
+    """Only what bundles keep back is exchanged; every batch is large enough; none is lost."""
+    monkeypatch.setattr(batches_module, "BATCH_REPORTS", 1000)
+    monkeypatch.setattr(batches_module, "SMALL_REPORTS", 500)
+    monkeypatch.setattr(batches_module, "KEPT_REPORTS", 10)
+    blocks, reports = report_blocks(20_000)
+    released = run(lambda p: typed(p, blocks) | Shuffle(ORACLE, 300))
+    assert len(released) > 5
+    assert min(len(block) for block in released) >= 300
+    assert histogram(released) == np.bincount(reports, minlength=5).tolist()
+
+
+@pytest.mark.exact
+def test_routes_are_repeated_for_a_block_and_new_for_all_else():
+    key = bytes(32)
+    words = routing_words(key, b"block", 1000)
+    assert np.array_equal(words, routing_words(key, b"block", 1000))
+    assert np.array_equal(words[:10], routing_words(key, b"block", 10))
+    for other in (
+        routing_words(key, b"other", 1000),
+        routing_words(b"\1" + key[1:], b"block", 1000),
+        routing_words(key, b"", 1000),
+    ):
+        assert not np.intersect1d(words, other).size
+    assert not np.array_equal(routing_words(key, b"", 9), routing_words(key, b"", 9))
