@@ -13,7 +13,7 @@ from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.price import Price, expected_price, honest
 from beam_ldp.pipelines.settings import FrequencySettings
-from beam_ldp.planning import plan_frequency
+from beam_ldp.planning import plan_frequencies
 from beam_ldp.randomizers import frequency as oracles
 from beam_ldp.randomizers.base import FrequencyOracle
 
@@ -61,19 +61,19 @@ def rare_error(randomizer: FrequencyOracle, num_reports: int) -> float:
 
 
 def _randomizer(settings: FrequencySettings, domain_size: int, num_reports: int) -> FrequencyOracle:
-    hidden_among = honest(num_reports, settings.honest_fraction)
     target, local = settings.epsilon, settings.local_epsilon
     if settings.mechanism != "auto":
         build = _named(settings.mechanism, domain_size)
         if local is None:
             assert target is not None
+            hidden_among = honest(num_reports, settings.honest_fraction)
             local = local_epsilon_for(target, settings.delta, hidden_among, build)
         local = min(local, settings.max_local_epsilon or math.inf)
         return _short_enough(build(local), settings)
-    found = _best(settings, domain_size, hidden_among, target, local)
+    found = _best(settings, domain_size, num_reports, target, local)
     cap = settings.max_local_epsilon
     if cap is not None and found.local_epsilon > cap:
-        found = _best(settings, domain_size, hidden_among, None, cap)
+        found = _best(settings, domain_size, num_reports, None, cap)
     return found
 
 
@@ -84,17 +84,18 @@ def _best(
     epsilon: float | None,
     local_epsilon: float | None,
 ) -> FrequencyOracle:
-    plans = plan_frequency(
-        num_users=num_users,
-        domain_size=domain_size,
+    best = plan_frequencies(
+        num_users,
+        domain_size,
         epsilon=epsilon,
         local_epsilon=local_epsilon,
         delta=settings.delta,
         max_bits=settings.max_bits,
-    )
-    if not plans:
-        raise UsageError(f"--max-bits {settings.max_bits}: no mechanism has so short reports")
-    return plans[0].randomizer
+        honest_fraction=settings.honest_fraction,
+    )[0]
+    if best.excluded or best.randomizer is None:
+        raise UsageError(f"no mechanism fits these flags: {best.excluded}")
+    return best.randomizer
 
 
 def _named(name: str, domain_size: int) -> Callable[[float], FrequencyOracle]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import click
 
 import beam_ldp
+from beam_ldp.pipelines.demo import demo
+from beam_ldp.pipelines.plan import plan
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -61,15 +63,8 @@ def frequency(flags: Sequence[str]) -> None:
     sys.exit(program(list(flags)))
 
 
-def _register() -> None:
-    from beam_ldp.pipelines.demo import demo
-    from beam_ldp.pipelines.plan import plan
-
-    group.add_command(plan)
-    group.add_command(demo)
-
-
-_register()
+group.add_command(plan)
+group.add_command(demo)
 
 
 def main() -> None:

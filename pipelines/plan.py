@@ -1,0 +1,149 @@
+"""`beam-ldp plan`: what a release would cost and how accurate it would be. Reads no data."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from beam_ldp.pipelines.statement import number
+
+if TYPE_CHECKING:
+    from beam_ldp.planning import Plan
+
+SCHEMA_VERSION = 1
+
+
+class Whole(click.ParamType):
+    """A whole number >= 1 that may be written as 1e6."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            found = float(value)
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found) or found != int(found) or found < 1:
+            self.fail(f"must be a whole number >= 1, got {value}", param, ctx)
+        return int(found)
+
+
+@click.group(short_help="Which mechanism, what price, what error, how many bits.")
+def plan() -> None:
+    """Which mechanism, what price, what error, how many bits: before any data is read."""
+
+
+@plan.command("frequency")
+@click.option("--users", type=Whole(), required=True, help="people who report; 1e6 is understood")
+@click.option("--domain-size", type=Whole(), required=True,
+              help="values of the public list, without `other`")  # fmt: skip
+@click.option("--epsilon", type=float, help="central target, after shuffling")
+@click.option("--local-epsilon", type=float, help="what each person is promised, instead")
+@click.option("--delta", type=float, required=True, help="of the central price, far below 1/users")
+@click.option("--max-bits", type=Whole(), help="longest report that is acceptable")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
+              show_default=True, help="what is printed")  # fmt: skip
+def frequency(
+    users: int,
+    domain_size: int,
+    epsilon: float | None,
+    local_epsilon: float | None,
+    delta: float,
+    max_bits: int | None,
+    form: str,
+) -> None:
+    """All mechanisms for counting values of a public list, the most accurate first.
+
+    The error is the standard error of the count of a value that hardly anybody holds, in people. A
+    value is seen when it is held by several times as many.
+
+    \b
+    examples:
+      beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
+      beam-ldp plan frequency --users 1e6 --domain-size 1000 --local-epsilon 4 --delta 1e-8 \\
+          --max-bits 32 --format json
+    """
+    from beam_ldp.planning import plan_frequencies
+
+    if (epsilon is None) == (local_epsilon is None):
+        raise click.UsageError("give one of --epsilon (central target) and --local-epsilon")
+    try:
+        plans = plan_frequencies(
+            users,
+            domain_size + 1,
+            epsilon=epsilon,
+            local_epsilon=local_epsilon,
+            delta=delta,
+            max_bits=max_bits,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if form == "json":
+        from beam_ldp.pipelines.terminal import printed_json
+
+        print(printed_json(_as_json(plans, users, domain_size, delta)))
+        return
+    _show(plans, users, domain_size, delta)
+    sys.stdout.flush()
+
+
+def _as_json(plans: Sequence[Plan], users: int, domain_size: int, delta: float) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "users": users,
+        "domain_size": domain_size,
+        "delta": delta,
+        "plans": [_row(plan, users) for plan in plans],
+    }
+
+
+def _row(plan: Plan, users: int) -> dict[str, Any]:
+    if plan.randomizer is None or plan.epsilon is None:
+        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
+    return {
+        "mechanism": plan.config,
+        "local_epsilon": plan.local_epsilon,
+        "epsilon": float(plan.epsilon),
+        "epsilon_lower": plan.epsilon.lower or None,
+        "method": plan.epsilon.method,
+        "standard_error": plan.standard_error,
+        "count_standard_error": plan.standard_error * users,
+        "rms_error": plan.rms_error,
+        "bits_per_report": plan.bits_per_report,
+        "decoding": plan.decoding,
+        "excluded": plan.excluded or None,
+    }
+
+
+def _show(plans: Sequence[Plan], users: int, domain_size: int, delta: float) -> None:
+    table = Table(
+        title=f"{users:,} people, {domain_size:,} values and `other`, delta = {delta:g}",
+        title_justify="left",
+        caption="error: standard error of the count of a value that hardly anybody holds",
+        caption_justify="left",
+    )
+    table.add_column("mechanism", no_wrap=True)
+    for heading in ("local epsilon", "epsilon", "error (people)", "bits"):
+        table.add_column(heading, justify="right")
+    usable = [plan for plan in plans if not plan.excluded]
+    for i, plan in enumerate(usable):
+        table.add_row(
+            plan.mechanism,
+            number(plan.local_epsilon),
+            number(plan.epsilon),
+            f"{plan.standard_error * users:,.0f}",
+            f"{plan.bits_per_report:,}",
+            style="bold" if i == 0 else None,
+        )
+    console = Console()
+    console.print(table)
+    for plan in plans:
+        if plan.excluded:
+            console.print(f"left out: {plan.mechanism} ({escape(plan.excluded)})", style="dim")

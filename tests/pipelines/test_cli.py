@@ -1,0 +1,131 @@
+"""The command line: groups, help, plans, and mistakes that are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from beam_ldp import __version__
+from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.nearest import nearest
+
+PLAN = ["plan", "frequency", "--users", "1e6", "--domain-size", "1000", "--delta", "1e-8"]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(group, arguments, prog_name="beam-ldp", terminal_width=100)
+
+
+def test_help_shows_commands_examples_and_exit_codes() -> None:
+    shown = run("--help")
+    assert shown.exit_code == 0
+    for expected in ("demo", "plan", "frequency", "examples:", "exit codes:"):
+        assert expected in shown.output
+
+
+@pytest.mark.parametrize("command", [["demo"], ["plan"], ["plan", "frequency"]])
+def test_every_command_teaches(command: list[str]) -> None:
+    shown = run(*command, "--help")
+    assert shown.exit_code == 0 and "Usage:" in shown.output
+    assert "examples:" in shown.output or command == ["plan"]
+
+
+def test_version() -> None:
+    assert __version__ in run("--version").output
+
+
+def test_an_unknown_command_names_the_nearest() -> None:
+    shown = run("frequncy")
+    assert shown.exit_code == 2 and "did you mean frequency?" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--epsilom", "1"], "--epsilon"),
+        ([], "--epsilon (central target) and --local-epsilon"),
+        (["--epsilon", "1", "--local-epsilon", "1"], "give one of"),
+        (["--epsilon", "1", "--users", "1.5"], "whole number"),
+        (["--epsilon", "1", "--delta", "2"], "delta"),
+        (["--epsilon", "-1"], "epsilon"),
+        (["--epsilon", "1", "--format", "xml"], "--format"),
+    ],
+)
+def test_mistakes_in_a_plan_are_named(flags: list[str], said: str) -> None:
+    shown = run(*PLAN, *flags)
+    assert shown.exit_code == 2 and said in shown.output
+
+
+def test_a_plan_is_a_table_best_first() -> None:
+    shown = run(*PLAN, "--epsilon", "0.2")
+    assert shown.exit_code == 0, shown.output
+    assert "1,000,000 people" in shown.output and "SubsetSelection" in shown.output
+
+
+def test_a_plan_as_json() -> None:
+    shown = run(*PLAN, "--epsilon", "0.2", "--format", "json")
+    found = json.loads(shown.output)
+    assert found["schema_version"] == 1 and found["users"] == 1_000_000
+    usable = [plan for plan in found["plans"] if not plan["excluded"]]
+    errors = [plan["rms_error"] for plan in usable]
+    assert len(usable) >= 5 and errors[0] <= 1.01 * min(errors)
+    for plan in usable:
+        assert plan["epsilon"] <= 0.2 * (1 + 1e-9)
+        assert plan["mechanism"]["domain_size"] == 1001
+        assert plan["mechanism"]["mechanism"] and plan["bits_per_report"] >= 1
+
+
+def test_max_bits_leaves_short_reports_only() -> None:
+    flags = [*PLAN, "--local-epsilon", "3", "--max-bits", "12"]
+    found = json.loads(run(*flags, "--format", "json").output)["plans"]
+    usable = [plan for plan in found if not plan["excluded"]]
+    assert usable and all(plan["bits_per_report"] <= 12 for plan in usable)
+    assert len(usable) < len(found)
+    assert "left out: UnaryEncoding" in run(*flags).output
+
+
+def test_frequency_hands_its_flags_on(tmp_path: Path) -> None:
+    """Flags that click does not know reach the program, which checks them itself."""
+    shown = run("frequency", "--epsilom=1")
+    assert shown.exit_code == 2
+    assert run("frequency", "--help").exit_code == 0
+
+
+@pytest.mark.e2e
+def test_a_small_demo(tmp_path: Path) -> None:
+    arguments = ["demo", "--output", str(tmp_path / "demo"), "--users", "50000", "--words", "200",
+                 "--epsilon", "0.5", "--no-mlflow"]  # fmt: skip
+    shown = run(*arguments)
+    assert shown.exit_code == 0, shown.output
+    for expected in ("Are the intervals honest?", "hold the truth", "privacy.md", "(other)",
+                     "The 20 most frequent of 200 values"):  # fmt: skip
+        assert expected in " ".join(shown.output.split())
+    assert (tmp_path / "demo" / "people.parquet").exists()
+    record = json.loads((tmp_path / "demo" / "release" / "privacy.json").read_text())
+    assert record["num_reports"] == 50_000 and record["epsilon"] <= 0.5
+    again = run(*arguments)
+    assert again.exit_code == 2 and "--overwrite" in again.output
+    assert run(*arguments, "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--users", "x"], "--users"),
+        (["--words", "0"], "--words"),
+        (["--words", "999999"], "--words"),
+    ],
+)
+def test_mistakes_in_a_demo_are_named(flags: list[str], said: str, tmp_path: Path) -> None:
+    shown = run("demo", "--output", str(tmp_path / "demo"), *flags)
+    assert shown.exit_code == 2 and said in shown.output
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.exact
+def test_nearest() -> None:
+    assert nearest("frequncy", ["plan", "frequency"]) == " (did you mean frequency?)"
+    assert nearest("zzz", ["plan", "frequency"]) == ""
