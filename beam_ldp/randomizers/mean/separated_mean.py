@@ -1,0 +1,254 @@
+"""Direction and length apart: for vectors whose lengths vary and are mostly below the radius."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+
+from beam_ldp.randomizers.base import Sampling
+from beam_ldp.randomizers.mean.directions import DirectionMean, lengths, unit_vectors
+from beam_ldp.randomizers.mean.priv_unit import PrivUnit, PrivUnitPreset
+from beam_ldp.randomizers.mean.scalar_mean import GridResponse, ScalarMean
+from beam_ldp.randomizers.normals import spare_words
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.spherical_caps import optimal_threshold
+
+Strategy = Literal["product", "lift", "sign_flip"]
+
+_SCALAR_WORDS = 2
+_SPLIT_STEP = 0.25
+_LARGEST_MAGNITUDE_EPSILON = 16.0
+_MAX_SEARCHED_CELLS = 64
+
+
+@lru_cache(maxsize=64)
+def best_split(dimension: int, epsilon: float, typical_length: float) -> tuple[float, int]:
+    """(budget of the length, cells of its grid) with the least error at a typical length.
+
+    Minimizes D(epsilon - e) (r^2 + V) + V on a grid of budgets e, a quarter nat apart.
+
+    Args:
+        dimension: of the vectors.
+        epsilon: total budget.
+        typical_length: r, as a fraction of the radius, in (0, 1]: a public guess.
+    """
+    largest = min(0.9 * epsilon, _LARGEST_MAGNITUDE_EPSILON)
+    step = min(_SPLIT_STEP, epsilon / 16)
+    best = (math.inf, step, 1)
+    at = np.array([typical_length])
+    for magnitude in np.arange(step, largest + 1e-9 * step, step).tolist():
+        direction = optimal_threshold(dimension, epsilon - magnitude) ** -2 - 1
+        for cells in range(1, _MAX_SEARCHED_CELLS + 1):
+            response = GridResponse.ideal(np.linspace(0, 1, cells + 1), magnitude)
+            variance = float(response.variance(at)[0])
+            error = direction * (typical_length**2 + variance) + variance
+            best = min(best, (error, magnitude, cells))
+    return best[1], best[2]
+
+
+@dataclass(frozen=True)
+class SeparatedMean(DirectionMean):
+    """The mean of vectors of the Euclidean ball, from a direction and a length apart.
+
+    "product" sends PrivUnit's direction times the scalar mechanism's length; budgets add. Much
+    better than `PrivUnit` where most lengths are below 0.8 of the radius: its error is
+    D r^2 + (1 + D) V(r) at length r, not D times the squared radius. The other strategies spend
+    nothing on the length: "lift" runs PrivUnit on the sphere of one more dimension and drops the
+    added coordinate, "sign_flip" is `PrivUnit` itself. It protects the vector against everybody
+    who sees the report.
+
+    Reports are `(n, dimension)` signed integers; the statistic is their sum.
+
+    Source: Bhowmick et al. 2018, section 4.4; the exact error and the other strategies are our
+    own.
+
+    Args:
+        dimension: at least 2.
+        local_epsilon: total budget, > 0.
+        radius: of the ball.
+        clipping: "clip" or "raise".
+        inputs: "ball".
+        coordinate_bits: bits per reported coordinate.
+        strategy: "product", "lift" or "sign_flip".
+        typical_length: public guess of a typical length as a fraction of the radius; "product"
+            divides the budget to be best there. Any guess is unbiased and private.
+        magnitude_epsilon: budget of the length, instead of the best split (the paper: 10).
+        magnitude_cells: cells of its grid, instead of the best (the paper: 29).
+        preset: parameters of the direction, see `PrivUnit`.
+
+    Raises:
+        ValueError: if a parameter is out of range.
+
+    >>> mechanism = SeparatedMean(dimension=100, local_epsilon=8.0, typical_length=0.3)
+    >>> round(mechanism.direction.local_epsilon + mechanism.magnitude.local_epsilon, 9)
+    8.0
+    """
+
+    strategy: Strategy = "product"
+    typical_length: float = 0.25
+    magnitude_epsilon: float | None = None
+    magnitude_cells: int | None = None
+    preset: PrivUnitPreset = "optimal"
+
+    def __post_init__(self) -> None:
+        if self.strategy not in ("product", "lift", "sign_flip"):
+            raise ValueError(
+                f'strategy must be "product", "lift" or "sign_flip", got {self.strategy!r}'
+            )
+        if not 0 < self.typical_length <= 1:
+            raise ValueError(f"typical_length must lie in (0, 1], got {self.typical_length}")
+        if self.magnitude_epsilon is not None and not (
+            0 < self.magnitude_epsilon < self.local_epsilon
+        ):
+            raise ValueError(
+                f"magnitude_epsilon must lie in (0, local_epsilon={self.local_epsilon:g}), "
+                f"got {self.magnitude_epsilon}"
+            )
+        if self.inputs != "ball":
+            raise ValueError(f'inputs must be "ball" (else PrivUnit), got {self.inputs!r}')
+        super().__post_init__()
+
+    @cached_property
+    def _split(self) -> tuple[float, int]:
+        found = None
+        if self.magnitude_epsilon is None or self.magnitude_cells is None:
+            found = best_split(self.dimension, self.local_epsilon, self.typical_length)
+        epsilon = found[0] if self.magnitude_epsilon is None and found else self.magnitude_epsilon
+        cells = self.magnitude_cells
+        if cells is None and self.magnitude_epsilon is None and found:
+            cells = found[1]
+        assert epsilon is not None
+        return epsilon, cells or ScalarMean(1, epsilon).points.size - 1
+
+    @cached_property
+    def magnitude(self) -> ScalarMean:
+        """The mechanism of the length ("product" only)."""
+        epsilon, cells = self._split
+        return ScalarMean(1, epsilon, self.radius, cells=cells)
+
+    @cached_property
+    def direction(self) -> PrivUnit:
+        """The mechanism of the direction."""
+        if self.strategy == "sign_flip":
+            return PrivUnit(self.dimension, self.local_epsilon, preset=self.preset)
+        if self.strategy == "lift":
+            options = {"preset": self.preset, "inputs": "sphere"}
+            return PrivUnit(self.dimension + 1, self.local_epsilon, **options)  # type: ignore[arg-type]
+        left = self.local_epsilon - self.magnitude.local_epsilon
+        return PrivUnit(self.dimension, left, preset=self.preset, inputs="sphere")
+
+    def log_ratio_max(self) -> float:
+        spent = self.direction.log_ratio_max()
+        return spent + self.magnitude.log_ratio_max() if self.strategy == "product" else spent
+
+    def dominating_pair(self) -> ShufflePair:
+        """The direction's own blanket, or the clone pair where two mechanisms compose."""
+        if self.strategy == "product":
+            return super().dominating_pair()
+        return self.direction.dominating_pair()
+
+    # What one user sends ---------------------------------------------------------------------
+
+    @property
+    def words_per_user(self) -> int:
+        return spare_words(self.dimension + 1) + _SCALAR_WORDS
+
+    @property
+    def _largest_coordinate(self) -> float:
+        """The longest report, in units of the radius."""
+        if self.strategy != "product":
+            return 1 / self.direction.marginal
+        longest = float(np.abs(self.magnitude.response.decoded).max())
+        return longest / self.radius / self.direction.marginal
+
+    def _randomize_rows(
+        self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
+    ) -> np.ndarray:
+        direction = self.direction
+        length = np.minimum(lengths(vectors), self.radius)
+        unit = vectors
+        if self.strategy == "lift":
+            last = np.sqrt((self.radius - length) * (self.radius + length))
+            clipped = unit_vectors(vectors) * length[:, None]
+            unit = np.column_stack([clipped, last])
+        elif self.strategy == "sign_flip":
+            unit = vectors / self.radius
+        drawn = np.empty((len(vectors), direction.dimension), dtype=direction.report_dtype)
+        enough = direction._randomize_rows(unit, rows, words[:, _SCALAR_WORDS:], drawn)
+        factor = np.full(len(rows), self.fixed_point.largest / direction.fixed_point.largest)
+        if self.strategy == "product":
+            index = np.empty(len(rows), dtype=self.magnitude.report_dtype)
+            self.magnitude._randomize_block(
+                length[rows, None], words[:, :_SCALAR_WORDS], _no_extra, index
+            )
+            decoded = self.magnitude.response.decoded
+            factor *= decoded[index] / np.abs(decoded).max()
+        reports[rows] = np.rint(drawn[rows, : self.dimension] * factor[:, None])
+        return enough
+
+    # Reading back ----------------------------------------------------------------------------
+
+    @property
+    def _second_moment(self) -> tuple[float, float]:
+        isotropic, along = self.direction._second_moment
+        if self.strategy == "product":
+            square = self._squares_at_points / self.radius**2
+            return isotropic * float(square.min()), along * float(square.max())
+        return isotropic, along
+
+    @property
+    def _squares_at_points(self) -> np.ndarray:
+        """E[Z2^2] at the grid points; linear between them."""
+        response = self.magnitude.response
+        return response.points**2 + response.point_variance
+
+    def _user_variance(self, vectors: np.ndarray | None) -> np.ndarray:
+        isotropic, along = self.direction._second_moment
+        rounding = self.fixed_point.step**2 / 12
+        if vectors is None:
+            worst = self._worst(isotropic, along)
+            return np.full(self.dimension, worst + rounding)
+        length = lengths(vectors)
+        if self.strategy == "lift":
+            second = self.radius**2 * isotropic + along * np.mean(vectors**2, axis=0)
+        else:
+            square = np.full(len(vectors), self.radius**2)
+            if self.strategy == "product":
+                square = length**2 + self.magnitude.response.variance(length)
+            unit = unit_vectors(vectors) ** 2
+            second = isotropic * square.mean() + along * np.mean(square[:, None] * unit, axis=0)
+        return second - np.mean(vectors**2, axis=0) + rounding
+
+    def _worst(self, isotropic: float, along: float) -> float:
+        """Largest A s(r) + max(0, B s(r) - r^2) over lengths r, with s = E[Z2^2]."""
+        if self.strategy == "sign_flip":
+            return self.radius**2 * (isotropic + along)
+        if self.strategy == "lift":
+            return self.radius**2 * (isotropic + max(0.0, along - 1))
+        points, square = self.magnitude.points, self._squares_at_points
+        slope = np.diff(square) / np.diff(points)
+        at = np.clip((isotropic + along) * slope / 2, points[:-1], points[1:])
+        both = (isotropic + along) * (square[:-1] + slope * (at - points[:-1])) - at**2
+        return float(max(both.max(), isotropic * square.max()))
+
+    def mean_squared_error(
+        self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
+    ) -> float:
+        """Expected squared Euclidean error; without `truth` that of the worst lengths."""
+        if truth is not None:
+            return super().mean_squared_error(num_users, truth, sampling)
+        isotropic, along = self.direction._second_moment
+        rounding = self.dimension * self.fixed_point.step**2 / 12
+        worst = self._worst(self.dimension * isotropic, along)
+        if sampling not in ("fixed", "iid"):
+            raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
+        spread = self.radius**2 if sampling == "iid" and self.strategy != "sign_flip" else 0.0
+        return (worst + rounding + spread) / num_users
+
+
+def _no_extra(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    raise AssertionError("randomized response on a grid takes two words")
