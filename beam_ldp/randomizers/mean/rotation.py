@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from scipy import special
 
-from beam_ldp.randomizers.jit import kernel
+from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
 
 
 def padded_size(dimension: int) -> int:
@@ -46,7 +45,7 @@ def hadamard(vectors: np.ndarray, signs: np.ndarray | None = None) -> np.ndarray
     out = np.zeros((count, padded_size(dimension)))
     scale = 1.0 / math.sqrt(out.shape[1])
     out[:, :dimension] = vectors * (scale if signs is None else signs * scale)
-    _transform(out)
+    walsh_hadamard_in_place(out)
     return out
 
 
@@ -55,7 +54,7 @@ def hadamard_back(
 ) -> np.ndarray:
     """Transpose of `hadamard` for one vector: the padding is dropped, and its noise with it."""
     out = vector[None, :] / math.sqrt(vector.size)
-    _transform(out)
+    walsh_hadamard_in_place(out)
     return out[0, :dimension] if signs is None else out[0, :dimension] * signs
 
 
@@ -81,30 +80,3 @@ def union_cutoff(num_coordinates: int, failure_probability: float) -> float:
     10 sqrt(log(num_coordinates/failure_probability)).
     """
     return math.sqrt(2 * math.log(2 * num_coordinates / failure_probability))
-
-
-@kernel
-def _transform(rows: Any) -> None:
-    """Unnormalized Walsh-Hadamard transform of every row, in place, two stages at a time."""
-    size = rows.shape[1]
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        half = 1
-        while 4 * half <= size:
-            for start in range(0, size, 4 * half):
-                for j in range(start, start + half):
-                    a = row[j] + row[j + half]
-                    b = row[j] - row[j + half]
-                    c = row[j + 2 * half] + row[j + 3 * half]
-                    d = row[j + 2 * half] - row[j + 3 * half]
-                    row[j] = a + c
-                    row[j + half] = b + d
-                    row[j + 2 * half] = a - c
-                    row[j + 3 * half] = b - d
-            half *= 4
-        if half < size:
-            for j in range(half):
-                a = row[j]
-                b = row[j + half]
-                row[j] = a + b
-                row[j + half] = a - b
