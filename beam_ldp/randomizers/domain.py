@@ -90,5 +90,5 @@ class Domain:
     @property
     def digest(self) -> bytes:
         """16 bytes that identify the list, its order and the name of `other`."""
-        parts = (value.encode() for value in self.labels)
+        parts = (value.encode("utf-8", "surrogatepass") for value in self.labels)
         return hashlib.sha256(length_prefixed(*parts)).digest()[:16]

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 MIN_KEY_BYTES = 32
 _AES_BLOCK_WORDS = 2
+_ID_RANGE = "user_ids that are integers must lie in [-2**63, 2**63); write larger ones as text"
 _ZERO_BYTES = np.zeros(1 << 19, dtype=np.uint8)
 
 
@@ -104,6 +105,8 @@ class UserRandomness:
         check_key(self.key)
         if not self.release_id:
             raise ValueError("release_id must be a non-empty name")
+        if not isinstance(self.user_ids, np.ndarray):
+            object.__setattr__(self, "user_ids", list(self.user_ids))
 
     def words_for(self, mechanism_digest: bytes, values: np.ndarray) -> MemoizedWords:
         """The words of these users holding these values under one mechanism."""
@@ -211,16 +214,17 @@ def encrypt_blocks(cipher: Cipher[modes.ECB], blocks: np.ndarray) -> np.ndarray:
 
 def canonical_ids(user_ids: np.ndarray | Iterable[str | bytes | int]) -> np.ndarray | list[bytes]:
     """Ids as one int64 array, or as bytes; a str and its UTF-8 bytes are one id."""
-    array = user_ids if isinstance(user_ids, np.ndarray) else None
-    if array is None:
-        listed = list(user_ids)
-        if listed and all(isinstance(i, (int, np.integer)) for i in listed):
-            array = np.asarray(listed, dtype=np.int64)
-        else:
-            return _encode_ids(listed)
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64)
-    return _encode_ids(array.tolist())
+    if isinstance(user_ids, np.ndarray) and user_ids.dtype.kind in "iu":
+        if user_ids.size and user_ids.max() > np.iinfo(np.int64).max:
+            raise ValueError(_ID_RANGE)
+        return user_ids.astype(np.int64)
+    listed = user_ids.tolist() if isinstance(user_ids, np.ndarray) else list(user_ids)
+    if listed and all(isinstance(i, (int, np.integer)) for i in listed):
+        try:
+            return np.array(listed, dtype=np.int64)
+        except OverflowError:
+            raise ValueError(_ID_RANGE) from None
+    return _encode_ids(listed)
 
 
 def _encode_ids(ids: Iterable[object]) -> list[bytes]:
