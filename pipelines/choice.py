@@ -13,9 +13,11 @@ from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.price import Price, expected_price, honest
 from beam_ldp.pipelines.settings import FrequencySettings
-from beam_ldp.planning import plan_frequencies
+from beam_ldp.planning import Plan, plan_frequencies
 from beam_ldp.randomizers import frequency as oracles
 from beam_ldp.randomizers.base import FrequencyOracle
+
+AS_GOOD_AS = 1.01  # errors within 1 % count as equal: then fewer bits win
 
 
 @dataclass(frozen=True)
@@ -70,21 +72,31 @@ def _randomizer(settings: FrequencySettings, domain_size: int, num_reports: int)
             local = local_epsilon_for(target, settings.delta, hidden_among, build)
         local = min(local, settings.max_local_epsilon or math.inf)
         return _short_enough(build(local), settings)
-    found = _best(settings, domain_size, num_reports, target, local)
+    plans = _plans(settings, domain_size, num_reports, target, local)
     cap = settings.max_local_epsilon
-    if cap is not None and found.local_epsilon > cap:
-        found = _best(settings, domain_size, num_reports, None, cap)
-    return found
+    if cap is not None and target is not None:
+        capped = _plans(settings, domain_size, num_reports, None, cap)
+        within = [plan for plan in plans if plan.local_epsilon <= cap]
+        within += [plan for plan in capped if plan.epsilon is not None and plan.epsilon <= target]
+        least = min((plan.rms_error for plan in within), default=0.0)
+        equal = [plan for plan in within if plan.rms_error <= AS_GOOD_AS * least]
+        plans = sorted(equal, key=lambda plan: plan.bits_per_report)
+    if not plans:
+        raise UsageError("no mechanism fits these flags (see `beam-ldp plan frequency`)")
+    randomizer = plans[0].randomizer
+    assert randomizer is not None
+    return randomizer
 
 
-def _best(
+def _plans(
     settings: FrequencySettings,
     domain_size: int,
     num_users: int,
     epsilon: float | None,
     local_epsilon: float | None,
-) -> FrequencyOracle:
-    best = plan_frequencies(
+) -> list[Plan]:
+    """Mechanisms that may be used, best first."""
+    plans = plan_frequencies(
         num_users,
         domain_size,
         epsilon=epsilon,
@@ -92,10 +104,8 @@ def _best(
         delta=settings.delta,
         max_bits=settings.max_bits,
         honest_fraction=settings.honest_fraction,
-    )[0]
-    if best.excluded or best.randomizer is None:
-        raise UsageError(f"no mechanism fits these flags: {best.excluded}")
-    return best.randomizer
+    )
+    return [plan for plan in plans if not plan.excluded]
 
 
 def _named(name: str, domain_size: int) -> Callable[[float], FrequencyOracle]:

@@ -65,8 +65,10 @@ def write_people(
     """Simulated people, one word each, and the public list of words.
 
     Returns:
-        Path of the people (Parquet), path of the list, and how many people hold each listed word
-        (`other` last).
+        Path of the people (Parquet), path of the list, and the truth: how many of so many people
+        hold each listed word where all text is counted (`other` last). Estimates from one drawn row
+        per person speak of the population that the people come from, and their intervals allow
+        for that draw.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -82,18 +84,26 @@ def write_people(
     people, listed = folder / "people.parquet", folder / "words.txt"
     pq.write_table(table, people, row_group_size=ROW_GROUP)
     listed.write_text("".join(f"{word}\n" for word in corpus.words[:domain_size]), "utf-8")
-    counts = np.bincount(held, minlength=len(corpus.words))
-    return people, listed, np.append(counts[:domain_size], counts[domain_size:].sum())
+    shares = corpus.shares
+    truth = np.append(shares[:domain_size], shares[domain_size:].sum()) * users
+    return people, listed, truth
 
 
 def frequency_flags(
-    people: Path, listed: Path, users: int, epsilon: float, delta: float, output: Path
+    people: Path,
+    listed: Path,
+    users: int,
+    epsilon: float,
+    max_local_epsilon: float,
+    delta: float,
+    output: Path,
 ) -> list[str]:
     """What one would type for data of one's own."""
     return [
         f"--input={people}", "--column=word", "--user-id=user_id",
         f"--domain={listed}", f"--other-label={OTHER}",
-        f"--epsilon={epsilon:g}", f"--delta={delta:g}", f"--expected-users={users}",
+        f"--epsilon={epsilon:g}", f"--max-local-epsilon={max_local_epsilon:g}",
+        f"--delta={delta:g}", f"--expected-users={users}",
         f"--output={output}", "--dataset=simulated people, real English word counts",
         "--mlflow-experiment=beam-ldp demo",
     ]  # fmt: skip
@@ -105,7 +115,9 @@ def frequency_flags(
 @click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo")
 @click.option("--users", default="1e6", show_default=True, help="simulated people")
 @click.option("--words", default=10_000, show_default=True, help="words in the public list")
-@click.option("--epsilon", default=0.1, show_default=True, help="central price to aim at")
+@click.option("--epsilon", default=0.05, show_default=True, help="central price to aim at")
+@click.option("--max-local-epsilon", default=5.0, show_default=True,
+              help="promise no less to a person than this")  # fmt: skip
 @click.option("--delta", default=1e-8, show_default=True, help="of the central price")
 @click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
 def demo(
@@ -114,6 +126,7 @@ def demo(
     users: str,
     words: int,
     epsilon: float,
+    max_local_epsilon: float,
     delta: float,
     no_mlflow: bool,
 ) -> None:
@@ -128,7 +141,9 @@ def demo(
       beam-ldp demo --output demo-out --overwrite --users 1e5 --words 1000
     """
     console = Console()
-    sys.exit(run(console, output, overwrite, users, words, epsilon, delta, no_mlflow))
+    sys.exit(
+        run(console, output, overwrite, users, words, epsilon, max_local_epsilon, delta, no_mlflow)
+    )
 
 
 def run(
@@ -138,6 +153,7 @@ def run(
     users: str,
     words: int,
     epsilon: float,
+    max_local_epsilon: float,
     delta: float,
     no_mlflow: bool,
 ) -> int:
@@ -153,7 +169,9 @@ def run(
         raise click.UsageError(f"--output {output} holds an earlier demo; --overwrite replaces it")
     with console.status(f"simulating {number:,} people"):
         people, listed, truth = write_people(corpus, number, words, output)
-    flags = frequency_flags(people, listed, number, epsilon, delta, output / "release")
+    flags = frequency_flags(
+        people, listed, number, epsilon, max_local_epsilon, delta, output / "release"
+    )
     console.print(Panel(_story(corpus, number, words, people, truth), title="The data"))
     console.print("[bold]What runs now[/bold], and what you would type for data of your own:")
     console.print(f"[green]{escape(_command(flags))}[/green]\n", soft_wrap=True)
@@ -184,7 +202,8 @@ def _story(corpus: Corpus, users: int, words: int, people: Path, truth: np.ndarr
         f"{len(corpus.words):,} words. They are in {escape(str(people))}.\n"
         f"The public list has the {words:,} words that are most frequent in real text; the other "
         f"{len(corpus.words) - words:,} words are reported as `{OTHER}`, which "
-        f"{share:.1%} of these people hold."
+        f"{share:.1%} of people hold.\n"
+        "The truth in what follows is the share of a word in real text."
     )
 
 

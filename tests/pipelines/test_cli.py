@@ -101,11 +101,12 @@ def test_a_small_demo(tmp_path: Path) -> None:
     shown = run(*arguments)
     assert shown.exit_code == 0, shown.output
     for expected in ("Are the intervals honest?", "hold the truth", "privacy.md", "(other)",
-                     "The 20 most frequent of 200 values"):  # fmt: skip
+                     "The 20 most frequent of 200 values", "local epsilon"):  # fmt: skip
         assert expected in " ".join(shown.output.split())
     assert (tmp_path / "demo" / "people.parquet").exists()
     record = json.loads((tmp_path / "demo" / "release" / "privacy.json").read_text())
     assert record["num_reports"] == 50_000 and record["epsilon"] <= 0.5
+    assert record["local_epsilon"] <= 5.0
     again = run(*arguments)
     assert again.exit_code == 2 and "--overwrite" in again.output
     assert run(*arguments, "--overwrite").exit_code == 0

@@ -380,3 +380,25 @@ def test_help_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == DONE
     assert "exit codes" in capsys.readouterr().out
     assert main([]) == MISUSED
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "SubsetSelection"])
+def test_a_cap_on_the_local_epsilon_holds_beside_the_central_target(
+    data: Path, tmp_path: Path, mechanism: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = flags(data, tmp_path / "out", *CENTRAL, f"--mechanism={mechanism}", "--dry-run",
+                      "--format=json")  # fmt: skip
+    assert main(arguments) == DONE
+    free = json.loads(capfd.readouterr().out)
+    assert main([*arguments, "--max-local-epsilon=3"]) == DONE
+    capped = json.loads(capfd.readouterr().out)
+    assert capped["local_epsilon"] <= 3.0 < free["local_epsilon"]
+    assert capped["epsilon"] <= 1.0 and capped["epsilon"] <= free["epsilon"] + 1e-9
+    assert capped["predicted_standard_error"] > free["predicted_standard_error"]
+
+
+def test_a_weak_local_promise_is_a_warning(data: Path, tmp_path: Path) -> None:
+    more = ["--local-epsilon=9", f"--expected-users={USERS}", "--user-id=uid"]
+    assert main(flags(data, tmp_path / "out", *more)) == DONE
+    (warning,) = record(tmp_path / "out")["warnings"]
+    assert "local epsilon is 9" in warning
