@@ -141,14 +141,19 @@ class HadamardResponse(SymbolOracle):
     def variance(
         self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
     ) -> np.ndarray:
-        """Exact: a report counts +-scale if it lies on the value's block, else nothing."""
+        """Exact: a report counts +-scale if it lies on the value's block, else nothing.
+
+        The other people of a block count, too: what `truth` leaves out of a sum of one is taken
+        to be spread evenly over all categories.
+        """
         check_sampling(sampling)
         if truth is None:
             return self._per_value(self._worst_variances(sampling)) / num_users
         truth = self._check_truth(truth)
         own, other = self._on_block
-        values = np.arange(self.domain_size)
-        shares = np.bincount(values % self._blocks, weights=truth, minlength=self._blocks)
+        spread = truth + max(0.0, 1 - truth.sum()) / self.domain_size
+        blocks = np.arange(self.domain_size) % self._blocks
+        shares = np.minimum(np.bincount(blocks, weights=spread, minlength=self._blocks), 1.0)
         on_block = self._per_value(other + shares * (own - other))
         return self._variance_at(on_block, truth, num_users, sampling)
 

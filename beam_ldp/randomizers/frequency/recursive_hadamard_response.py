@@ -134,7 +134,11 @@ class RecursiveHadamardResponse(SymbolOracle):
     def variance(
         self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
     ) -> np.ndarray:
-        """Exact: a report counts +-scale if it names the value's block, else nothing."""
+        """Exact: a report counts +-scale if it names the value's block, else nothing.
+
+        The other people of a block count, too: what `truth` leaves out of a sum of one is taken
+        to be spread evenly over all categories.
+        """
         check_sampling(sampling)
         own, other = self._on_block
         if truth is None:
@@ -144,7 +148,9 @@ class RecursiveHadamardResponse(SymbolOracle):
                 worst[-1] = self._worst_alone(sampling)
             return worst / num_users
         truth = self._check_truth(truth)
-        shares = np.add.reduceat(truth, np.arange(0, self.domain_size, self.row_length))
+        spread = truth + max(0.0, 1 - truth.sum()) / self.domain_size
+        starts = np.arange(0, self.domain_size, self.row_length)
+        shares = np.minimum(np.add.reduceat(spread, starts), 1.0)
         return self._variance_at(other + shares * (own - other), truth, num_users, sampling)
 
     def _worst_alone(self, sampling: Sampling) -> float:
