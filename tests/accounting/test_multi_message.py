@@ -13,7 +13,7 @@ from beam_ldp.accounting import multi_message as mm
 from beam_ldp.accounting.conversions import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.hockey_stick import hockey_stick
 from beam_ldp.accounting.shuffle_rdp import clone_rdp, thesis_upper_1
-from beam_ldp.randomizers.mean.block_mean import message_pair
+from beam_ldp.randomizers.mean.two_response import message_pair
 
 pytestmark = pytest.mark.exact
 

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords
+from beam_ldp.randomizers.base import ExtraWords, Sampling
 from beam_ldp.randomizers.bits import smallest_uint
 from beam_ldp.randomizers.mean import allocation
-from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 from beam_ldp.randomizers.mean.two_response import (
     MessageLayout,
     count_bits,
+    message_pair,
     pack_columns,
     respond,
     unpack_columns,
@@ -271,6 +272,35 @@ class BlockMean(MeanRandomizer):
             raise ValueError("reports must name coordinates inside their blocks")
         return counts
 
+    def estimate(
+        self, statistic: np.ndarray, num_users: int, *, sampling: Sampling = "fixed"
+    ) -> MeanEstimate:
+        """As for every mechanism; refuses a statistic that is not that of `num_users` users.
+
+        Raises:
+            ValueError: if a block has more or fewer messages than users times messages each.
+        """
+        found = super().estimate(statistic, num_users, sampling=sampling)
+        if self.preset is None:  # padded blocks lose the messages about nothing
+            for level in range(self.layout.num_levels):
+                starts, _ = self.layout.blocks(level)
+                received = np.add.reduceat(np.asarray(statistic)[level].sum(axis=1), starts)
+                if (received != num_users * self.layout.repeats(level)).any():
+                    raise ValueError("statistic must hold every message of num_users users, once")
+        return found
+
+    def influence(self, num_users: int) -> float:
+        """How far one message, sent by a liar, can move the estimate (Euclidean, data's unit).
+
+        One user sends `messages_per_user` of them.
+        """
+        moves = [
+            weight * sizes[0] / (contrast[0] * self.layout.repeats(level))
+            for level, weight in enumerate(allocation.level_weights(self.layout.num_levels))
+            for sizes, contrast, _ in [self.layout.coordinate_laws(level)]
+        ]
+        return 2 * self._half_range * max(moves) / num_users
+
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         centred = np.full(self.num_coordinates, 0.0 if self._centred else -0.5)
         for level, weight in enumerate(allocation.level_weights(self.layout.num_levels)):
@@ -367,9 +397,3 @@ class BlockMean(MeanRandomizer):
         """
         (count, pair), *others = self.message_pairs()
         return pair if count == 1 and not others else super().dominating_pair()
-
-
-def message_pair(message_epsilon: float) -> ShufflePair:
-    """What a shuffled two-response message hides in, whatever the size of its block."""
-    source = "blanket of two-response bits"
-    return ShufflePair.two_level(math.exp(message_epsilon), 0.5, 0.0, source)

@@ -22,6 +22,7 @@ import numpy as np
 
 from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.thresholds import MAX_WASTE, exp_lower
 
 
@@ -77,6 +78,12 @@ class BitLaw:
         """Variance p(1-p)/(1-2p)^2 of a debiased bit with q in {0, 1}."""
         p = self.flip_probability
         return p * (1 - p) / self.contrast**2
+
+
+def message_pair(message_epsilon: float) -> ShufflePair:
+    """What a shuffled two-response message hides in, whatever the size of its block."""
+    source = "blanket of two-response bits"
+    return ShufflePair.two_level(math.exp(message_epsilon), 0.5, 0.0, source)
 
 
 @dataclass(frozen=True)
