@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
+from beam_ldp.randomizers.base import check_sampling
 from beam_ldp.randomizers.frequency.bit_pairs import bit_witness
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -70,8 +71,7 @@ class BloomCode:
 
         `truth` is scaled to sum one; None stands for the worst truth of each component.
         """
-        if sampling not in ("fixed", "iid"):
-            raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
+        check_sampling(sampling)
         moments = self.second_moments(zero_variance, one_variance)
         if truth is None:
             own, other = np.diagonal(moments).copy(), moments
@@ -81,7 +81,6 @@ class BloomCode:
                 return np.maximum(own - 1, other)
             share = np.clip((own - other) / 2, 0.0, 1.0)  # maximum of a concave parabola
             return share * own + (1 - share) * other - share**2
-        truth = np.asarray(truth, dtype=float)
         total = truth.sum()
         truth = truth / total if total > 0 else np.full(self.num_values, 1 / self.num_values)
         return moments @ truth - (truth if sampling == "fixed" else truth**2)

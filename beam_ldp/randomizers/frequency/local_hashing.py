@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below, check_integer
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.frequency import affine_hash
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
@@ -72,16 +72,13 @@ class LocalHashing(FrequencyOracle):
         buckets = self.num_buckets
         if buckets is None:
             buckets = min(_MAX_BUCKETS, round(math.exp(min(self.local_epsilon, 30.0))) + 1)
-        if isinstance(buckets, bool) or buckets != int(buckets) or not 2 <= buckets <= _MAX_BUCKETS:
-            raise ValueError(
-                f"num_buckets must be an integer in [2, {_MAX_BUCKETS}], got {buckets}"
-            )
-        object.__setattr__(self, "num_buckets", int(buckets))
+        buckets = check_integer("num_buckets", buckets, 2, _MAX_BUCKETS)
+        object.__setattr__(self, "num_buckets", buckets)
         prime = self.prime
         if prime is None:
             prime = _balanced_prime(self._buckets, self.domain_size)
         least = max(3, self.domain_size, self._buckets)
-        if isinstance(prime, bool) or prime != int(prime) or prime < least or not is_prime(prime):
+        if not is_prime(check_integer("prime", prime, least, WORD_VALUES - 1)):
             raise ValueError(f"prime must be a prime number >= {least}, got {prime}")
         object.__setattr__(self, "prime", int(prime))
         if self._prime >= affine_hash.MAX_PRIME or self._num_reports > WORD_VALUES:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Rng, Sampling
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Rng, Sampling, check_integer
 from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.frequency.bit_pairs import bit_dominating_pair, one_hot_witnesses
@@ -98,11 +98,8 @@ class Rappor(FrequencyOracle):
         object.__setattr__(self, "longitudinal_epsilon", total)
         for name in ("num_hashes", "num_cohorts", "num_bits"):
             count = getattr(self, name)
-            if name == "num_bits" and count is None:
-                continue
-            if isinstance(count, bool) or count != int(count) or count < 1:
-                raise ValueError(f"{name} must be an integer >= 1, got {count}")
-            object.__setattr__(self, name, int(count))
+            if count is not None or name != "num_bits":
+                object.__setattr__(self, name, check_integer(name, count, 1, MAX_ENTRIES))
         if self.report_probabilities is not None:
             zero, one = (float(rate) for rate in self.report_probabilities)
             if not 0 <= zero < one <= 1:
@@ -349,6 +346,7 @@ class Rappor(FrequencyOracle):
         one, zero = self._bit_law
         scale = (one - zero) ** 2
         noise = (zero * (1 - zero) / scale, one * (1 - one) / scale)
+        truth = None if truth is None else self._check_truth(truth)
         return self._code.variance(*noise, truth, sampling) / num_users
 
     # What it costs -----------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below, check_integer
 from beam_ldp.randomizers.bits import bits_for, pack_uints, smallest_uint, unpack_uints
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
@@ -70,11 +70,8 @@ class SubsetSelection(FrequencyOracle):
         size = self.subset_size
         if size is None:
             size = best_subset_size(self.domain_size, self.local_epsilon)
-        if isinstance(size, bool) or size != int(size) or not 0 < size < self.domain_size:
-            raise ValueError(
-                f"subset_size must be an integer in [1, {self.domain_size - 1}], got {size}"
-            )
-        object.__setattr__(self, "subset_size", int(size))
+        size = check_integer("subset_size", size, 1, self.domain_size - 1)
+        object.__setattr__(self, "subset_size", size)
         implemented = self.log_ratio_max()
         if not (implemented > 0 and self.local_epsilon - implemented <= MAX_WASTE):
             raise ValueError(

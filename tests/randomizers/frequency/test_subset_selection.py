@@ -167,10 +167,11 @@ def test_channel_reports_are_the_sets_in_order():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((4, 1.0, 0), r"subset_size must be an integer in \[1, 3\], got 0"),
-        ((4, 1.0, 4), r"subset_size must be an integer in \[1, 3\], got 4"),
-        ((4, 1.0, 1.5), r"subset_size must be an integer in \[1, 3\], got 1.5"),
+        ((4, 1.0, 0), "subset_size must be an integer from 1 to 3, got 0"),
+        ((4, 1.0, 4), "subset_size must be an integer from 1 to 3, got 4"),
+        ((4, 1.0, 1.5), "subset_size must be an integer from 1 to 3, got 1.5"),
         ((4, 1.0, True), "subset_size must be an integer"),
+        ((4, 1.0, "2"), "subset_size must be an integer"),
         ((4, -1.0), "local_epsilon must be a finite number > 0"),
         ((4, 60.0), "beyond the resolution"),
     ],
