@@ -57,7 +57,10 @@ class SlidingSums(beam.PTransform):
             >> beam.ParDo(_Key(element.keyed)).with_output_types(
                 typehints.Tuple[typehints.Tuple[key, str], Release]
             )
-            | "Slide" >> beam.WindowInto(SlidingWindows(self._size, self._period, windows.offset))
+            | "Slide"
+            >> beam.WindowInto(
+                SlidingWindows(self._size, self._period, windows.offset.micros / _MICROSECONDS)
+            )
             | "Group" >> beam.GroupByKey()
             | "Add" >> beam.ParDo(_Add(panes, element.keyed)).with_output_types(element.of(Release))
         )
