@@ -178,8 +178,8 @@ def _write_estimate(estimate: Estimate, out: list[bytes]) -> None:
         _write_array(array, out)
     _write_integer(estimate.num_users, out)
     _write_json(list(estimate.steps), out)
-    for array in (raw.value, raw.standard_error) if estimate.steps else (None, None):
-        _write_array(array, out)
+    for raw_array in (raw.value, raw.standard_error):
+        _write_array(raw_array if estimate.steps else None, out)
 
 
 def _read_estimate(reader: Reader) -> Estimate:

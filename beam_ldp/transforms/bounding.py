@@ -125,6 +125,7 @@ class _Rank(beam.DoFn):
         self._held.clear()
 
     def _ranks(self, block: ValueBlock) -> np.ndarray:
+        assert block.user_ids is not None
         if self._key is None:
             if self._seed is None or block.positions is None:
                 return FreshWords().words(0, len(block), 1)[:, 0]

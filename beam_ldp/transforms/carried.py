@@ -29,9 +29,9 @@ class Carried:
         self.randomizer = randomizer
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kind = type(self.randomizer)
+        kind: Any = type(self.randomizer)
         parameters = tuple(
-            (f.name, getattr(self.randomizer, f.name)) for f in fields(self.randomizer) if f.init
+            (f.name, getattr(self.randomizer, f.name)) for f in fields(kind) if f.init
         )
         return _rebuild, (kind, parameters)
 

@@ -269,7 +269,7 @@ def _blocks(
 ) -> Iterator[ValueBlock]:
     """The sound rows as blocks: one, or two where some ids are integers and others are text."""
     if integers is None:
-        selections = [(sound, None)]
+        selections: list[tuple[np.ndarray, np.ndarray | None]] = [(sound, None)]
     elif texts is None:
         selections = [(sound, integers)]
     else:

@@ -52,7 +52,7 @@ def _fisher_yates(array, left, words):  # type: ignore[no-untyped-def]
         low = word * bound
         if low < bound and low < (np.uint64(0) - bound) % bound:
             continue  # a word that would make some positions likelier than others
-        j = multiply_high(word, bound)
+        j = multiply_high(word, bound)  # type: ignore[arg-type]
         held = array[left - 1]
         array[left - 1] = array[j]
         array[j] = held

@@ -23,7 +23,7 @@ class FrequencyRow(NamedTuple):
     window_start: Timestamp | None
     window_end: Timestamp | None
     value: str
-    count: float
+    count: float  # type: ignore[assignment]
     count_standard_error: float
     count_low: float
     count_high: float
