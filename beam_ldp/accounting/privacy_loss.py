@@ -53,7 +53,7 @@ def privacy_loss_distribution(atoms: Atoms) -> PrivacyLossDistribution:
 
 
 def composed_epsilon(atoms: Atoms, count: int, delta: float) -> float:
-    """The epsilon at `delta` of `count` independent, non-adaptively scheduled releases of one pair."""
+    """The epsilon at `delta` of `count` releases of one pair on a schedule fixed beforehand."""
     distribution = privacy_loss_distribution(atoms)
     if count > 1:
         distribution = distribution.self_compose(count)
