@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import dp_accounting
+
+from beam_ldp.accounting.events import LocalRandomizerDpEvent, ShuffledDpEvent
+from beam_ldp.accounting.hockey_stick import largest_log_ratio
 from beam_ldp.accounting.l2_messages import l2_messages_epsilon
 from beam_ldp.accounting.multi_message import Method, messages_of, multi_message_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
@@ -48,3 +52,25 @@ def mean_epsilon(
         found.append((value, "blanket" if method == "auto" else method))
     epsilon, way = min(found)
     return PrivacyBound(epsilon, method=way, lower_method=_NO_PAIR)
+
+
+def mean_event(randomizer: Any, num_reports: int) -> dp_accounting.ComposedDpEvent:
+    """The shuffled message columns of one release as a `dp_accounting` event.
+
+    One shuffled event per column, equal ones counted. It holds for every vector and is therefore
+    dearer than `mean_epsilon` where that knows the length of the vectors (`method="l2"`).
+
+    Args:
+        randomizer: a mechanism that describes its `message_pairs`.
+        num_reports: users whose messages each shuffler permuted.
+
+    >>> from beam_ldp.randomizers.mean import LInfMean
+    >>> len(mean_event(LInfMean(9, 2.5), 1000).events)
+    1
+    """
+    events = []
+    for count, pair in randomizer.message_pairs():
+        local = LocalRandomizerDpEvent(largest_log_ratio(pair), pair)
+        one = ShuffledDpEvent(local, num_reports)
+        events.append(dp_accounting.SelfComposedDpEvent(one, count))
+    return dp_accounting.ComposedDpEvent(events)

@@ -25,6 +25,7 @@ from beam_ldp.randomizers.mean import allocation
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 from beam_ldp.randomizers.mean.two_response import (
     MessageLayout,
+    bit_means,
     count_bits,
     message_pair,
     pack_columns,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 Preset = Literal["thesis"]
 
+_HOPELESS = 100.0  # e**-100: nobody's row looks like another's
 _CHUNK_COORDINATES = 1 << 15  # encoded vectors that stay in the second-level cache
 
 
@@ -326,18 +328,9 @@ class BlockMean(MeanRandomizer):
             if unit is None:
                 part = self._worst_level_variance(level)
             else:
-                part = self._level_variance(level, self._bit_means(unit, level))
+                part = self._level_variance(level, bit_means(unit, level, self.layout.num_levels))
             total += weight**2 * part / self.layout.repeats(level)
         return total * (2 * self._half_range) ** 2
-
-    def _bit_means(self, unit: np.ndarray, level: int) -> np.ndarray:
-        """Probability that the unflipped bit of this level is one."""
-        digits = self.layout.num_levels - 1
-        scaled = unit * 2.0**digits
-        whole = np.minimum(np.floor(scaled), 2.0**digits - 1)
-        if level == digits:
-            return scaled - whole
-        return (whole.astype(np.int64) >> (digits - 1 - level) & 1).astype(float)
 
     def _level_variance(self, level: int, means: np.ndarray) -> np.ndarray:
         sizes, contrast, variance = self.layout.coordinate_laws(level)
@@ -394,6 +387,16 @@ class BlockMean(MeanRandomizer):
         """The pair of one message; with several, what is known of a whole row: clones.
 
         Columns that are permuted on their own are priced by `message_pairs` instead.
+
+        Raises:
+            ValueError: if a row as a whole is so weakly protected that no crowd hides it.
         """
         (count, pair), *others = self.message_pairs()
-        return pair if count == 1 and not others else super().dominating_pair()
+        if count == 1 and not others:
+            return pair
+        if self.local_epsilon > _HOPELESS:
+            raise ValueError(
+                f"local_epsilon={self.local_epsilon:g} of a whole row hides in no crowd; permute "
+                "every message column on its own and use message_pairs"
+            )
+        return super().dominating_pair()

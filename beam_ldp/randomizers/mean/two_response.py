@@ -189,6 +189,16 @@ class Columns:
         return np.array([bits_for(int(size)) if size > 1 else 0 for size in self.size]) + 1
 
 
+def bit_means(unit: np.ndarray, level: int, num_levels: int) -> np.ndarray:
+    """Probability that the unflipped bit of this level is one, for values in [0, 1]."""
+    digits = num_levels - 1
+    scaled = unit * 2.0**digits
+    whole = np.minimum(np.floor(scaled), 2.0**digits - 1)
+    if level == digits:
+        return scaled - whole
+    return (whole.astype(np.int64) >> (digits - 1 - level) & 1).astype(float)
+
+
 def pack_columns(reports: np.ndarray, widths: np.ndarray) -> bytes:
     """Rows of messages as one bit stream, column t in `widths[t]` bits; zero-padded to a byte."""
     rows = np.empty((len(reports), int(widths.sum())), dtype=np.uint8)

@@ -12,6 +12,7 @@ from beam_ldp.randomizers import LocalRandomizer, UserRandomness
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
 from beam_ldp.randomizers.mean.allocation import printed_local
 from beam_ldp.randomizers.mean.base import clip_to_ball
+from beam_ldp.randomizers.mean.two_response import bit_means
 
 MECHANISMS = [
     BinaryVectorMean(10, 3.0),
@@ -59,7 +60,7 @@ def row_law(mechanism, vector):
     for t in range(layout.num_messages):
         size = int(c.size[t])
         law = layout.law(int(c.level[t]), size)
-        q = mechanism._bit_means(unit, int(c.level[t]))[0]
+        q = bit_means(unit, int(c.level[t]), layout.num_levels)[0]
         first, second = np.zeros(mechanism.dimension), np.zeros(mechanism.dimension)
         for place in range(size):
             held = c.start[t] + place < layout.num_coordinates
