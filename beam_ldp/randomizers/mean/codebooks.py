@@ -1,0 +1,197 @@
+"""Codebooks of random directions, written down by a seed, and the mechanisms that index them.
+
+Every user draws a fresh seed; it travels in the report and stands for a list of uniform unit
+vectors. Only the index depends on the user's vector. Privacy does not depend on the quality of
+the generator, because it holds for every list; unbiasedness does, and SplitMix64 (Steele, Lea and
+Flood 2014), one stream per candidate, is ample for it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from beam_ldp.randomizers.bits import pack_uints, unpack_uints
+from beam_ldp.randomizers.jit import kernel, subroutine
+from beam_ldp.randomizers.mean.directions import DirectionMean, inner_product, square_sum, tame
+from beam_ldp.randomizers.normals import fill_normals, spare_words
+from beam_ldp.randomizers.spherical_caps import log_density_constant
+
+MAX_INDEX_BITS = 20
+_REPORT_BITS = 64
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_NODES = 8001
+_TAIL = 12.0  # standard deviations
+
+
+@dataclass(frozen=True)
+class CodebookMean(DirectionMean):
+    """A mechanism that sends a seed and the index of one of the directions that it stands for.
+
+    Reports are `(n,)` uint64, seed times number of candidates plus index; the statistic is the
+    int64 sum of the named directions in fixed point. Cost: candidates times dimension normals to
+    randomize, one list entry to read.
+
+    Attributes:
+        index_bits: logarithm of the number of candidates.
+        seed_bits: bits of the seed; equal seeds of two users do no harm.
+    """
+
+    index_bits: int = 8
+    seed_bits: int = 48
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.index_bits <= MAX_INDEX_BITS:
+            raise ValueError(f"index_bits must lie in [1, {MAX_INDEX_BITS}], got {self.index_bits}")
+        if not 16 <= self.seed_bits <= _REPORT_BITS - self.index_bits:
+            raise ValueError(
+                f"seed_bits must lie in [16, {_REPORT_BITS - self.index_bits}], "
+                f"got {self.seed_bits}"
+            )
+        super().__post_init__()
+
+    @property
+    @abstractmethod
+    def marginal(self) -> float:
+        """m: expected inner product of the named and the own direction."""
+
+    @property
+    def num_candidates(self) -> int:
+        return 1 << self.index_bits
+
+    @property
+    def _largest_coordinate(self) -> float:
+        return 1 / self.marginal
+
+    @property
+    def bits_per_report(self) -> int:
+        return self.seed_bits + self.index_bits
+
+    @property
+    def report_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint64)
+
+    @property
+    def report_shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def words_per_user(self) -> int:
+        return 3
+
+    def pack(self, reports: np.ndarray) -> bytes:
+        return pack_uints(self._check_reports(reports), self.bits_per_report)
+
+    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+        return unpack_uints(data, self.bits_per_report, num_reports)
+
+    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
+        if reports.ndim != 1 or reports.dtype != np.uint64:
+            raise ValueError("reports must be a one-dimensional uint64 array")
+        if reports.size and int(reports.max()) >> self.bits_per_report:
+            raise ValueError(f"reports must have at most {self.bits_per_report} bits")
+        return reports
+
+    def accumulate(self, reports: np.ndarray) -> np.ndarray:
+        reports = self._check_reports(np.asarray(reports))
+        total = np.zeros(self.dimension, dtype=np.int64)
+        _add_named(
+            reports, np.uint64(self.index_bits), spare_words(self.dimension),
+            float(self.fixed_point.largest), total,
+        )  # fmt: skip
+        return total
+
+
+class HeightNodes:
+    """Quadrature over the height x = <c, u> of a uniform direction c: x = sin(angle).
+
+    Attributes:
+        x: heights, decreasing in the tail probability.
+        weight: their probability.
+        tail: P(x), the probability of a height of at least x.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        reach = min(1.0, _TAIL / math.sqrt(dimension))
+        angle = np.linspace(-math.asin(reach), math.asin(reach), _NODES)
+        self.x = np.sin(angle)
+        cosine = np.maximum(np.cos(angle), 1e-300)
+        power = (dimension - 2) * np.log(cosine)
+        step = np.full(_NODES, angle[1] - angle[0])
+        step[[0, -1]] /= 2
+        self.weight = np.exp(log_density_constant(dimension) + power) * step
+        upper = 0.5 * special.betainc((dimension - 1) / 2, 0.5, cosine**2)
+        self.tail = np.where(self.x >= 0, upper, 1 - upper)
+
+    def top_sum(self, count: int, candidates: int, power: int = 1) -> float:
+        """E of the sum over the `count` highest of so many candidates of height^power."""
+        return top_sum(self.x**power, self.weight, self.tail, count, candidates)
+
+
+def top_sum(
+    value: np.ndarray, weight: np.ndarray, tail: np.ndarray, count: int, candidates: int
+) -> float:
+    """E of the sum of `value` over the `count` candidates of least `tail`."""
+    among = special.bdtr(count - 1, candidates - 1, tail)  # fewer than count are higher
+    return candidates * float(np.sum(value * weight * among))
+
+
+@subroutine
+def mix(word):  # type: ignore[no-untyped-def]
+    """The output function of SplitMix64."""
+    word = (word ^ (word >> np.uint64(30))) * _MIX_1
+    word = (word ^ (word >> np.uint64(27))) * _MIX_2
+    return word ^ (word >> np.uint64(31))
+
+
+@subroutine
+def fill_candidate(seed, index, words, out, scratch):  # type: ignore[no-untyped-def]
+    """Write candidate `index` of `seed`, a standard normal vector, into `out`."""
+    attempt = np.uint64(index)
+    while True:
+        state = mix(mix(seed + _GOLDEN) + attempt * _GOLDEN)
+        for j in range(words.size):
+            state += _GOLDEN
+            words[j] = mix(state)
+        if fill_normals(words, 0, out, scratch) <= words.size:
+            return
+        attempt += np.uint64(4294967296)  # out of words, once in 1e9: another stream
+
+
+@subroutine
+def named_direction(vector, length, axis):  # type: ignore[no-untyped-def]
+    """(vector, length), or (its direction in `axis`, 1) where it is zero, tiny or huge."""
+    if length == 0.0:
+        axis[:] = 0.0
+        axis[0] = 1.0
+        return axis, 1.0
+    return tame(vector, length, axis)
+
+
+@subroutine
+def fill_heights(seed, vector, words, out, scratch, heights):  # type: ignore[no-untyped-def]
+    """Inner products of all candidates, as unit vectors, with `vector`."""
+    for k in range(heights.size):
+        fill_candidate(seed, k, words, out, scratch)
+        heights[k] = inner_product(out, vector) / math.sqrt(square_sum(out, 1.0))
+
+
+@kernel
+def _add_named(reports, index_bits, num_words, scale, total):  # type: ignore[no-untyped-def]
+    d = total.size
+    words = np.empty(num_words, dtype=np.uint64)
+    out = np.empty(d)
+    scratch = np.empty(d + 1, dtype=np.int64)
+    mask = (np.uint64(1) << index_bits) - np.uint64(1)
+    for i in range(reports.size):
+        fill_candidate(reports[i] >> index_bits, reports[i] & mask, words, out, scratch)
+        factor = scale / math.sqrt(square_sum(out, 1.0))
+        for j in range(d):
+            total[j] += np.int64(np.rint(factor * out[j]))

@@ -1,0 +1,198 @@
+"""Minimal random coding: PrivUnit's law on a few random directions, and the index of the draw."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from scipy import special
+
+from beam_ldp.randomizers.jit import kernel
+from beam_ldp.randomizers.mean.codebooks import CodebookMean, fill_heights, named_direction
+from beam_ldp.randomizers.mean.directions import signed_length
+from beam_ldp.randomizers.normals import spare_words, uniform
+from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, threshold_for
+
+_BUDGET_ROUNDING = 1e-11  # the cap is small and the coin near one
+_SCANNED = 500  # the error has a kink wherever N P is an integer
+
+
+@dataclass(frozen=True)
+class CodedCap:
+    """A cap, a coin, and N candidates: the modified weights of Shah et al.
+
+    With a share theta of the candidates in the cap of measure P, and c1 = p/P, c2 = (1-p)/(1-P):
+    for theta < P each candidate in the cap has weight c1/N and the others share the rest; else
+    each outside has c2/N and those in the cap share the rest. All weights lie in [c2/N, c1/N]
+    whatever the candidates, so the index is eps-LDP.
+    """
+
+    dimension: int
+    threshold: float
+    epsilon: float
+    candidates: int
+
+    @cached_property
+    def cap(self) -> SphericalCap:
+        return SphericalCap(self.dimension, self.threshold)
+
+    @cached_property
+    def inside(self) -> float:
+        """P."""
+        return expit(self.epsilon - self.cap.log_odds_outside)
+
+    @cached_property
+    def levels(self) -> tuple[float, float]:
+        """(c1, c2)."""
+        measure = self.cap.measure
+        return self.inside / measure, (1 - self.inside) / (1 - measure)
+
+    def probability_of_cap(self, count: int) -> float:
+        """Probability that the named candidate lies in the cap, if `count` candidates do."""
+        share = count / self.candidates
+        c1, c2 = self.levels
+        return share * c1 if share < self.cap.measure else 1 - (1 - share) * c2
+
+    @cached_property
+    def expected_inside(self) -> float:
+        """p': that probability over random candidates."""
+        n, measure = self.candidates, self.cap.measure
+        c1, c2 = self.levels
+        few = math.ceil(n * measure) - 1  # counts that are less than their share
+        below = float(special.bdtr(few - 1, n - 1, measure)) if few >= 1 else 0.0
+        many = float(special.bdtrc(few, n, measure))
+        many_outside = float(special.bdtrc(few, n - 1, measure)) if few < n - 1 else 0.0
+        return c1 * measure * below + many - c2 * (1 - measure) * many_outside
+
+    @cached_property
+    def marginal(self) -> float:
+        return self.cap.expected_marginal(self.expected_inside)
+
+    @property
+    def log_ratio(self) -> float:
+        """log(c1 / c2)."""
+        p = self.inside
+        return math.log(p) - math.log1p(-p) + self.cap.log_odds_outside
+
+
+@lru_cache(maxsize=64)
+def best_coded_cap(dimension: int, epsilon: float, candidates: int) -> CodedCap:
+    """The cap of least error for so many candidates: wider than PrivUnit's, so that some hit it."""
+    from scipy import optimize
+
+    def coded(cap_epsilon: float) -> CodedCap:
+        threshold = threshold_for(dimension, cap_epsilon)
+        return CodedCap(dimension, threshold, epsilon, candidates)
+
+    scanned = np.linspace(0, epsilon, _SCANNED + 2)[1:-1]
+    best = int(np.argmax([coded(float(c)).marginal for c in scanned]))
+    step = epsilon / (_SCANNED + 1)
+    found = optimize.minimize_scalar(
+        lambda c: -coded(float(c)).marginal,
+        bounds=(max(scanned[best] - step, step / 100), min(scanned[best] + step, epsilon)),
+        method="bounded",
+        options={"xatol": 1e-7 * epsilon},
+    )
+    return coded(float(found.x))
+
+
+@dataclass(frozen=True)
+class MinimalRandomCoding(CodebookMean):
+    """MMRC: a seed stands for N random directions; the index follows PrivUnit's law among them.
+
+    It protects the vector against everybody who sees the report, for every list of candidates.
+    `RandomCodebookMean` has the smaller error at the same bits; this is for comparison, and where
+    a cap is wanted. The cap is optimized for each N.
+
+    Source: Shah, Chen, Balle, Kairouz and Theis 2022, the modified (exactly eps-LDP) weights.
+
+    Args:
+        dimension: at least 2.
+        local_epsilon: budget, > 0.
+        radius: of the ball.
+        clipping: "clip" or "raise".
+        inputs: "ball" (the mean of the vectors) or "sphere" (of their directions).
+        coordinate_bits: of the fixed point in which the collector sums.
+        index_bits: logarithm of the number of candidates.
+        seed_bits: bits of the seed.
+
+    Raises:
+        ValueError: if a parameter is out of range.
+
+    >>> mechanism = MinimalRandomCoding(dimension=10, local_epsilon=2.0)
+    >>> mechanism.bits_per_report
+    56
+    """
+
+    @cached_property
+    def coded_cap(self) -> CodedCap:
+        """The cap and its weights."""
+        rounding = _BUDGET_ROUNDING * max(1.0, self.local_epsilon)
+        return best_coded_cap(self.dimension, self.local_epsilon - rounding, self.num_candidates)
+
+    @property
+    def marginal(self) -> float:
+        return self.coded_cap.marginal
+
+    def log_ratio_max(self) -> float:
+        return self.coded_cap.log_ratio
+
+    @cached_property
+    def _second_moment(self) -> tuple[float, float]:
+        cap, d, p = self.coded_cap.cap, self.dimension, self.coded_cap.expected_inside
+        inside, measure = cap.second_moment, cap.measure
+        along = p * inside / measure + (1 - p) * (1 / d - inside) / (1 - measure)
+        isotropic = (1 - along) / (d - 1)
+        return isotropic / self.marginal**2, (along - isotropic) / self.marginal**2
+
+    def _randomize_rows(
+        self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
+    ) -> np.ndarray:
+        coded = self.coded_cap
+        law = np.array([coded.probability_of_cap(j) for j in range(self.num_candidates + 1)])
+        _name(
+            vectors, rows, words, self._flip_scale, np.uint64(self.seed_bits),
+            np.uint64(self.index_bits), coded.cap.threshold, law, spare_words(self.dimension),
+            reports,
+        )  # fmt: skip
+        return np.ones(len(rows), dtype=bool)
+
+
+@kernel
+def _name(  # type: ignore[no-untyped-def]  # fmt: skip
+    vectors, rows, words, flip_scale, seed_bits, index_bits, threshold, law, num_words, reports
+):
+    own = np.empty(num_words, dtype=np.uint64)
+    out, axis = np.empty(vectors.shape[1]), np.empty(vectors.shape[1])
+    scratch = np.empty(vectors.shape[1] + 1, dtype=np.int64)
+    heights = np.empty(law.size - 1)
+    for i in range(rows.size):
+        row = words[i]
+        seed = row[0] >> (np.uint64(64) - seed_bits)
+        vector = vectors[rows[i]]
+        length, sign = signed_length(vector, flip_scale, uniform(row[2]))
+        vector, length = named_direction(vector, length, axis)
+        fill_heights(seed, vector, own, out, scratch, heights)
+        count = 0
+        for k in range(heights.size):
+            heights[k] *= sign
+            count += heights[k] >= threshold * length
+        # The same word chooses the side and, stretched again, the place on that side.
+        coin = uniform(row[1])
+        inside = coin < law[count]
+        if inside:
+            place = int(coin / law[count] * count)
+            place = min(place, count - 1)
+        else:
+            place = int((coin - law[count]) / (1.0 - law[count]) * (heights.size - count))
+            place = min(place, heights.size - count - 1)
+        index = 0
+        for k in range(heights.size):
+            if (heights[k] >= threshold * length) == inside:
+                if place == 0:
+                    index = k
+                    break
+                place -= 1
+        reports[rows[i]] = (seed << index_bits) | np.uint64(index)

@@ -1,0 +1,205 @@
+"""Mechanisms that name a random direction: exact laws, known errors, the wire, the sum."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.jit import kernel
+from beam_ldp.randomizers.mean.codebooks import HeightNodes, fill_candidate
+from beam_ldp.randomizers.mean.minimal_random_coding import MinimalRandomCoding, best_coded_cap
+from beam_ldp.randomizers.mean.priv_unit import PrivUnit
+from beam_ldp.randomizers.mean.random_codebook_mean import (
+    RandomCodebookMean,
+    rotated_simplex_marginal,
+)
+from beam_ldp.randomizers.normals import spare_words
+from beam_ldp.randomizers.randomness import UserRandomness
+from beam_ldp.randomizers.spherical_caps import SphericalCap
+from tests.randomizers.mean.golden_errors import golden
+
+BOTH = [RandomCodebookMean, MinimalRandomCoding]
+
+
+def optimum(d, epsilon):
+    return PrivUnit(d, epsilon, inputs="sphere").mean_squared_error(1)
+
+
+@kernel
+def _candidates(seed, count, d, num_words):
+    words = np.empty(num_words, dtype=np.uint64)
+    scratch = np.empty(d + 1, dtype=np.int64)
+    out = np.empty((count, d))
+    for k in range(count):
+        fill_candidate(seed, k, words, out[k], scratch)
+    return out
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("bits", [8, 14])
+def test_codebook_error_has_the_known_figures(bits):
+    for d, epsilon, figure, half_digit in golden(f"uniform {bits}"):
+        mechanism = RandomCodebookMean(d, epsilon, index_bits=bits, inputs="sphere")
+        error = 1 / mechanism.marginal**2 - 1
+        assert error / optimum(d, epsilon) == pytest.approx(figure, abs=half_digit)
+        assert mechanism.mean_squared_error(1) == pytest.approx(error, rel=1e-6)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("bits", [5, 7, 10])
+def test_rotated_simplex_error_has_the_known_figures(bits):
+    for d, epsilon, figure, half_digit in golden(f"simplex {bits}"):
+        error = 1 / rotated_simplex_marginal(d, epsilon, bits) ** 2 - 1
+        assert error / optimum(d, epsilon) == pytest.approx(figure, abs=half_digit)
+    with pytest.raises(ValueError, match="index_bits"):
+        rotated_simplex_marginal(16, 1.0, 5)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("bits", [8, 14, 22])
+def test_coding_error_has_the_known_figures_or_a_little_less(bits):
+    """The optimum over caps has kinks: ours may be better by up to two units of the last digit."""
+    for d, epsilon, figure, half_digit in golden(f"mmrc {bits}"):
+        error = 1 / best_coded_cap(d, float(epsilon), 1 << bits).marginal ** 2 - 1
+        ratio = error / optimum(d, epsilon)
+        assert figure - 5 * half_digit < ratio < figure + half_digit
+
+
+@pytest.mark.exact
+def test_few_bits_come_close_to_the_optimum():
+    """At most 64 bits and 5 % above the optimum for eps <= 8."""
+    for epsilon in (1, 2, 4, 8):
+        mechanism = RandomCodebookMean(1024, epsilon, index_bits=12, inputs="sphere")
+        assert mechanism.bits_per_report <= 64
+        assert mechanism.mean_squared_error(1) < 1.05 * optimum(1024, epsilon)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0])
+def test_budget_of_the_codebook_by_enumeration(epsilon):
+    mechanism = RandomCodebookMean(5, epsilon, index_bits=4)
+    p, q = mechanism._law.favoured_probability, mechanism._law.other_probability
+    k, m = mechanism.favoured, mechanism.num_candidates
+    assert k * p + (m - k) * q == pytest.approx(1)
+    assert math.log(p / q) == pytest.approx(epsilon, abs=1e-8)
+    assert epsilon - 1e-8 < mechanism.log_ratio_max() <= epsilon
+    assert mechanism.exactness == "exact"
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("bits", [1, 4, 9])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 10.0])
+def test_weights_of_coding_by_enumeration(bits, epsilon):
+    """Whatever number of candidates lies in the cap, all weights lie in [c2/N, c1/N]."""
+    mechanism = MinimalRandomCoding(20, epsilon, index_bits=bits)
+    coded, n = mechanism.coded_cap, 1 << bits
+    c1, c2 = coded.levels
+    assert math.log(c1 / c2) == pytest.approx(epsilon, abs=1e-10)
+    assert mechanism.log_ratio_max() <= epsilon
+    law = stats.binom(n, coded.cap.measure)
+    total = 0.0
+    for count in range(n + 1):
+        inside = coded.probability_of_cap(count)
+        total += inside * law.pmf(count)
+        weights = ([inside / count] if count else []) + (
+            [(1 - inside) / (n - count)] if count < n else []
+        )
+        assert all(c2 / n * (1 - 1e-8) <= w <= c1 / n * (1 + 1e-8) for w in weights)
+    assert coded.expected_inside == pytest.approx(total, rel=1e-9)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("d", [2, 3, 50])
+def test_nodes_integrate_known_moments(d):
+    nodes = HeightNodes(d)
+    assert nodes.weight.sum() == pytest.approx(1, abs=1e-6)
+    assert nodes.top_sum(4, 4, 2) == pytest.approx(4 / d, rel=1e-5)  # all of them
+    half = math.exp(SphericalCap(d, 0.0).log_first_moment) * 2
+    heights = np.sort(
+        np.random.default_rng(0).choice(nodes.x, (200_000, 2), p=nodes.weight / nodes.weight.sum())
+    )
+    assert nodes.top_sum(1, 2) == pytest.approx(heights[:, 1].mean(), abs=0.01 * half)
+
+
+@pytest.mark.statistical
+def test_candidates_are_independent_normals():
+    """Kolmogorov-Smirnov at 1e-6; correlations of neighbours within 5 s.e."""
+    x = _candidates(np.uint64(12345), 2000, 50, spare_words(50))
+    y = _candidates(np.uint64(12346), 2000, 50, spare_words(50))
+    assert stats.kstest(x.ravel(), "norm").pvalue > 1e-6
+    for a, b in ((x[1:], x[:-1]), (x[:, 1:], x[:, :-1]), (x, y)):
+        assert abs(np.mean(a * b)) < 5 / math.sqrt(a.size)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize(
+    ("d", "epsilon", "bits", "length"), [(2, 1.0, 3, 1.2), (5, 2.0, 4, 0.0), (9, 6.0, 6, 2.0)]
+)
+def test_bias_and_variance(kind, d, epsilon, bits, length):
+    """60,000 reports of one vector: mean within 5 s.e., variance within 15 %."""
+    n = 60_000
+    mechanism = kind(d, epsilon, radius=2.0, index_bits=bits)
+    vector = length * np.arange(1, d + 1) / np.linalg.norm(np.arange(1, d + 1))
+    reports = mechanism.randomize(np.broadcast_to(vector, (n, d)), np.random.default_rng(d))
+    estimate = mechanism.estimate(mechanism.accumulate(reports), n)
+    exact = mechanism.variance(1, vector)
+    assert (np.abs(estimate.value - vector) < 5 * np.sqrt(exact / n)).all()
+    parts = np.array([mechanism.accumulate(reports[i : i + 1]) for i in range(3000)])
+    assert np.allclose((parts * mechanism.fixed_point.step).var(axis=0), exact, rtol=0.15)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("kind", BOTH)
+def test_reports_travel_and_add_up(kind):
+    mechanism = kind(12, 3.0, index_bits=5, seed_bits=40)
+    values, ids = np.eye(12), np.arange(12)
+    reports = mechanism.randomize(values, UserRandomness(b"k" * 32, ids, "r"))
+    again = mechanism.randomize(values[6:], UserRandomness(b"k" * 32, ids[6:], "r"))
+    assert np.array_equal(reports[6:], again)
+    data = mechanism.pack(reports)
+    assert len(data) == -(-12 * 45 // 8)
+    assert np.array_equal(mechanism.unpack(data, 12), reports)
+    whole = mechanism.accumulate(reports)
+    parts = mechanism.accumulate(reports[::2]) + mechanism.accumulate(reports[1::2])
+    assert np.array_equal(whole, parts)
+    for bad in (reports.astype(np.int64), reports[:, None], np.array([1 << 45], dtype=np.uint64)):
+        with pytest.raises(ValueError, match="reports must"):
+            mechanism.accumulate(bad)
+    assert LocalRandomizer.from_config(mechanism.to_config()) == mechanism
+    assert mechanism.dominating_pair().blanket_mass > 0
+
+
+@pytest.mark.statistical
+def test_favoured_candidates_are_named_as_often_as_stated():
+    """40,000 reports: the share of each rank within 5 s.e."""
+    mechanism, n = RandomCodebookMean(3, 2.0, index_bits=3, inputs="sphere", closest=3), 40_000
+    vector = np.array([0.0, 0.6, 0.8])
+    reports = mechanism.randomize(np.broadcast_to(vector, (n, 3)), np.random.default_rng(1))
+    ranks = np.zeros(8)
+    for report in reports:
+        x = _candidates(report >> np.uint64(3), 8, 3, spare_words(3))
+        heights = (x @ vector) / np.linalg.norm(x, axis=1)
+        ranks[np.count_nonzero(heights > heights[int(report) & 7])] += 1
+    p, q = mechanism._law.favoured_probability, mechanism._law.other_probability
+    law = np.where(np.arange(8) < 3, p, q)
+    assert (np.abs(ranks / n - law) < 5 * np.sqrt(law / n)).all()
+    assert mechanism.witness_pairs()[0].is_witness
+
+
+REFUSED = [
+    ({"index_bits": 0}, "index_bits must lie"),
+    ({"seed_bits": 60}, "seed_bits must lie"),
+    ({"closest": 256}, "closest must lie"),
+]
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_parameters_that_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        RandomCodebookMean(**{"dimension": 10, "local_epsilon": 1.0, **options})
