@@ -100,6 +100,8 @@ def plan_frequencies(
     """
     hidden = _hidden(check_reports(num_users), honest_fraction)
     _check(epsilon, local_epsilon, delta, max_bits)
+    if isinstance(domain_size, bool) or not domain_size >= 2 or domain_size != int(domain_size):
+        raise ValueError(f"domain_size must be an integer >= 2, got {domain_size!r}")
     rows = [
         _plan(name, num_users, hidden, domain_size, epsilon, local_epsilon, delta, max_bits)
         for name in frequency.__all__

@@ -50,6 +50,7 @@ _GUIDE = (0.03,)  # eight times cheaper: tells where to look for a root
 _DECAY = 7.5  # exp(-7.5^2 / 2) = 6e-13: where frequencies are cut
 _PERIOD = 16.0  # standard deviations between images of the trapezoidal rule
 _LEFT_IMAGE = 30.0  # exp(-30): the image to the left
+_ABSOLUTE = 1e-15  # allowance of an epsilon: means of the ratios are 1 up to a few units of 1e-16
 _ROUNDING = 1e-9  # relative allowance for floating-point rounding of a delta
 
 Array = NDArray[np.float64]
@@ -95,9 +96,7 @@ def hockey_stick(pair: ShufflePair, num_reports: int, epsilon: float) -> DeltaBo
     return _delta(pair, n, epsilon, _SMOOTHING)
 
 
-def _delta(
-    pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...]
-) -> DeltaBounds:
+def _delta(pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...]) -> DeltaBounds:
     law, scale = _law(pair), 1.0 / (n * pair.blanket_mass)
     step = math.expm1(min(epsilon, 700.0))
     values = law.difference - step * law.second
@@ -147,14 +146,16 @@ def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool
             guess = float(brentq(guide, low, high, rtol=1e-5))
     low, high = _bracket(excess, guess, top, 1.001)
     if low == high:
-        return top
+        return top * (1.0 + 1e-12) + _ABSOLUTE if upper else top * (1.0 - 1e-9)
     root = float(brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10))
     # A few steps outward: the root finder stops on either side.
     for away in (3e-10, 3e-9, 3e-8, 3e-7):
         moved = root * (1.0 + away if upper else 1.0 - away)
         if (excess(moved) <= 0.0) == upper:
-            return min(moved, top)
-    return high if upper else low
+            break
+    else:
+        moved = high if upper else low
+    return moved + _ABSOLUTE if upper else max(0.0, moved - _ABSOLUTE)
 
 
 def largest_log_ratio(pair: ShufflePair) -> float:
@@ -323,7 +324,7 @@ def _integral(line: _Line, smoothing: float) -> tuple[float, float]:
         cut = min(cut, _DECAY * math.pi / 2.0 / math.sqrt(line.variance))
     period = max(_PERIOD * line.width, _LEFT_IMAGE / theta)
     spacing = 2.0 * math.pi / period
-    omega = spacing * np.arange(math.ceil(cut / spacing) + 1)
+    omega: Array = spacing * np.arange(math.ceil(cut / spacing) + 1, dtype=np.float64)
     log_size, phase = _characteristic(omega, line.values - line.mean, line.tilted, n)
     phase += omega * (n * line.mean + theta * tau**2)
     transform = np.exp(log_size - 0.5 * (omega * tau) ** 2 + 1j * phase)
@@ -365,9 +366,7 @@ def _log_mean_exp(powers: Array, probability: Array) -> float:
     return top + math.log(float(probability @ np.exp(powers - top)))
 
 
-def _characteristic(
-    omega: Array, centred: Array, tilted: Array, n: int
-) -> tuple[Array, Array]:
+def _characteristic(omega: Array, centred: Array, tilted: Array, n: int) -> tuple[Array, Array]:
     """Log-modulus and phase of the n-th power of the tilted, centred characteristic function."""
     angles = np.outer(omega, centred)
     real = -2.0 * np.sin(0.5 * angles) ** 2 @ tilted

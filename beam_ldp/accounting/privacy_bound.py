@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 
@@ -70,11 +71,14 @@ class PrivacyBound(float):
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a PrivacyBound is immutable: cannot delete {name}")
 
-    def __getnewargs_ex__(self) -> tuple[tuple[float], dict[str, Any]]:
-        return (float(self),), {name: getattr(self, name) for name in self.__slots__}
+    def __reduce__(self) -> tuple[Callable[..., PrivacyBound], tuple[float, dict[str, Any]]]:
+        return _restore, (float(self), {name: getattr(self, name) for name in self.__slots__})
 
-    def __getstate__(self) -> None:
-        return None  # everything is in the arguments of __new__
+    def __copy__(self) -> PrivacyBound:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrivacyBound:
+        return self
 
     def __repr__(self) -> str:
         return (
@@ -85,3 +89,7 @@ class PrivacyBound(float):
 
     def __str__(self) -> str:
         return float.__repr__(self)
+
+
+def _restore(value: float, beside: dict[str, Any]) -> PrivacyBound:
+    return PrivacyBound(value, **beside)

@@ -1,8 +1,8 @@
 """What one shuffled release costs: any of (epsilon, delta, local epsilon, reports) from the others.
 
-The value returned is the smallest one that is *proved* for the mechanism at hand: the local epsilon
-itself (shuffling never hurts), the clone pair (every local randomizer), the mechanism's own blanket.
-Beside it stand two lower bounds; see `PrivacyBound`.
+The value returned is the smallest one that is *proved* for the mechanism at hand: the local
+epsilon itself (shuffling never hurts), the clone pair (every local randomizer), the mechanism's
+own blanket. Beside it stand two lower bounds; see `PrivacyBound`.
 """
 
 from __future__ import annotations
@@ -189,9 +189,7 @@ def solve(
     >>> solve(local_epsilon=4.0, delta=1e-6, epsilon=0.16978)
     99991
     """
-    given = dict(
-        epsilon=epsilon, local_epsilon=local_epsilon, delta=delta, num_reports=num_reports
-    )
+    given = dict(epsilon=epsilon, local_epsilon=local_epsilon, delta=delta, num_reports=num_reports)
     absent = [name for name, value in given.items() if value is None]
     if len(absent) != 1:
         raise ValueError(

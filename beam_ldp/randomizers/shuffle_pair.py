@@ -321,9 +321,7 @@ def _check_two_level(likelihood_ratio: float, support: float, overlap: float) ->
 def _check_channel(channel: ArrayLike) -> NDArray[np.float64]:
     table = np.asarray(channel, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] < 2:
-        raise ValueError(
-            f"channel must have shape (reports, values >= 2), got shape {table.shape}"
-        )
+        raise ValueError(f"channel must have shape (reports, values >= 2), got shape {table.shape}")
     if not np.all(table >= 0.0) or not np.allclose(table.sum(axis=0), 1.0, atol=_TOLERANCE):
         raise ValueError("channel must have non-negative columns that sum to 1")
     return table
