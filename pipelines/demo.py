@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
+from beam_ldp.pipelines.plan import whole
+
 if TYPE_CHECKING:
     from beam_ldp.pipelines.frequency import FrequencyResult
 
@@ -113,7 +115,7 @@ def frequency_flags(
 @click.option("--output", type=click.Path(path_type=Path), default="demo-out", show_default=True,
               help="folder for the simulated people and the result")  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo")
-@click.option("--users", default="1e6", show_default=True, help="simulated people")
+@click.option("--users", type=whole, default="1e6", show_default=True, help="simulated people")
 @click.option("--words", default=10_000, show_default=True, help="words in the public list")
 @click.option("--epsilon", default=0.05, show_default=True, help="central price to aim at")
 @click.option("--max-local-epsilon", default=5.0, show_default=True,
@@ -123,7 +125,7 @@ def frequency_flags(
 def demo(
     output: Path,
     overwrite: bool,
-    users: str,
+    users: int,
     words: int,
     epsilon: float,
     max_local_epsilon: float,
@@ -150,7 +152,7 @@ def run(
     console: Console,
     output: Path,
     overwrite: bool,
-    users: str,
+    users: int,
     words: int,
     epsilon: float,
     max_local_epsilon: float,
@@ -161,18 +163,17 @@ def run(
     from beam_ldp.pipelines.frequency import run_flags
 
     started = time.monotonic()
-    number = _whole(users)
     corpus = load_corpus()
     if not 1 <= words < len(corpus.words):
         raise click.UsageError(f"--words must lie in [1, {len(corpus.words)}), got {words}")
     if (output / "release").exists() and not overwrite:
         raise click.UsageError(f"--output {output} holds an earlier demo; --overwrite replaces it")
-    with console.status(f"simulating {number:,} people"):
-        people, listed, truth = write_people(corpus, number, words, output)
+    with console.status(f"simulating {users:,} people"):
+        people, listed, truth = write_people(corpus, users, words, output)
     flags = frequency_flags(
-        people, listed, number, epsilon, max_local_epsilon, delta, output / "release"
+        people, listed, users, epsilon, max_local_epsilon, delta, output / "release"
     )
-    console.print(Panel(_story(corpus, number, words, people, truth), title="The data"))
+    console.print(Panel(_story(corpus, users, words, people, truth), title="The data"))
     console.print("[bold]What runs now[/bold], and what you would type for data of your own:")
     console.print(f"[green]{escape(_command(flags))}[/green]\n", soft_wrap=True)
     flags += ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
@@ -183,16 +184,6 @@ def run(
         say_where(console, output, result)
         console.print(f"[dim]All of it took {time.monotonic() - started:.0f} s.[/dim]")
     return code
-
-
-def _whole(text: str) -> int:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value == int(value) and value >= 1):
-        raise click.UsageError(f"--users must be a whole number >= 1, got {text!r}")
-    return int(value)
 
 
 def _story(corpus: Corpus, users: int, words: int, people: Path, truth: np.ndarray) -> str:

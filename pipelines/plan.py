@@ -20,19 +20,15 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-class Whole(click.ParamType):
-    """A whole number >= 1 that may be written as 1e6."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            found = float(value)
-        except ValueError:
-            found = math.nan
-        if not math.isfinite(found) or found != int(found) or found < 1:
-            self.fail(f"must be a whole number >= 1, got {value}", param, ctx)
-        return int(found)
+def whole(text: str) -> int:
+    """A whole number >= 1 that may be written as 1e6: a type for click's options."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found) or found != int(found) or found < 1:
+        raise click.BadParameter(f"must be a whole number >= 1, got {text}")
+    return int(found)
 
 
 @click.group(short_help="Which mechanism, what price, what error, how many bits.")
@@ -41,13 +37,13 @@ def plan() -> None:
 
 
 @plan.command("frequency")
-@click.option("--users", type=Whole(), required=True, help="people who report; 1e6 is understood")
-@click.option("--domain-size", type=Whole(), required=True,
+@click.option("--users", type=whole, required=True, help="people who report; 1e6 is understood")
+@click.option("--domain-size", type=whole, required=True,
               help="values of the public list, without `other`")  # fmt: skip
 @click.option("--epsilon", type=float, help="central target, after shuffling")
 @click.option("--local-epsilon", type=float, help="what each person is promised, instead")
 @click.option("--delta", type=float, required=True, help="of the central price, far below 1/users")
-@click.option("--max-bits", type=Whole(), help="longest report that is acceptable")
+@click.option("--max-bits", type=whole, help="longest report that is acceptable")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def frequency(
