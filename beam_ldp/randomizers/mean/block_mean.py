@@ -1,7 +1,7 @@
 """The core of the family: encode, send two-response bits about blocks, debias, decode.
 
-    vector --encode--> values in [0, 1] --binary digits, random rounding--> noisy bits by block
-    server: bits per coordinate --debias, scale by block size--> mean of the values --decode--> mean
+    device: vector --encode--> values in [0, 1] --digits, random rounding--> noisy bits by block
+    server: bits per coordinate --debias, scale--> mean of the values --decode--> mean
 
 `BinaryVectorMean`, `LInfMean`, `L1Mean` and `L2Mean` differ only in encode and decode.
 """
@@ -48,17 +48,16 @@ class BlockMean(MeanRandomizer):
     """A mean mechanism that sends two-response bits about blocks of coordinates.
 
     One user sends `messages_per_user` messages, one per column of a report. Each names a
-    coordinate, uniform in the column's public block, and one noisy bit of it. In the local model
-    they go to the server as they are and `local_epsilon` is the sum of their budgets; in the
-    multi-message shuffle model (`for_shuffle`) every column is permuted on its own, and the price
-    is that of `beam_ldp.accounting.multi_message`.
+    coordinate, uniform in the column's public block, and one noisy bit of it. `local_epsilon` is
+    the sum of their budgets; in the multi-message shuffle model (`for_shuffle`) every column is
+    permuted on its own, at the price of `beam_ldp.accounting.mean_price`.
 
     Reports are `(n, messages)` unsigned integers, twice the place in the block plus the bit; the
     statistic counts zeros and ones, `(levels, coordinates, 2)`, int64.
 
     Attributes:
-        messages: messages per level; by default the number that minimizes the worst error.
-        message_epsilons: budget of one message per level; by default the optimal split.
+        messages: messages per level; by default what minimizes the worst error.
+        message_epsilons: budget of one message per level; likewise.
         preset: "thesis" for the text's parameters, padded blocks and uncentred decoding.
     """
 
@@ -123,13 +122,13 @@ class BlockMean(MeanRandomizer):
             levels: binary digits; by default so many that rounding is below 5 % of the noise.
             messages: messages per level (one number or one per level); by default one per
                 coordinate, which needs no sampling of coordinates.
-            method: how the price is proved, see `accounting.multi_message.multi_message_epsilon`.
+            method: how the price is proved, see `accounting.multi_message`.
             preset: "thesis" for the text's level allocation and its (corrected) closed form.
             **options: radius, clipping and the mechanism's own parameters.
 
-        Raises:
-            ValueError: if the target cannot be met.
+        Raises a ValueError if the target cannot be met.
         """
+        # The one look upward, when called: randomizers work without the accountant.
         accountant = importlib.import_module("beam_ldp.accounting.multi_message")
         size = cls._coordinates_for(dimension)
         if levels is None and messages is not None and not isinstance(messages, int):
@@ -171,7 +170,6 @@ class BlockMean(MeanRandomizer):
 
     @property
     def num_coordinates(self) -> int:
-        """Coordinates after encoding."""
         return self._coordinates_for(self.dimension)
 
     @property
@@ -203,8 +201,8 @@ class BlockMean(MeanRandomizer):
     def layout(self) -> MessageLayout:
         """Blocks and laws of all message columns."""
         assert self.messages is not None and self.message_epsilons is not None
-        padded = self.preset == "thesis"
-        return MessageLayout(self.num_coordinates, self.messages, self.message_epsilons, padded)
+        sizes = self.num_coordinates, self.messages, self.message_epsilons
+        return MessageLayout(*sizes, padded=self.preset == "thesis")
 
     @property
     def messages_per_user(self) -> int:  # type: ignore[override]
@@ -292,10 +290,7 @@ class BlockMean(MeanRandomizer):
         return found
 
     def influence(self, num_users: int) -> float:
-        """How far one message, sent by a liar, can move the estimate (Euclidean, data's unit).
-
-        One user sends `messages_per_user` of them.
-        """
+        """How far one message, sent by a liar, can move the estimate (Euclidean, data's unit)."""
         moves = [
             weight * sizes[0] / (contrast[0] * self.layout.repeats(level))
             for level, weight in enumerate(allocation.level_weights(self.layout.num_levels))

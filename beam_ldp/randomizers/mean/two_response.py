@@ -141,10 +141,11 @@ class MessageLayout:
     def coordinate_laws(self, level: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Per coordinate: block size, contrast, variance of a debiased bit."""
         _, sizes = self.blocks(level)
-        laws = {int(size): self.law(level, int(size)) for size in np.unique(sizes)}
         per_coordinate = np.repeat(sizes, sizes)[: self.num_coordinates]
-        contrast = np.array([laws[int(s)].contrast for s in per_coordinate])
-        variance = np.array([laws[int(s)].bit_variance for s in per_coordinate])
+        kinds, which = np.unique(per_coordinate, return_inverse=True)
+        laws = [self.law(level, int(size)) for size in kinds]
+        contrast = np.array([law.contrast for law in laws])[which]
+        variance = np.array([law.bit_variance for law in laws])[which]
         return per_coordinate, contrast, variance
 
     @cached_property
