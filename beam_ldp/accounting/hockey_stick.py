@@ -11,16 +11,8 @@ size-biases a `Bin(n, blanket_mass)`. So one sum of independent, identically dis
 with a handful of atoms is all there is to evaluate. Two ways:
 
 * *Enumeration*, where the atoms other than the likeliest one occur rarely: exact up to rounding.
-* *Inversion* of the moment generating function `K` along a vertical line `theta + i omega` through
-  the saddle point: `E[max(S + N, 0)]` for an independent Gaussian `N` of tiny standard deviation
-  `tau` is `(1 / 2 pi) * integral of K(z)^n exp(z^2 tau^2 / 2) / z^2`. By Jensen's inequality that
-  is an upper bound of `E[max(S, 0)]`; it exceeds it by at most `tau^2` times the density of
-  `S + N` at zero, which is the same integral without `1 / z^2`. The trapezoidal rule adds to the
-  integral only positive terms (the values of the function one period away, by Poisson summation),
-  so upper bounds stay upper bounds; for the lower bound these terms are bounded and subtracted.
-  The saddle point keeps every digit at delta = 1e-15.
-
-Nothing here grows with `n`: the number of nodes depends on the accuracy alone.
+* *Inversion* of a moment generating function (`iid_sums`), which bounds it from both sides at a
+  cost that does not grow with `n`.
 """
 
 from __future__ import annotations
@@ -36,20 +28,13 @@ from scipy.optimize import brentq
 from scipy.special import gammaln
 from scipy.stats import binom
 
+from beam_ldp.accounting.iid_sums import COARSE, FINE, positive_part
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 MAX_REPORTS = 10**12
 
 _ENUMERATED = 350_000  # configurations: 8 MB
 _NEGLIGIBLE = 1e-24  # probability that enumeration leaves out, and accounts for
-# Width of the Gaussian over that of the sum; 0.004 widens the variance by 1.6e-5, epsilon by half
-# that. The finer one is tried where the two bounds differ by more than _CLOSE.
-_SMOOTHING = (0.004, 0.001)
-_CLOSE = 0.02
-_GUIDE = (0.03,)  # eight times cheaper: tells where to look for a root
-_DECAY = 7.5  # exp(-7.5^2 / 2) = 6e-13: where frequencies are cut
-_PERIOD = 16.0  # standard deviations between images of the trapezoidal rule
-_LEFT_IMAGE = 30.0  # exp(-30): the image to the left
 _ABSOLUTE = 1e-15  # allowance of an epsilon: means of the ratios are 1 up to a few units of 1e-16
 _ROUNDING = 1e-9  # relative allowance for floating-point rounding of a delta
 
@@ -93,7 +78,7 @@ def hockey_stick(pair: ShufflePair, num_reports: int, epsilon: float) -> DeltaBo
     n = check_reports(num_reports)
     if not (math.isfinite(epsilon) and epsilon >= 0.0):
         raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
-    return _delta(pair, n, epsilon, _SMOOTHING)
+    return _delta(pair, n, epsilon, FINE)
 
 
 def _delta(pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...]) -> DeltaBounds:
@@ -104,7 +89,7 @@ def _delta(pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ..
         return DeltaBounds(0.0, 0.0)
     listed = _enumeration(pair, n)
     if listed is None:
-        low, high = _inverted(values, law.probability, n, smoothing)
+        low, high = positive_part(values, law.probability, n, smoothing)
     else:
         low, high = listed.positive_part(step, float(values.max()))
     lower = min(1.0, low * scale * (1.0 - _ROUNDING))
@@ -130,11 +115,11 @@ def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool
     n, top = check_reports(num_reports), largest_log_ratio(pair)
 
     def excess(epsilon: float) -> float:
-        found = _delta(pair, n, epsilon, _SMOOTHING)
+        found = _delta(pair, n, epsilon, FINE)
         return math.log(max(found.upper if upper else found.lower, 1e-300) / delta)
 
     def guide(epsilon: float) -> float:
-        found = _delta(pair, n, epsilon, _GUIDE)
+        found = _delta(pair, n, epsilon, COARSE)
         return math.log(max(found.upper, 1e-300) / delta)
 
     if top <= 0.0 or excess(0.0) <= 0.0:
@@ -169,9 +154,9 @@ def largest_log_ratio(pair: ShufflePair) -> float:
 
 def check_reports(num_reports: int) -> int:
     """The number of reports as an int, or a ValueError."""
-    if isinstance(num_reports, bool) or not 1 <= num_reports <= MAX_REPORTS:
-        raise ValueError(f"num_reports must be an integer in [1, 1e12], got {num_reports!r}")
-    if num_reports != int(num_reports):
+    if isinstance(num_reports, bool) or not (
+        1 <= num_reports <= MAX_REPORTS and num_reports % 1 == 0
+    ):
         raise ValueError(f"num_reports must be an integer in [1, 1e12], got {num_reports!r}")
     return int(num_reports)
 
@@ -271,133 +256,3 @@ def _log_falling(n: int, taken: NDArray[np.int64]) -> Array:
     """log(n! / (n - taken)!) without the cancellation of two large log-factorials."""
     steps = np.log(np.arange(n, n - int(taken.max()), -1, dtype=np.float64))
     return np.concatenate([[0.0], np.cumsum(steps)])[taken]
-
-
-def _inverted(
-    values: Array, probability: Array, n: int, smoothings: tuple[float, ...]
-) -> tuple[float, float]:
-    """Bounds of E[max(S, 0)] for the sum S of n draws of `values`."""
-    line = _line(values, probability, n)
-    low, high = 0.0, math.inf
-    for smoothing in smoothings:
-        bounds = _integral(line, smoothing)
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-        if high - low <= _CLOSE * high:
-            break
-    return low, high
-
-
-class _Line(NamedTuple):
-    """The vertical line of integration and the law of one summand tilted onto it."""
-
-    values: Array
-    probability: Array
-    n: int
-    theta: float
-    log_mgf: float  # of the sum, at theta
-    tilted: Array
-    mean: float
-    variance: float  # of the sum, tilted
-    width: float  # of the integrand's transform
-
-
-def _line(values: Array, probability: Array, n: int) -> _Line:
-    theta = _saddle(values, probability, n)
-    powers = theta * values
-    tilted = probability * np.exp(powers - powers.max())
-    tilted /= tilted.sum()
-    mean = float(tilted @ values)
-    variance = n * float(tilted @ (values - mean) ** 2)
-    width = math.sqrt(variance + 2.0 / theta**2)
-    log_mgf = n * _log_mean_exp(powers, probability)
-    return _Line(values, probability, n, theta, log_mgf, tilted, mean, variance, width)
-
-
-def _integral(line: _Line, smoothing: float) -> tuple[float, float]:
-    """Bounds of E[max(S, 0)] from the trapezoidal rule with one width of the Gaussian."""
-    theta, n = line.theta, line.n
-    tau = smoothing * line.width
-    cut = _DECAY / tau
-    if tau * math.pi >= _DECAY * float(np.ptp(line.values)):
-        # |K(theta + i omega) / K(theta)|^n <= exp(-(2 / pi^2) omega^2 variance) as long as
-        # omega * range <= pi, and the Gaussian has decayed where that ends.
-        cut = min(cut, _DECAY * math.pi / 2.0 / math.sqrt(line.variance))
-    period = max(_PERIOD * line.width, _LEFT_IMAGE / theta)
-    spacing = 2.0 * math.pi / period
-    omega: Array = spacing * np.arange(math.ceil(cut / spacing) + 1, dtype=np.float64)
-    log_size, phase = _characteristic(omega, line.values - line.mean, line.tilted, n)
-    phase += omega * (n * line.mean + theta * tau**2)
-    transform = np.exp(log_size - 0.5 * (omega * tau) ** 2 + 1j * phase)
-    transform[1:] *= 2.0  # the negative frequencies
-    scale = spacing / (2.0 * math.pi)
-    call = scale * float(np.sum((transform / (theta + 1j * omega) ** 2).real))
-    density = scale * float(np.sum(transform.real))
-    frequencies_cut = math.exp(-0.5 * _DECAY**2) / (math.pi * cut)
-    log_front = line.log_mgf + 0.5 * (theta * tau) ** 2
-    high = math.exp(log_front + math.log(max(call, 0.0) + frequencies_cut))
-    below = call - tau**2 * density - 2.0 * frequencies_cut
-    below -= _images(line, tau, period, log_front)
-    return math.exp(log_front + math.log(below)) if below > 0.0 else 0.0, high
-
-
-def _saddle(values: Array, probability: Array, n: int) -> float:
-    """The theta > 0 that minimises K(theta)^n / theta^2."""
-
-    def slope(log_theta: float) -> float:
-        theta = math.exp(log_theta)
-        powers = theta * values
-        weights = probability * np.exp(powers - powers.max())
-        return n * float(weights @ powers) / float(weights.sum()) - 2.0
-
-    largest = float(values.max())
-    start = math.log(2.0 / (n * largest))
-    low, high = start - 1.0, start + 1.0
-    while slope(low) > 0.0:
-        low -= 4.0
-    while slope(high) < 0.0:
-        high += 4.0
-    return math.exp(float(brentq(slope, low, high, xtol=1e-4)))
-
-
-def _log_mean_exp(powers: Array, probability: Array) -> float:
-    top = float(powers.max())
-    if top < 700.0:  # keeps all digits of a logarithm near 0, which is then multiplied by n
-        return math.log1p(float(probability @ np.expm1(powers)))
-    return top + math.log(float(probability @ np.exp(powers - top)))
-
-
-def _characteristic(omega: Array, centred: Array, tilted: Array, n: int) -> tuple[Array, Array]:
-    """Log-modulus and phase of the n-th power of the tilted, centred characteristic function."""
-    angles = np.outer(omega, centred)
-    real = -2.0 * np.sin(0.5 * angles) ** 2 @ tilted
-    imaginary = np.sin(angles) @ tilted
-    with np.errstate(divide="ignore"):
-        squared = np.maximum(2.0 * real + real**2 + imaginary**2, -1.0)
-        log_size = 0.5 * n * np.log1p(squared)
-    return log_size, n * np.arctan2(imaginary, 1.0 + real)
-
-
-def _images(line: _Line, tau: float, period: float, log_front: float) -> float:
-    """Bound, on the scale of the tilted integral, of what trapezoids add (see the module).
-
-    With f(a) = E[max(S + N - a, 0)], the image at distance k * period is f(k period) exp(theta k
-    period). To the left f(a) <= |a| + f(0); to the right a larger tilt bounds it.
-    """
-    theta = line.theta
-    decay = math.exp(-theta * period)
-    # f(0) on this scale is at most 1 / (e theta), since x <= exp(theta x) / (e theta).
-    left = math.exp(-log_front) if log_front > -700.0 else math.inf
-    left = left * decay / (1.0 - decay) ** 2 * period + decay / (1.0 - decay) / theta
-    right = math.inf
-    for more in (0.5, 1.0, 2.0, 4.0, 8.0):
-        other = theta + more / line.width
-        log_image = (
-            line.n * _log_mean_exp(other * line.values, line.probability)
-            + 0.5 * (other * tau) ** 2
-            - log_front
-            - (other - theta) * period
-        )
-        if log_image < 0.0:
-            ratio = math.exp(-(other - theta) * period)
-            right = min(right, math.exp(log_image) / (math.e * other) / (1.0 - ratio))
-    return left + right

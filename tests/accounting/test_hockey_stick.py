@@ -13,10 +13,12 @@ from scipy.stats import binom
 
 from beam_ldp.accounting.hockey_stick import (
     MAX_REPORTS,
+    _law,
     epsilon_bounds,
     hockey_stick,
     largest_log_ratio,
 )
+from beam_ldp.accounting.iid_sums import positive_part
 from beam_ldp.randomizers.shuffle_pair import (
     ShufflePair,
     two_level_witnesses,
@@ -148,16 +150,14 @@ def test_integral_brackets_the_enumeration(name, n, monkeypatch):
 @given(channel=channels(), n=st.integers(3, 12), share=st.floats(0.0, 0.9))
 @settings(max_examples=40)
 def test_integral_is_a_bound_for_any_channel(channel, n, share):
-    from beam_ldp.accounting import hockey_stick as module
-
     pair = ShufflePair.from_channel(channel, 0, 1, "")
     epsilon = share * max(0.0, largest_log_ratio(pair))
     known = hockey_stick(pair, n, epsilon)
-    law = module._law(pair)
+    law = _law(pair)
     values = law.difference - math.expm1(epsilon) * law.second
     if values.max() <= 1e-6:
         return
-    low, high = module._inverted(values, law.probability, n, module._SMOOTHING)
+    low, high = positive_part(values, law.probability, n)
     scale = 1.0 / (n * pair.blanket_mass)
     assert low * scale <= known.upper * (1 + 1e-9) + 1e-15
     assert high * scale >= known.lower * (1 - 1e-9) - 1e-15

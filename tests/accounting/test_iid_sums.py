@@ -1,0 +1,80 @@
+"""Tail expectations of sums against what is known of them exactly."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+from scipy.stats import binom
+
+from beam_ldp.accounting.iid_sums import COARSE, FINE, positive_part
+
+pytestmark = pytest.mark.exact
+
+
+def binomial_call(n: int, p: float, up: float, down: float) -> float:
+    """E[max(up * k - down * (n - k), 0)] for k ~ Bin(n, p), all terms positive."""
+    k = np.arange(n + 1)
+    return float(np.sum(binom.pmf(k, n, p) * np.maximum(up * k - down * (n - k), 0.0)))
+
+
+@given(
+    n=st.integers(5, 5000),
+    p=st.floats(0.02, 0.98),
+    down=st.floats(0.1, 10.0),
+    z=st.floats(-2.0, 7.0),
+)
+@settings(max_examples=60)
+def test_two_atoms_are_a_binomial(n, p, down, z):
+    """The strike moves z standard deviations away from the mean."""
+    share = min(0.999, p + z * math.sqrt(p * (1 - p) / n))
+    if share <= 0.01:
+        return
+    up = down * (1 - share) / share
+    known = binomial_call(n, p, up, down)
+    if known < 1e-25:
+        return
+    for smoothings in (FINE, COARSE):
+        low, high = positive_part(np.array([up, -down]), np.array([p, 1 - p]), n, smoothings)
+        assert low <= known * (1 + 1e-9) and known * (1 - 1e-9) <= high
+
+
+@pytest.mark.parametrize("z", [0.0, 2.0, 5.0, 8.0])
+@pytest.mark.parametrize("n", [10**7, 10**9])
+def test_large_sums_are_normal(n, z):
+    """Berry and Esseen leave a term of order 1/sqrt(n) z^3; the bounds are closer than that."""
+    drift = z / math.sqrt(n)
+    values = np.array([1.0 - drift, -1.0 - drift])
+    low, high = positive_part(values, np.array([0.5, 0.5]), n)
+    density = math.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+    known = math.sqrt(n) * (density - z * ndtr(-z))
+    assert low <= high <= low * 1.002
+    assert high == pytest.approx(known, rel=2e-3)
+
+
+def test_finer_smoothing_closes_the_bounds():
+    values, probability = np.array([3.0, 0.4, -1.1]), np.array([0.1, 0.3, 0.6])
+    gaps = []
+    for width in (0.03, 0.01, 0.003):
+        low, high = positive_part(values, probability, 500, (width,))
+        gaps.append((high - low) / high)
+    assert gaps[0] > 4 * gaps[1] > 16 * gaps[2] > 0
+
+
+def test_scale_does_not_matter():
+    values, probability = np.array([3.0, 0.4, -1.1]), np.array([0.1, 0.3, 0.6])
+    low, high = positive_part(values, probability, 500)
+    for scale in (1e-12, 1e12):
+        again = positive_part(values * scale, probability, 500)
+        assert np.array(again) == pytest.approx(np.array([low, high]) * scale, rel=1e-7)
+
+
+def test_positive_sums_keep_their_mean():
+    """All draws positive: the expectation is n times the mean."""
+    values, probability = np.array([1.0, 2.0]), np.array([0.5, 0.5])
+    low, high = positive_part(values, probability, 100)
+    assert low <= 150.0 <= high and high - low < 0.1
