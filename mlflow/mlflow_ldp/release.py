@@ -95,11 +95,10 @@ def log_release(
     """
     if not available():
         raise MlflowMissingError("MLflow is not installed: pip install 'beam-ldp[mlflow]'")
+    import mlflow
     from mlflow.entities import Metric, Param, RunTag
     from mlflow.tracking import MlflowClient
     from mlflow.tracking.context.registry import resolve_tags
-
-    import mlflow
 
     parent = mlflow.active_run()
     uri = tracking_uri or mlflow.get_tracking_uri()

@@ -1,0 +1,165 @@
+"""Prices of what arrived, results that come back through files, and what a failed job says."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from beam_ldp.accounting import shuffle_epsilon, shuffled_event
+from beam_ldp.pipelines import results, watch
+from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
+from beam_ldp.pipelines.price import expected_price, honest, price_of
+from beam_ldp.pipelines.watch import JobError, explain
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.transforms.blocks import BadRow, Release, Withheld
+
+ORACLE = KRandomizedResponse(5, 3.0)
+
+
+def release(num_reports: int = 10_000, **more: object) -> Release:
+    estimate = Estimate(np.full(5, 0.2), np.full(5, 0.01), num_reports)
+    fields = {"event": shuffled_event(ORACLE, num_reports), "smallest_batch": num_reports, **more}
+    return Release(estimate, num_reports, **fields)  # type: ignore[arg-type]
+
+
+def pipeline() -> beam.Pipeline:
+    return beam.Pipeline(options=PipelineOptions([f"--runner={IN_PROCESS_RUNNER}"]))
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+# Prices -----------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+@given(st.integers(1, 10**12), st.integers(1, 1000))
+def test_honest_reports_are_the_written_fraction_rounded_down(n: int, thousandths: int) -> None:
+    written = Fraction(thousandths, 1000)
+    assert honest(n, thousandths / 1000) == max(1, (n * written.numerator) // written.denominator)
+
+
+@pytest.mark.exact
+def test_the_price_is_that_of_the_event_and_of_honest_reports_only() -> None:
+    price = price_of(release(), 1e-6, 0.5)
+    assert price.priced_reports == 5000
+    assert price.bound == shuffle_epsilon(ORACLE, 5000, 1e-6)
+    assert price.bound == expected_price(ORACLE, 10_000, 1e-6, 0.5).bound
+
+
+@pytest.mark.exact
+def test_the_smallest_batch_sets_the_price() -> None:
+    batch = release(10_000, event=shuffled_event(ORACLE, 2000), smallest_batch=2000)
+    assert price_of(batch, 1e-6, 1.0).priced_reports == 2000
+    assert price_of(batch, 1e-6, 1.0).bound > price_of(release(), 1e-6, 1.0).bound
+
+
+def test_a_simulation_has_no_price() -> None:
+    assert price_of(release(event=None, simulated=True), 1e-6, 1.0).bound is None
+
+
+# Results ------------------------------------------------------------------------------------
+
+
+@pytest.mark.pipeline
+def test_releases_come_back_through_files(tmp_path: Path) -> None:
+    sent = [release(group=name, mechanism=ORACLE.to_config()) for name in ("b", "a")]
+    kept = Withheld(3, 5, "fewer reports than min_reports")
+    with pipeline() as p:
+        made = p | "Releases" >> beam.Create(sent).with_output_types(Release)
+        made | "W" >> results.WriteResults(str(tmp_path), results.RELEASES, Release)
+        held = p | "Withheld" >> beam.Create([kept]).with_output_types(Withheld)
+        held | "V" >> results.WriteResults(str(tmp_path), results.WITHHELD, Withheld)
+    releases, withheld = results.read_releases(str(tmp_path))
+    assert [found.group for found in releases] == ["a", "b"]
+    assert releases[0].estimate.value.tolist() == [0.2] * 5
+    assert releases[0].event == sent[0].event
+    assert withheld == [kept]
+
+
+@pytest.mark.pipeline
+def test_writing_the_same_results_again_changes_nothing(tmp_path: Path) -> None:
+    """A worker that repeats the step leaves one file, not two."""
+    for _ in range(2):
+        with pipeline() as p:
+            sent = release(mechanism=ORACLE.to_config())
+            made = p | beam.Create([sent]).with_output_types(Release)
+            made | results.WriteResults(str(tmp_path), results.RELEASES, Release)
+    assert len(list((tmp_path / "releases").iterdir())) == 1
+
+
+@pytest.mark.pipeline
+def test_no_results_are_no_files_and_no_error(tmp_path: Path) -> None:
+    with pipeline() as p:
+        made = p | beam.Create([]).with_output_types(Release)
+        made | results.WriteResults(str(tmp_path), results.RELEASES, Release)
+    assert results.read_releases(str(tmp_path)) == ([], [])
+    assert b"".join(results.bad_row_parts(str(tmp_path))) == b""
+
+
+@pytest.mark.pipeline
+def test_bad_rows_are_lines_of_json(tmp_path: Path) -> None:
+    sent = [BadRow("ü\n.csv", i, "null") for i in range(3)]
+    with pipeline() as p:
+        p | beam.Create(sent).with_output_types(BadRow) | results.WriteBadRows(str(tmp_path))
+    lines = b"".join(results.bad_row_parts(str(tmp_path))).decode().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert sorted(row["position"] for row in found) == [0, 1, 2]
+    assert {row["source"] for row in found} == {"ü\n.csv"}
+
+
+# Watching -----------------------------------------------------------------------------------
+
+
+def _fail(_: int) -> int:
+    raise KeyError("the-raw-value")
+
+
+@pytest.mark.pipeline
+def test_a_foreign_error_is_named_and_not_quoted() -> None:
+    p = pipeline()
+    p | beam.Create([1]) | beam.Map(_fail)
+    with pytest.raises(JobError) as caught:
+        watch.run(p, console(), "work")
+    assert "the-raw-value" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x.InputFileError: a.csv: cannot be opened (OSError) [while running 'Read']",
+         "a.csv: cannot be opened (OSError)"),
+        ("Traceback ...\nMismatchError: other mechanism\n\nmore", "other mechanism"),
+        ("secret", "the job failed with RuntimeError; the runner's log says where"),
+    ],
+)  # fmt: skip
+def test_explain(text: str, said: str) -> None:
+    assert explain(RuntimeError(text)) == said
+
+
+def _slow(_: int) -> int:
+    time.sleep(0.6)
+    return 1
+
+
+@pytest.mark.pipeline
+def test_what_takes_long_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_SEEN_AFTER", 0.1)
+    shown = console()
+    p = pipeline()
+    p | beam.Create([1]) | beam.Map(_slow)
+    watch.run(p, shown, "counting")
+    assert "counting: " in shown.file.getvalue()  # type: ignore[attr-defined]
