@@ -7,7 +7,8 @@ Input: one uint16 column of 266 values, drawn with probabilities 1/(rank + 3), w
 `PrivateFrequencies`, on Beam's local runner with two worker processes. Each run is a process of its
 own; its time includes the start of Beam and of the workers, and the memory is the largest resident
 set of any worker while it runs. The rate is that of the largest job, start included; beside it
-stands the marginal rate, from the difference between the two largest jobs.
+stands the marginal rate, from the difference to the next smaller job, and the marginal CPU time per
+report of all processes together, which does not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def run_job(path: str, output: str, scope: str, workers: int) -> None:
         releases | beam.Map(lambda release: print("reports", release.num_reports, flush=True))
 
 
-def measure(path: Path, output: str, scope: str, workers: int) -> tuple[float, float]:
-    """`(seconds, largest resident set of a worker in MiB)` of one job."""
+def measure(path: Path, output: str, scope: str, workers: int) -> tuple[float, float, float]:
+    """`(seconds, CPU seconds of all processes, largest resident set in MiB)` of one job."""
     import psutil
 
     command = [sys.executable, "-m", "benchmarks.pipeline_throughput", "--job", str(path)]
@@ -77,6 +78,7 @@ def measure(path: Path, output: str, scope: str, workers: int) -> tuple[float, f
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     peak, done = 0, threading.Event()
+    used: dict[int, float] = {}
 
     def watch() -> None:
         nonlocal peak
@@ -85,6 +87,7 @@ def measure(path: Path, output: str, scope: str, workers: int) -> tuple[float, f
                 parent = psutil.Process(process.pid)
                 family = [parent, *parent.children(recursive=True)]
                 peak = max([peak, *(p.memory_info().rss for p in family)])
+                used.update({p.pid: sum(p.cpu_times()[:2]) for p in family})
             except psutil.Error:
                 continue
 
@@ -96,7 +99,7 @@ def measure(path: Path, output: str, scope: str, workers: int) -> tuple[float, f
     watcher.join()
     if process.returncode:
         raise RuntimeError(errors.decode()[-2000:])
-    return seconds, peak / 2**20
+    return seconds, sum(used.values()), peak / 2**20
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
@@ -126,21 +129,24 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 def table(rows: list[dict[str, Any]]) -> str:
     """The figures as a Markdown table."""
     lines = [
-        "| output | scope | users | seconds | million reports/s | marginal | largest MiB |",
-        "|---|---|---|---|---|---|---|",
+        "| output | scope | users | s | million/s | marginal | CPU s | marginal CPU ns | MiB |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     last: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         key = (row["output"], row["scope"])
         before = last.get(key)
-        marginal = "—"
-        if before is not None and row["seconds"] > before["seconds"]:
-            gained = (row["users"] - before["users"]) / (row["seconds"] - before["seconds"])
-            marginal = f"{gained / 1e6:.1f}"
+        marginal, nanoseconds = "—", "—"
+        if before is not None:
+            more = row["users"] - before["users"]
+            nanoseconds = f"{(row['cpu_seconds'] - before['cpu_seconds']) / more * 1e9:.1f}"
+            if row["seconds"] > before["seconds"]:
+                marginal = f"{more / (row['seconds'] - before['seconds']) / 1e6:.1f}"
         last[key] = row
         lines.append(
             f"| {row['output']} | {row['scope']} | {row['users']:,} | {row['seconds']:.1f} | "
-            f"{row['users'] / row['seconds'] / 1e6:.1f} | {marginal} | {row['peak_mib']:.0f} |"
+            f"{row['users'] / row['seconds'] / 1e6:.1f} | {marginal} | "
+            f"{row['cpu_seconds']:.1f} | {nanoseconds} | {row['peak_mib']:.0f} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -166,10 +172,10 @@ def main() -> None:
             for output, scope in VARIANTS:
                 if scope == "global" and users > GLOBAL_LIMIT:
                     continue
-                seconds, peak = measure(path, output, scope, options.workers)
+                seconds, cpu, peak = measure(path, output, scope, options.workers)
                 rows.append(
                     {"output": output, "scope": scope, "users": users, "seconds": seconds}
-                    | {"peak_mib": peak, "workers": options.workers}
+                    | {"cpu_seconds": cpu, "peak_mib": peak, "workers": options.workers}
                 )
                 print(table(rows).splitlines()[-1], flush=True)
             path.unlink()

@@ -19,7 +19,7 @@ from beam_ldp.transforms.sums import NO_KEY, SumReports, check_digest, combine_s
 class Aggregate(beam.PTransform):
     """Adds up everything that the shuffler released: one sum per group and window.
 
-    In: `ShuffledBlock`s or `ShuffledSum`s, with or without keys.
+    In: `ShuffledBlock`s or `ShuffledSum`s, with or without keys; or a tuple of such collections.
     Out: one `StatisticBlock` per key and window, with the key where there was one.
 
     Args:
@@ -34,22 +34,32 @@ class Aggregate(beam.PTransform):
         super().__init__()
         self._carried = Carried(randomizer)
 
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        element = expect("Aggregate", pcoll, ShuffledBlock, ShuffledSum)
-        key = element.key or str
-        if element.kind is ShuffledBlock:
-            output, doer = "reports", SumReports("Aggregate", self._carried, element.keyed)
-        else:
-            output, doer = "statistic", _AsStatistic(self._carried, element.keyed)
-        totals = (
-            pcoll
-            | "Partial sums"
-            >> beam.ParDo(doer).with_output_types(typehints.Tuple[key, StatisticBlock])
+    def expand(self, pcoll: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
+        parts = pcoll if isinstance(pcoll, tuple) else (pcoll,)
+        element = [expect("Aggregate", part, ShuffledBlock, ShuffledSum) for part in parts][0]
+        output = "reports" if element.kind is ShuffledBlock else "statistic"
+        sums = [
+            part
+            | f"Partial sums {i}"
+            >> beam.ParDo(self._summer(output, element.keyed)).with_output_types(
+                typehints.Tuple[element.key or str, StatisticBlock]
+            )
+            for i, part in enumerate(parts)
+        ]
+        together = sums[0] if len(sums) == 1 else sums | "All sums" >> beam.Flatten()
+        return (
+            together
             | combine_sums(self._carried, "Add sums")
+            | "Name output"
+            >> beam.Map(_finish, output=output, keyed=element.keyed).with_output_types(
+                element.of(StatisticBlock)
+            )
         )
-        return totals | "Name output" >> beam.Map(
-            _finish, output=output, keyed=element.keyed
-        ).with_output_types(element.of(StatisticBlock))
+
+    def _summer(self, output: str, keyed: bool) -> beam.DoFn:
+        if output == "reports":
+            return SumReports("Aggregate", self._carried, keyed)
+        return _AsStatistic(self._carried, keyed)
 
     def display_data(self) -> dict[str, Any]:
         return {"mechanism": type(self._carried.randomizer).__name__}

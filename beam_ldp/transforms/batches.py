@@ -206,8 +206,8 @@ def shuffle_in_batches(
     inner: Element,
     names: GroupNames,
     started: bool,
-) -> tuple[beam.PCollection, beam.PCollection]:
-    """`(released, withheld)`: `(name, ShuffledBlock)`s and `Withheld`s."""
+) -> tuple[list[beam.PCollection], beam.PCollection]:
+    """`(parts, withheld)`: two collections of `(name, ShuffledBlock)`s, and `Withheld`s."""
     named = names.key_type(inner.key)
     cut = pcoll | "Cut batches" >> beam.ParDo(
         _CutBatches(carried, min_reports, element.keyed, names)
@@ -230,5 +230,4 @@ def shuffle_in_batches(
     )
     merged.released.element_type = typehints.Tuple[named, ShuffledBlock]
     merged.withheld.element_type = Withheld
-    released = (cut.released, merged.released) | "All batches" >> beam.Flatten()
-    return released, merged.withheld
+    return [cut.released, merged.released], merged.withheld

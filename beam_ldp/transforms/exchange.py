@@ -170,8 +170,8 @@ def shuffle_globally(
     names: GroupNames,
     started: bool,
     num_shards: int,
-) -> tuple[beam.PCollection, beam.PCollection]:
-    """`(released, withheld)`: `(name, ShuffledBlock)`s and `Withheld`s."""
+) -> tuple[list[beam.PCollection], beam.PCollection]:
+    """`(parts, withheld)`: a collection of `(name, ShuffledBlock)`s, and `Withheld`s."""
     run_key = (
         pcoll.pipeline
         | "Start run" >> beam.Impulse()
@@ -203,7 +203,7 @@ def shuffle_globally(
             _PermuteShard(carried, min_reports, names), beam.pvalue.AsDict(counts)
         ).with_output_types(typehints.Tuple[names.key_type(inner.key), ShuffledBlock])
     )
-    return released, withheld
+    return [released], withheld
 
 
 def _count(key: str, leftover: ReportBlock) -> tuple[str, int]:

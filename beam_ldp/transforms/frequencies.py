@@ -18,7 +18,7 @@ from beam_ldp.transforms.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.encode import EncodeRows
 from beam_ldp.transforms.estimate import EstimateFrequencies
 from beam_ldp.transforms.randomize import Randomize, check_randomness
-from beam_ldp.transforms.shuffle import Shuffle
+from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 
 EXPECTED_SHARE = 0.9  # of the expected users: the least number of reports, unless it is given
 
@@ -133,7 +133,7 @@ class PrivateFrequencies(beam.PTransform):
             values = values | "Bound" >> BoundContributions(**self._randomness)
         shuffled = (
             values | "Randomize" >> Randomize(self._randomizer, **self._randomness)
-        ) | "Shuffle" >> self._shuffle
+        ) | "Shuffle" >> ShuffleInParts(self._shuffle)
         releases = (
             shuffled
             | "Aggregate" >> Aggregate(self._randomizer)
@@ -145,7 +145,7 @@ class PrivateFrequencies(beam.PTransform):
                 question=self._question,
             )
         )
-        withheld = (shuffled.withheld, releases.withheld) | "Withheld" >> beam.Flatten()
+        withheld = (shuffled[0].withheld, releases.withheld) | "Withheld" >> beam.Flatten()
         releases.bad_rows = encoded.bad_rows
         releases.withheld = withheld | "Name" >> beam.Map(
             _with_question, self._question

@@ -83,38 +83,45 @@ class Shuffle(beam.PTransform):
         self._num_shards = num_shards
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        element = expect("Shuffle", pcoll, ReportBlock)
-        check_windows("Shuffle", pcoll)
-        if self._groups is not None and element.keyed:
-            raise ValueError("groups must be None where elements are (key, block)")
-        inner = Element(None, int if self._groups is not None else element.key or str)
-        started = is_global(pcoll) and not element.keyed and self._groups is None
-        if self._output == "statistic":
-            released = self._sum(pcoll, element, inner, started)
-            kind: type = ShuffledSum
-        else:
-            kind = ShuffledBlock
-            if self._scope == "batch":
-                released = shuffle_in_batches(
-                    pcoll, self._carried, self._min_reports, element, inner, self._names(), started
-                )
-            else:
-                released = shuffle_globally(
-                    pcoll, self._carried, self._min_reports, element, inner, self._names(), started,
-                    self._num_shards,
-                )  # fmt: skip
-        main, withheld = released
-        keyed = self._groups is not None or element.keyed
-        result = main if keyed else main | "Drop key" >> beam.Values().with_output_types(kind)
+        parts, withheld = self.parts(pcoll)
+        result = parts[0] if len(parts) == 1 else parts | "All batches" >> beam.Flatten()
         result.withheld = withheld
         return result
+
+    def parts(self, pcoll: beam.PCollection) -> tuple[list[beam.PCollection], beam.PCollection]:
+        """The released collections, whose union is the output of the stage, and the withheld one.
+
+        An engine may copy a union of collections; what is added up afterwards can be added up part
+        by part, where the reports are.
+        """
+        element = expect("Shuffle", pcoll, ReportBlock)
+        check_windows("Shuffle", pcoll)
+        grouped = self._groups is not None
+        if grouped and element.keyed:
+            raise ValueError("groups must be None where elements are (key, block)")
+        inner = Element(None, int if grouped else element.key or str)
+        started = is_global(pcoll) and not element.keyed and not grouped
+        arguments = (pcoll, self._carried, self._min_reports, element, inner)
+        if self._output == "statistic":
+            parts, withheld = self._sum(pcoll, element, inner, started)
+        elif self._scope == "batch":
+            parts, withheld = shuffle_in_batches(*arguments, self._names(), started)
+        else:
+            parts, withheld = shuffle_globally(*arguments, self._names(), started, self._num_shards)
+        if not (grouped or element.keyed):
+            kind = ShuffledSum if self._output == "statistic" else ShuffledBlock
+            parts = [
+                part | f"Drop key {i}" >> beam.Values().with_output_types(kind)
+                for i, part in enumerate(parts)
+            ]
+        return parts, withheld
 
     def _names(self) -> GroupNames:
         return GroupNames(self._groups)
 
     def _sum(
         self, pcoll: beam.PCollection, element: Element, inner: Element, started: bool
-    ) -> tuple[beam.PCollection, beam.PCollection]:
+    ) -> tuple[list[beam.PCollection], beam.PCollection]:
         summed = typehints.Tuple[inner.key, StatisticBlock]
         doer = SumReports("Shuffle", self._carried, element.keyed, self._groups is not None)
         sums = pcoll | "Sum reports" >> beam.ParDo(doer).with_output_types(summed)
@@ -135,7 +142,7 @@ class Shuffle(beam.PTransform):
         named = self._names().key_type(inner.key)
         out.released.element_type = typehints.Tuple[named, ShuffledSum]
         out.withheld.element_type = Withheld
-        return out.released, out.withheld
+        return [out.released], out.withheld
 
     def display_data(self) -> dict[str, Any]:
         return {
@@ -143,6 +150,22 @@ class Shuffle(beam.PTransform):
             "output": self._output,
             "scope": self._scope if self._output == "reports" else "sum",
         }
+
+
+class ShuffleInParts(beam.PTransform):
+    """A `Shuffle` whose output is the tuple of its parts; the first one has `withheld`."""
+
+    def __init__(self, shuffle: Shuffle) -> None:
+        super().__init__()
+        self._shuffle = shuffle
+
+    def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, ...]:
+        parts, withheld = self._shuffle.parts(pcoll)
+        parts[0].withheld = withheld
+        return tuple(parts)
+
+    def display_data(self) -> dict[str, Any]:
+        return self._shuffle.display_data()
 
 
 class _Zero(beam.DoFn):
