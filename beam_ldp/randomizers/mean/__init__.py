@@ -6,6 +6,14 @@ from beam_ldp.randomizers.mean.l1 import L1Mean
 from beam_ldp.randomizers.mean.l2 import L2Mean
 from beam_ldp.randomizers.mean.linf import LInfMean
 from beam_ldp.randomizers.mean.lp import lp_mean, lp_mean_for_shuffle
+from beam_ldp.randomizers.mean.minimal_random_coding import MinimalRandomCoding
+from beam_ldp.randomizers.mean.priv_unit import PrivUnit
+from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
+from beam_ldp.randomizers.mean.priv_unit_inf import PrivUnitInf
+from beam_ldp.randomizers.mean.projected_priv_unit import ProjectedPrivUnit
+from beam_ldp.randomizers.mean.random_codebook_mean import RandomCodebookMean
+from beam_ldp.randomizers.mean.scalar_mean import ScalarMean
+from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
 
 __all__ = [
     "BinaryVectorMean",
@@ -15,6 +23,14 @@ __all__ = [
     "LInfMean",
     "MeanEstimate",
     "MeanRandomizer",
+    "MinimalRandomCoding",
+    "PrivUnit",
+    "PrivUnitGaussian",
+    "PrivUnitInf",
+    "ProjectedPrivUnit",
+    "RandomCodebookMean",
+    "ScalarMean",
+    "SeparatedMean",
     "lp_mean",
     "lp_mean_for_shuffle",
 ]

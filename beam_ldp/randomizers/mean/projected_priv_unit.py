@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.randomizers.jit import kernel, multiply_high, subroutine
-from beam_ldp.randomizers.mean.codebooks import mix
-from beam_ldp.randomizers.mean.directions import DirectionMean, lengths, pack_signed, unpack_signed
+from beam_ldp.randomizers.mean.codebooks import mix, named_direction
+from beam_ldp.randomizers.mean.directions import (
+    DirectionMean,
+    pack_signed,
+    signed_length,
+    unpack_signed,
+)
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
-from beam_ldp.randomizers.normals import spare_words
+from beam_ldp.randomizers.normals import spare_words, uniform
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.spherical_caps import log_gamma_half_step
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
@@ -22,7 +27,6 @@ _SEED_BITS = 32
 _OWN_WORDS = 2
 # sqrt(E[h^2 (h^2 - 1)^2]) / 2 for a normal coordinate h of the transformed direction.
 _BIAS = math.sqrt(10) / 2
-_UNIT = 2.0**-64
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -152,14 +156,8 @@ class ProjectedPrivUnit(DirectionMean):
     def _randomize_rows(
         self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
     ) -> np.ndarray:
-        spread = np.zeros((len(rows), self.padded))
-        length = lengths(vectors[rows])
-        kept = 0.5 + 0.5 * np.minimum(1.0, np.where(length > 0, length * self._flip_scale, 0.0))
-        flipped = words[:, 0] * _UNIT >= kept
-        unit = vectors[rows] / np.where(length > 0, length, 1.0)[:, None]
-        unit[length == 0, 0] = 1.0
-        spread[:, : self.dimension] = unit * self._signs[: self.dimension]
-        spread[flipped] *= -1
+        spread = np.empty((len(rows), self.padded))
+        _spread(vectors, rows, words, self._flip_scale, self._signs, spread)
         walsh_hadamard_in_place(spread)
         seeds = (words[:, 1] >> np.uint64(_SEED_BITS)).astype(np.uint32)
         chosen = np.empty((len(rows), self.projected))
@@ -210,6 +208,21 @@ class ProjectedPrivUnit(DirectionMean):
         walsh_hadamard_in_place(back)
         back *= self._signs * (self.fixed_point.step * self.expansion / math.sqrt(self.padded))
         return back[: self.dimension] / num_users
+
+
+@kernel
+def _spread(vectors, rows, words, flip_scale, signs, out):  # type: ignore[no-untyped-def]
+    """Directions with their signs changed, zero-padded."""
+    d = vectors.shape[1]
+    axis = np.empty(d)
+    for i in range(rows.size):
+        vector = vectors[rows[i]]
+        length, sign = signed_length(vector, flip_scale, uniform(words[i, 0]))
+        vector, length = named_direction(vector, length, axis)
+        scale = sign / length
+        for j in range(d):
+            out[i, j] = scale * signs[j] * vector[j]
+        out[i, d:] = 0.0
 
 
 @kernel
