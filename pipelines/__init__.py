@@ -9,3 +9,5 @@ def _wanted(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger().addFilter(_wanted)
+# What local workers say when they start comes back through this one, as warnings.
+logging.getLogger("apache_beam.runners.portability.local_job_service").setLevel(logging.ERROR)

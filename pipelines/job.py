@@ -18,7 +18,7 @@ from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.blocks import Release, Withheld
 from beam_ldp.transforms.carried import CarriedDomain
 
-BIG_INPUT = 48 << 20  # bytes from which several worker processes are worth their start
+BIG_INPUT = 256 << 20  # bytes from which several worker processes are worth their start
 
 
 def pipeline_flags(settings: FrequencySettings, flags: Sequence[str]) -> list[str]:
