@@ -2,6 +2,7 @@
 
 from beam_ldp.randomizers.mean.base import FixedPoint, MeanEstimate, MeanRandomizer
 from beam_ldp.randomizers.mean.binary_vector import BinaryVectorMean
+from beam_ldp.randomizers.mean.kashin_mean import KashinMean
 from beam_ldp.randomizers.mean.l1 import L1Mean
 from beam_ldp.randomizers.mean.l2 import L2Mean
 from beam_ldp.randomizers.mean.linf import LInfMean
@@ -18,6 +19,7 @@ from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
 __all__ = [
     "BinaryVectorMean",
     "FixedPoint",
+    "KashinMean",
     "L1Mean",
     "L2Mean",
     "LInfMean",

@@ -101,9 +101,7 @@ class ProjectedPrivUnit(DirectionMean):
 
     @cached_property
     def _signs(self) -> np.ndarray:
-        signs = np.empty(self.padded)
-        _fill_signs(np.uint64(self.sign_seed), signs)
-        return signs
+        return public_signs(self.sign_seed, self.padded)
 
     def log_ratio_max(self) -> float:
         return self.base.log_ratio_max()
@@ -208,6 +206,13 @@ class ProjectedPrivUnit(DirectionMean):
         walsh_hadamard_in_place(back)
         back *= self._signs * (self.fixed_point.step * self.expansion / math.sqrt(self.padded))
         return back[: self.dimension] / num_users
+
+
+def public_signs(seed: int, count: int) -> np.ndarray:
+    """Signs that everybody knows, float64."""
+    signs = np.empty(count)
+    _fill_signs(np.uint64(seed), signs)
+    return signs
 
 
 @kernel
