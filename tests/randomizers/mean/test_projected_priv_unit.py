@@ -37,7 +37,7 @@ def test_projected_length_is_not_ignored():
 @pytest.mark.statistical
 @pytest.mark.parametrize(("d", "k", "length"), [(64, 16, 1.3), (100, 64, 2.0), (30, 32, 0.5)])
 def test_bias_and_error(d, k, length):
-    """40,000 reports of one dense vector: mean within the bias bound and noise, error within 6 %."""
+    """40,000 reports of one vector: mean within the bias bound and noise, error within 6 %."""
     n = 40_000
     mechanism = ProjectedPrivUnit(d, 4.0, radius=2.0, projected=k)
     direction = np.random.default_rng(d).standard_normal(d)

@@ -1,0 +1,57 @@
+"""What PrivUnit costs as a seed, and the errors of older mechanisms: calculators for planning.
+
+Feldman and Talwar 2021 draw seeds until the generated direction is accepted, with a probability
+proportional to the mechanism's density, and send the accepted seed: the same error in at least
+128 bits, for e^eps-like work on the device.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import special
+
+from beam_ldp.randomizers.mean.priv_unit import PrivUnit
+from beam_ldp.randomizers.spherical_caps import SphericalCap, expit
+
+SECURITY_BITS = 128
+
+
+def expected_trials(dimension: int, epsilon: float) -> float:
+    """Seeds that a device tries on average: the largest density ratio to uniform directions."""
+    mechanism = PrivUnit(dimension, epsilon)
+    return mechanism.coin.probability / mechanism.cap.measure
+
+
+def seed_bits(dimension: int, epsilon: float) -> int:
+    """Length of a seed that leaves 128 bits of security after that many trials."""
+    return math.ceil(math.log2(expected_trials(dimension, epsilon))) + SECURITY_BITS
+
+
+def hemisphere_error(dimension: int, epsilon: float, copies: int = 1) -> float:
+    """PrivHS on a unit vector (Duchi, Jordan and Wainwright); the mean of copies at eps/copies."""
+    cap = SphericalCap(dimension, 0.0)
+    marginal = cap.expected_marginal(expit(epsilon / copies))
+    return (1 / marginal**2 - 1) / copies
+
+
+def repeated_hemisphere_error(dimension: int, epsilon: float) -> float:
+    """RePrivHS with the best number of copies (Feldman and Talwar 2021)."""
+    return min(hemisphere_error(dimension, epsilon, k) for k in range(1, 2 + math.ceil(epsilon)))
+
+
+def laplace_error(dimension: int, epsilon: float) -> float:
+    """Euclidean Laplace noise on the unit ball: 4 d (d + 1) / eps^2."""
+    return 4 * dimension * (dimension + 1) / epsilon**2
+
+
+def gaussian_error(dimension: int, epsilon: float, delta: float) -> float:
+    """Normal noise with the exact (eps, delta) calibration (Balle and Wang 2018), sensitivity 2."""
+    from scipy import optimize
+
+    def excess(sigma: float) -> float:
+        shift, slope = 1 / sigma, epsilon * sigma / 2
+        tail = math.exp(epsilon + float(special.log_ndtr(-shift - slope)))
+        return float(special.ndtr(shift - slope)) - tail - delta
+
+    return dimension * float(optimize.brentq(excess, 1e-3, 1e3 / min(1.0, epsilon))) ** 2
