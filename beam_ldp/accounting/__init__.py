@@ -3,9 +3,11 @@
 Needs NumPy, SciPy and dp-accounting only.
 """
 
+from beam_ldp.accounting.accountant import ShuffleAccountant
 from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
+    SubsampledShuffledDpEvent,
     local_event,
     shuffled_event,
 )
@@ -25,8 +27,10 @@ __all__ = [
     "DeltaBounds",
     "LocalRandomizerDpEvent",
     "PrivacyBound",
+    "ShuffleAccountant",
     "ShufflePair",
     "ShuffledDpEvent",
+    "SubsampledShuffledDpEvent",
     "epsilon_bounds",
     "local_epsilon_for",
     "local_event",

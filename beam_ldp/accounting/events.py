@@ -7,6 +7,7 @@ code points.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, cast
@@ -76,6 +77,13 @@ def _positive(instance: Any, attribute: Any, value: float) -> None:
         raise ValueError(f"{attribute.name} must be a finite number > 0, got {value!r}")
 
 
+def _as_text(value: Any) -> str:
+    """A string, also where dp-accounting's named tuples made a list of its letters, in text."""
+    while value.startswith("["):  # once on the way out and once on the way in
+        value = "".join(ast.literal_eval(value))
+    return str(value)
+
+
 def _local(instance: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, LocalRandomizerDpEvent):
         raise ValueError(
@@ -122,6 +130,50 @@ class ShuffledDpEvent(dp_accounting.DpEvent):
 
     local_event: LocalRandomizerDpEvent = attr.ib(validator=_local)
     num_reports: int = attr.ib(converter=check_reports)
+
+
+def _sampling(instance: Any, attribute: Any, value: str) -> None:
+    if instance.num_sampled > instance.num_users:
+        raise ValueError(f"num_sampled must be at most num_users, got {instance.num_sampled}")
+    if instance.points_sampled > instance.points_per_client:
+        raise ValueError(
+            f"points_sampled must be at most points_per_client, got {instance.points_sampled}"
+        )
+    if instance.sampling != WITHOUT_REPLACEMENT:
+        raise ValueError(f"sampling must be {WITHOUT_REPLACEMENT!r}")
+
+
+WITHOUT_REPLACEMENT = "without_replacement"
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class SubsampledShuffledDpEvent(dp_accounting.DpEvent):
+    """A shuffle of the reports of a uniformly random set of clients, fixed in size.
+
+    The credit for sampling holds against readers who cannot see who took part. Against one who
+    can, a round costs `ShuffledDpEvent(local_event, num_sampled * points_sampled)` to everybody
+    who took part in it. Neighbouring data sets differ in one data point (replace-one).
+
+    Attributes:
+        local_event: How each report was randomized.
+        num_users: Clients to draw from.
+        num_sampled: Clients drawn, without replacement.
+        points_per_client: Data points that each client holds.
+        points_sampled: Data points that a drawn client draws, without replacement, and reports.
+        sampling: How clients are drawn; only "without_replacement" has a price as yet.
+    """
+
+    local_event: LocalRandomizerDpEvent = attr.ib(validator=_local)
+    num_users: int = attr.ib(converter=check_reports)
+    num_sampled: int = attr.ib(converter=check_reports)
+    points_per_client: int = attr.ib(default=1, converter=check_reports)
+    points_sampled: int = attr.ib(default=1, converter=check_reports)
+    sampling: str = attr.ib(default=WITHOUT_REPLACEMENT, converter=_as_text, validator=_sampling)
+
+    @property
+    def num_reports(self) -> int:
+        """Reports in the shuffled batch."""
+        return self.num_sampled * self.points_sampled
 
 
 def local_event(randomizer: Randomizer) -> LocalRandomizerDpEvent:

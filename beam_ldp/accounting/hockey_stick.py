@@ -8,7 +8,14 @@ Then
 
 because the weight `1 / M` of the mixture over the crowd size `M = 1 + Bin(n - 1, blanket_mass)`
 size-biases a `Bin(n, blanket_mass)`. So one sum of independent, identically distributed variables
-with a handful of atoms is all there is to evaluate. Two ways:
+with a handful of atoms is all there is to evaluate.
+
+Where the reports are those of a random sample of people, one of whom may be the victim (`rate`),
+the remaining reports come from a uniformly random set of the others whether or not the victim was
+drawn. So the densities are `rate * S_1 / (n * blanket_mass) + 1 - rate` and likewise the second,
+which shifts `S`.
+
+Two ways to evaluate it:
 
 * *Enumeration*, where the atoms other than the likeliest one occur rarely: exact up to rounding.
 * *Inversion* of a moment generating function (`iid_sums`), which bounds it from both sides at a
@@ -56,7 +63,9 @@ class _Law(NamedTuple):
     probability: Array
 
 
-def hockey_stick(pair: ShufflePair, num_reports: int, epsilon: float) -> DeltaBounds:
+def hockey_stick(
+    pair: ShufflePair, num_reports: int, epsilon: float, rate: float = 1.0
+) -> DeltaBounds:
     """Bounds of the least delta at `epsilon` for one victim among `num_reports` shuffled reports.
 
     The direction is that of the pair (first value against second); see `ShufflePair.swapped`.
@@ -66,6 +75,8 @@ def hockey_stick(pair: ShufflePair, num_reports: int, epsilon: float) -> DeltaBo
             is that of two concrete data sets, hence bounds it from below).
         num_reports: Reports in the shuffled batch, the victim's included; 1 to 1e12.
         epsilon: Central epsilon >= 0.
+        rate: Probability in (0, 1] that the victim is among those whose reports were drawn, one
+            report per person, in a fixed-size sample that the reader cannot see.
 
     Returns:
         Lower and upper bound of delta, usually equal to 4 or more digits. The cost is a
@@ -78,20 +89,26 @@ def hockey_stick(pair: ShufflePair, num_reports: int, epsilon: float) -> DeltaBo
     n = check_reports(num_reports)
     if not (math.isfinite(epsilon) and epsilon >= 0.0):
         raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
-    return _delta(pair, n, epsilon, FINE)
+    if not 0.0 < rate <= 1.0:
+        raise ValueError(f"rate must be in (0, 1], got {rate!r}")
+    return _delta(pair, n, epsilon, FINE, rate)
 
 
-def _delta(pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...]) -> DeltaBounds:
-    law, scale = _law(pair), 1.0 / (n * pair.blanket_mass)
+def _delta(
+    pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...], rate: float = 1.0
+) -> DeltaBounds:
+    law, scale = _law(pair), rate / (n * pair.blanket_mass)
     step = math.expm1(min(epsilon, 700.0))
-    values = law.difference - step * law.second
+    # Not having been drawn makes the laws equal: it takes (1 - rate) * step off the difference.
+    absent = step * (1.0 - rate) * n * pair.blanket_mass / rate
+    values = law.difference - step * law.second - absent / n
     if values.max() <= 0.0:
         return DeltaBounds(0.0, 0.0)
     listed = _enumeration(pair, n)
     if listed is None:
         low, high = positive_part(values, law.probability, n, smoothing)
     else:
-        low, high = listed.positive_part(step, float(values.max()))
+        low, high = listed.positive_part(step, absent, float(values.max()) + absent / n)
     lower = min(1.0, low * scale * (1.0 - _ROUNDING))
     return DeltaBounds(max(0.0, lower), min(1.0, high * scale * (1.0 + _ROUNDING)))
 
@@ -213,8 +230,8 @@ class _Listed(NamedTuple):
     probability: Array
     left_out: float  # bound of E[number of blanket reports; left out]
 
-    def positive_part(self, step: float, largest: float) -> tuple[float, float]:
-        sums = self.difference - step * self.second
+    def positive_part(self, step: float, absent: float, largest: float) -> tuple[float, float]:
+        sums = self.difference - step * self.second - absent
         positive = sums > 0.0
         low = float(np.sum(sums[positive] * self.probability[positive]))
         return low, low + self.left_out * largest

@@ -1,0 +1,84 @@
+"""Privacy events as versioned JSON, for ledgers that outlive a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attr
+import dp_accounting
+
+from beam_ldp.accounting.events import (
+    LocalRandomizerDpEvent,
+    ShuffledDpEvent,
+    SubsampledShuffledDpEvent,
+)
+
+FORMAT_VERSION = 1
+
+_KINDS: dict[str, type[dp_accounting.DpEvent]] = {
+    kind.__name__: kind
+    for kind in (
+        LocalRandomizerDpEvent,
+        ShuffledDpEvent,
+        SubsampledShuffledDpEvent,
+        dp_accounting.NoOpDpEvent,
+        dp_accounting.NonPrivateDpEvent,
+        dp_accounting.ComposedDpEvent,
+        dp_accounting.SelfComposedDpEvent,
+        dp_accounting.GaussianDpEvent,
+        dp_accounting.LaplaceDpEvent,
+        dp_accounting.ZCDpEvent,
+        dp_accounting.RandomizedResponseDpEvent,
+        dp_accounting.SampledWithoutReplacementDpEvent,
+    )
+}
+
+
+def event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
+    """The event as JSON-able values; floats keep every bit.
+
+    Raises:
+        ValueError: for a kind of event that the format does not know.
+    """
+    return {"version": FORMAT_VERSION, "event": _encode(event)}
+
+
+def event_from_json(data: dict[str, Any]) -> dp_accounting.DpEvent:
+    """Inverse of `event_to_json`.
+
+    Raises:
+        ValueError: on an unknown version or kind, or on fields that do not fit it.
+    """
+    if data.get("version") != FORMAT_VERSION:
+        raise ValueError(f"version must be {FORMAT_VERSION}, got {data.get('version')!r}")
+    return _decode(data["event"])
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, dp_accounting.DpEvent):
+        name = type(value).__name__
+        if _KINDS.get(name) is not type(value):
+            raise ValueError(f"event must be of a known kind, got {name}")
+        fields = {f.name: _encode(getattr(value, f.name)) for f in attr.fields(type(value))}
+        return {"kind": name, **fields}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item) for item in value]
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    fields = dict(value)
+    name = fields.pop("kind", None)
+    if name not in _KINDS:
+        raise ValueError(f"kind must be a known event, got {name!r}")
+    decoded = {key: _decode(item) for key, item in fields.items()}
+    if "events" in decoded:
+        decoded["events"] = list(decoded["events"])
+    try:
+        return _KINDS[name](**decoded)
+    except TypeError as error:
+        raise ValueError(f"event does not fit {name}: {error}") from None

@@ -1,0 +1,103 @@
+"""Curves of whole releases against exact atoms, hockey sticks and enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    ShuffledDpEvent,
+    ShufflePair,
+    SubsampledShuffledDpEvent,
+    local_event,
+)
+from beam_ldp.accounting.hockey_stick import hockey_stick
+from beam_ldp.accounting.loss_curves import (
+    STEPS_PER_DEVIATION,
+    loss_deviation,
+    loss_distribution,
+    renyi_divergences,
+)
+from beam_ldp.accounting.privacy_loss import hockey_sticks
+from beam_ldp.accounting.subsampled_rdp import direct_atoms, direct_rdp
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from tests.accounting.brute_force import renyi, response, shuffled_law
+
+pytestmark = pytest.mark.exact
+
+
+@pytest.mark.parametrize(("epsilon", "n", "k"), [(2.0, 60000, 2000), (1.0, 100, 10), (2.0, 8, 5)])
+@pytest.mark.parametrize("loss", [0.0, 1e-4, 1e-3, 0.01, 0.05])
+def test_subsampled_hockey_stick_is_that_of_the_exact_atoms(epsilon, n, k, loss):
+    exact = hockey_sticks(direct_atoms(epsilon, n, k, 60), np.array([loss]))[0]
+    low, high = hockey_stick(ShufflePair.clones(epsilon), k, loss, k / n)
+    slack = 1e-12
+    assert low * (1 - 1e-6) - slack <= exact <= high * (1 + 1e-6) + slack
+    assert high - low <= 0.01 * high
+
+
+def sampled_laws(k: int, n: int, sampled: int, epsilon: float) -> dict:
+    channel = response(k, epsilon)
+    laws = {}
+    for dataset in itertools.combinations_with_replacement(range(k), n):
+        law: dict = {}
+        subsets = list(itertools.combinations(dataset, sampled))
+        for chosen in subsets:
+            for histogram, mass in shuffled_law(channel, chosen).items():
+                law[histogram] = law.get(histogram, 0.0) + mass / len(subsets)
+        laws[dataset] = law
+    return laws
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "sampled", "epsilon"), [(3, 5, 3, 2.0), (3, 4, 2, 1.0), (4, 4, 2, 1.5)]
+)
+def test_own_pair_of_a_subsample_dominates_every_dataset(k, n, sampled, epsilon):
+    laws = sampled_laws(k, n, sampled, epsilon)
+    pair = KRandomizedResponse(k, epsilon).dominating_pair()
+    event = SubsampledShuffledDpEvent(local_event(KRandomizedResponse(k, epsilon)), n, sampled)
+    orders = np.array([1.5, 2.0, 10.0])
+    bounds = renyi_divergences(event, orders)
+    for others in itertools.combinations_with_replacement(range(k), n - 1):
+        for x, y in itertools.permutations(range(k), 2):
+            first, second = (laws[tuple(sorted((*others, v)))] for v in (x, y))
+            for loss in (0.0, 0.2, 0.6):
+                stick = sum(max(first[h] - math.exp(loss) * second[h], 0.0) for h in first)
+                assert stick <= hockey_stick(pair, sampled, loss, sampled / n).upper + 1e-12
+            worst = [renyi(first, second, order) for order in orders]
+            assert np.all(worst <= bounds * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("order", [2.0, 10.0, 64.0])
+def test_divergences_of_the_curve_are_those_of_the_atoms(order):
+    event = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(2.0), 60_000, 2000)
+    curve = renyi_divergences(event, np.array([order]))[0]
+    exact = direct_rdp(order, 2.0, 60_000, 2000)
+    assert exact <= curve <= exact * 1.001
+
+
+@pytest.mark.parametrize("reports", [5, 300, 10**6])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_connected_dots_lie_above_the_hockey_stick(epsilon, reports):
+    event = ShuffledDpEvent(LocalRandomizerDpEvent(epsilon), reports)
+    step = loss_deviation(event) / STEPS_PER_DEVIATION
+    distribution = loss_distribution(event, step)
+    for loss in np.linspace(0.0, 6 * loss_deviation(event), 13) + 0.3 * step:
+        truth = hockey_stick(ShufflePair.clones(epsilon), reports, loss).lower
+        assert distribution.get_delta_for_epsilon(loss) >= truth * (1 - 1e-9)
+
+
+def test_the_largest_loss_is_pure():
+    event = ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 50)
+    step = loss_deviation(event) / STEPS_PER_DEVIATION
+    assert loss_distribution(event, step).get_delta_for_epsilon(1.0 + step) == 0.0
+    assert renyi_divergences(event, np.array([1e5]))[0] <= 1.0 + step
+
+
+def test_bad_rates_are_refused():
+    with pytest.raises(ValueError, match="rate must be in"):
+        hockey_stick(ShufflePair.clones(1.0), 10, 0.1, rate=0.0)
