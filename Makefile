@@ -106,9 +106,10 @@ engines: $(VENV)/.ready tools  ## Prism and Spark's job server, into .engines/
 lint: $(VENV)/.ready build/layout  ## ruff, mypy and the direction of imports
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	cd build/layout && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
+	cd build/layout
+	$(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
 		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp
-	cd build/layout && $(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
+	$(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
 
 # The packages under the names they are installed with, for the tools that read files and do not
 # follow the mapping in pyproject.toml.
