@@ -11,7 +11,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -32,13 +32,29 @@ MISSING_COLUMN = "missing column"
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a line cannot be used: a fixed phrase that stands in the place of its fields."""
+    """Why a line cannot be used: a fixed phrase that stands in the place of its fields.
+
+    Attributes:
+        reason: the phrase.
+        known: the wanted fields that are sound, None in place of the others; empty where the line
+            does not come apart. A row whose user is known can still be reported as `other`.
+    """
 
     reason: str
+    known: tuple[str | None, ...] = field(default=(), repr=False)
 
 
 # The wanted fields of one line in order (None: null), or why there are none.
 Row = tuple[str | None, ...] | Problem
+
+
+def _row(fields: Sequence[str | None | Problem]) -> Row:
+    """The fields, or the first problem among them with the sound fields beside it."""
+    for found in fields:
+        if isinstance(found, Problem):
+            known = tuple(None if isinstance(f, Problem) else f for f in fields)
+            return Problem(found.reason, known)
+    return tuple(fields)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -149,15 +165,12 @@ def _json_row(line: bytes, columns: Sequence[str]) -> Row | None:
         return Problem(NOT_JSON)
     if not isinstance(found, dict):
         return Problem(NOT_JSON)
-    fields: list[str | None] = []
-    for column in columns:
-        if column not in found:
-            return Problem(MISSING_COLUMN)
-        field = _json_field(found[column])
-        if isinstance(field, Problem):
-            return field
-        fields.append(field)
-    return tuple(fields)
+    return _row(
+        [
+            _json_field(found[column]) if column in found else Problem(MISSING_COLUMN)
+            for column in columns
+        ]
+    )
 
 
 def _json_field(value: Any) -> str | None | Problem:
@@ -209,27 +222,31 @@ def _header(line: bytes, delimiter: str, number: int) -> list[str] | None:
 def _csv_lines(
     number: int, block: bytes, header: list[str], columns: Sequence[str], delimiter: str
 ) -> Lines:
-    if any(column not in header for column in columns):
-        rows = [Problem(MISSING_COLUMN) if line.strip() else None for line in _split(block)]
-        return Lines(number, rows)
-    if b'"' not in block:
+    complete = all(column in header for column in columns)
+    if complete and b'"' not in block:
         fast = _csv_fast(number, block, header, columns, delimiter)
         if fast is not None:
             return fast
-    wanted = [header.index(column) for column in columns]
+    wanted = [header.index(column) if column in header else None for column in columns]
     return Lines(number, [_csv_row(line, len(header), wanted, delimiter) for line in _split(block)])
 
 
-def _csv_row(line: bytes, width: int, wanted: Sequence[int], delimiter: str) -> Row | None:
+def _csv_row(line: bytes, width: int, wanted: Sequence[int | None], delimiter: str) -> Row | None:
     if not line.strip():
         return None
+    if not any(i is not None for i in wanted):
+        return Problem(MISSING_COLUMN)
     fields = _fields(line, delimiter)
     if isinstance(fields, Problem):
         return fields
     if len(fields) != width:
         return Problem(WRONG_FIELDS)
+    return _row([Problem(MISSING_COLUMN) if i is None else _csv_field(fields[i]) for i in wanted])
+
+
+def _csv_field(field: str) -> str | None | Problem:
     try:
-        return tuple(fields[i].encode("latin-1").decode("utf-8") or None for i in wanted)
+        return field.encode("latin-1").decode("utf-8") or None
     except UnicodeDecodeError:
         return Problem(UNDECODABLE)
 

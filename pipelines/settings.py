@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.sources import TEXT_COLUMN, InputFileError, find_files, format_of
+from beam_ldp.pipelines.sources import TEXT_COLUMN, InputFileError, find_all_files, format_of
 
 MIN_FRACTION = 0.9  # of the expected number of reports
 
@@ -74,7 +74,7 @@ def check(values: argparse.Namespace) -> FrequencySettings:
     _check_price(values)
     _check_randomness(values)
     try:
-        files = [file for pattern in values.input for file in find_files(pattern)]
+        files = find_all_files(values.input)
     except InputFileError as error:
         raise UsageError(f"--input {error}") from None
     input_format = _input_format(values, files)

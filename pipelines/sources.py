@@ -6,6 +6,7 @@ never part of a reason, of an error or of a log line.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
@@ -67,6 +68,23 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
     if not names:
         raise InputFileError(f"{pattern}: no file matches")
     return sorted(names)
+
+
+def find_all_files(patterns: Sequence[str]) -> list[tuple[str, int]]:
+    """`find_files` for several patterns: each file once, also where patterns overlap.
+
+    A file that were read twice would make every person in it report twice.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for pattern in patterns:
+        for path, size in find_files(pattern):
+            found.setdefault(_place(path), (path, size))
+    return list(found.values())
+
+
+def _place(path: str) -> str:
+    """One name for every spelling of a local path; other file systems have one spelling."""
+    return os.path.realpath(path) if FileSystems.get_scheme(path) is None else path
 
 
 def _hidden(path: str) -> bool:
@@ -132,7 +150,7 @@ class ReadTable(beam.PTransform):
         pipeline = root.pipeline if hasattr(root, "pipeline") else root
         read = (
             pipeline
-            | "Patterns" >> beam.Create(self._patterns)
+            | "Patterns" >> beam.Create([self._patterns])
             | "FindFiles" >> beam.FlatMap(_paths).with_output_types(str)
             | "SpreadFiles" >> beam.Reshuffle()
             | "Split" >> beam.FlatMap(self._reader.splits).with_output_types(Split)
@@ -155,8 +173,8 @@ def _same(row: BadRow) -> BadRow:
     return row
 
 
-def _paths(pattern: str) -> Iterator[str]:
-    for path, _ in find_files(pattern):
+def _paths(patterns: Sequence[str]) -> Iterator[str]:
+    for path, _ in find_all_files(patterns):
         yield path
 
 
@@ -190,10 +208,17 @@ class _Reader:
     def columns(self) -> list[str]:
         return [self.column] if self.user_id is None else [self.column, self.user_id]
 
-    @property
-    def hides_bad_rows(self) -> bool:
-        """A row without a known user id cannot be attributed: it is rejected in either mode."""
-        return self.bad_rows == "other" and self.user_id is None
+    def _hidden(self, row: Any) -> Any:
+        """The row, or a null value where a bad row is to leave no trace.
+
+        A row without a known user id cannot be attributed: it is rejected in either mode.
+        """
+        if self.bad_rows != "other" or not isinstance(row, Problem):
+            return row
+        if self.user_id is None:
+            return (None,)
+        user_id = row.known[1] if row.known else None
+        return row if user_id is None else (None, user_id)
 
     def splits(self, path: str) -> list[Split]:
         if self.input_format != "parquet":
@@ -223,8 +248,7 @@ class _Reader:
             return
         start, run = lines.first_line, []
         for number, row in enumerate(lines.rows, lines.first_line):
-            if isinstance(row, Problem) and self.hides_bad_rows:
-                row = (None,)
+            row = self._hidden(row)
             if isinstance(row, tuple):
                 run.append(row)
                 continue

@@ -18,13 +18,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_ldp.pipelines import sources
-from beam_ldp.pipelines.line_formats import UNDECODABLE, WRONG_FIELDS
+from beam_ldp.pipelines.line_formats import (
+    MISSING_COLUMN,
+    UNDECODABLE,
+    WRONG_FIELDS,
+    read_json_lines,
+)
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.parquet_format import split_row_groups
 from beam_ldp.pipelines.sources import (
     InputFileError,
     ReadTable,
     Split,
+    find_all_files,
     find_files,
     format_of,
 )
@@ -81,6 +87,25 @@ def test_globs_and_folders_leave_out_engine_markers(tmp_path: Path) -> None:
     assert [path for path, _ in find_files(str(tmp_path / "*.csv"))] == names
     assert [path for path, _ in find_files(str(tmp_path))] == names
     assert find_files(names[0]) == [(names[0], 4)]
+
+
+def test_overlapping_patterns_give_each_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is read twice would make everybody in it report twice."""
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("v\n1\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "a.csv")
+    monkeypatch.chdir(tmp_path)
+    patterns = ["a.csv", str(tmp_path / "a.csv"), "./a.csv", str(tmp_path / "*.csv"), "link.csv"]
+    assert find_all_files(patterns) == [("a.csv", 4), (str(tmp_path / "b.csv"), 4)]
+    with beam.Pipeline(options=PipelineOptions([f"--runner={IN_PROCESS_RUNNER}"])) as pipeline:
+        rows = (pipeline | ReadTable(patterns, "csv", "v"))[sources.ROWS]
+
+        def two(lengths: list[int]) -> None:
+            assert sum(lengths) == 2
+
+        assert_that(rows | beam.Map(len), two)
 
 
 def test_no_match_is_an_error_that_names_the_pattern(tmp_path: Path) -> None:
@@ -161,6 +186,36 @@ def test_csv_and_json_lines_with_bad_rows(tmp_path: Path) -> None:
     assert read(path, "csv", "v", bad_rows="other") == {2: ("a",), 3: (None,), 5: ("b",)}
     # without a known user id the row cannot be attributed: rejected in either mode
     assert read(path, "csv", "v", "u", bad_rows="other")[3] == WRONG_FIELDS
+
+
+def test_bad_rows_of_known_users_leave_no_trace(tmp_path: Path) -> None:
+    """`bad_rows="other"`: whoever can be attributed is reported as `other`, whatever is wrong."""
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(
+        b'{"u": "1", "v": "a"}\n{"u": "2"}\n{"u": "3", "v": [1]}\n{"u": "4", "v": NaN}\n'
+        b'{"u": "5", "v": "\\ud800"}\n{"v": "b"}\n{"u": [6], "v": "b"}\nno object\n'
+    )
+    hidden = read(path, "jsonl", "v", "u", bad_rows="other")
+    assert {i: hidden[i] for i in (1, 2, 3, 4, 5)} == {
+        1: ("a", "1"), 2: (None, "2"), 3: (None, "3"), 4: (None, "4"), 5: (None, "5"),
+    }  # fmt: skip
+    assert all(isinstance(hidden[i], str) for i in (6, 7, 8))  # reasons: no user is known
+    shown = read(path, "jsonl", "v", "u")
+    assert all(isinstance(shown[i], str) for i in range(2, 9))
+    table = tmp_path / "x.csv"
+    table.write_bytes(b'u,v\n1,"\xff"\n2,"b"\n')
+    assert read(table, "csv", "v", "u")[2] == UNDECODABLE
+    assert read(table, "csv", "v", "u", bad_rows="other") == {2: (None, "1"), 3: ("b", "2")}
+    assert read(table, "csv", "nowhere", "u", bad_rows="other") == {2: (None, "1"), 3: (None, "2")}
+    assert read(table, "csv", "nowhere", "u") == {2: MISSING_COLUMN, 3: MISSING_COLUMN}
+
+
+def test_what_a_bad_line_holds_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"u": SECRET, "v": [SECRET]}) + "\n")
+    with path.open("rb") as file:
+        (lines,) = read_json_lines(file, ["v", "u"])
+    assert SECRET not in repr(lines)
 
 
 def test_compressed_lines(tmp_path: Path) -> None:
