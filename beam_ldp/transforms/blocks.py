@@ -259,11 +259,14 @@ def _as_ids(user_ids: Any) -> np.ndarray:
     return out
 
 
-def shuffle_event(randomizer: LocalRandomizer, num_reports: int) -> Any:
-    """The event of one shuffled release in which each report hides among `num_reports`."""
-    from beam_ldp.accounting import shuffled_event
+def shuffle_event(randomizer: LocalRandomizer, crowd: int) -> Any:
+    """The event of one shuffled release in which each report hides among `crowd` reports.
 
-    return shuffled_event(randomizer, num_reports)
+    `shuffled_event` would apply the randomizer's `crowd_size` to the number once more.
+    """
+    from beam_ldp.accounting import ShuffledDpEvent, shuffled_event
+
+    return ShuffledDpEvent(shuffled_event(randomizer, 1).local_event, crowd)
 
 
 def _write_event(event: Any, out: list[bytes]) -> None:

@@ -1,0 +1,66 @@
+"""The last stage: the crowd that is priced is the one in which a report really hides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from apache_beam.coders import registry
+
+from beam_ldp.randomizers.frequency import BinaryHadamard
+from beam_ldp.transforms import Aggregate, EstimateFrequencies, Release, ShuffledBlock
+from beam_ldp.transforms.blocks import StatisticBlock, shuffle_event
+from tests.transforms.helpers import ORACLE, blocks_of, run
+
+pytestmark = pytest.mark.pipeline
+
+PUBLIC = BinaryHadamard(8, 1.0, row="public")
+
+
+def released(oracle, block, **how):
+    (release,) = run(lambda p: blocks_of(p, [block]) | EstimateFrequencies(oracle, **how))
+    return release
+
+
+@pytest.mark.parametrize("smallest", [1, 300, 1000])
+def test_each_report_hides_in_the_smallest_batch_only(smallest):
+    block = StatisticBlock(np.full(5, 200), 1000, smallest, ORACLE.config_digest())
+    assert released(ORACLE, block).event.num_reports == smallest
+
+
+def test_batches_of_the_shuffler_are_priced_by_the_smallest():
+    def build(pipeline):
+        sizes = {700: 700, 300: 300}
+        batches = [
+            ShuffledBlock(np.zeros(part, np.uint8), ORACLE.config_digest(), batch)
+            for part, batch in sizes.items()
+        ]
+        total = blocks_of(pipeline, batches) | Aggregate(ORACLE)
+        return total | EstimateFrequencies(ORACLE)
+
+    (release,) = run(build)
+    assert (release.num_reports, release.event.num_reports) == (1000, 300)
+
+
+def test_a_public_row_counts_once():
+    """The crowd of one row, as counted; it must not shrink again where the release is stored."""
+    statistic = np.repeat([100, 90, 120, 80, 110, 105, 95], 2)
+    block = StatisticBlock(statistic, 1400, 1400, PUBLIC.config_digest())
+    release = released(PUBLIC, block)
+    assert release.event.num_reports == PUBLIC.crowd_size(1400, statistic) == 160
+    coder = registry.get_coder(Release)
+    assert coder.decode(coder.encode(release)).event == release.event
+
+
+def test_rows_of_one_batch_among_several_are_not_known():
+    """Then the safe expectation for a batch of that size counts, not the rows of the whole."""
+    statistic = np.repeat([1000] * 7, 2)
+    block = StatisticBlock(statistic, 14_000, 7000, PUBLIC.config_digest())
+    assert released(PUBLIC, block).event.num_reports == PUBLIC.crowd_size(7000) < 1000
+
+
+def test_several_messages_have_no_single_event():
+    class TwoMessages(type(ORACLE)):
+        messages_per_user = 2
+
+    with pytest.raises(ValueError, match="one message per user"):
+        shuffle_event(TwoMessages(5, 1.0), 10)
