@@ -1,0 +1,54 @@
+"""Every Python block of the documentation runs, and prints what the page says it prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n((?: {4}[^\n]*\n)+))?", re.DOTALL)
+TESTS = DOCS.parent / "tests"
+MARK = "-" * 20
+PAGES = sorted(page.name for page in DOCS.glob("*.md") if "```python" in page.read_text("utf-8"))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", PAGES)
+def test_code_blocks(name, tmp_path):
+    blocks = BLOCK.findall((DOCS / name).read_text(encoding="utf-8"))
+    program = f"\nprint({MARK!r})\n".join(code for code, _ in blocks)
+    script = tmp_path / "page.py"
+    script.write_text(program, encoding="utf-8")
+    run = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=240
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    for (_, promised), printed in zip(blocks, run.stdout.split(MARK), strict=True):
+        if promised:
+            lines = [line.strip() for line in promised.strip().splitlines()]
+            assert [line.strip() for line in printed.strip().splitlines()] == lines
+
+
+@pytest.mark.exact
+def test_pages_are_found_and_links_lead_somewhere():
+    assert {"accounting.md", "estimates.md", "stages.md"} <= set(PAGES)
+    for page in [DOCS.parent / "README.md", *DOCS.glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.exact
+def test_errata_name_tests_that_exist():
+    text = (DOCS / "errata.md").read_text(encoding="utf-8")
+    tests = {path.name: path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")}
+    file = ""
+    for named, function in re.findall(r"`(?:[\w/]*?(test_\w+\.py))?(?:::(test_\w+))?`", text):
+        file = named or file
+        if file:
+            assert file in tests, file
+            assert not function or f"def {function}(" in tests[file], f"{file}::{function}"
