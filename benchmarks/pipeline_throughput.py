@@ -118,7 +118,8 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             left.plot(users, [r["seconds"] for r in mine], marker="o", label=label)
             right.plot(users, [r["peak_mib"] for r in mine], marker="o", label=label)
     left.set(xscale="log", yscale="log", xlabel="users", ylabel="seconds, start included")
-    right.set(xscale="log", xlabel="users", ylabel="largest process, MiB", ylim=(0, None))
+    right.set(xscale="log", xlabel="users", ylabel="largest process, MiB")
+    right.set_ylim(0, 1.15 * max(row["peak_mib"] for row in rows))
     left.legend()
     for axes in (left, right):
         axes.grid(alpha=0.3)
