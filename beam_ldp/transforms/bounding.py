@@ -24,7 +24,7 @@ from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks, leng
 from beam_ldp.transforms.blocks import CandidateBlock, ValueBlock
 from beam_ldp.transforms.carried import NAMESPACE, read_key
 from beam_ldp.transforms.randomize import check_randomness
-from beam_ldp.transforms.stage_types import check_windows, expect
+from beam_ldp.transforms.stage_types import check_fires_once, check_windows, expect
 
 NUM_SHARDS = 64
 HELD_ROWS = 1 << 20  # candidates that wait in a worker before they are cut down again
@@ -75,6 +75,9 @@ class BoundContributions(beam.PTransform):
                 "key. Give groups to EncodeRows instead"
             )
         check_windows("BoundContributions", pcoll)
+        check_fires_once(
+            "BoundContributions", pcoll, "a person with rows in two firings would report twice"
+        )
         return (
             pcoll
             | "Rank rows"

@@ -23,7 +23,13 @@ from beam_ldp.transforms.blocks import (
 from beam_ldp.transforms.carried import NAMESPACE, Carried, CarriedDomain, check_min_reports
 from beam_ldp.transforms.exchange import NUM_SHARDS, shuffle_globally
 from beam_ldp.transforms.gate import GroupNames
-from beam_ldp.transforms.stage_types import Element, check_windows, expect, is_global
+from beam_ldp.transforms.stage_types import (
+    Element,
+    check_fires_once,
+    check_windows,
+    expect,
+    is_global,
+)
 from beam_ldp.transforms.sums import NO_KEY, SumReports, combine_sums, zero_statistic
 
 
@@ -55,7 +61,8 @@ class Shuffle(beam.PTransform):
 
     Raises:
         StageError: if the input is not the output of `Randomize`.
-        ValueError: for sliding or session windows, and accumulating panes.
+        ValueError: for sliding or session windows, and accumulating panes; with scope="global" for
+            windows that fire more than once.
     """
 
     def __init__(
@@ -107,6 +114,12 @@ class Shuffle(beam.PTransform):
         elif self._scope == "batch":
             parts, withheld = shuffle_in_batches(*arguments, self._names(), started)
         else:
+            check_fires_once(
+                'Shuffle with scope="global"',
+                pcoll,
+                "a late report would be counted with a crowd that has left already. The other "
+                "forms of output count every firing by itself",
+            )
             parts, withheld = shuffle_globally(*arguments, self._names(), started, self._num_shards)
         if not (grouped or element.keyed):
             kind = ShuffledSum if self._output == "statistic" else ShuffledBlock

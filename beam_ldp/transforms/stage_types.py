@@ -12,7 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms import window as windows
-from apache_beam.transforms.trigger import AccumulationMode
+from apache_beam.transforms.trigger import AccumulationMode, AfterWatermark, DefaultTrigger
 from apache_beam.typehints import typehints
 
 from beam_ldp.transforms.blocks import (
@@ -142,6 +142,29 @@ def check_windows(stage: str, pcoll: beam.PCollection) -> None:
         raise ValueError(
             f"{stage} refuses accumulating panes: they would release the same reports twice. "
             "Use accumulation_mode=AccumulationMode.DISCARDING"
+        )
+
+
+def check_fires_once(stage: str, pcoll: beam.PCollection, otherwise: str) -> None:
+    """Refuse windows that fire more than once, where all rows must meet before the first leaves.
+
+    Args:
+        stage: name of the stage, for messages.
+        pcoll: its input.
+        otherwise: what would go wrong.
+
+    Raises:
+        ValueError: for early and late firings, and for allowed lateness.
+    """
+    windowing = pcoll.windowing
+    trigger = windowing.triggerfn
+    once = isinstance(trigger, DefaultTrigger) or (
+        isinstance(trigger, AfterWatermark) and trigger.early is None and trigger.late is None
+    )
+    if not once or windowing.allowed_lateness > 0:
+        raise ValueError(
+            f"{stage} needs windows that fire once, without allowed_lateness and without triggers "
+            f"before or after the window's end: {otherwise}"
         )
 
 

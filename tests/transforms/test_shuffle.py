@@ -212,3 +212,15 @@ def test_routes_are_repeated_for_a_block_and_new_for_all_else():
     ):
         assert not np.intersect1d(words, other).size
     assert not np.array_equal(routing_words(key, b"", 9), routing_words(key, b"", 9))
+
+
+@pytest.mark.statistical
+def test_the_shard_of_a_report_says_nothing_of_its_place():
+    """The mean place in each of four shards of 20,000 rows is that of all; 5 sigma."""
+    num = 20_000
+    block = ReportBlock(np.arange(num, dtype=np.uint16), DIGEST, origin=b"one source")
+    shards = run(lambda p: typed(p, [block]) | Shuffle(ORACLE, num, scope="global", num_shards=4))
+    assert sorted(np.concatenate([shard.reports for shard in shards])) == list(range(num))
+    for shard in shards:
+        deviation = num / (12 * len(shard)) ** 0.5
+        assert abs(shard.reports.mean() - num / 2) < 5 * deviation

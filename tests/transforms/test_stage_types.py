@@ -171,3 +171,37 @@ def test_a_randomizer_is_asked_for():
             stage("k-RR")
     with pytest.raises(TypeError, match="randomizer must be a FrequencyOracle, got str"):
         PrivateFrequencies("k-RR", min_reports=5)
+
+
+FIXED = windows.FixedWindows(60)
+DISCARDING = {"accumulation_mode": trigger.AccumulationMode.DISCARDING}
+
+
+@pytest.mark.parametrize(
+    "windowing",
+    [
+        beam.WindowInto(FIXED, allowed_lateness=5),
+        beam.WindowInto(
+            FIXED, trigger=trigger.AfterWatermark(early=trigger.AfterCount(9)), **DISCARDING
+        ),
+        beam.WindowInto(FIXED, trigger=trigger.Repeatedly(trigger.AfterCount(9)), **DISCARDING),
+    ],
+)
+def test_windows_that_fire_twice_are_refused(windowing):
+    """A global shuffle counts its crowd apart from its reports: a late one would leave with an old
+    count. And one row per person needs all rows of the person."""
+    reports = typed(beam.Pipeline(), ReportBlock) | windowing
+    with pytest.raises(ValueError, match="fire once"):
+        reports | "global" >> Shuffle(ORACLE, 10, scope="global")
+    for label, how in {"batch": {}, "statistic": {"output": "statistic"}}.items():
+        assert (reports | label >> Shuffle(ORACLE, 10, **how)).element_type is not None
+    rows = reports | beam.Map(lambda _: ValueBlock([1])).with_output_types(ValueBlock)
+    with pytest.raises(ValueError, match="would report twice"):
+        rows | BoundContributions()
+
+
+def test_the_global_shuffle_takes_windows_that_fire_once():
+    reports = typed(beam.Pipeline(), ReportBlock) | beam.WindowInto(
+        FIXED, trigger=trigger.AfterWatermark(), **DISCARDING
+    )
+    assert (reports | Shuffle(ORACLE, 10, scope="global")).element_type is ShuffledBlock
