@@ -10,6 +10,7 @@ import numpy as np
 from dp_accounting import NeighboringRelation, PrivacyAccountant
 from dp_accounting.rdp import RdpAccountant
 
+from beam_ldp.accounting.class_lower import class_lower_epsilon
 from beam_ldp.accounting.conversions import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
@@ -111,7 +112,11 @@ class ShuffleAccountant(PrivacyAccountant):
     # Prices ------------------------------------------------------------------------------
 
     def get_epsilon(self, target_delta: float) -> PrivacyBound:
-        """The smallest proved epsilon at `target_delta`, with a lower bound beside it."""
+        """The smallest proved epsilon at `target_delta`, with lower bounds beside it.
+
+        `.lower` is that of the dearest single release (no composition costs less than its parts);
+        `.class_lower` is given where all releases are of one kind.
+        """
         if not 0 <= target_delta <= 1:
             raise ValueError(f"target_delta must lie in [0, 1], got {target_delta}")
         candidates = [(self._pure_epsilon(), _PURE if self._counts else _NOTHING)]
@@ -120,8 +125,13 @@ class ShuffleAccountant(PrivacyAccountant):
         elif target_delta == 1 and not math.isinf(candidates[0][0]):
             candidates.append((0.0, "delta = 1 allows everything"))
         value, method = min(candidates)
-        lower = min(value, self._largest_single(target_delta))
-        return PrivacyBound(value, lower=lower, method=method, lower_method="dearest release alone")
+        return PrivacyBound(
+            value,
+            lower=min(value, self._largest_single(target_delta)),
+            class_lower=self._class_lower(target_delta),
+            method=method,
+            lower_method="dearest release alone",
+        )
 
     def get_delta(self, target_epsilon: float) -> PrivacyBound:
         """The smallest proved delta at `target_epsilon`."""
@@ -234,6 +244,21 @@ class ShuffleAccountant(PrivacyAccountant):
             part = part.self_compose(count) if count > 1 else part
             total = part if total is None else total.compose(part)
         return total
+
+    def _class_lower(self, delta: float) -> float:
+        """What eps0 alone cannot prove less than, where all releases are of one kind."""
+        if len(self._counts) != 1 or self._has_others or not 0 < delta < 1:
+            return 0.0
+        ((event, count),) = self._counts.items()
+        if isinstance(event, LocalRandomizerDpEvent):
+            return 0.0
+        rate = 1.0
+        if isinstance(event, SubsampledShuffledDpEvent):
+            if event.points_per_client > 1:
+                return 0.0
+            rate = event.num_sampled / event.num_users
+        local = event.local_event.local_epsilon
+        return class_lower_epsilon(local, event.num_reports, rate, count, delta)
 
     def _largest_single(self, delta: float) -> float:
         """No composition costs less than the dearest of its parts."""

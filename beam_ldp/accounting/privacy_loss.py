@@ -63,3 +63,53 @@ def composed_epsilon(atoms: Atoms, count: int, delta: float) -> float:
 def _sums_from(values: np.ndarray) -> np.ndarray:
     """Sums of all values from each position on, and zero past the end."""
     return np.append(np.cumsum(values[::-1])[::-1], 0.0)
+
+
+def composed_lower_epsilon(atoms: Atoms, count: int, delta: float) -> float:
+    """A value that the epsilon at `delta` of `count` releases of a concrete pair cannot be below.
+
+    Outcomes are pooled until the likelihood ratio of each pool is a point of the grid: pooling is
+    post-processing, so the pooled pair is no easier to tell apart, and its losses need no rounding.
+    """
+    mass = np.exp(atoms.log_mass)
+    loss = np.log(atoms.first) - np.log(atoms.second)
+    deviation = float(np.sqrt(np.sum(mass * atoms.first * loss**2)))
+    step = deviation / _STEPS_PER_DEVIATION
+    best = 0.0
+    for pair in (atoms, atoms.swapped()):
+        masses = _pooled(mass * pair.first, mass * pair.second, step)
+        pmf = pld_pmf.create_pmf(masses, step, 0.0, pessimistic_estimate=False)
+        composed = PrivacyLossDistribution(pmf)
+        composed = composed.self_compose(count) if count > 1 else composed
+        best = max(best, float(composed.get_epsilon_for_delta(delta)))
+    return best
+
+
+def _pooled(first: np.ndarray, second: np.ndarray, step: float) -> dict[int, float]:
+    """Mass under P of pools whose log-ratio is exactly a multiple of `step`, by that multiple."""
+    seen = (first > 1e-300) & (second > 1e-300)  # leaving outcomes out only lowers the result
+    first, second = first[seen], second[seen]
+    fine = np.floor(np.log(first / second) / step * 16).astype(np.int64)
+    _, where = np.unique(fine, return_inverse=True)  # first into bins a sixteenth as wide
+    p_left = np.bincount(where, weights=first)
+    q_left = np.bincount(where, weights=second)
+    pools: dict[int, float] = {}
+    p_pool = q_pool = 0.0
+    target = int(np.floor(np.log(p_left[0] / q_left[0]) / step)) + 1
+    for p, q in zip(p_left.tolist(), q_left.tolist(), strict=True):
+        while p_pool + p >= np.exp(target * step) * (q_pool + q):
+            # The part of this bin that takes the pool's ratio to the grid exactly.
+            ratio = np.exp(target * step)
+            part = min(1.0, max(0.0, (ratio * q_pool - p_pool) / (p - ratio * q)))
+            pools[target] = pools.get(target, 0.0) + p_pool + part * p
+            p_pool = q_pool = 0.0
+            p, q = (1 - part) * p, (1 - part) * q
+            if p <= 0.0 or q <= 0.0:
+                p = q = 0.0
+                break
+            target = max(target, int(np.floor(np.log(p / q) / step))) + 1
+        p_pool, q_pool = p_pool + p, q_pool + q
+    if p_pool > 0.0 and q_pool > 0.0:  # what is left at the top: rounded down
+        top = int(np.floor(np.log(p_pool / q_pool) / step))
+        pools[top] = pools.get(top, 0.0) + p_pool
+    return pools

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window, log_moment
 
-_LARGEST_TWO_COUNT_CROWD = 200_000
+LARGEST_TWO_COUNT_CROWD = 200_000
 
 
 def thesis_upper_1(
@@ -109,14 +109,19 @@ def three_response_lower(
 
     Its sum runs over two counts; for crowds beyond about 200,000 the binary bound stands in.
     """
-    if num_reports > _LARGEST_TWO_COUNT_CROWD:
+    if num_reports > LARGEST_TWO_COUNT_CROWD:
         return two_response_lower(order, local_epsilon, num_reports, rate)
+    return three_response_atoms(local_epsilon, num_reports, rate, order).renyi(order)
+
+
+def three_response_atoms(local_epsilon: float, num_reports: int, rate: float, tilt: float) -> Atoms:
+    """Ternary randomized response, everybody else at the third value, for orders up to `tilt`."""
     ratio = np.exp(local_epsilon)
-    decided, ones, log_mass = _two_counts(num_reports, 2 / (ratio + 2), order)
+    decided, ones, log_mass = _two_counts(num_reports, 2 / (ratio + 2), tilt)
     rest = (num_reports - decided) / ratio
     first = 1 + rate * ((ratio * ones + (decided - ones) + rest) / num_reports - 1)
     second = 1 + rate * ((ones + ratio * (decided - ones) + rest) / num_reports - 1)
-    return Atoms(log_mass, first, second).renyi(order)
+    return Atoms(log_mass, first, second)
 
 
 def leading_constant(local_epsilon: float) -> float:

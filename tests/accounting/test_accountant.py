@@ -104,6 +104,20 @@ def test_own_pair_is_used():
     assert own.get_epsilon(1e-6) >= own.get_epsilon(1e-6).lower > 0
 
 
+@pytest.mark.parametrize(
+    ("event", "count", "delta", "golden"),
+    [
+        (TRAINING, 6000, 1e-5, 0.609),
+        (SubsampledShuffledDpEvent(LOCAL, 10**6, 1000), 10**5, 1e-8, 0.137),
+        (ShuffledDpEvent(LocalRandomizerDpEvent(0.5), 10**6), 10**4, 1e-8, 0.2413),
+    ],
+)
+def test_class_lower_bound_of_compositions(event, count, delta, golden):
+    bound = ShuffleAccountant().compose(event, count).get_epsilon(delta)
+    assert bound.class_lower == pytest.approx(golden, rel=3e-3)
+    assert bound.class_lower < bound
+
+
 def test_different_events_compose_tightly():
     small = ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 50_000)
     both = ShuffleAccountant().compose(SHUFFLED, 20).compose(small, 20).get_epsilon(1e-6)

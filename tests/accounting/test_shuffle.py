@@ -274,3 +274,13 @@ def test_a_hundred_million_reports_are_priced_in_a_tenth_of_a_second():
         taken.append(time.process_time() - start)
         assert 0 < bound.class_lower < bound
     assert min(taken) < 0.1
+
+
+def test_the_dearer_direction_of_an_uneven_pair_is_priced():
+    """Exchanging a value for the other may be told apart better than the other way round."""
+    channel = [[0.7, 0.2, 0.3], [0.2, 0.3, 0.3], [0.1, 0.5, 0.4]]
+    pair = ShufflePair.from_channel(channel, 0, 1, "uneven")
+    for own in (pair, pair.swapped()):
+        stub = Stub(1.7, pair=own)
+        assert shuffle_epsilon(stub, 20, 1e-4) == pytest.approx(1.2716574, rel=1e-6)
+        assert shuffle_delta(stub, 20, 0.3) == pytest.approx(0.05464869, rel=1e-6)
