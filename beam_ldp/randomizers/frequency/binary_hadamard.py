@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
@@ -161,6 +160,8 @@ class BinaryHadamard(SymbolOracle):
         if self.row == "sent" or num_reports == 0:
             return num_reports
         if statistic is None:
+            from scipy import stats  # slow to import, and not needed on devices
+
             chance = _SMALLER_CROWD_CHANCE / self.num_rows
             return max(1, int(stats.binom.ppf(chance, num_reports, 1 / self.num_rows)))
         rows = np.asarray(statistic).reshape(-1, 2).sum(axis=1)

@@ -7,9 +7,8 @@ ratios of one bit. For a code word with the set of ones B, R(y) = w(y) * prod ov
 
 from __future__ import annotations
 
+import math
 from itertools import product
-
-from scipy.stats import binom
 
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -27,7 +26,7 @@ def bit_dominating_pair(p: float, q: float, num_ones: int, source: str) -> Shuff
     """
     r1, r0 = p / q, (1 - p) / (1 - q)
     counts = range(num_ones + 1)
-    chance = [float(binom.pmf(i, num_ones, q)) for i in counts]
+    chance = [_binomial(i, num_ones, q) for i in counts]
     ratio = [r1**i * r0 ** (num_ones - i) for i in counts]
     cells = list(product(counts, counts))
     return ShufflePair(
@@ -48,7 +47,7 @@ def bit_witness(p: float, q: float, num_own: int) -> ShufflePair:
     return ShufflePair(
         1.0,
         tuple((ratio[i] / ratio[j], 1.0) for i, j in cells),
-        tuple(float(binom.pmf(i, num_own, q) * binom.pmf(j, num_own, p)) for i, j in cells),
+        tuple(_binomial(i, num_own, q) * _binomial(j, num_own, p) for i, j in cells),
         "proved",
         "others hold one of the two values",
     )
@@ -70,3 +69,8 @@ def one_hot_witnesses(p: float, q: float, num_values: int) -> tuple[ShufflePair,
         "others hold a third value",
     )
     return pair, third
+
+
+def _binomial(successes: int, trials: int, chance: float) -> float:
+    """Probability of so many successes, for the few trials of one report."""
+    return math.comb(trials, successes) * chance**successes * (1 - chance) ** (trials - successes)

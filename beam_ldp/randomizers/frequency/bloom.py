@@ -7,7 +7,6 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg
 
 from beam_ldp.randomizers.base import check_sampling
 from beam_ldp.randomizers.frequency.bit_pairs import bit_witness
@@ -129,6 +128,8 @@ def _ones(code: BloomCode) -> np.ndarray:
 
 @functools.lru_cache(maxsize=4)
 def _decoder(code: BloomCode) -> np.ndarray:
+    from scipy import linalg  # slow to import, and not needed on devices
+
     ones = _ones(code)
     try:
         decoder = code.num_cohorts * linalg.solve(ones @ ones.T, ones, assume_a="pos")
