@@ -95,7 +95,7 @@ def execute(
         releases, withheld = results.read_releases(staging)
         bad_rows = b"".join(results.bad_row_parts(staging))
         num_bad_rows = bad_rows.count(b"\n")
-        release = gate_reports(releases, withheld, settings)
+        release = gate_reports(releases, withheld, settings, bad_rows)
         gate_bad_rows(num_bad_rows, settings)
         price = price_of(release, settings.delta, settings.honest_fraction)
         warnings = gate_price(price, release, settings)

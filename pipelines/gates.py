@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 
 from beam_ldp.pipelines.price import Price
@@ -18,9 +20,18 @@ class NothingReleasedError(RuntimeError):
 
 
 def gate_reports(
-    releases: Sequence[Release], withheld: Sequence[Withheld], settings: FrequencySettings
+    releases: Sequence[Release],
+    withheld: Sequence[Withheld],
+    settings: FrequencySettings,
+    bad_rows: bytes = b"",
 ) -> Release:
-    """The one release, or why there is none."""
+    """The one release, or why there is none.
+
+    Args:
+        releases, withheld: what came back.
+        settings: what was asked for.
+        bad_rows: the list of bad rows, for the message: a mistyped column makes all rows bad.
+    """
     if len(releases) == 1:
         return releases[0]
     if releases:
@@ -33,8 +44,16 @@ def gate_reports(
     received = max(notice.num_reports for notice in withheld)
     raise NothingReleasedError(
         f"nothing was released: {received:,} reports were received, --min-reports is "
-        f"{settings.min_reports:,}"
+        f"{settings.min_reports:,}{_bad_rows_said(bad_rows)}"
     )
+
+
+def _bad_rows_said(bad_rows: bytes) -> str:
+    reasons = Counter(json.loads(line)["reason"] for line in bad_rows.splitlines())
+    if not reasons:
+        return ""
+    ((reason, _),) = reasons.most_common(1)
+    return f"; {reasons.total():,} rows could not be used, most often: {reason}"
 
 
 def gate_bad_rows(num_bad_rows: int, settings: FrequencySettings) -> None:

@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
 from beam_ldp.pipelines import results, watch
-from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
+from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, UsageError
 from beam_ldp.pipelines.settings import FrequencySettings
 from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, BadRows, ReadTable
 from beam_ldp.randomizers.base import FrequencyOracle
@@ -86,8 +86,16 @@ def run_pipeline(
     staging: str,
     console: Console,
 ) -> None:
-    """Build and run to the end."""
-    pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, flags)))
+    """Build and run to the end.
+
+    Raises:
+        UsageError: if Beam refuses its flags.
+        JobError: if the job fails.
+    """
+    try:
+        pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, flags)))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     build(pipeline, settings, randomizer, staging)
     what = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
     watch.run(pipeline, console, f"reading, randomizing and counting {what}")

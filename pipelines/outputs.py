@@ -30,6 +30,10 @@ from beam_ldp.randomizers.estimate import Estimate
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+FILES = frozenset(  # all that an output may hold
+    ("estimates.csv", "estimates.parquet", "privacy.json", "privacy.md", "plot.png")
+    + ("bad_rows.jsonl", MANIFEST)
+)
 LEVEL = 0.95
 
 ESTIMATE_SCHEMA = pa.schema(
@@ -138,7 +142,7 @@ class OutputFolder:
             raise OutputError(f"--output {self.path} exists and is not a folder")
         if self._local and self._foreign():
             raise OutputError(
-                f"--output {self.path} holds files that are not an earlier output; "
+                f"--output {self.path} holds files that are not of an earlier output; "
                 "--overwrite replaces only what this program wrote"
             )
 
@@ -151,7 +155,7 @@ class OutputFolder:
         if not self._target.is_dir():
             return False
         names = {entry.name for entry in self._target.iterdir()}
-        return bool(names) and "privacy.json" not in names
+        return bool(names) and ("privacy.json" not in names or not names <= FILES)
 
     @contextmanager
     def staging(self) -> Iterator[str]:

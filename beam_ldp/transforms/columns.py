@@ -174,17 +174,20 @@ def user_ids(column: Column) -> tuple[np.ndarray, Codes, np.ndarray | None]:
             texts = data.cast(pa.large_binary()).to_numpy(zero_copy_only=False)
             codes[(codes == SOUND) & (texts == b"")] = NO_USER
             return np.zeros(len(data), dtype=np.int64), codes, texts
+        if data.type != pa.uint64():  # dates, numbers that are no integers, lists, ...
+            codes[codes == SOUND] = BAD_USER
+            return np.zeros(len(data), dtype=np.int64), codes, None
         data = data.to_pylist()
     integers = np.zeros(len(data), dtype=np.int64)
     texts = np.full(len(data), None, dtype=object)
     codes = np.zeros(len(data), dtype=np.uint8)
     for i, user_id in enumerate(data):
-        if user_id is None or user_id is ABSENT or user_id in ("", b""):
+        if user_id is None or user_id is ABSENT:
             codes[i] = NO_USER
-        elif isinstance(user_id, str):
-            texts[i] = user_id.encode("utf-8", "surrogatepass")
-        elif isinstance(user_id, bytes):
-            texts[i] = user_id
+        elif isinstance(user_id, (str, bytes)):
+            text = isinstance(user_id, str)
+            texts[i] = user_id.encode("utf-8", "surrogatepass") if text else user_id
+            codes[i] = SOUND if user_id else NO_USER
         elif not _is_integer(user_id) or not -(2**63) <= int(user_id) < 2**63:
             codes[i] = BAD_USER
         else:

@@ -246,6 +246,24 @@ def test_too_few_reports_release_nothing_in_any_mode(
     assert os.listdir(tmp_path) == []
 
 
+def test_a_mistyped_column_is_said(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*flags(data, tmp_path / "out", *LOCAL), "--column=nowhere"]
+    assert main(arguments) == NOTHING_RELEASED
+    said = capfd.readouterr().err.replace("\n", " ")
+    assert f"{USERS:,} rows could not be used, most often: missing column" in said
+
+
+def test_a_runner_that_does_not_exist_is_a_usage_error(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*flags(data, tmp_path / "out", *LOCAL), "--runner=NoRunner"]) == MISUSED
+    said = capfd.readouterr().err
+    assert "NoRunner" in said and "Traceback" not in said
+    assert os.listdir(tmp_path) == []
+
+
 def test_fewer_reports_than_expected_cost_more_and_strict_refuses(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

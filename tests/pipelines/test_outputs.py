@@ -139,7 +139,7 @@ def test_overwriting_replaces_all_of_it(
     if not swap:
         monkeypatch.setattr(outputs, "_exchange", lambda one, other: False)
     write(tmp_path / "out", "old")
-    (tmp_path / "out" / "stale.txt").write_text("old")
+    (tmp_path / "out" / "plot.png").write_text("old")
     write(tmp_path / "out", "new", overwrite=True)
     assert names(tmp_path / "out") == ["estimates.csv", "privacy.json"]
     assert (tmp_path / "out" / "privacy.json").read_text() == "new"
@@ -169,11 +169,18 @@ def test_a_failed_overwrite_keeps_the_old_output(
 def test_overwrite_never_takes_a_folder_that_is_no_output(tmp_path: Path) -> None:
     """`--output ~ --overwrite` must not delete a home."""
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(OutputError, match="not an earlier output"):
+    with pytest.raises(OutputError, match="not of an earlier output"):
         OutputFolder(str(tmp_path), overwrite=True)
     file = tmp_path / "thesis.tex"
     with pytest.raises(OutputError, match="not a folder"):
         OutputFolder(str(file), overwrite=True)
+
+
+def test_overwrite_never_takes_what_somebody_put_beside_an_output(tmp_path: Path) -> None:
+    write(tmp_path / "out", "old")
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match="not of an earlier output"):
+        OutputFolder(str(tmp_path / "out"), overwrite=True)
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:

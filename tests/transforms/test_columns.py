@@ -149,6 +149,25 @@ def test_user_ids_of_any_type(ids):
             assert reason == "user id of wrong type"
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array([2**62, None], pa.timestamp("s")),  # its years do not fit Python's dates
+        pa.array([123456789123456789, None], pa.timestamp("ns")),
+        pa.array([1.0, None]),
+        pa.array([[1], None]),
+        pa.array([{"a": 1}, None]),
+        pa.array([True, None]),
+        [np.arange(2), None],
+        [{"a": 1}, None],
+    ],
+)
+def test_a_user_id_of_another_type_is_a_bad_row_and_no_error(ids):
+    _, codes, texts = user_ids(Column(ids, 2))
+    assert [REASONS[code] for code in codes] == ["user id of wrong type", "no user id"]
+    assert texts is None
+
+
 def test_user_ids_of_arrow_columns():
     _, codes, texts = user_ids(Column(pa.array(["a", None, ""]).dictionary_encode(), 3))
     assert [REASONS[code] for code in codes] == ["", "no user id", "no user id"]
