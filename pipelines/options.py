@@ -111,8 +111,8 @@ _GROUPS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "--honest-fraction": {
             "type": float, "default": 1.0, "metavar": "F",
-            "help": "share of the reports that are not fake, in (0, 1]: only those hide a person "
-            "(default 1)",
+            "help": "share of the reports, in every batch, that are not fake, in (0, 1]: only "
+            "those hide a person (default 1)",
         },
     },
     "the mechanism": {

@@ -188,9 +188,10 @@ def _noise(record: PrivacyRecord) -> str:
 
 
 def _rests_on(record: PrivacyRecord) -> str:
+    batches = " in every batch" if record.smallest_batch < record.num_reports else ""
     lines = [
-        f"* {record.num_reports:,} reports were received; "
-        f"{100 * record.honest_fraction:g} % of them are declared honest (`--honest-fraction`), "
+        f"* {record.num_reports:,} reports were received; {100 * record.honest_fraction:g} % of "
+        f"them{batches} are declared honest (`--honest-fraction`), "
         f"since fake reports hide nobody. The price counts {record.priced_reports:,}",
         "* this release alone: several releases about the same people add up",
     ]

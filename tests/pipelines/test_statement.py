@@ -73,6 +73,8 @@ def test_rows_taken_for_persons_are_said_so() -> None:
 
 def test_reports_that_leave_the_shuffler_are_said_so() -> None:
     batch = privacy_statement(replace(RECORD, output="reports", smallest_batch=70_000))
+    assert "of them in every batch are declared honest" in " ".join(batch.split())
+    assert "in every batch" not in privacy_statement(RECORD)
     assert "batch of individual reports left the shuffler" in batch and "70,000 reports" in batch
     whole = privacy_statement(replace(RECORD, output="reports", scope="global"))
     assert "permuted all together" in whole
