@@ -138,13 +138,13 @@ class ShuffleAccountant(PrivacyAccountant):
         if math.isnan(target_epsilon) or target_epsilon < 0:
             raise ValueError(f"target_epsilon must be >= 0, got {target_epsilon}")
         total = self._pure_epsilon()
-        if math.isinf(total) and not np.isfinite(self._divergences()).any():
+        if math.isinf(total) and not np.isfinite(self.divergences()).any():
             return PrivacyBound(1.0, method="no privacy")
         if target_epsilon >= total:
             return PrivacyBound(0.0, method=_PURE if self._counts else _NOTHING)
         if math.isinf(target_epsilon):
             return PrivacyBound(0.0, method=_RENYI)
-        delta, _ = rdp_to_delta(self._orders, self._divergences(), target_epsilon)
+        delta, _ = rdp_to_delta(self._orders, self.divergences(), target_epsilon)
         candidates = [(min(1.0, delta * self._split), _RENYI)]
         distribution = self._losses()
         if distribution is not None:
@@ -165,6 +165,11 @@ class ShuffleAccountant(PrivacyAccountant):
         if not isinstance(self.ledger, dp_accounting.NoOpDpEvent):
             twin.compose(self.ledger)
         return twin
+
+    @property
+    def orders(self) -> np.ndarray:
+        """The Rényi orders."""
+        return self._orders
 
     @property
     def local_epsilon(self) -> float:
@@ -214,14 +219,15 @@ class ShuffleAccountant(PrivacyAccountant):
         return math.inf
 
     def _amplified(self, delta: float) -> list[tuple[float, str]]:
-        epsilon, order = rdp_to_epsilon(self._orders, self._divergences(), delta / self._split)
+        epsilon, order = rdp_to_epsilon(self._orders, self.divergences(), delta / self._split)
         candidates = [(epsilon, f"{_RENYI} (order {order:g})")]
         distribution = self._losses()
         if distribution is not None:
             candidates.append((float(distribution.get_epsilon_for_delta(delta)), _LOSSES))
         return candidates
 
-    def _divergences(self) -> np.ndarray:
+    def divergences(self) -> np.ndarray:
+        """Rényi divergence of everything composed, at each of `orders`."""
         total = np.array(self._others._rdp, dtype=float)
         for event, count in self._counts.items():
             if isinstance(event, LocalRandomizerDpEvent):
@@ -239,10 +245,11 @@ class ShuffleAccountant(PrivacyAccountant):
         if sum(_largest_loss(event) for event in own) / step > _LARGEST_GRID:
             return None
         total = None
-        for event, count in own.items():
-            part = loss_distribution(event, step)
-            part = part.self_compose(count) if count > 1 else part
-            total = part if total is None else total.compose(part)
+        with np.errstate(over="ignore"):  # vanishing terms of the library's tail bounds
+            for event, count in own.items():
+                part = loss_distribution(event, step)
+                part = part.self_compose(count) if count > 1 else part
+                total = part if total is None else total.compose(part)
         return total
 
     def _class_lower(self, delta: float) -> float:

@@ -14,10 +14,10 @@ from functools import lru_cache
 import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from scipy import special
 
 from beam_ldp.accounting.events import ShuffledDpEvent, SubsampledShuffledDpEvent
 from beam_ldp.accounting.hockey_stick import hockey_stick, largest_log_ratio
+from beam_ldp.accounting.moments import log_sum
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 OwnEvent = ShuffledDpEvent | SubsampledShuffledDpEvent
@@ -155,8 +155,7 @@ def _moments(pmf: pld_pmf.PLDPmf, orders: np.ndarray) -> np.ndarray:
         terms = weights * (np.expm1(power[small]) - order * np.expm1(losses[small]))
         total = math.log1p(float(np.sum(np.maximum(terms, 0.0))))
         if large.any():
-            with np.errstate(over="ignore"):
-                tail = special.logsumexp(np.log(mass[large]) + (order - 1) * losses[large])
+            tail = log_sum(np.log(mass[large]) + (order - 1) * losses[large])
             total = float(np.logaddexp(total, tail))
         result[i] = total / (order - 1) if dense._infinity_mass <= _FLOAT_SLACK else math.inf
     return result

@@ -61,7 +61,13 @@ def log_moment(log_mass: np.ndarray, excess: np.ndarray, power: float) -> float:
     moment = float(np.log1p(np.sum(np.maximum(terms, 0.0))))
     if not large.any():
         return moment
-    return float(np.logaddexp(moment, special.logsumexp(log_mass[large] + exponent[large])))
+    return float(np.logaddexp(moment, log_sum(log_mass[large] + exponent[large])))
+
+
+def log_sum(terms: np.ndarray | list[float]) -> float:
+    """Log of the sum of exponentials; terms far below the largest may vanish without a warning."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(special.logsumexp(terms))
 
 
 def binomial_window(trials: int, probability: float, tilt: float) -> np.ndarray:

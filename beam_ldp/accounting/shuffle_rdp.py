@@ -10,7 +10,13 @@ from __future__ import annotations
 import numpy as np
 from scipy import special, stats
 
-from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window, log_moment
+from beam_ldp.accounting.moments import (
+    Atoms,
+    binomial_log_pmf,
+    binomial_window,
+    log_moment,
+    log_sum,
+)
 
 LARGEST_TWO_COUNT_CROWD = 200_000
 
@@ -36,8 +42,8 @@ def thesis_upper_1(
         i = np.arange(3, order + 1)
         base = 2 * np.log(np.expm1(2 * local_epsilon)) - np.log(2 * crowd) - 2 * local_epsilon
         higher = _log_binomial(order, i) + np.log(i) + special.gammaln(i / 2) + i / 2 * base
-        terms.append(special.logsumexp(higher))
-    bound = _log1p_exp(special.logsumexp(terms)) / (order - 1)
+        terms.append(log_sum(higher))
+    bound = _log1p_exp(log_sum(terms)) / (order - 1)
     return float(min(bound, local_epsilon))
 
 
@@ -221,7 +227,7 @@ def _mix(log_weights: np.ndarray, log_moments: np.ndarray) -> float:
     """Log of the weighted mean of moments, accurate where all are close to one."""
     if log_moments.max() < 1:
         return float(np.log1p(np.sum(np.exp(log_weights) * np.expm1(log_moments))))
-    return float(special.logsumexp(log_weights + log_moments))
+    return float(log_sum(log_weights + log_moments))
 
 
 def _integer_order(order: float) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import integrate, special
 
-from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window
+from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window, log_sum
 from beam_ldp.accounting.shuffle_rdp import (
     _integer_order,
     _log_binomial,
@@ -42,12 +42,12 @@ def thesis_subsampled(
     terms = [_log_binomial(order, 2) + 2 * np.log(rate) + np.log(second / crowd)]
     j = np.arange(2, order + 1)
     rare = _log_binomial(order, j) + j * np.log(rate * reach) - (num_sampled - 1) / (8 * ratio)
-    terms.append(special.logsumexp(rare))
+    terms.append(log_sum(rare))
     if order >= 3:
         i = j[1:]
         higher = _log_binomial(order, i) + i * np.log(rate) + np.log(i) + special.gammaln(i / 2)
-        terms.append(special.logsumexp(higher + i / 2 * np.log(spread / crowd)))
-    log_excess = special.logsumexp(terms)
+        terms.append(log_sum(higher + i / 2 * np.log(spread / crowd)))
+    log_excess = log_sum(terms)
     bound = np.logaddexp(0.0, log_excess) if log_excess > 0 else np.log1p(np.exp(log_excess))
     return float(min(bound / (order - 1), np.log1p(rate * grown)))
 
@@ -64,7 +64,7 @@ def wang_balle_kasiviswanathan(
     for j in range(3, order + 1):
         log_bound = (j - 1) * inner[j - 2] + np.log(min(2.0, grown**j))
         terms.append(j * np.log(rate) + _log_binomial(order, j) + log_bound)
-    return float(np.logaddexp(0.0, special.logsumexp(terms)) / (order - 1))
+    return float(np.logaddexp(0.0, log_sum(terms)) / (order - 1))
 
 
 def zhu_wang_poisson(order: int, local_epsilon: float, num_sampled: int, rate: float) -> float:
@@ -79,7 +79,7 @@ def zhu_wang_poisson(order: int, local_epsilon: float, num_sampled: int, rate: f
     for j in range(3, order + 1):
         weight = np.log(3) + _log_binomial(order, j) + (order - j) * keep + j * np.log(rate)
         terms.append(weight + (j - 1) * inner[j - 2])
-    return float(special.logsumexp(terms) / (order - 1))
+    return float(log_sum(terms) / (order - 1))
 
 
 def direct_atoms(
