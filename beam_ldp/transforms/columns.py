@@ -185,8 +185,9 @@ def user_ids(column: Column) -> tuple[np.ndarray, Codes, np.ndarray | None]:
         if user_id is None or user_id is ABSENT:
             codes[i] = NO_USER
         elif isinstance(user_id, (str, bytes)):
-            text = isinstance(user_id, str)
-            texts[i] = user_id.encode("utf-8", "surrogatepass") if text else user_id
+            if isinstance(user_id, str):
+                user_id = user_id.encode("utf-8", "surrogatepass")
+            texts[i] = user_id
             codes[i] = SOUND if user_id else NO_USER
         elif not _is_integer(user_id) or not -(2**63) <= int(user_id) < 2**63:
             codes[i] = BAD_USER
