@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.transforms import ReportBlock, Shuffle
-from beam_ldp.transforms.permutation import permute, scatter
+from beam_ldp.transforms.permutation import _fisher_yates, permute, scatter
 from tests.transforms.helpers import ORACLE, chi_square, run
 
 DRAWS = 24_000
@@ -113,3 +113,17 @@ def test_order_through_the_stage_is_uniform(scope):
 class _WithWindow(beam.DoFn):
     def process(self, block, window=beam.DoFn.WindowParam):
         yield int(window.start), block.reports.tolist()
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("left", [3, 5, 6, 7])
+def test_words_that_would_favour_a_position_are_thrown_away(left):
+    """2**64 mod `left` of the words are: those with the smallest low halves of their products."""
+    for word in range(2 * left):
+        entries = np.arange(left)
+        product = word * left
+        thrown = product % 2**64 < 2**64 % left
+        found = _fisher_yates(entries, left, np.array([word], dtype=np.uint64))
+        assert found == (left if thrown else left - 1)
+        assert thrown == (word == 0)
+        assert (entries == np.arange(left)).all() == thrown
