@@ -234,6 +234,8 @@ class _Reader:
                 return
             for lines in self._lines(file):
                 yield from self._from_lines(split.path, lines)
+            if _is_cut(file):
+                raise InputFileError(f"{split.path}: the compressed file ends too early")
 
     def _lines(self, file: BinaryIO) -> Iterator[Lines]:
         if self.input_format == "csv":
@@ -271,6 +273,11 @@ class _Reader:
         for batch in parquet_format.read_row_groups(file, groups, self.columns, [self.column]):
             yield TableBlock(path, row, batch)
             row += batch.num_rows
+
+
+def _is_cut(file: Any) -> bool:
+    """Whether a compressed file ended inside its stream, which Beam takes for its end."""
+    return not getattr(getattr(file, "_decompressor", None), "eof", True)
 
 
 class _opened:

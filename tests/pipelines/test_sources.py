@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +226,22 @@ def test_compressed_lines(tmp_path: Path) -> None:
         gzip.compress(b"".join(json.dumps({"v": i}).encode() + b"\n" for i in range(9)))
     )
     assert read(path, "jsonl", "v") == {i + 1: (str(i),) for i in range(9)}
+
+
+@pytest.mark.parametrize(("ending", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress)])
+def test_a_compressed_file_that_is_cut_is_an_error(
+    tmp_path: Path, ending: str, compress: Callable[[bytes], bytes]
+) -> None:
+    """Beam gives what it could read and says nothing: people would be lost unseen."""
+    lines = b"".join(b"%d\n" % i for i in range(200_000))
+    whole = compress(lines) + compress(b"again\n")
+    path = tmp_path / f"x.txt.{ending}"
+    path.write_bytes(whole)
+    assert len(read(path, "text", "v")) == 200_001
+    for size in (len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputFileError, match=f"x.txt.{ending}: .* ends too early"):
+            read(path, "text", "v")
 
 
 def test_text(tmp_path: Path) -> None:
