@@ -155,10 +155,7 @@ def _not_finite(_: str) -> _NotFinite:
 def _json_row(line: bytes, columns: Sequence[str]) -> Row | None:
     if not line.strip():
         return None
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError:
-        return Problem(UNDECODABLE)
+    text = line.decode("utf-8", "surrogateescape")  # one bad field does not hide the others
     try:
         found = json.loads(text, parse_int=str, parse_float=str, parse_constant=_not_finite)
     except (ValueError, RecursionError):
@@ -184,7 +181,7 @@ def _json_field(value: Any) -> str | None | Problem:
         return Problem(NOT_SCALAR)
     try:
         value.encode("utf-8")
-    except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
+    except UnicodeEncodeError:  # bytes that are no text, or an escaped half of a surrogate pair
         return Problem(UNDECODABLE)
     return value
 
