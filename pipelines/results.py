@@ -7,17 +7,19 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders import registry
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.transforms.blocks import BadRow, Release, Withheld
 
 RELEASES, WITHHELD, BAD_ROWS = "releases", "withheld", "bad_rows"
+LINES_PER_ELEMENT = 1 << 14
 _BINARY = "application/octet-stream"
 
 
@@ -71,14 +73,34 @@ class WriteBadRows(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> Any:
         return (
             rows
-            | "AsJson" >> beam.Map(bad_row_line).with_output_types(str)
+            | "AsJson" >> beam.ParDo(_AsLines()).with_output_types(str)
             | "Write" >> beam.io.WriteToText(f"{self._folder}/{BAD_ROWS}/part", ".jsonl")
         )
 
 
+class _AsLines(beam.DoFn):
+    """Many lines in one element: writing costs microseconds an element, and there may be many."""
+
+    def start_bundle(self) -> None:
+        self._lines: list[str] = []
+
+    def process(self, row: BadRow) -> Iterator[str]:
+        self._lines.append(bad_row_line(row))
+        if len(self._lines) >= LINES_PER_ELEMENT:
+            yield "\n".join(self._lines)
+            self._lines = []
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._lines:
+            window = GlobalWindow()
+            yield WindowedValue("\n".join(self._lines), window.max_timestamp(), [window])
+
+
 def bad_row_line(row: BadRow) -> str:
     """One line of bad_rows.jsonl."""
-    return json.dumps(asdict(row), ensure_ascii=False)
+    return json.dumps(
+        {"source": row.source, "position": row.position, "reason": row.reason}, ensure_ascii=False
+    )
 
 
 def read_results(folder: str, name: str, kind: type) -> list[Any]:
