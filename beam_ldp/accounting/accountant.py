@@ -247,7 +247,7 @@ class ShuffleAccountant(PrivacyAccountant):
         total = None
         with np.errstate(over="ignore"):  # vanishing terms of the library's tail bounds
             for event, count in own.items():
-                part = loss_distribution(event, step)
+                part = loss_distribution(event, step, whole=False)
                 part = part.self_compose(count) if count > 1 else part
                 total = part if total is None else total.compose(part)
         return total

@@ -25,7 +25,7 @@ OwnEvent = ShuffledDpEvent | SubsampledShuffledDpEvent
 STEPS_PER_DEVIATION = 20
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
-_FLOAT_SLACK = 1e-22  # keeps the knots convex where deltas are below rounding
+_NEGLIGIBLE = 1e-25  # delta of a loss beyond which compositions count everything as unbounded
 
 
 def loss_deviation(event: OwnEvent) -> float:
@@ -40,11 +40,12 @@ def loss_deviation(event: OwnEvent) -> float:
 
 
 @lru_cache(maxsize=256)
-def loss_distribution(event: OwnEvent, step: float) -> PrivacyLossDistribution:
+def loss_distribution(event: OwnEvent, step: float, whole: bool = True) -> PrivacyLossDistribution:
     """Pessimistic privacy-loss distribution of one release, on a grid of `step`.
 
     Proved for the mechanism of the event: its own pair where it has one, else the clone pair.
-    Costs a few hundred hockey sticks, about a second; results are kept.
+    Costs a few hundred hockey sticks, about a second; results are kept. With `whole=False` losses
+    that are too rare to matter count as unbounded: the short grid composes a million times.
     """
     stick, top = _profile(event)
     last = max(1, math.ceil(top / step - 1e-9))
@@ -52,6 +53,9 @@ def loss_distribution(event: OwnEvent, step: float) -> PrivacyLossDistribution:
     losses = knots * step
     forwards = np.array([stick(x, False) if x < top else 0.0 for x in losses])
     backwards = np.array([stick(x, True) if x < top else 0.0 for x in losses])
+    if not whole:
+        kept = 1 + np.count_nonzero(np.maximum(forwards, backwards) >= _NEGLIGIBLE)
+        knots, forwards, backwards = knots[:kept], forwards[:kept], backwards[:kept]
     return PrivacyLossDistribution(
         _connect(step, knots, forwards, backwards), _connect(step, knots, backwards, forwards)
     )
@@ -157,5 +161,5 @@ def _moments(pmf: pld_pmf.PLDPmf, orders: np.ndarray) -> np.ndarray:
         if large.any():
             tail = log_sum(np.log(mass[large]) + (order - 1) * losses[large])
             total = float(np.logaddexp(total, tail))
-        result[i] = total / (order - 1) if dense._infinity_mass <= _FLOAT_SLACK else math.inf
+        result[i] = total / (order - 1) if dense._infinity_mass == 0.0 else math.inf
     return result

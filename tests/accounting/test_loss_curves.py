@@ -98,6 +98,18 @@ def test_the_largest_loss_is_pure():
     assert renyi_divergences(event, np.array([1e5]))[0] <= 1.0 + step
 
 
+def test_short_grid_for_compositions_costs_nothing_and_stays_short():
+    event = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 10**5)
+    step = loss_deviation(event) / STEPS_PER_DEVIATION
+    whole, short = (loss_distribution(event, step, whole=w) for w in (True, False))
+    sizes = [d._pmf_remove.to_dense_pmf().size for d in (short, whole)]
+    assert sizes[0] < 600 < sizes[1]
+    for loss in (0.0, 0.01, 0.05):
+        expected = whole.get_delta_for_epsilon(loss)
+        assert expected <= short.get_delta_for_epsilon(loss) <= expected + 1e-24
+    assert np.isfinite(short.self_compose(10**6).get_epsilon_for_delta(1e-6))
+
+
 def test_bad_rates_are_refused():
     with pytest.raises(ValueError, match="rate must be in"):
         hockey_stick(ShufflePair.clones(1.0), 10, 0.1, rate=0.0)
