@@ -102,7 +102,7 @@ def test_other_blocks():
     assert round_trip(bad) == bad
     withheld = blocks.Withheld(1, 2, "too few", "q", "group", (0, 5))
     assert round_trip(withheld) == withheld
-    batch = pa.record_batch({"a": [1, None], "b": ["x", "y"]})
+    batch = pa.RecordBatch.from_pydict({"a": [1, None], "b": ["x", "y"]})
     table = round_trip(blocks.TableBlock("file", 9, batch))
     assert table.batch.equals(batch) and (table.source, table.first_position) == ("file", 9)
 

@@ -66,10 +66,13 @@ def test_every_kind_of_row():
         "mappings": ([{"colour": v, "more": 1} for v in values], "colour"),
         "rows": ([beam.Row(colour=v) for v in values], "colour"),
         "named tuples": ([Row(v) for v in values], "colour"),
-        "batches": ([pa.record_batch({"colour": values})], "colour"),
+        "batches": ([pa.RecordBatch.from_pydict({"colour": values})], "colour"),
         "tables": ([pa.table({"colour": values})], "colour"),
-        "table blocks": ([TableBlock("f", 0, pa.record_batch({"colour": values}))], "colour"),
-        "one column": ([pa.record_batch({"anything": values})], None),
+        "table blocks": (
+            [TableBlock("f", 0, pa.RecordBatch.from_pydict({"colour": values}))],
+            "colour",
+        ),
+        "one column": ([pa.RecordBatch.from_pydict({"anything": values})], None),
         "arrays": ([np.array(values)], None),
     }
     for name, (elements, column) in inputs.items():
@@ -79,7 +82,7 @@ def test_every_kind_of_row():
 
 
 def test_bad_rows_have_a_place_and_a_reason():
-    table = pa.record_batch(
+    table = pa.RecordBatch.from_pydict(
         {"colour": ["red", None, SECRET * 300, "green"], "uid": [1, 2, 3, None]}
     )
     blocks, bad, counters = encode(
@@ -97,7 +100,7 @@ def test_bad_rows_have_a_place_and_a_reason():
 
 
 def test_missing_columns():
-    table = pa.record_batch({"more": [1, 2]})
+    table = pa.RecordBatch.from_pydict({"more": [1, 2]})
     blocks, bad, _ = encode([TableBlock("f", 0, table)], COLOURS, "colour")
     assert not blocks and [row.reason for row in bad] == ["missing column"] * 2
     _, bad, _ = encode([{"colour": "red"}, {"uid": 3}], COLOURS, "colour", user_id_column="uid")

@@ -57,7 +57,7 @@ def test_blocks_scalars_arrays_rows_and_arrow():
         "arrays": [np.array(values, dtype=np.uint8)],
         "rows": [beam.Row(v=v) for v in values],
         "mappings": [{"v": v} for v in values],
-        "batches": [pa.record_batch({"v": values})],
+        "batches": [pa.RecordBatch.from_pydict({"v": values})],
         "blocks": [ValueBlock(np.array(values))],
     }
     for name, elements in inputs.items():
