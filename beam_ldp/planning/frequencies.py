@@ -1,21 +1,19 @@
-"""Which mechanism, at which local budget, with what error: decided before any data is read."""
+"""Which frequency oracle, at which local budget, with what error: before any data is read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffle_epsilon
 from beam_ldp.accounting.hockey_stick import check_reports
+from beam_ldp.planning.targets import best_first, check_target, hidden_users
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.base import FrequencyOracle
-
-_EQUAL = 1.01  # errors within 1 % count as equal: then fewer bits win
 
 _DECODING = {
     "KRandomizedResponse": "O(k)",
@@ -98,22 +96,15 @@ def plan_frequencies(
     >>> len(plans), plans[0].epsilon <= 1.0, plans[0].excluded
     (10, True, '')
     """
-    hidden = _hidden(check_reports(num_users), honest_fraction)
-    _check(epsilon, local_epsilon, delta, max_bits)
+    hidden = hidden_users(check_reports(num_users), honest_fraction)
+    check_target(epsilon, local_epsilon, delta, max_bits)
     if isinstance(domain_size, bool) or not domain_size >= 2 or domain_size != int(domain_size):
         raise ValueError(f"domain_size must be an integer >= 2, got {domain_size!r}")
     rows = [
         _plan(name, num_users, hidden, domain_size, epsilon, local_epsilon, delta, max_bits)
         for name in frequency.__all__
     ]
-    usable = [row for row in rows if not row.excluded]
-    best = min((row.rms_error for row in usable), default=0.0)
-
-    def rank(row: Plan) -> tuple[bool, float, int, str]:
-        level = math.floor(math.log(row.rms_error / best, _EQUAL)) if row in usable else 0.0
-        return bool(row.excluded), level, row.bits_per_report, row.mechanism
-
-    return sorted(rows, key=rank)
+    return best_first(rows)
 
 
 def recommend(
@@ -183,29 +174,3 @@ def _plan(
             else ""
         ),
     )
-
-
-def _hidden(num_users: int, honest_fraction: float) -> int:
-    if not 0.0 < honest_fraction <= 1.0:
-        raise ValueError(f"honest_fraction must be in (0, 1], got {honest_fraction!r}")
-    # The fraction as written: floor(0.1 * 10) must be 1 and floor(0.29 * 100) must be 29.
-    return max(1, math.floor(num_users * Fraction(repr(float(honest_fraction)))))
-
-
-def _check(
-    epsilon: float | None,
-    local_epsilon: float | None,
-    delta: float | None,
-    max_bits: int | None,
-) -> None:
-    if (epsilon is None) == (local_epsilon is None):
-        raise ValueError("exactly one of epsilon and local_epsilon must be given")
-    for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
-        if value is not None and not (math.isfinite(value) and value > 0.0):
-            raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
-    if epsilon is not None and delta is None:
-        raise ValueError("delta must be given with epsilon")
-    if delta is not None and not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must be in (0, 1), got {delta!r}")
-    if max_bits is not None and not max_bits >= 1:
-        raise ValueError(f"max_bits must be >= 1, got {max_bits!r}")
