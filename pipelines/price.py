@@ -6,7 +6,15 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from beam_ldp.accounting import PrivacyBound, ShuffledDpEvent, shuffle_epsilon, shuffled_event
+import attr
+
+from beam_ldp.accounting import (
+    PrivacyBound,
+    ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
+    event_epsilon,
+    shuffled_event,
+)
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
 
@@ -43,6 +51,8 @@ def expected_price(
     return _price(shuffled_event(randomizer, num_reports), delta, honest_fraction)
 
 
-def _price(event: ShuffledDpEvent, delta: float, honest_fraction: float) -> Price:
+def _price(
+    event: ShuffledDpEvent | ShuffledMessagesDpEvent, delta: float, honest_fraction: float
+) -> Price:
     crowd = honest(event.num_reports, honest_fraction)
-    return Price(shuffle_epsilon(event.local_event, crowd, delta), crowd)
+    return Price(event_epsilon(attr.evolve(event, num_reports=crowd), delta), crowd)

@@ -4,15 +4,16 @@ Needs NumPy, SciPy and dp-accounting only.
 """
 
 from beam_ldp.accounting.accountant import ShuffleAccountant
+from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
-    local_event,
-    shuffled_event,
 )
 from beam_ldp.accounting.hockey_stick import DeltaBounds, epsilon_bounds
 from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.randomizer_events import local_event, shuffled_event
 from beam_ldp.accounting.shuffle import (
     MAX_LOCAL_EPSILON,
     local_epsilon_for,
@@ -30,8 +31,10 @@ __all__ = [
     "ShuffleAccountant",
     "ShufflePair",
     "ShuffledDpEvent",
+    "ShuffledMessagesDpEvent",
     "SubsampledShuffledDpEvent",
     "epsilon_bounds",
+    "event_epsilon",
     "local_epsilon_for",
     "local_event",
     "shuffle_delta",

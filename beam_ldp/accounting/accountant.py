@@ -15,19 +15,22 @@ from beam_ldp.accounting.conversions import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
 from beam_ldp.accounting.loss_curves import (
     STEPS_PER_DEVIATION,
     loss_deviation,
     loss_distribution,
+    message_columns,
+    messages_divergences,
     renyi_divergences,
 )
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.shuffle import shuffle_epsilon
 
 STATE_VERSION = 1
-_OWN = (ShuffledDpEvent, SubsampledShuffledDpEvent)
+_OWN = (ShuffledDpEvent, ShuffledMessagesDpEvent, SubsampledShuffledDpEvent)
 _LARGEST_GRID = 1 << 22
 _NOTHING = "nothing was released"
 _LOSSES = "privacy-loss distributions (fixed schedule)"
@@ -43,10 +46,11 @@ def default_orders() -> np.ndarray:
 class ShuffleAccountant(PrivacyAccountant):
     """Cumulative price of releases about one data set, under replace-one.
 
-    Takes `LocalRandomizerDpEvent`, `ShuffledDpEvent`, `SubsampledShuffledDpEvent`, every event of
-    dp-accounting that its Rényi accountant supports under replace-one (Gaussian, sampled without
-    replacement, ...), and compositions of them all. Events with a pair of their own are priced by
-    it; those without, by what holds for every randomizer with the same local epsilon.
+    Takes `LocalRandomizerDpEvent`, `ShuffledDpEvent`, `ShuffledMessagesDpEvent`,
+    `SubsampledShuffledDpEvent`, every event of dp-accounting that its Rényi accountant supports
+    under replace-one (Gaussian, sampled without replacement, ...), and compositions of them all.
+    Events with a pair of their own are priced by it; those without, by what holds for every
+    randomizer with the same local epsilon.
 
     Two prices are kept. Privacy-loss distributions compose most tightly and are valid where the
     schedule of releases was fixed beforehand (`adaptive=False`). Where later releases were chosen
@@ -232,15 +236,25 @@ class ShuffleAccountant(PrivacyAccountant):
         for event, count in self._counts.items():
             if isinstance(event, LocalRandomizerDpEvent):
                 total += count * _randomized_response(event.local_epsilon, self._orders)
+            elif isinstance(event, ShuffledMessagesDpEvent):
+                total += count * messages_divergences(event, self._orders)
             else:
                 total += count * renyi_divergences(event, self._orders)
         return total
 
     def _losses(self) -> Any:
         """The composed privacy-loss distribution, where it is valid and its grid is of a size."""
-        own = {e: n for e, n in self._counts.items() if isinstance(e, _OWN)}
-        if self._adaptive or self._has_others or not own or len(own) != len(self._counts):
+        if self._adaptive or self._has_others or not self._counts:
             return None
+        own: dict[Any, int] = {}
+        for event, count in self._counts.items():
+            if isinstance(event, LocalRandomizerDpEvent):
+                return None
+            parts = [(1, event)]
+            if isinstance(event, ShuffledMessagesDpEvent):
+                parts = message_columns(event)
+            for columns, part in parts:
+                own[part] = own.get(part, 0) + columns * count
         step = min(loss_deviation(event) for event in own) / STEPS_PER_DEVIATION
         if sum(_largest_loss(event) for event in own) / step > _LARGEST_GRID:
             return None
@@ -257,7 +271,7 @@ class ShuffleAccountant(PrivacyAccountant):
         if len(self._counts) != 1 or self._has_others or not 0 < delta < 1:
             return 0.0
         ((event, count),) = self._counts.items()
-        if isinstance(event, LocalRandomizerDpEvent):
+        if isinstance(event, (LocalRandomizerDpEvent, ShuffledMessagesDpEvent)):
             return 0.0
         rate = 1.0
         if isinstance(event, SubsampledShuffledDpEvent):
@@ -277,19 +291,15 @@ class ShuffleAccountant(PrivacyAccountant):
         return max(singles)
 
 
-def _local_epsilon(event: dp_accounting.DpEvent) -> float:
-    if isinstance(event, LocalRandomizerDpEvent):
-        return event.local_epsilon
+def _local_epsilon(event: Any) -> float:
     points = event.points_sampled if isinstance(event, SubsampledShuffledDpEvent) else 1
-    return float(points * event.local_event.local_epsilon)
+    return float(points * event.local_epsilon)
 
 
-def _largest_loss(event: dp_accounting.DpEvent) -> float:
+def _largest_loss(event: Any) -> float:
     """Pure epsilon of one release: of one data point, hence one report."""
-    if isinstance(event, LocalRandomizerDpEvent):
-        return event.local_epsilon
-    local = float(event.local_event.local_epsilon)
-    if isinstance(event, ShuffledDpEvent):
+    local = float(event.local_epsilon)
+    if not isinstance(event, SubsampledShuffledDpEvent):
         return local
     if event.points_sampled == 1:
         rate = event.num_sampled / (event.num_users * event.points_per_client)

@@ -10,6 +10,7 @@ import dp_accounting
 from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
 
@@ -20,6 +21,7 @@ _KINDS: dict[str, type[dp_accounting.DpEvent]] = {
     for kind in (
         LocalRandomizerDpEvent,
         ShuffledDpEvent,
+        ShuffledMessagesDpEvent,
         SubsampledShuffledDpEvent,
         dp_accounting.NoOpDpEvent,
         dp_accounting.NonPrivateDpEvent,

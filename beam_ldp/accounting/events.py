@@ -9,67 +9,15 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Iterable
+from typing import Any
 
 import attr
 import dp_accounting
 
 from beam_ldp.accounting.hockey_stick import check_reports
-from beam_ldp.randomizers.shuffle_pair import ProofStatus, ShufflePair
-
-PackedPair = tuple[float, int, tuple[tuple[float, float, float], ...], tuple[int, ...]]
-
-
-class Randomizer(Protocol):
-    """What the accountant asks of a local randomizer."""
-
-    @property
-    def local_epsilon(self) -> float: ...
-
-    def dominating_pair(self) -> ShufflePair: ...
-
-
-def pack_pair(pair: ShufflePair | Sequence[Any] | None) -> PackedPair | None:
-    """A `ShufflePair` as numbers: mass, 1 if proved, (first, second, probability) rows, source.
-
-    >>> unpack_pair(pack_pair(ShufflePair.clones(1.0))) == ShufflePair.clones(1.0)
-    True
-    """
-    if pair is None:
-        return None
-    if isinstance(pair, ShufflePair):
-        rows = zip(pair.ratios, pair.probabilities, strict=True)
-        return (
-            pair.blanket_mass,
-            int(pair.proof_status == "proved"),
-            tuple((first, second, p) for (first, second), p in rows),
-            tuple(map(ord, pair.source)),
-        )
-    mass, proved, table, source = pair
-    return (
-        float(mass),
-        int(proved),
-        cast(Any, tuple(tuple(float(x) for x in row) for row in table)),
-        tuple(int(c) for c in source),
-    )
-
-
-def unpack_pair(packed: PackedPair) -> ShufflePair:
-    """Inverse of `pack_pair`."""
-    mass, proved, table, source = packed
-    status: ProofStatus = "proved" if proved else "conjectured"
-    return ShufflePair(
-        mass,
-        tuple((first, second) for first, second, _ in table),
-        tuple(p for *_, p in table),
-        status,
-        "".join(map(chr, source)),
-    )
-
-
-def _pack_all(pairs: Iterable[Any]) -> tuple[PackedPair, ...]:
-    return tuple(cast(PackedPair, pack_pair(pair)) for pair in pairs)
+from beam_ldp.accounting.packed_pair import PackedPair, pack_pair, pack_pairs, unpack_pair
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 
 def _positive(instance: Any, attribute: Any, value: float) -> None:
@@ -104,7 +52,7 @@ class LocalRandomizerDpEvent(dp_accounting.DpEvent):
 
     local_epsilon: float = attr.ib(converter=float, validator=_positive)
     pair: PackedPair | None = attr.ib(default=None, converter=pack_pair)
-    witnesses: tuple[PackedPair, ...] = attr.ib(default=(), converter=_pack_all)
+    witnesses: tuple[PackedPair, ...] = attr.ib(default=(), converter=pack_pairs)
 
     def dominating_pair(self) -> ShufflePair:
         """The own pair, or the one that holds for every randomizer with this local epsilon."""
@@ -130,6 +78,61 @@ class ShuffledDpEvent(dp_accounting.DpEvent):
 
     local_event: LocalRandomizerDpEvent = attr.ib(validator=_local)
     num_reports: int = attr.ib(converter=check_reports)
+
+    @property
+    def local_epsilon(self) -> float:
+        """What protects a person against whoever sees the report before the shuffle."""
+        return self.local_event.local_epsilon
+
+
+def _as_messages(messages: Iterable[Any]) -> tuple[tuple[int, float], ...]:
+    return tuple((int(count), float(budget)) for count, budget in messages)
+
+
+def _messages(instance: Any, attribute: Any, value: tuple[tuple[int, float], ...]) -> None:
+    good = all(count >= 1 and 0 < budget < math.inf for count, budget in value)
+    if not value or not good:
+        raise ValueError("messages must hold counts >= 1 with finite message epsilons > 0")
+
+
+def _sum_of_messages(event: Any) -> float:
+    return math.fsum(count * budget for count, budget in event.messages)
+
+
+def _squared_change(instance: Any, attribute: Any, value: float | None) -> None:
+    if value is None:
+        return
+    _positive(instance, attribute, value)
+    if len(instance.messages) != 1:
+        raise ValueError("squared_change must be None where messages are of several kinds")
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ShuffledMessagesDpEvent(dp_accounting.DpEvent):
+    """The shuffled messages of `num_reports` people, several each, every column permuted alone.
+
+    Each message is a two-response report: a noisy bit, about a place that does not depend on the
+    data. Nothing links a person's messages. Neighbouring data sets differ in the value of one
+    person (replace-one), hence in one message per column.
+
+    Attributes:
+        messages: `(count, message_epsilon)`: so many columns of that local budget each.
+        num_reports: Honest people whose messages each shuffler permuted.
+        squared_change: For vectors of bounded length, how far they can be apart (see
+            `beam_ldp.accounting.l2_messages`); None if all of a person's bits may flip.
+        local_epsilon: The declared local budget of all messages of one person; by default the sum.
+    """
+
+    messages: tuple[tuple[int, float], ...] = attr.ib(converter=_as_messages, validator=_messages)
+    num_reports: int = attr.ib(converter=check_reports)
+    squared_change: float | None = attr.ib(
+        default=None, converter=attr.converters.optional(float), validator=_squared_change
+    )
+    local_epsilon: float = attr.ib(
+        default=attr.Factory(_sum_of_messages, takes_self=True),
+        converter=float,
+        validator=_positive,
+    )
 
 
 def _sampling(instance: Any, attribute: Any, value: str) -> None:
@@ -175,43 +178,7 @@ class SubsampledShuffledDpEvent(dp_accounting.DpEvent):
         """Reports in the shuffled batch."""
         return self.num_sampled * self.points_sampled
 
-
-def local_event(randomizer: Randomizer) -> LocalRandomizerDpEvent:
-    """The event of one report of `randomizer`.
-
-    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
-    >>> event = local_event(KRandomizedResponse(1000, 4.0))
-    >>> event.local_epsilon
-    4.0
-    """
-    witnesses = getattr(randomizer, "witness_pairs", tuple)
-    return LocalRandomizerDpEvent(
-        randomizer.local_epsilon, randomizer.dominating_pair(), witnesses()
-    )
-
-
-def shuffled_event(randomizer: Randomizer, num_reports: int) -> ShuffledDpEvent:
-    """The event of a shuffled batch of `num_reports` reports of `randomizer`.
-
-    The event counts the reports among which one really hides (`randomizer.crowd_size`): a public
-    row that is tied to the user splits the crowd.
-
-    Raises:
-        ValueError: If each user sends several messages (each column is then a shuffled event).
-
-    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
-    >>> shuffled_event(KRandomizedResponse(1000, 4.0), 100_000).num_reports
-    100000
-    """
-    if getattr(randomizer, "messages_per_user", 1) != 1:
-        raise ValueError(
-            "randomizer must send one message per user; compose one shuffled event per message"
-        )
-    return ShuffledDpEvent(local_event(randomizer), crowd(randomizer, num_reports))
-
-
-def crowd(randomizer: Any, num_reports: int) -> int:
-    """Reports among which one hides, at least 1 (oneself)."""
-    n = check_reports(num_reports)
-    size = getattr(randomizer, "crowd_size", None)
-    return n if size is None else max(1, min(n, int(size(n))))
+    @property
+    def local_epsilon(self) -> float:
+        """What protects one data point against whoever sees the reports before the shuffle."""
+        return self.local_event.local_epsilon

@@ -15,9 +15,16 @@ import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-from beam_ldp.accounting.events import ShuffledDpEvent, SubsampledShuffledDpEvent
+from beam_ldp.accounting.events import (
+    LocalRandomizerDpEvent,
+    ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
+    SubsampledShuffledDpEvent,
+)
 from beam_ldp.accounting.hockey_stick import hockey_stick, largest_log_ratio
+from beam_ldp.accounting.l2_messages import l2_messages_rdp
 from beam_ldp.accounting.moments import log_sum
+from beam_ldp.randomizers.mean.two_response import message_pair
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 OwnEvent = ShuffledDpEvent | SubsampledShuffledDpEvent
@@ -25,7 +32,21 @@ OwnEvent = ShuffledDpEvent | SubsampledShuffledDpEvent
 STEPS_PER_DEVIATION = 20
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
+_ORDERS_OF_LENGTH = (3.0, 512.0)  # where the price of bounded length is proved and computed
 _NEGLIGIBLE = 1e-25  # delta of a loss beyond which compositions count everything as unbounded
+
+
+def message_columns(event: ShuffledMessagesDpEvent) -> list[tuple[int, ShuffledDpEvent]]:
+    """The release as so many equal columns of each kind, one shuffle each."""
+    return [
+        (
+            count,
+            ShuffledDpEvent(
+                LocalRandomizerDpEvent(budget, message_pair(budget)), event.num_reports
+            ),
+        )
+        for count, budget in event.messages
+    ]
 
 
 def loss_deviation(event: OwnEvent) -> float:
@@ -59,6 +80,28 @@ def loss_distribution(event: OwnEvent, step: float, whole: bool = True) -> Priva
     return PrivacyLossDistribution(
         _connect(step, knots, forwards, backwards), _connect(step, knots, backwards, forwards)
     )
+
+
+def messages_divergences(event: ShuffledMessagesDpEvent, orders: np.ndarray) -> np.ndarray:
+    """Upper bounds of the Rényi divergence of all columns together, at each real order above one.
+
+    Where the length of vectors is known, it bounds how far a person's messages can change at once.
+    """
+    total = np.zeros(len(orders))
+    for count, column in message_columns(event):
+        total += count * renyi_divergences(column, orders)
+    if event.squared_change is None:
+        return total
+    ((_, budget),) = event.messages
+    least, most = _ORDERS_OF_LENGTH
+    known = (orders >= least) & (orders <= most)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no bound
+        bounded = [
+            l2_messages_rdp(budget, event.squared_change, event.num_reports, float(order))
+            for order in orders[known]
+        ]
+    total[known] = np.fmin(total[known], bounded)
+    return total
 
 
 def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:

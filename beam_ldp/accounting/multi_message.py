@@ -72,7 +72,8 @@ def messages_of(randomizer: Any) -> tuple[Messages, ...]:
     layout = getattr(randomizer, "layout", None)
     if layout is None:
         raise ValueError(
-            f"randomizer must send two-response messages, got {type(randomizer).__name__}"
+            "randomizer must send one message per user or describe its two-response messages, "
+            f"got {type(randomizer).__name__}"
         )
     budgets, counts = np.unique(layout.columns.log_ratio_max, return_counts=True)
     return tuple(Messages(int(c), float(e)) for c, e in zip(counts, budgets))

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from beam_ldp.accounting.events import (
-    LocalRandomizerDpEvent,
-    Randomizer,
-    ShuffledDpEvent,
-    crowd,
-    local_event,
-)
+from beam_ldp.accounting.events import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.accounting.hockey_stick import (
     MAX_REPORTS,
     check_reports,
@@ -27,7 +21,14 @@ from beam_ldp.accounting.hockey_stick import (
     hockey_stick,
     largest_log_ratio,
 )
+from beam_ldp.accounting.mean_price import mean_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.randomizer_events import (
+    Randomizer,
+    crowd,
+    local_event,
+    messages_per_user,
+)
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 
 MAX_LOCAL_EPSILON = 30.0  # beyond it a report is the value itself
@@ -50,7 +51,7 @@ def shuffle_epsilon(
 
     Args:
         local: A local epsilon (the result holds for every such randomizer), a randomizer, or its
-            event.
+            event. Several messages per user are permuted column by column: see `mean_epsilon`.
         num_reports: Honest reports received; 1 to 1e12. Where a randomizer splits the crowd, its
             `crowd_size` counts.
         delta: In [0, 1). At 0 nothing but the local epsilon holds.
@@ -64,6 +65,8 @@ def shuffle_epsilon(
     >>> round(bound, 5), round(bound.class_lower, 4), bound.method
     (0.16977, 0.117, 'clones')
     """
+    if messages_per_user(local) != 1:
+        return mean_epsilon(local, num_reports, delta)
     target, n = _target(local, num_reports)
     _check_delta(delta)
     pure = target.local_epsilon
@@ -236,7 +239,7 @@ def _target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[
         return _Target(float(local), None, ()), check_reports(num_reports)
     n = crowd(local, num_reports)
     if not isinstance(local, LocalRandomizerDpEvent):
-        if getattr(local, "messages_per_user", 1) != 1:
+        if messages_per_user(local) != 1:
             raise ValueError("local must send one message per user; price each message column")
         if with_witnesses:
             local = local_event(local)

@@ -6,6 +6,7 @@ One mechanism is one frozen dataclass. It knows nothing of Beam, TensorFlow or M
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import math
 from abc import ABC, abstractmethod
@@ -194,6 +195,10 @@ class LocalRandomizer(ABC):
         """
         return num_reports
 
+    def dp_event(self) -> Any:
+        """One report of one person as a privacy event: `accounting.local_event`."""
+        return accounting("randomizer_events").local_event(self)
+
     # How it travels ----------------------------------------------------------------------
 
     def pack(self, reports: np.ndarray) -> bytes:
@@ -241,6 +246,15 @@ class LocalRandomizer(ABC):
         """16 bytes that identify the mechanism and all its parameters."""
         canonical = json.dumps(self.to_config(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).digest()[:16]
+
+
+def accounting(module: str) -> Any:
+    """A module of `beam_ldp.accounting`.
+
+    The one look upward, when it is called: randomizers run without the accountant (a device has
+    no use for it), and know that it exists for those who calibrate or price where it is installed.
+    """
+    return importlib.import_module(f"beam_ldp.accounting.{module}")
 
 
 def check_integer(name: str, number: Any, least: int, most: int) -> int:

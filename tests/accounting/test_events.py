@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import pickle
 
+import attr
 import dp_accounting
 import pytest
 
 from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
+    event_epsilon,
     local_event,
     shuffle_epsilon,
     shuffled_event,
 )
+from beam_ldp.accounting.multi_message import messages_of
 from beam_ldp.randomizers import frequency
+from beam_ldp.randomizers.mean import L2Mean, LInfMean
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 
 pytestmark = pytest.mark.exact
@@ -40,6 +45,8 @@ class Split(Stub):
         return two_level_witnesses(7.0, 0.5, 0.0)
 
 
+SEVERAL = LInfMean(5, 8.0, messages=(5, 2), message_epsilons=(1.0, 0.5))
+LENGTH = L2Mean.for_shuffle(16, 1.0, 1e-6, 2000, method="l2")
 EVENTS = [
     LocalRandomizerDpEvent(1.5),
     LocalRandomizerDpEvent(2.0, ShufflePair.clones(2.0, strong=True)),
@@ -47,6 +54,8 @@ EVENTS = [
     shuffled_event(Stub(), 10**9),
     shuffled_event(Split(), 1000),
     shuffled_event(frequency.KRandomizedResponse(50, 4.0), 10**6),
+    shuffled_event(SEVERAL, 5000),
+    shuffled_event(LENGTH, 2000),
     shuffled_event(frequency.UnaryEncoding(50, 1.0), 10**6),
 ]
 
@@ -125,12 +134,57 @@ def test_only_local_events_are_shuffled():
         ShuffledDpEvent(dp_accounting.GaussianDpEvent(1.0), 10)
 
 
-def test_several_messages_are_not_one_event():
+def test_several_messages_are_columns():
+    event = shuffled_event(SEVERAL, 5000)
+    assert isinstance(event, ShuffledMessagesDpEvent)
+    assert event.messages == tuple(map(tuple, messages_of(SEVERAL)))
+    assert event.num_reports == 5000 and event.squared_change is None
+    assert event.local_epsilon == SEVERAL.local_epsilon
+    assert shuffled_event(LENGTH, 2000).squared_change == LENGTH.squared_change
+
+
+def test_several_messages_that_nobody_describes_are_refused():
     class Several(Stub):
         messages_per_user = 3
 
-    with pytest.raises(ValueError, match="one message"):
+    with pytest.raises(ValueError, match="one message per user"):
         shuffled_event(Several(), 10)
+
+
+@pytest.mark.parametrize("event", [EVENTS[5], shuffled_event(SEVERAL, 5000)], ids=["one", "many"])
+def test_a_smaller_crowd_by_evolution(event):
+    fewer = attr.evolve(event, num_reports=77)
+    assert type(fewer) is type(event) and fewer.num_reports == 77
+    assert fewer.local_epsilon == event.local_epsilon
+    assert event_epsilon(fewer, 1e-6) > event_epsilon(event, 1e-6)
+    with pytest.raises(ValueError, match="num_reports"):
+        attr.evolve(event, num_reports=0)
+
+
+def test_randomizers_give_their_event():
+    oracle = frequency.KRandomizedResponse(50, 4.0)
+    assert oracle.dp_event() == local_event(oracle)
+    assert ShuffledDpEvent(oracle.dp_event(), num_reports=10**6) == EVENTS[5]
+    assert LENGTH.dp_event() == LocalRandomizerDpEvent(LENGTH.local_epsilon), "rows hide nowhere"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"messages": ()}, "messages must hold"),
+        ({"messages": ((0, 1.0),)}, "messages must hold"),
+        ({"messages": ((1, -1.0),)}, "messages must hold"),
+        ({"num_reports": 0}, "num_reports"),
+        ({"squared_change": 0.0}, "squared_change"),
+        ({"squared_change": 1.0, "messages": ((1, 1.0), (2, 0.5))}, "squared_change must be None"),
+        ({"local_epsilon": -2.0}, "local_epsilon"),
+    ],
+)
+def test_impossible_messages_are_refused(fields, message):
+    good = {"messages": ((3, 1.0),), "num_reports": 10, "squared_change": None}
+    assert ShuffledMessagesDpEvent(**good).local_epsilon == 3.0
+    with pytest.raises(ValueError, match=message):
+        ShuffledMessagesDpEvent(**{**good, **fields})
 
 
 def test_events_are_frozen():

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from abc import abstractmethod
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, Sampling
+from beam_ldp.randomizers.base import ExtraWords, Sampling, accounting
 from beam_ldp.randomizers.bits import smallest_uint
 from beam_ldp.randomizers.mean import allocation
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
@@ -128,8 +127,7 @@ class BlockMean(MeanRandomizer):
 
         Raises a ValueError if the target cannot be met.
         """
-        # The one look upward, when called: randomizers work without the accountant.
-        accountant = importlib.import_module("beam_ldp.accounting.multi_message")
+        accountant = accounting("multi_message")
         size = cls._coordinates_for(dimension)
         if levels is None and messages is not None and not isinstance(messages, int):
             levels = len(messages)

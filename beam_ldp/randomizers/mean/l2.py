@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import optimize
 
+from beam_ldp.randomizers.base import accounting
 from beam_ldp.randomizers.mean.base import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean, Preset
 from beam_ldp.randomizers.mean.rotation import (
@@ -111,9 +111,7 @@ class L2Mean(BlockMean):
         if preset or method not in ("auto", "l2") or not plain:
             return general(dimension, epsilon, delta, num_users, method=method, **shared, **options)
         size = padded_size(dimension)
-        mu = importlib.import_module("beam_ldp.accounting.multi_message").gaussian_mu(
-            epsilon, delta
-        )
+        mu = accounting("multi_message").gaussian_mu(epsilon, delta)
         cutoff = options.pop("cutoff", None) or _cutoff_for_noise(2 / (num_users * mu))
         cutoff = min(cutoff, math.sqrt(size))
         rounding = cutoff**2 * num_users * mu**2 / (4 * size)  # over the privacy error
@@ -128,9 +126,9 @@ class L2Mean(BlockMean):
             return general(dimension, epsilon, delta, num_users, **shared, **options)
         if rest:
             raise ValueError(f'messages must be a multiple of {size} for method "l2", got {count}')
-        accountant = importlib.import_module("beam_ldp.accounting.l2_messages")
         change = count / max(1.0, cutoff**2)
-        budget = accountant.calibrate_l2_messages(change, epsilon, delta, num_users, mu)
+        calibrate = accounting("l2_messages").calibrate_l2_messages
+        budget = calibrate(change, epsilon, delta, num_users, mu)
         return cls(
             dimension,
             count * budget * (1 + 1e-14),

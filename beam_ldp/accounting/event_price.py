@@ -1,0 +1,36 @@
+"""What one event costs, whatever its kind."""
+
+from __future__ import annotations
+
+import dp_accounting
+
+from beam_ldp.accounting.accountant import ShuffleAccountant
+from beam_ldp.accounting.events import ShuffledDpEvent, ShuffledMessagesDpEvent
+from beam_ldp.accounting.mean_price import messages_epsilon
+from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.shuffle import shuffle_epsilon
+
+
+def event_epsilon(event: dp_accounting.DpEvent, delta: float) -> PrivacyBound:
+    """The central epsilon at `delta` of one event: the smallest value that is proved for it.
+
+    Protects one person's value (replace-one) against the reader that the event's class names.
+
+    Args:
+        event: Any event that `ShuffleAccountant` takes.
+        delta: In [0, 1).
+
+    Raises:
+        dp_accounting.UnsupportedEventError: For an event that has no price under replace-one.
+
+    >>> from beam_ldp.accounting import shuffled_event
+    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
+    >>> event = shuffled_event(KRandomizedResponse(1000, 4.0), 100_000)
+    >>> round(event_epsilon(event, 1e-6), 4)
+    0.0244
+    """
+    if isinstance(event, ShuffledDpEvent):
+        return shuffle_epsilon(event.local_event, event.num_reports, delta)
+    if isinstance(event, ShuffledMessagesDpEvent):
+        return messages_epsilon(event, delta)
+    return ShuffleAccountant().compose(event).get_epsilon(delta)

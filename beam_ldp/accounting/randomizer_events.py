@@ -1,0 +1,90 @@
+"""The events of a randomizer: what it tells of itself, as a record that can be priced."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from beam_ldp.accounting.events import (
+    LocalRandomizerDpEvent,
+    ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
+)
+from beam_ldp.accounting.hockey_stick import check_reports
+from beam_ldp.accounting.multi_message import messages_of
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+
+class Randomizer(Protocol):
+    """What the accountant asks of a local randomizer."""
+
+    @property
+    def local_epsilon(self) -> float: ...
+
+    def dominating_pair(self) -> ShufflePair: ...
+
+
+def local_event(randomizer: Randomizer) -> LocalRandomizerDpEvent:
+    """The event of everything that one person sends in one release of `randomizer`.
+
+    Several messages are one report here, of which the local epsilon alone is known.
+
+    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
+    >>> event = local_event(KRandomizedResponse(1000, 4.0))
+    >>> event.local_epsilon
+    4.0
+    """
+    if messages_per_user(randomizer) != 1:
+        return LocalRandomizerDpEvent(randomizer.local_epsilon)
+    witnesses = getattr(randomizer, "witness_pairs", tuple)
+    return LocalRandomizerDpEvent(
+        randomizer.local_epsilon, randomizer.dominating_pair(), witnesses()
+    )
+
+
+def shuffled_event(
+    randomizer: Randomizer, num_reports: int
+) -> ShuffledDpEvent | ShuffledMessagesDpEvent:
+    """The event of a shuffled batch of the reports of `num_reports` people.
+
+    The event counts the reports among which one really hides (`randomizer.crowd_size`): a public
+    row that is tied to the user splits the crowd. For another count use
+    `attr.evolve(event, num_reports=...)`.
+
+    Raises:
+        ValueError: If each user sends several messages and does not describe them.
+
+    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
+    >>> shuffled_event(KRandomizedResponse(1000, 4.0), 100_000).num_reports
+    100000
+    >>> from beam_ldp.randomizers.mean import LInfMean
+    >>> mechanism = LInfMean(9, 2.5, messages=(2,), message_epsilons=(1.25,))
+    >>> [(count, round(budget, 6)) for count, budget in shuffled_event(mechanism, 1000).messages]
+    [(2, 1.25)]
+    """
+    if messages_per_user(randomizer) == 1:
+        return ShuffledDpEvent(local_event(randomizer), crowd(randomizer, num_reports))
+    return messages_event(randomizer, num_reports)
+
+
+def messages_event(randomizer: Any, num_reports: int) -> ShuffledMessagesDpEvent:
+    """The same for a mechanism that sends two-response messages, one or several."""
+    messages = messages_of(randomizer)
+    change = getattr(randomizer, "squared_change", None)
+    return ShuffledMessagesDpEvent(
+        messages,
+        crowd(randomizer, num_reports),
+        change if len(messages) == 1 else None,
+        randomizer.local_epsilon,
+    )
+
+
+def messages_per_user(randomizer: Any) -> int:
+    """Messages that one user sends, each to a shuffler of its own."""
+    return int(getattr(randomizer, "messages_per_user", 1))
+
+
+def crowd(randomizer: Any, num_reports: int) -> int:
+    """Reports among which one hides, at least 1 (oneself)."""
+    n = check_reports(num_reports)
+    size = getattr(randomizer, "crowd_size", None)
+    return n if size is None else max(1, min(n, int(size(n))))
