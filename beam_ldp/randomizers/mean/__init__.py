@@ -13,11 +13,14 @@ from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
 from beam_ldp.randomizers.mean.priv_unit_inf import PrivUnitInf
 from beam_ldp.randomizers.mean.projected_priv_unit import ProjectedPrivUnit
 from beam_ldp.randomizers.mean.random_codebook_mean import RandomCodebookMean
+from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.mean.scalar_mean import ScalarMean
+from beam_ldp.randomizers.mean.seed_compressed_mean import SeedCompressedMean
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
 
 __all__ = [
     "BinaryVectorMean",
+    "CoordinateRanges",
     "FixedPoint",
     "KashinMean",
     "L1Mean",
@@ -32,6 +35,7 @@ __all__ = [
     "ProjectedPrivUnit",
     "RandomCodebookMean",
     "ScalarMean",
+    "SeedCompressedMean",
     "SeparatedMean",
     "lp_mean",
     "lp_mean_for_shuffle",
