@@ -6,6 +6,7 @@ them and come back in their own. Two equal blocks give equal bytes.
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from collections.abc import Callable
@@ -18,7 +19,8 @@ import pyarrow as pa
 
 from beam_ldp.randomizers.estimate import Estimate
 
-VERSION = 1
+VERSION = 2
+_OF_MEAN = ("mean_squared_error", "bias_bound")  # what a `MeanEstimate` has besides
 _SIZE = struct.Struct("<q")
 _NONE = -1
 
@@ -180,6 +182,8 @@ def _write_estimate(estimate: Estimate, out: list[bytes]) -> None:
     _write_json(list(estimate.steps), out)
     for raw_array in (raw.value, raw.standard_error):
         _write_array(raw_array if estimate.steps else None, out)
+    of_mean = hasattr(estimate, "bias_bound")
+    _write_array(np.array([getattr(estimate, n) for n in _OF_MEAN]) if of_mean else None, out)
 
 
 def _read_estimate(reader: Reader) -> Estimate:
@@ -187,10 +191,17 @@ def _read_estimate(reader: Reader) -> Estimate:
     assert value is not None and error is not None
     num_users, steps = reader.size(), _read_json(reader)
     raw_value, raw_error = _read_array(reader), _read_array(reader)
+    of_mean = _read_array(reader)
+    kind: Callable[..., Estimate] = Estimate
+    if of_mean is not None:
+        # Here because mean mechanisms take long to import, and counting needs none.
+        from beam_ldp.randomizers.mean.base import MeanEstimate
+
+        kind = functools.partial(MeanEstimate, **dict(zip(_OF_MEAN, of_mean.tolist())))
     raw = None
     if raw_value is not None and raw_error is not None:
-        raw = Estimate(raw_value, raw_error, num_users)
-    return Estimate(value, error, num_users, steps, raw)
+        raw = kind(raw_value, raw_error, num_users)
+    return kind(value, error, num_users, steps, raw)
 
 
 ARRAY = FieldType(_write_array, _read_array)

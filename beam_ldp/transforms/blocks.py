@@ -11,9 +11,12 @@ dtype, no pickle, a version byte in front.
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import attr
 import numpy as np
 import pyarrow as pa
 
@@ -55,7 +58,8 @@ class ValueBlock:
     """Raw values of many users, ready for `Randomize`. Not private yet.
 
     Attributes:
-        values: `(n,)` or `(n, ...)` array in the input domain of the mechanism.
+        values: `(n,)` indices or numbers, or `(n, dimension)` vectors, in the input domain of the
+            mechanism.
         user_ids: `(n,)` int64, or `(n,)` object array of bytes; None where each row is a person.
         groups: `(n,)` indices in the public list of groups; None where there is one histogram.
         source: where the rows come from; the same on every retry.
@@ -79,6 +83,13 @@ class ValueBlock:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def rows(self, start: int, stop: int) -> ValueBlock:
+        """The rows start <= i < stop as a block of their own."""
+        part = slice(start, stop)
+        columns = (self.user_ids, self.groups, self.positions)
+        ids, groups, positions = (None if c is None else c[part] for c in columns)
+        return ValueBlock(self.values[part], ids, groups, self.source, positions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +186,9 @@ class ShuffledSum:
     simulated: bool = False
 
 
+UNKNOWN_POSITION = -1
+
+
 @dataclass(frozen=True)
 class BadRow:
     """A row that could not be used: where it stands and why, never what it holds.
@@ -188,6 +202,33 @@ class BadRow:
     source: str
     position: int
     reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class BadRowBlock:
+    """Bad rows of one source; iterating over it gives one `BadRow` each.
+
+    Attributes:
+        source: where the rows come from.
+        positions: `(n,)` their positions in the source; None where those are unknown.
+        codes: `(n,)` uint8, index of each row's reason in `reasons`.
+        reasons: fixed phrases.
+    """
+
+    source: str
+    positions: np.ndarray | None
+    codes: np.ndarray
+    reasons: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __iter__(self) -> Iterator[BadRow]:
+        positions = [UNKNOWN_POSITION] * len(self)
+        if self.positions is not None:
+            positions = self.positions.tolist()
+        for position, code in zip(positions, self.codes.tolist()):
+            yield BadRow(self.source, position, self.reasons[code])
 
 
 @dataclass(frozen=True)
@@ -264,9 +305,16 @@ def shuffle_event(randomizer: LocalRandomizer, crowd: int) -> Any:
 
     `shuffled_event` would apply the randomizer's `crowd_size` to the number once more.
     """
-    from beam_ldp.accounting import ShuffledDpEvent, shuffled_event
+    from beam_ldp.accounting import shuffled_event
 
-    return ShuffledDpEvent(shuffled_event(randomizer, 1).local_event, crowd)
+    return attr.evolve(shuffled_event(randomizer, 1), num_reports=crowd)
+
+
+def load_mechanism(config: dict[str, Any]) -> None:
+    """Make a mechanism known to `from_config`, on a worker that has run none of its stages."""
+    for room in ("frequency", "mean"):
+        if config.get("mechanism") not in LocalRandomizer._registry:
+            importlib.import_module(f"beam_ldp.randomizers.{room}")
 
 
 def _write_event(event: Any, out: list[bytes]) -> None:
@@ -278,6 +326,7 @@ def _rebuild_release(**fields: Any) -> Release:
     crowd = fields.pop("event")
     event = None
     if crowd >= 0:
+        load_mechanism(fields["mechanism"])
         event = shuffle_event(LocalRandomizer.from_config(fields["mechanism"]), crowd)
     return Release(event=event, **fields)
 
@@ -301,6 +350,7 @@ _register(
 )  # fmt: skip
 _register(ShuffledSum, statistic=ARRAY, num_reports=INTEGER, mechanism_digest=BYTES, simulated=FLAG)
 _register(BadRow, source=TEXT, position=INTEGER, reason=TEXT)
+_register(BadRowBlock, source=TEXT, positions=POSITIONS, codes=ARRAY, reasons=block_coder.JSON)
 _register(TableBlock, source=TEXT, first_position=INTEGER, batch=block_coder.BATCH)
 _register(
     Withheld,
