@@ -156,20 +156,18 @@ class MessageLayout:
             once = np.stack([np.full(len(first), k), first, sizes])
             parts.append(np.tile(once, self.repeats(k)))
         level, start, size = np.concatenate(parts, axis=1).astype(np.int64)
-        kinds = list(zip(level.tolist(), size.tolist()))
-        laws = {kind: self.law(*kind) for kind in set(kinds)}
-        low = np.array([laws[kind].low for kind in kinds], np.uint64)
-        span = np.array([WORD_VALUES - 2 * laws[kind].low for kind in kinds], np.uint64)
-        budgets = [laws[kind].log_ratio_max for kind in kinds]
+        # A handful of kinds among up to millions of columns.
+        widest = int(size.max()) + 1
+        kinds, which = np.unique(level * widest + size, return_inverse=True)
+        laws = [self.law(*divmod(kind, widest)) for kind in kinds.tolist()]
+        low = np.array([law.low for law in laws], np.uint64)
+        span = np.array([WORD_VALUES - 2 * law.low for law in laws], np.uint64)
+        budgets = np.array([law.log_ratio_max for law in laws])
+        scale = np.nextafter(span.astype(np.float64), 0.0)
         return Columns(
-            level,
-            start,
-            size.astype(np.uint64),
-            low,
-            span,
-            np.nextafter(span.astype(np.float64), 0.0),
-            np.array(budgets),
-        )
+            level, start, size.astype(np.uint64), low[which], span[which], scale[which],
+            budgets[which],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,9 @@ class Columns:
     @cached_property
     def widths(self) -> np.ndarray:
         """Bits of each column's messages: the place in the block and the bit."""
-        return np.array([bits_for(int(size)) if size > 1 else 0 for size in self.size]) + 1
+        sizes, which = np.unique(self.size, return_inverse=True)
+        bits = np.array([bits_for(int(size)) if size > 1 else 0 for size in sizes])
+        return bits[which] + 1
 
 
 def bit_means(unit: np.ndarray, level: int, num_levels: int) -> np.ndarray:
