@@ -147,8 +147,7 @@ class PrivUnit(DirectionMean):
 
     @cached_property
     def _second_moment(self) -> tuple[float, float]:
-        g, m, d = self.cap.threshold, self.marginal, self.dimension
-        return (1 - g * m) / (d * m * m), g / m
+        return sphere_moments(self.cap, self.marginal)
 
     @property
     def _largest_coordinate(self) -> float:
@@ -182,6 +181,15 @@ class PrivUnit(DirectionMean):
         if check_lengths_of_reports(reports, float(self.fixed_point.largest)):
             raise ValueError("reports must be vectors of the one length that the mechanism sends")
         return reports
+
+
+def sphere_moments(cap: SphericalCap, marginal: float) -> tuple[float, float]:
+    """A and B of E[Z Z^T] = A I + B u u^T for V uniform in a cap or uniform off it, Z = V/m.
+
+    Whatever the odds of the cap: E<V, u>^2 = (1 + (d - 1) g m)/d.
+    """
+    g, d = cap.threshold, cap.dimension
+    return (1 - g * marginal) / (d * marginal**2), g / marginal
 
 
 @subroutine

@@ -47,6 +47,11 @@ class NormalTail:
         return float(special.log_ndtr(-self.threshold))
 
     @property
+    def measure(self) -> float:
+        """Q; zero where it underflows."""
+        return math.exp(self.log_measure)
+
+    @property
     def log_odds_outside(self) -> float:
         """log((1 - Q) / Q)."""
         if self.threshold < 1:
@@ -62,6 +67,11 @@ class NormalTail:
     def second_moment(self, inside_probability: float) -> float:
         """E[X^2] likewise: 1 + t E[X]."""
         return 1 + self.threshold * self.marginal(inside_probability)
+
+
+def normal_moments(tail: NormalTail, marginal: float) -> tuple[float, float]:
+    """A and B of E[Z Z^T] = A I + B u u^T for X in the tail or below it, m = E[X] given."""
+    return 1 / marginal**2, tail.threshold / marginal
 
 
 def limiting_threshold(epsilon: float) -> float:
@@ -146,8 +156,7 @@ class PrivUnitGaussian(DirectionMean):
 
     @cached_property
     def _second_moment(self) -> tuple[float, float]:
-        isotropic = 1 / self.marginal**2
-        return isotropic, (self.tail.second_moment(self.coin.probability) - 1) * isotropic
+        return normal_moments(self.tail, self.marginal)
 
     @property
     def _largest_coordinate(self) -> float:
@@ -165,7 +174,7 @@ class PrivUnitGaussian(DirectionMean):
             raise ValueError(
                 f"local_epsilon must be at most {_LARGEST_EXPONENT:g} for a shuffled price"
             )
-        return math.exp(self.log_ratio_max()), math.exp(self.tail.log_measure)
+        return math.exp(self.log_ratio_max()), self.tail.measure
 
     def _randomize_rows(
         self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray

@@ -1,9 +1,4 @@
-"""What PrivUnit costs as a seed, and the errors of older mechanisms: calculators for planning.
-
-Feldman and Talwar 2021 draw seeds until the generated direction is accepted, with a probability
-proportional to the mechanism's density, and send the accepted seed: the same error in at least
-128 bits, for e^eps-like work on the device.
-"""
+"""Errors of older mechanisms on a unit vector, one report: for comparison and planning."""
 
 from __future__ import annotations
 
@@ -11,21 +6,7 @@ import math
 
 from scipy import special
 
-from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit
-
-SECURITY_BITS = 128
-
-
-def expected_trials(dimension: int, epsilon: float) -> float:
-    """Seeds that a device tries on average: the largest density ratio to uniform directions."""
-    mechanism = PrivUnit(dimension, epsilon)
-    return mechanism.coin.probability / mechanism.cap.measure
-
-
-def seed_bits(dimension: int, epsilon: float) -> int:
-    """Length of a seed that leaves 128 bits of security after that many trials."""
-    return math.ceil(math.log2(expected_trials(dimension, epsilon))) + SECURITY_BITS
 
 
 def hemisphere_error(dimension: int, epsilon: float, copies: int = 1) -> float:
