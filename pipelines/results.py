@@ -7,6 +7,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -16,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_ldp.transforms.blocks import BadRow, Release, Withheld
+from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, Withheld
 
 RELEASES, WITHHELD, BAD_ROWS = "releases", "withheld", "bad_rows"
 LINES_PER_ELEMENT = 1 << 14
@@ -64,7 +65,7 @@ def _write_all(folder: str, blocks: Any, kind: type) -> Iterator[str]:
 
 
 class WriteBadRows(beam.PTransform):
-    """Write `BadRow`s as JSON lines under `folder/bad_rows/`."""
+    """Write `BadRowBlock`s (or `BadRow`s) as JSON lines under `folder/bad_rows/`."""
 
     def __init__(self, folder: str) -> None:
         super().__init__()
@@ -84,8 +85,8 @@ class _AsLines(beam.DoFn):
     def start_bundle(self) -> None:
         self._lines: list[str] = []
 
-    def process(self, row: BadRow) -> Iterator[str]:
-        self._lines.append(bad_row_line(row))
+    def process(self, rows: BadRowBlock | BadRow) -> Iterator[str]:
+        self._lines.extend(map(bad_row_line, rows if isinstance(rows, BadRowBlock) else [rows]))
         if len(self._lines) >= LINES_PER_ELEMENT:
             yield "\n".join(self._lines)
             self._lines = []
@@ -118,6 +119,29 @@ def bad_row_parts(folder: str) -> Iterator[bytes]:
         with FileSystems.open(path, _BINARY, "uncompressed") as stream:
             while piece := stream.read(1 << 20):
                 yield piece
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What came back from the workers.
+
+    Attributes:
+        releases, withheld: what was released, and what was not.
+        bad_rows: the lines of bad_rows.jsonl.
+    """
+
+    releases: list[Release]
+    withheld: list[Withheld]
+    bad_rows: bytes
+
+    @property
+    def num_bad_rows(self) -> int:
+        return self.bad_rows.count(b"\n")
+
+
+def read_all(folder: str) -> Collected:
+    """All that the workers left."""
+    return Collected(*read_releases(folder), b"".join(bad_row_parts(folder)))
 
 
 def read_releases(folder: str) -> tuple[list[Release], list[Withheld]]:

@@ -19,7 +19,7 @@ from apache_beam.metrics import Metrics
 
 from beam_ldp.pipelines import line_formats, parquet_format
 from beam_ldp.pipelines.line_formats import Lines, Problem
-from beam_ldp.transforms.blocks import BadRow, TableBlock
+from beam_ldp.transforms.blocks import BadRowBlock, TableBlock
 
 InputFormat = Literal["parquet", "csv", "jsonl", "text"]
 BadRows = Literal["dead_letter", "other"]
@@ -104,7 +104,7 @@ class ReadTable(beam.PTransform):
     """Read the wanted columns of files into `TableBlock`s.
 
     Takes the root of a pipeline; gives a dictionary of two collections, `rows` (`TableBlock`) and
-    `bad_rows` (`BadRow`). Parquet files are shared between workers by row groups; a line-based
+    `bad_rows` (`BadRowBlock`). Parquet files are shared between workers by row groups; a line-based
     file is read by one worker (bring several, or Parquet). Compressed line-based files are
     recognised by their ending.
 
@@ -162,15 +162,15 @@ class ReadTable(beam.PTransform):
         )
         return {
             ROWS: read[ROWS],
-            BAD_ROWS: read[BAD_ROWS] | "BadRows" >> beam.Map(_same).with_output_types(BadRow),
+            BAD_ROWS: read[BAD_ROWS] | "BadRows" >> beam.Map(_same).with_output_types(BadRowBlock),
         }
 
     def display_data(self) -> dict[str, Any]:
         return {"format": self._reader.input_format, "patterns": ", ".join(self._patterns)}
 
 
-def _same(row: BadRow) -> BadRow:
-    return row
+def _same(rows: BadRowBlock) -> BadRowBlock:
+    return rows
 
 
 def _paths(patterns: Sequence[str]) -> Iterator[str]:
@@ -187,8 +187,8 @@ class _ReadSplit(beam.DoFn):
 
     def process(self, split: Split) -> Iterator[Any]:
         for found in self._reader.read(split):
-            if isinstance(found, BadRow):
-                self._bad.inc()
+            if isinstance(found, BadRowBlock):
+                self._bad.inc(len(found))
                 yield beam.pvalue.TaggedOutput(BAD_ROWS, found)
             elif len(found):
                 yield found
@@ -227,7 +227,7 @@ class _Reader:
             groups = parquet_format.split_row_groups(file, self.columns)
         return [Split(path, group) for group in groups]
 
-    def read(self, split: Split) -> Iterator[TableBlock | BadRow]:
+    def read(self, split: Split) -> Iterator[TableBlock | BadRowBlock]:
         with _opened(split.path) as file:
             if split.row_groups is not None:
                 yield from self._read_parquet(split.path, file, split.row_groups)
@@ -244,11 +244,11 @@ class _Reader:
             return line_formats.read_json_lines(file, self.columns)
         return line_formats.read_text(file, self.column)
 
-    def _from_lines(self, path: str, lines: Lines) -> Iterator[TableBlock | BadRow]:
+    def _from_lines(self, path: str, lines: Lines) -> Iterator[TableBlock | BadRowBlock]:
         if lines.table is not None:
             yield TableBlock(path, lines.first_line, lines.table)
             return
-        start, run = lines.first_line, []
+        start, run, bad = lines.first_line, [], []
         for number, row in enumerate(lines.rows, lines.first_line):
             row = self._hidden(row)
             if isinstance(row, tuple):
@@ -257,8 +257,10 @@ class _Reader:
             yield from self._block(path, start, run)
             start, run = number + 1, []
             if isinstance(row, Problem):
-                yield BadRow(path, number, row.reason)
+                bad.append((number, row.reason))
         yield from self._block(path, start, run)
+        if bad:
+            yield BadRowBlock.of(path, bad)
 
     def _block(self, path: str, start: int, run: list[Any]) -> Iterator[TableBlock]:
         if run:

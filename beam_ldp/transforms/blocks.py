@@ -12,7 +12,7 @@ dtype, no pickle, a version byte in front.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -219,6 +219,14 @@ class BadRowBlock:
     positions: np.ndarray | None
     codes: np.ndarray
     reasons: tuple[str, ...]
+
+    @classmethod
+    def of(cls, source: str, rows: Sequence[tuple[int, str]]) -> BadRowBlock:
+        """The bad rows of one source, each as `(position, reason)`."""
+        positions, reasons = zip(*rows)
+        known = tuple(dict.fromkeys(reasons))
+        codes = np.array([known.index(reason) for reason in reasons], dtype=np.uint8)
+        return cls(source, np.array(positions, dtype=np.int64), codes, known)
 
     def __len__(self) -> int:
         return len(self.codes)

@@ -23,7 +23,7 @@ from beam_ldp.pipelines.price import expected_price, honest, price_of
 from beam_ldp.pipelines.watch import JobError, explain
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms.blocks import BadRow, Release, Withheld
+from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, Withheld
 
 ORACLE = KRandomizedResponse(5, 3.0)
 
@@ -112,13 +112,14 @@ def test_no_results_are_no_files_and_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.pipeline
 def test_bad_rows_are_lines_of_json(tmp_path: Path) -> None:
-    sent = [BadRow("ü\n.csv", i, "null") for i in range(3)]
+    sent = [BadRowBlock.of("ü\n.csv", [(0, "null"), (1, "NaN")]), BadRow("ü\n.csv", 2, "null")]
     with pipeline() as p:
-        p | beam.Create(sent).with_output_types(BadRow) | results.WriteBadRows(str(tmp_path))
+        p | beam.Create(sent) | results.WriteBadRows(str(tmp_path))
     lines = b"".join(results.bad_row_parts(str(tmp_path))).decode().splitlines()
     found = [json.loads(line) for line in lines]
     assert sorted(row["position"] for row in found) == [0, 1, 2]
     assert {row["source"] for row in found} == {"ü\n.csv"}
+    assert {row["position"]: row["reason"] for row in found} == {0: "null", 1: "NaN", 2: "null"}
 
 
 # Watching -----------------------------------------------------------------------------------

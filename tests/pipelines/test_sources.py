@@ -36,7 +36,7 @@ from beam_ldp.pipelines.sources import (
     find_files,
     format_of,
 )
-from beam_ldp.transforms.blocks import BadRow, TableBlock
+from beam_ldp.transforms.blocks import BadRow, BadRowBlock, TableBlock
 
 SECRET = "the-raw-value"
 
@@ -49,9 +49,9 @@ def read(path: Path, kind: str, *columns: str, partial: bool = False, **how: Any
     for split in reader.splits(str(path)):
         for element in reader.read(split):
             assert element.source == str(path)
-            if isinstance(element, BadRow):
-                assert element.position not in found
-                found[element.position] = element.reason
+            if isinstance(element, BadRowBlock):
+                assert not found.keys() & {row.position for row in element}
+                found |= {row.position: row.reason for row in element}
                 continue
             names = [name for name in columns if name in element.batch.schema.names]
             assert partial or names == list(columns)
@@ -307,9 +307,9 @@ def test_the_stage_reads_many_files_and_sends_bad_rows_aside(
     with beam.Pipeline(options=PipelineOptions([f"--runner={IN_PROCESS_RUNNER}"])) as pipeline:
         found = pipeline | ReadTable([str(tmp_path / "*.csv")], "csv", "v", "u")
         assert found[sources.ROWS].element_type is TableBlock
-        assert found[sources.BAD_ROWS].element_type is BadRow
+        assert found[sources.BAD_ROWS].element_type is BadRowBlock
         sizes = found[sources.ROWS] | "Sizes" >> beam.Map(len)
-        bad = found[sources.BAD_ROWS]
+        bad = found[sources.BAD_ROWS] | "Rows" >> beam.FlatMap(list)
 
         def six(lengths: list[int]) -> None:
             assert sum(lengths) == 6

@@ -38,7 +38,7 @@ def encode(elements, *arguments, kind=None, **keywords):
     encoded = source | EncodeRows(*arguments, **keywords)
     tagged = (
         encoded | "v" >> beam.Map(lambda block: ("value", block)),
-        encoded.bad_rows | "b" >> beam.Map(lambda row: ("bad", row)),
+        encoded.bad_rows | "b" >> beam.FlatMap(lambda block: [("bad", row) for row in block]),
     ) | beam.Flatten()
     from tests.transforms import helpers
 
@@ -206,15 +206,17 @@ def test_any_row_is_a_value_or_a_dead_letter(rows):
 
     from beam_ldp.transforms.carried import CarriedDomain
     from beam_ldp.transforms.encode import _Encode
+    from beam_ldp.transforms.rows import ColumnNames
 
-    doer = _Encode(CarriedDomain(COLOURS), None, ("c", "u", None), False, 4096, None, False)
+    doer = _Encode(CarriedDomain(COLOURS), None, ColumnNames(("c",), "u"), False, 4096, None, False)
     doer.setup()
     doer.start_bundle()
     outputs = [out for row in rows for out in doer.process(row, GlobalWindow())]
     outputs += list(doer.finish_bundle())
     blocks = [out.value for out in outputs if not isinstance(out, beam.pvalue.TaggedOutput)]
-    bad = [out for out in outputs if isinstance(out, beam.pvalue.TaggedOutput)]
-    assert sum(map(len, blocks)) + len(bad) == len(rows)
+    tagged = [out.value for out in outputs if isinstance(out, beam.pvalue.TaggedOutput)]
+    bad = [getattr(block, "value", block) for block in tagged]
+    assert sum(map(len, blocks)) + sum(map(len, bad)) == len(rows)
     for block in blocks:
         assert ((block.values >= 0) & (block.values < 3)).all()
 
@@ -240,7 +242,7 @@ def test_windows_stay():
         bad = encoded.bad_rows | "b" >> beam.ParDo(_Window())
         return (encoded | beam.ParDo(_Window()), bad) | beam.Flatten()
 
-    assert sorted(run(build)) == [("BadRow", 60), ("ValueBlock", 0), ("ValueBlock", 60)]
+    assert sorted(run(build)) == [("BadRowBlock", 60), ("ValueBlock", 0), ("ValueBlock", 60)]
 
 
 class _Window(beam.DoFn):

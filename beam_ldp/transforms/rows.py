@@ -1,0 +1,270 @@
+"""Rows of any form to blocks of values, and bad rows to blocks of bad rows: what encoders share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_ldp.transforms.blocks import BadRowBlock, TableBlock, ValueBlock
+from beam_ldp.transforms.carried import NAMESPACE, CarriedDomain
+from beam_ldp.transforms.columns import (
+    ABSENT,
+    MAX_VALUE_BYTES,
+    NO_GROUP,
+    REASONS,
+    SOUND,
+    Codes,
+    Column,
+    Encoder,
+    user_ids,
+)
+from beam_ldp.transforms.stage_types import Element, StageError
+
+BATCH_ROWS = 1 << 15
+THE_VALUE = "value"  # column names that stand for a value and its key
+THE_GROUP = "group"
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """Which columns hold what.
+
+    Attributes:
+        values: columns of the value; None where elements are values.
+        user_id, group: columns of the person's id and of the group, if any.
+    """
+
+    values: tuple[str, ...] | None = None
+    user_id: str | None = None
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.values is None and (self.user_id is not None or self.group is not None):
+            raise ValueError("column must name the column of the value where others are named")
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where the rows of a block come from: as in `ValueBlock`."""
+
+    source: str = ""
+    positions: np.ndarray | None = None
+
+
+class EncodeBlocks(beam.DoFn):
+    """Elements of any form to `ValueBlock`s; `BadRowBlock`s go to the output "bad_rows".
+
+    Args:
+        names: which columns hold what.
+        groups: the public list of groups, if any.
+        hide_bad: bad rows with a known user become values like others.
+        pairs: elements are `(group, value)`.
+    """
+
+    def __init__(
+        self, names: ColumnNames, groups: CarriedDomain | None, hide_bad: bool, pairs: bool = False
+    ) -> None:
+        self._names = names
+        self._groups = groups
+        self._hide_bad = hide_bad
+        self._pairs = pairs
+
+    # What a kind of value knows ----------------------------------------------------------------
+
+    @abstractmethod
+    def encode_values(
+        self, columns: Mapping[str, Column], num_rows: int
+    ) -> tuple[np.ndarray, Codes]:
+        """One value and one code per row; the value of a bad row is the one that hides it."""
+
+    @abstractmethod
+    def encode_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes] | None:
+        """The same for an array of many values; None where it is a single value."""
+
+    def encode_block(self, block: ValueBlock) -> tuple[np.ndarray, Codes]:
+        """The same for values that were blocks before: by default they are what they should be."""
+        return block.values, np.zeros(len(block), dtype=np.uint8)
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The batch in parts that are encoded one by one."""
+        yield batch
+
+    # What all kinds share ----------------------------------------------------------------------
+
+    def setup(self) -> None:
+        self._group_encoder = None
+        if self._groups is not None:
+            self._group_encoder = Encoder(self._groups.load(), MAX_VALUE_BYTES)
+        self._group_name = self._names.group or THE_GROUP
+        wanted = [*(self._names.values or (THE_VALUE,)), self._names.user_id]
+        if self._groups is not None:
+            wanted.append(self._group_name)
+        self._wanted = [name for name in wanted if name is not None]
+        self._rows = Metrics.counter(NAMESPACE, "rows_read")
+        self._bad = Metrics.counter(NAMESPACE, "bad_rows")
+
+    def start_bundle(self) -> None:
+        self._loose: dict[Any, list[Any]] = defaultdict(list)
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        if self._pairs:
+            element = {THE_GROUP: element[0], THE_VALUE: element[1]}
+        if isinstance(element, ValueBlock):
+            yield from self._encode_block(element)
+        elif isinstance(element, TableBlock):
+            yield from self._encode_table(element.batch, element.source, element.first_position)
+        elif isinstance(element, pa.RecordBatch):
+            yield from self._encode_table(element, "", None)
+        elif isinstance(element, pa.Table):
+            for batch in element.to_batches():
+                yield from self._encode_table(batch, "", None)
+        else:
+            encoded = self.encode_array(element) if isinstance(element, np.ndarray) else None
+            if encoded is not None:
+                self._rows.inc(len(element))
+                yield from self._give(*encoded, {}, Place())
+                return
+            waiting = self._loose[window]
+            waiting.append(element)
+            if len(waiting) >= BATCH_ROWS:
+                yield from self._encode_loose(waiting)
+                waiting.clear()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for window, waiting in self._loose.items():
+            for output in self._encode_loose(waiting):
+                end = window.max_timestamp()
+                if isinstance(output, TaggedOutput):
+                    value = WindowedValue(output.value, end, [window])
+                    yield TaggedOutput(output.tag, value)
+                else:
+                    yield WindowedValue(output, end, [window])
+        self._loose.clear()
+
+    def _encode_block(self, block: ValueBlock) -> Iterator[Any]:
+        if (block.groups is not None) != (self._group_encoder is not None):
+            raise ValueError("groups must be given exactly where ValueBlocks hold groups")
+        self._rows.inc(len(block))
+        values, codes = self.encode_block(block)
+        if self._hide_bad:
+            codes[:] = SOUND
+        place = Place(block.source, block.positions)
+        yield from self._sort(values, codes, block.groups, [(None, block.user_ids)], place)
+
+    def _encode_table(
+        self, batch: pa.RecordBatch, source: str, first_position: int | None
+    ) -> Iterator[Any]:
+        for part in self.parts(batch):
+            count = part.num_rows
+            names = part.schema.names
+            columns = {name: Column(part.column(i), count) for i, name in enumerate(names)}
+            positions = None
+            if first_position is not None:
+                positions = np.arange(first_position, first_position + count, dtype=np.int64)
+                first_position += count
+            yield from self._encode(columns, count, Place(source, positions))
+
+    def _encode_loose(self, rows: list[Any]) -> Iterator[Any]:
+        if not rows:
+            return
+        if self._names.values is None and not self._pairs:
+            columns = {THE_VALUE: Column(rows, len(rows))}
+        else:
+            columns = {
+                name: Column([_field(row, name) for row in rows], len(rows))
+                for name in self._wanted
+            }
+        yield from self._encode(columns, len(rows), Place())
+
+    def _encode(self, columns: Mapping[str, Column], num_rows: int, place: Place) -> Iterator[Any]:
+        self._rows.inc(num_rows)
+        values, codes = self.encode_values(columns, num_rows)
+        yield from self._give(values, codes, columns, place)
+
+    def _give(
+        self, values: np.ndarray, codes: Codes, columns: Mapping[str, Column], place: Place
+    ) -> Iterator[Any]:
+        absent = Column(None, len(values))
+        groups = None
+        if self._group_encoder is not None:
+            groups, group_codes = self._group_encoder.encode(columns.get(self._group_name, absent))
+            codes[(codes == SOUND) & (group_codes != SOUND)] = NO_GROUP
+        if self._hide_bad:
+            codes[:] = SOUND
+        kinds: list[tuple[np.ndarray | None, np.ndarray | None]] = [(None, None)]
+        if self._names.user_id is not None:
+            found = columns.get(self._names.user_id, absent)
+            integers, user_codes, texts = user_ids(found)
+            codes = np.where(user_codes != SOUND, user_codes, codes)
+            kinds = [(None, integers)]
+            if texts is not None:
+                textual = np.array([text is not None for text in texts.tolist()], dtype=bool)
+                kinds = [(~textual, integers), (textual, texts)]
+        yield from self._sort(values, codes, groups, kinds, place)
+
+    def _sort(
+        self,
+        values: np.ndarray,
+        codes: Codes,
+        groups: np.ndarray | None,
+        kinds: list[tuple[np.ndarray | None, np.ndarray | None]],
+        place: Place,
+    ) -> Iterator[Any]:
+        """The bad rows as a block, and the sound ones as one block per kind of user id."""
+        sound = codes == SOUND
+        if not sound.all():
+            yield TaggedOutput("bad_rows", self._bad_rows(codes, place))
+        for of_kind, ids in kinds:
+            rows = sound if of_kind is None else sound & of_kind
+            if rows.all():
+                yield ValueBlock(values, ids, groups, place.source, place.positions)
+            elif rows.any():
+                columns = (ids, groups, place.positions)
+                ids_there, groups_there, there = (None if c is None else c[rows] for c in columns)
+                yield ValueBlock(values[rows], ids_there, groups_there, place.source, there)
+
+    def _bad_rows(self, codes: Codes, place: Place) -> BadRowBlock:
+        bad = np.flatnonzero(codes)
+        self._bad.inc(len(bad))
+        positions = None if place.positions is None else place.positions[bad]
+        reasons, index = np.unique(codes[bad], return_inverse=True)
+        return BadRowBlock(
+            place.source,
+            positions,
+            index.astype(np.uint8),
+            tuple(REASONS[reason] for reason in reasons.tolist()),
+        )
+
+
+def check_rows(stage: str, element: Element) -> None:
+    """Refuse elements that no encoder takes: keys belong inside blocks, as groups."""
+    if element.keyed and element.kind in (ValueBlock, TableBlock):
+        raise StageError(
+            f"{stage} takes {element.kind.__name__} without keys; give groups and group_column"
+        )
+
+
+def encoded(pcoll: beam.PCollection, doer: EncodeBlocks) -> beam.PCollection:
+    """The blocks of values, with the attribute `bad_rows`."""
+    out = pcoll | "Encode" >> beam.ParDo(doer).with_outputs("bad_rows", main="values")
+    out.values.element_type = ValueBlock
+    out.bad_rows.element_type = BadRowBlock
+    out.values.bad_rows = out.bad_rows
+    return out.values
+
+
+def _field(row: Any, name: str) -> Any:
+    """The field of a row of any kind; ABSENT where there is none."""
+    if isinstance(row, Mapping):
+        return row.get(name, ABSENT)
+    return getattr(row, name, ABSENT)
