@@ -20,7 +20,8 @@ import pyarrow as pa
 from beam_ldp.randomizers.estimate import Estimate
 
 VERSION = 2
-_OF_MEAN = ("mean_squared_error", "bias_bound")  # what a `MeanEstimate` has besides
+# What a `MeanEstimate` has besides.
+_OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability")
 _SIZE = struct.Struct("<q")
 _NONE = -1
 

@@ -34,16 +34,26 @@ class MeanEstimate(Estimate):
             estimated, noise only, for the values that are worst for the mechanism.
         bias_bound: what the mechanism's own truncation (not the clipping of data outside the
             ball) can shift one component by; confidence intervals are widened by it.
+        failure_probability: that the values were not where the bias bound supposes them;
+            confidence intervals take it out of their level.
     """
 
     mean_squared_error: float = math.nan
     bias_bound: float = 0.0
+    failure_probability: float = 0.0
 
     def confidence_interval(
         self, level: float = 0.95, *, simultaneous: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Interval of each component: normal approximation plus the bias bound, `(low, high)`."""
-        low, high = super().confidence_interval(level, simultaneous=simultaneous)
+        """Interval of each component: normal approximation plus the bias bound, `(low, high)`.
+
+        Infinite where the failure probability alone exceeds what the level leaves.
+        """
+        if level + self.failure_probability >= 1 > level:
+            everything = np.full(self.value.shape, np.inf)
+            return -everything, everything
+        left = level + self.failure_probability
+        low, high = super().confidence_interval(left, simultaneous=simultaneous)
         return low - self.bias_bound, high + self.bias_bound
 
     def to_counts(self) -> MeanEstimate:
