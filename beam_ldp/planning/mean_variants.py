@@ -1,0 +1,167 @@
+"""Every way to tune a mean mechanism to a task that could be the best one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from beam_ldp.accounting import local_epsilon_for
+from beam_ldp.accounting.multi_message import gaussian_mu
+from beam_ldp.planning.mean_task import MeanTask
+from beam_ldp.randomizers import mean
+from beam_ldp.randomizers.bits import bits_for
+from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.randomizers.mean.base import Norm
+from beam_ldp.randomizers.mean.block_mean import BlockMean
+from beam_ldp.randomizers.mean.codebooks import CodebookMean
+from beam_ldp.randomizers.mean.rotation import padded_size
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+_SMALL = 1 << 18  # coordinates: beyond, no more than one message about each
+_MOST_BITS_EACH = 32
+_CANDIDATE_NUMBERS = 1 << 18  # random numbers per report of a codebook: 1 ms to randomize
+_INDEX_BITS = (4, 12)
+_COORDINATE_BITS = (8, 16, 32)
+_PROJECTED = (64, 256, 1024, 4096)
+
+_BY_NORM: dict[Norm, tuple[str, ...]] = {
+    "binary": ("BinaryVectorMean",),
+    "l1": ("L1Mean",),
+    "linf": ("LInfMean", "PrivUnitInf"),
+    "l2": (
+        "L2Mean",
+        "PrivUnit",
+        "PrivUnitGaussian",
+        "ProjectedPrivUnit",
+        "SeparatedMean",
+        "KashinMean",
+        "RandomCodebookMean",
+        "MinimalRandomCoding",
+    ),
+}
+_SCALAR = ("LInfMean", "ScalarMean")  # in one dimension all balls are the interval
+
+
+def mechanisms(task: MeanTask) -> Iterator[tuple[type[MeanRandomizer], float]]:
+    """The mechanisms that apply, each with the radius of a ball of its own norm."""
+    if task.dimension == 1 and task.norm != "binary":
+        yield from ((getattr(mean, name), task.radius) for name in _SCALAR)
+        return
+    for norm, radius in task.enclosing():
+        yield from ((getattr(mean, name), radius) for name in _BY_NORM[norm])
+
+
+def variants(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> Iterator[MeanRandomizer]:
+    """The mechanism in the ways that could be best, tuned to the target.
+
+    Raises:
+        ValueError: where the mechanism does not exist for this task, with the reason.
+    """
+    if issubclass(cls, BlockMean) and task.local_epsilon is None:
+        yield from _messages_apart(task, cls, radius)
+        return
+    for options in _options(task, cls):
+        build = partial(cls, task.dimension, radius=radius, **options)
+        budget = min(_earned(task, build), task.max_local_epsilon)
+        yield from _with_coordinate_bits(partial(build, budget))
+
+
+def _options(task: MeanTask, cls: type[MeanRandomizer]) -> list[dict[str, Any]]:
+    """What a mechanism leaves to be chosen, apart from bits per coordinate."""
+    if cls is mean.ScalarMean:
+        return [{"signed": True}]
+    if cls is mean.ProjectedPrivUnit:
+        return [{"projected": k} for k in _PROJECTED if k < task.dimension] or [
+            {"projected": padded_size(task.dimension)}
+        ]
+    if issubclass(cls, CodebookMean):
+        least, most = _INDEX_BITS
+        bits = min(most, (_CANDIDATE_NUMBERS // task.dimension).bit_length() - 1)
+        if bits < least:
+            raise ValueError(
+                f"even {1 << least} candidates take {task.dimension << least:,} random numbers "
+                "per report"
+            )
+        return [{"index_bits": bits}]
+    return [{}]
+
+
+def _earned(task: MeanTask, build: Any) -> float:
+    """The local budget: as given, or what the target allows a mechanism with its own blanket."""
+    if task.local_epsilon is not None:
+        return task.local_epsilon
+    assert task.epsilon is not None and task.delta is not None
+    generic = local_epsilon_for(task.epsilon, task.delta, task.hidden)
+    if build(generic).dominating_pair() == ShufflePair.clones(generic):
+        return generic
+    return local_epsilon_for(task.epsilon, task.delta, task.hidden, build)
+
+
+def _with_coordinate_bits(build: Any) -> Iterator[MeanRandomizer]:
+    """Real coordinates in as many bits as there are; a mechanism without them as it is."""
+    randomizer = build()
+    yield randomizer
+    if isinstance(randomizer, CodebookMean) or not hasattr(randomizer, "coordinate_bits"):
+        return
+    for bits in _COORDINATE_BITS:
+        if bits < randomizer.coordinate_bits:
+            try:
+                yield build(coordinate_bits=bits)
+            except ValueError:  # so coarse that the mean would be biased
+                continue
+
+
+def _messages_apart(
+    task: MeanTask, cls: type[BlockMean], radius: float
+) -> Iterator[MeanRandomizer]:
+    """Many messages per user, each shuffled on its own; fewer of them where limits ask for it."""
+    assert task.epsilon is not None and task.delta is not None
+    size = padded_size(task.dimension) if cls.rotates else task.dimension
+    build = partial(
+        cls.for_shuffle, task.dimension, task.epsilon, task.delta, task.hidden, radius=radius
+    )
+    most = min(_most_of_bits(size, task.max_bits), _most_of_budget(task, size))
+    if most >= size:
+        full = build() if size <= _SMALL else build(messages=size)
+        yield full
+        if full.bits_per_report > task.max_bits:
+            repeats = most // size
+            yield build(messages=size * repeats if cls is mean.L2Mean else (size,) * repeats)
+    elif most >= 1:
+        yield build(messages=(most,))
+    if task.max_local_epsilon < math.inf:
+        yield cls(task.dimension, task.max_local_epsilon, radius)
+
+
+def _most_of_bits(size: int, max_bits: float) -> int:
+    """Most messages about `size` coordinates that take so many bits; more than one each count."""
+    if max_bits >= size:
+        return int(min(max_bits, _MOST_BITS_EACH * size))
+    return _largest(
+        int(max_bits), lambda count: count * (1 + bits_for(-(-size // count))), max_bits
+    )
+
+
+def _most_of_budget(task: MeanTask, size: int) -> int:
+    """Most messages that meet the central target within `max_local_epsilon`.
+
+    So many equal messages tend to a Gaussian mechanism with mu^2 = count x^2/n, x = 2 sinh(e/2).
+    """
+    assert task.epsilon is not None and task.delta is not None
+    mu = gaussian_mu(task.epsilon, task.delta)
+
+    def budget(count: int) -> float:
+        return 2 * count * math.asinh(mu / 2 * math.sqrt(task.hidden / count))
+
+    return _largest(_MOST_BITS_EACH * size, budget, task.max_local_epsilon)
+
+
+def _largest(top: int, growing: Callable[[int], float], limit: float) -> int:
+    """The largest count up to `top` with a value of at most `limit`; 0 if there is none."""
+    low, high = 0, top
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if growing(middle) <= limit else (low, middle - 1)
+    return low

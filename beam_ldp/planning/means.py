@@ -1,0 +1,228 @@
+"""Which mean mechanism, at which budget, with what error: before any data is read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from beam_ldp.accounting import PrivacyBound, shuffle_epsilon
+from beam_ldp.accounting.hockey_stick import check_reports
+from beam_ldp.planning.mean_task import MeanTask
+from beam_ldp.planning.mean_variants import mechanisms, variants
+from beam_ldp.planning.targets import best_first, check_target, hidden_users
+from beam_ldp.randomizers.base import check_integer
+from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.randomizers.mean.base import Norm
+
+Model = Literal["shuffle", "local"]
+
+MAX_DIMENSION = 1 << 20
+_MET = 1 + 1e-9
+
+_DECODING = {
+    "BinaryVectorMean": "O(d)",
+    "KashinMean": "O(d log d), Walsh-Hadamard",
+    "L1Mean": "O(d log d), Walsh-Hadamard",
+    "L2Mean": "O(d log d), Walsh-Hadamard",
+    "LInfMean": "O(d)",
+    "MinimalRandomCoding": "O(d), but O(n d) random numbers to draw again",
+    "PrivUnit": "O(d), but O(n d) numbers to add up",
+    "PrivUnitGaussian": "O(d), but O(n d) numbers to add up",
+    "PrivUnitInf": "O(d), but O(n d) bits to add up",
+    "ProjectedPrivUnit": "O(d log d), Walsh-Hadamard, O(n k) numbers to add up",
+    "RandomCodebookMean": "O(d), but O(n d) random numbers to draw again",
+    "ScalarMean": "O(points of the grid)",
+    "SeparatedMean": "O(d), but O(n d) numbers to add up",
+}
+
+
+@dataclass(frozen=True)
+class MeanPlan:
+    """One mechanism, tuned to the target, with its price and its predicted error.
+
+    Errors are those of the worst vectors of the ball, in the unit of the data, computed from the
+    mechanism's own law (no simulation, and nothing about clipping of vectors outside the ball).
+
+    Attributes:
+        mechanism: Name of the class in `beam_ldp.randomizers.mean`.
+        randomizer: The mechanism itself; None if it does not exist for this task.
+        local_epsilon: Budget of everything that one user sends, against whoever sees it before
+            the shuffle. Mechanisms whose messages are shuffled apart have a large one.
+        epsilon: Price at the requested delta, with its lower bounds; without a delta and in the
+            local model the local epsilon.
+        mean_squared_error: Expected squared Euclidean error of the mean, noise only.
+        standard_error: Largest standard error of a coordinate, noise only.
+        rms_error: Root of the expected squared Euclidean error, with the most that the mechanism's
+            own truncation can shift the mean by.
+        times_lower_bound: `rms_error` squared over the value that `lower_bound_name` names.
+        lower_bound_name: With a local budget, a proved bound that no unbiased mechanism is below;
+            with a central target a trusted curator's error: a reference, not a bound.
+        bits_per_report: Bits of everything that one user sends.
+        messages_per_user: Messages, each shuffled on its own.
+        decoding: Cost of turning n reports into the mean of d coordinates.
+        excluded: Why this row is not to be used; empty if it may be.
+    """
+
+    mechanism: str
+    randomizer: MeanRandomizer | None
+    local_epsilon: float
+    epsilon: PrivacyBound | None
+    mean_squared_error: float
+    standard_error: float
+    rms_error: float
+    times_lower_bound: float
+    lower_bound_name: str
+    bits_per_report: int
+    messages_per_user: int
+    decoding: str
+    excluded: str = ""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The mechanism's parameters, as `LocalRandomizer.from_config` takes them."""
+        return {} if self.randomizer is None else self.randomizer.to_config()
+
+
+def plan_means(
+    num_users: int,
+    dimension: int,
+    norm: Norm | float = "l2",
+    *,
+    radius: float = 1.0,
+    epsilon: float | None = None,
+    local_epsilon: float | None = None,
+    delta: float | None = None,
+    max_bits: int | None = None,
+    max_local_epsilon: float | None = None,
+    model: Model = "shuffle",
+    honest_fraction: float = 1.0,
+) -> list[MeanPlan]:
+    """Every mean mechanism for this task, best first, unusable ones last with the reason.
+
+    Args:
+        num_users: Users expected; 1 to 1e12.
+        dimension: Coordinates per vector; 1 to a million (2**20).
+        norm: Ball that the vectors lie in: "l2", "l1", "linf", "binary" (entries 0 and 1), or the
+            p >= 1 of an l_p norm. Mechanisms of an enclosing ball are considered too.
+        radius: Of the ball, in the unit of the data.
+        epsilon: Central target, with `delta`; in the local model the local budget.
+        local_epsilon: Local budget instead; exactly one of the two.
+        delta: Central delta in (0, 1). Without it the price is the local epsilon itself.
+        max_bits: Most bits that a user may send.
+        max_local_epsilon: Most that a user may lose to somebody who sees the own messages before
+            the shuffle; budgets are cut to it.
+        model: "shuffle", or "local": nobody but the device is trusted.
+        honest_fraction: Share of the reports that are certainly not fake, in (0, 1]; only those
+            hide anybody.
+
+    Returns:
+        One row per mechanism. First those that may be used, by `rms_error`; among errors that are
+        equal to 1 %, by bits.
+
+    >>> plans = plan_means(10_000, 16, epsilon=1.0, delta=1e-6)
+    >>> plans[0].mechanism, plans[0].epsilon <= 1.0, plans[0].messages_per_user > 1
+    ('L2Mean', True, True)
+    >>> plan_means(10_000, 16, epsilon=1.0, model="local")[0].mechanism
+    'PrivUnit'
+    """
+    if model not in ("shuffle", "local"):
+        raise ValueError(f'model must be "shuffle" or "local", got {model!r}')
+    hidden = hidden_users(check_reports(num_users), honest_fraction)
+    check_target(epsilon, local_epsilon, delta, max_bits, shuffled=model == "shuffle")
+    if max_local_epsilon is not None and not max_local_epsilon > 0:
+        raise ValueError(f"max_local_epsilon must be > 0, got {max_local_epsilon!r}")
+    if model == "local":
+        hidden, epsilon, local_epsilon, delta = 1, None, local_epsilon or epsilon, None
+    task = MeanTask(
+        num_users=int(num_users),
+        hidden=hidden,
+        dimension=check_integer("dimension", dimension, 1, MAX_DIMENSION),
+        norm=norm,
+        radius=float(radius),
+        epsilon=epsilon,
+        local_epsilon=local_epsilon,
+        delta=delta,
+        max_bits=max_bits or math.inf,
+        max_local_epsilon=max_local_epsilon or math.inf,
+    )
+    return best_first([_best(task, cls, outer) for cls, outer in mechanisms(task)])
+
+
+def recommend_mean(
+    num_users: int, dimension: int, norm: Norm | float = "l2", **constraints: Any
+) -> MeanPlan:
+    """The first row of `plan_means`, which see for the arguments.
+
+    Raises:
+        ValueError: If no mechanism meets the constraints.
+
+    >>> recommend_mean(10_000, 16, epsilon=1.0, delta=1e-6, max_bits=64).bits_per_report <= 64
+    True
+    """
+    first = plan_means(num_users, dimension, norm, **constraints)[0]
+    if first.excluded:
+        raise ValueError(f"no mechanism meets the constraints: {first.excluded}")
+    return first
+
+
+def _best(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> MeanPlan:
+    """The best way to tune one mechanism, or one with the reason against it."""
+    rows = []
+    try:
+        for randomizer in variants(task, cls, radius):
+            rows.append(_row(task, randomizer))
+    except ValueError as error:
+        if not rows:
+            return _absent(cls, str(error))
+    ranked = best_first(rows)
+    for row in ranked:
+        if not row.excluded:  # prices take longer than errors: only where they matter
+            priced = _priced(task, row)
+            if not priced.excluded:
+                return priced
+    return ranked[0] if ranked[0].excluded else _priced(task, ranked[0])
+
+
+def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
+    n, bits, budget = task.num_users, randomizer.bits_per_report, randomizer.local_epsilon
+    noise = randomizer.mean_squared_error(n)
+    shift = getattr(randomizer, "bias_norm_bound", randomizer.bias_bound)
+    error = noise + shift**2
+    reference, name = task.reference()
+    excluded = ""
+    if bits > task.max_bits:
+        excluded = f"{bits:,} bits per user, max_bits is {task.max_bits:,}"
+    elif budget > task.max_local_epsilon * _MET:
+        excluded = f"local epsilon {budget:.4g}, max_local_epsilon is {task.max_local_epsilon:g}"
+    return MeanPlan(
+        mechanism=type(randomizer).__name__,
+        randomizer=randomizer,
+        local_epsilon=budget,
+        epsilon=None,
+        mean_squared_error=noise,
+        standard_error=math.sqrt(float(randomizer.variance(n).max())),
+        rms_error=math.sqrt(error),
+        times_lower_bound=error / reference if reference > 0 else math.inf,
+        lower_bound_name=name,
+        bits_per_report=bits,
+        messages_per_user=randomizer.messages_per_user,
+        decoding=_DECODING[type(randomizer).__name__],
+        excluded=excluded,
+    )
+
+
+def _priced(task: MeanTask, row: MeanPlan) -> MeanPlan:
+    price = shuffle_epsilon(row.randomizer, task.hidden, task.delta or 0.0)  # type: ignore[arg-type]
+    excluded = ""
+    if task.epsilon is not None and price > task.epsilon * _MET:
+        excluded = f"central epsilon {price:.4g}, the target is {task.epsilon:g}"
+    return replace(row, epsilon=price, excluded=excluded)
+
+
+def _absent(cls: type[MeanRandomizer], reason: str) -> MeanPlan:
+    nothing = math.inf
+    return MeanPlan(
+        cls.__name__, None, math.nan, None, nothing, nothing, nothing, nothing, "", 0, 0,
+        _DECODING[cls.__name__], reason,
+    )  # fmt: skip
