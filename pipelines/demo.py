@@ -23,7 +23,7 @@ from rich.panel import Panel
 from beam_ldp.pipelines.plan import whole
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.frequency import FrequencyResult
+    from beam_ldp.pipelines.question import Result
 
 OTHER = "(other)"
 CORPUS = "frequency_dictionary_en_82_765.txt"
@@ -160,7 +160,8 @@ def run(
     no_mlflow: bool,
 ) -> int:
     """The demo; gives the exit code."""
-    from beam_ldp.pipelines.frequency import run_flags
+    from beam_ldp.pipelines.frequency import Frequency
+    from beam_ldp.pipelines.run import run_flags
 
     started = time.monotonic()
     corpus = load_corpus()
@@ -177,7 +178,7 @@ def run(
     console.print("[bold]What runs now[/bold], and what you would type for data of your own:")
     console.print(f"[green]{escape(_command(flags))}[/green]\n", soft_wrap=True)
     flags += ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
-    code, result = run_flags(flags, console, truth)
+    code, result = run_flags(Frequency, flags, console, truth)
     if result is not None:
         say_coverage(console, result, truth)
         _say_statement(console, result)
@@ -203,14 +204,14 @@ def _command(flags: Sequence[str]) -> str:
     return "beam-ldp frequency " + " \\\n    ".join(quoted)
 
 
-def say_coverage(console: Console, result: FrequencyResult, truth: np.ndarray) -> None:
+def say_coverage(console: Console, result: Result, truth: np.ndarray) -> None:
     """How many of all intervals hold the truth, beside how many should."""
-    estimate = result.release.estimate.to_counts()
+    estimate = result.answer.release.estimate.to_counts()
     low, high = estimate.confidence_interval(0.95)
     holds = int(np.count_nonzero((low <= truth) & (truth <= high)))
     total = len(truth)
     expected, spread = 0.95 * total, 2 * math.sqrt(total * 0.95 * 0.05)
-    top = result.top
+    top = result.answer.top  # type: ignore[attr-defined]
     listed = (
         0 if top.truth is None else int(np.sum((top.low <= top.truth) & (top.truth <= top.high)))
     )
@@ -223,7 +224,7 @@ def say_coverage(console: Console, result: FrequencyResult, truth: np.ndarray) -
     )
 
 
-def _say_statement(console: Console, result: FrequencyResult) -> None:
+def _say_statement(console: Console, result: Result) -> None:
     from rich.markdown import Markdown
 
     from beam_ldp.pipelines.statement import privacy_statement
@@ -231,7 +232,7 @@ def _say_statement(console: Console, result: FrequencyResult) -> None:
     console.print(Panel(Markdown(privacy_statement(result.record)), title="privacy.md"))
 
 
-def say_where(console: Console, output: Path, result: FrequencyResult) -> None:
+def say_where(console: Console, output: Path, result: Result) -> None:
     """What lies where, and how to look at it."""
     console.print(f"[bold]Files of the demo[/bold] in {escape(str(output))}")
     for name, purpose in (

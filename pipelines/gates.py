@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from beam_ldp.pipelines.price import Price
-from beam_ldp.pipelines.settings import FrequencySettings
+from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.statement import number
 from beam_ldp.pipelines.watch import JobError
 from beam_ldp.transforms.blocks import Release, Withheld
@@ -22,7 +22,7 @@ class NothingReleasedError(RuntimeError):
 def gate_reports(
     releases: Sequence[Release],
     withheld: Sequence[Withheld],
-    settings: FrequencySettings,
+    settings: Settings,
     bad_rows: bytes = b"",
 ) -> Release:
     """The one release, or why there is none.
@@ -56,7 +56,7 @@ def _bad_rows_said(bad_rows: bytes) -> str:
     return f"; {reasons.total():,} rows could not be used, most often: {reason}"
 
 
-def gate_bad_rows(num_bad_rows: int, settings: FrequencySettings) -> None:
+def gate_bad_rows(num_bad_rows: int, settings: Settings) -> None:
     """More bad rows than allowed: nothing is released."""
     if settings.max_bad_rows is not None and num_bad_rows > settings.max_bad_rows:
         raise NothingReleasedError(
@@ -65,7 +65,7 @@ def gate_bad_rows(num_bad_rows: int, settings: FrequencySettings) -> None:
         )
 
 
-def gate_price(price: Price, release: Release, settings: FrequencySettings) -> tuple[str, ...]:
+def gate_price(price: Price, release: Release, settings: Settings) -> tuple[str, ...]:
     """Warnings; a price above the target is one of them, or with `--strict` the end."""
     warnings = []
     if settings.seed is not None:

@@ -1,9 +1,10 @@
-"""The Beam pipeline of `beam-ldp frequency`: read, randomize, shuffle, aggregate, estimate."""
+"""Running a Beam pipeline whose results come back to the launcher."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -11,17 +12,13 @@ from rich.console import Console
 
 from beam_ldp.pipelines import results, watch
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, UsageError
-from beam_ldp.pipelines.settings import FrequencySettings
-from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, BadRows, ReadTable
-from beam_ldp.randomizers.base import FrequencyOracle
-from beam_ldp.transforms import PrivateFrequencies
+from beam_ldp.pipelines.settings import Settings
 from beam_ldp.transforms.blocks import Release, Withheld
-from beam_ldp.transforms.carried import CarriedDomain
 
 BIG_INPUT = 256 << 20  # bytes from which several worker processes are worth their start
 
 
-def pipeline_flags(settings: FrequencySettings, flags: Sequence[str]) -> list[str]:
+def pipeline_flags(settings: Settings, flags: Sequence[str]) -> list[str]:
     """Beam's flags, with a runner that needs no download and uses the cores where it pays."""
     given = {flag.split("=", 1)[0] for flag in flags if flag.startswith("--")}
     found = [*flags]
@@ -42,51 +39,35 @@ def pipeline_flags(settings: FrequencySettings, flags: Sequence[str]) -> list[st
     return found
 
 
-def build(
-    pipeline: beam.Pipeline, settings: FrequencySettings, randomizer: FrequencyOracle, staging: str
-) -> None:
-    """The stages: read, randomize, shuffle, aggregate, estimate; results go to `staging`."""
-    bad_rows: BadRows = "other" if settings.bad_rows == "other" else "dead_letter"
-    table = pipeline | "Read" >> ReadTable(
-        settings.input,
-        settings.input_format,  # type: ignore[arg-type]
-        settings.column,
-        settings.user_id,
-        bad_rows=bad_rows,
-        delimiter=settings.csv_delimiter,
-    )
-    released = table[ROWS] | "PrivateFrequencies" >> PrivateFrequencies(
-        randomizer,
-        domain=CarriedDomain(settings.domain, settings.other_label),
-        column=settings.column,
-        user_id_column=settings.user_id,
-        min_reports=settings.min_reports,
-        output=settings.shuffle_output,  # type: ignore[arg-type]
-        scope=settings.scope,  # type: ignore[arg-type]
-        bad_rows=bad_rows,
-        question=settings.question,
-        memoize_key_file=settings.memoize_key_file,
-        release_id=settings.release_id,
-        dataset=settings.dataset,
-        seed=settings.seed,
-    )
-    released | "WriteReleases" >> results.WriteResults(staging, results.RELEASES, Release)
-    released.withheld | "WriteWithheld" >> results.WriteResults(staging, results.WITHHELD, Withheld)
-    (
-        (table[BAD_ROWS], released.bad_rows)
-        | "AllBadRows" >> beam.Flatten()
-        | "WriteBadRows" >> results.WriteBadRows(staging)
-    )
+@dataclass(frozen=True)
+class Outputs:
+    """What a pipeline gives: collections of `Release`, `Withheld` and `BadRow`.
+
+    Attributes:
+        releases, withheld: what was released, and what was not.
+        bad_rows: one collection or several.
+    """
+
+    releases: beam.PCollection
+    withheld: beam.PCollection
+    bad_rows: tuple[beam.PCollection, ...]
+
+    def write(self, staging: str) -> None:
+        """The stages that write all of it to `staging`, for the launcher to read."""
+        self.releases | "WriteReleases" >> results.WriteResults(staging, results.RELEASES, Release)
+        self.withheld | "WriteWithheld" >> results.WriteResults(staging, results.WITHHELD, Withheld)
+        bad_rows = self.bad_rows | "AllBadRows" >> beam.Flatten()
+        bad_rows | "WriteBadRows" >> results.WriteBadRows(staging)
 
 
 def run_pipeline(
-    settings: FrequencySettings,
+    build: Callable[[beam.Pipeline], Outputs],
+    settings: Settings,
     flags: Sequence[str],
-    randomizer: FrequencyOracle,
     staging: str,
     console: Console,
 ) -> None:
-    """Build and run to the end.
+    """Build and run to the end; what comes out is in `staging`.
 
     Raises:
         UsageError: if Beam refuses its flags.
@@ -96,6 +77,6 @@ def run_pipeline(
         pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, flags)))
     except ValueError as error:
         raise UsageError(str(error)) from None
-    build(pipeline, settings, randomizer, staging)
+    build(pipeline).write(staging)
     what = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
     watch.run(pipeline, console, f"reading, randomizing and counting {what}")

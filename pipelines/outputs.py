@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import io
 import json
 import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
-
-from beam_ldp.randomizers.estimate import Estimate
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -34,73 +28,10 @@ FILES = frozenset(  # all that an output may hold
     ("estimates.csv", "estimates.parquet", "privacy.json", "privacy.md", "plot.png")
     + ("bad_rows.jsonl", MANIFEST)
 )
-LEVEL = 0.95
-
-ESTIMATE_SCHEMA = pa.schema(
-    [
-        ("question", pa.string()),
-        ("group", pa.string()),
-        ("window_start", pa.timestamp("us", tz="UTC")),
-        ("window_end", pa.timestamp("us", tz="UTC")),
-        ("value", pa.string()),
-        *(
-            (f"{scale}{part}", pa.float64())
-            for scale in ("count", "frequency")
-            for part in ("", "_standard_error", "_low", "_high")
-        ),
-    ]
-)
 
 
 class OutputError(ValueError):
     """The output cannot be written as asked; nothing was changed."""
-
-
-def estimate_table(
-    estimate: Estimate,
-    labels: Sequence[str],
-    question: str,
-    group: str | None = None,
-    window: tuple[int, int] | None = None,
-) -> pa.Table:
-    """One row per value of the domain, in its order, with pointwise 95 % intervals.
-
-    Args:
-        estimate: frequencies.
-        labels: the name of each value.
-        question, group: public names.
-        window: start and end in microseconds since 1970; None for all of the input.
-    """
-    start, end = window if window is not None else (None, None)
-    columns: dict[str, Any] = {
-        "question": [question] * len(labels),
-        "group": [group] * len(labels),
-        "window_start": [start] * len(labels),
-        "window_end": [end] * len(labels),
-        "value": list(labels),
-    }
-    for scale, shown in (("count", estimate.to_counts()), ("frequency", estimate)):
-        low, high = shown.confidence_interval(LEVEL)
-        columns[scale] = shown.value
-        columns[f"{scale}_standard_error"] = shown.standard_error
-        columns[f"{scale}_low"] = low
-        columns[f"{scale}_high"] = high
-    return pa.table(columns, schema=ESTIMATE_SCHEMA)
-
-
-def as_csv(table: pa.Table) -> bytes:
-    """UTF-8 with a header; nulls are empty, text is quoted where it must be."""
-    stream = io.BytesIO()
-    pa_csv.write_csv(table, stream, pa_csv.WriteOptions(quoting_style="needed"))
-    return stream.getvalue()
-
-
-def as_parquet(table: pa.Table) -> bytes:
-    """The same table with its schema version among the metadata."""
-    stream = io.BytesIO()
-    versioned = table.replace_schema_metadata({"schema_version": str(SCHEMA_VERSION)})
-    pq.write_table(versioned, stream)
-    return stream.getvalue()
 
 
 def as_json(value: dict[str, Any]) -> bytes:

@@ -1,20 +1,22 @@
-"""The flags of `beam-ldp frequency` after every check: what the program really does."""
+"""The flags of a program after every check: what it really does."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.sources import TEXT_COLUMN, InputFileError, find_all_files, format_of
+from beam_ldp.pipelines.sources import InputFileError, find_all_files, format_of
 
 MIN_FRACTION = 0.9  # of the expected number of reports
+SHOWN = "dead-letter"  # bad rows are listed; every other choice leaves no trace of them
 
 
-@dataclass(frozen=True)
-class FrequencySettings:
-    """What to do, checked: every field is usable as it stands.
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What to do, checked: every field is usable as it stands. Programs add fields of their own.
 
     Attributes: as the flags of the same names. `min_reports` and `dataset` have their defaults
     filled in; `input_bytes` and `num_files` say what was found in the launcher.
@@ -23,10 +25,7 @@ class FrequencySettings:
     input: tuple[str, ...]
     input_format: str
     csv_delimiter: str
-    column: str
     user_id: str | None
-    domain: str
-    other_label: str
     bad_rows: str
     max_bad_rows: int | None
     epsilon: float | None
@@ -48,7 +47,6 @@ class FrequencySettings:
     overwrite: bool
     dataset: str
     format: str
-    top: int
     only_plan: bool
     mlflow_uri: str | None
     mlflow_experiment: str
@@ -57,48 +55,57 @@ class FrequencySettings:
     input_bytes: int = 0
 
     @property
-    def question(self) -> str:
-        """The public name of what is asked."""
-        return self.column
+    def bad_rows_leave_a_trace(self) -> bool:
+        """Whether unusable rows are listed, rather than reported as something else."""
+        return self.bad_rows == SHOWN
+
+    @property
+    def planned_reports(self) -> int:
+        """Reports that plans and expected prices are about."""
+        return self.expected_users or self.min_reports
 
 
-def check(values: argparse.Namespace) -> FrequencySettings:
-    """The flags, with every rule checked and every default filled in.
+S = TypeVar("S", bound=Settings)
+
+
+def check_common(values: argparse.Namespace, kind: type[S], **own: Any) -> S:
+    """The flags, with the rules that hold for every program checked and every default filled in.
+
+    Args:
+        values: as parsed.
+        kind: the program's settings.
+        own: fields that the program has worked out itself; they win.
 
     Raises:
         UsageError: naming the flag and what is allowed.
     """
-    for name in ("input", "domain", "delta", "output"):
-        if getattr(values, name) in (None, "", []):
-            raise UsageError(f"--{name} is missing")
+    need(values, "input", "delta", "output")
     _check_price(values)
     _check_randomness(values)
     try:
         files = find_all_files(values.input)
     except InputFileError as error:
         raise UsageError(f"--input {error}") from None
-    input_format = _input_format(values, files)
     if values.max_bad_rows is not None and values.max_bad_rows < 0:
         raise UsageError("--max-bad-rows must be >= 0")
-    if values.top < 1:
-        raise UsageError("--top must be >= 1")
-    default_delimiter = "\t" if files[0][0].lower().split(".gz")[0].endswith(".tsv") else ","
-    delimiter = values.csv_delimiter or default_delimiter
-    if len(delimiter) != 1 or delimiter in '"\r\n' or ord(delimiter) > 127:
-        raise UsageError("--csv-delimiter must be one ASCII character other than a quote")
-    taken = {name: getattr(values, name) for name in FrequencySettings.__dataclass_fields__
-             if hasattr(values, name)}  # fmt: skip
+    taken = {f.name: getattr(values, f.name) for f in fields(kind) if hasattr(values, f.name)}
     taken.update(
         input=tuple(values.input),
-        input_format=input_format,
-        csv_delimiter=delimiter,
-        column=values.column or TEXT_COLUMN,
+        input_format=_input_format(values, files),
+        csv_delimiter=_delimiter(values, files),
         min_reports=_min_reports(values),
         dataset=values.dataset or ", ".join(values.input),
         num_files=len(files),
         input_bytes=sum(size for _, size in files),
     )
-    return FrequencySettings(**taken)
+    return kind(**{**taken, **own})
+
+
+def need(values: argparse.Namespace, *names: str) -> None:
+    """A UsageError for the first of these flags that is not given."""
+    for name in names:
+        if getattr(values, name) in (None, "", []):
+            raise UsageError(f"--{name.replace('_', '-')} is missing")
 
 
 def _check_price(values: argparse.Namespace) -> None:
@@ -149,11 +156,15 @@ def _input_format(values: argparse.Namespace, files: list[tuple[str, int]]) -> s
                 "(parquet, csv, jsonl, text)"
             )
         chosen = found.pop()
-    if chosen == "text" and (values.user_id or values.column):
-        raise UsageError("--column and --user-id are not for text: each line is one value")
-    if chosen != "text" and not values.column:
-        raise UsageError(f"--column is missing: which column of the {chosen} files?")
     return str(chosen)
+
+
+def _delimiter(values: argparse.Namespace, files: list[tuple[str, int]]) -> str:
+    default = "\t" if files[0][0].lower().split(".gz")[0].endswith(".tsv") else ","
+    delimiter = str(values.csv_delimiter or default)
+    if len(delimiter) != 1 or delimiter in '"\r\n' or ord(delimiter) > 127:
+        raise UsageError("--csv-delimiter must be one ASCII character other than a quote")
+    return delimiter
 
 
 def _min_reports(values: argparse.Namespace) -> int:

@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.choice import Choice
-from beam_ldp.pipelines.plots import TopList, shortened
+from beam_ldp.pipelines.question import Choice, Question
 from beam_ldp.pipelines.record import PrivacyRecord
-from beam_ldp.pipelines.settings import FrequencySettings
 from beam_ldp.pipelines.statement import number, rounded_down
 
 
 def printed_json(value: dict[str, Any]) -> str:
     """One JSON document on stdout."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def top_table(top: TopList, caption: str) -> Table:
-    """The most frequent values with simultaneous intervals, and the truth where it is known."""
-    table = Table(title=caption, title_justify="left", header_style="bold")
-    table.add_column("#", justify="right", style="dim")
-    table.add_column("value")
-    if top.truth is not None:
-        table.add_column("truth", justify="right")
-    table.add_column("estimate", justify="right")
-    table.add_column("95 % interval, all at once", justify="right")
-    if top.truth is not None:
-        table.add_column("inside", justify="center")
-    for i, label in enumerate(top.labels):
-        cells = [str(i + 1), escape(shortened(label, 40))]
-        if top.truth is not None:
-            cells.append(f"{top.truth[i]:,.0f}")
-        cells += [f"{top.estimate[i]:,.0f}", f"{top.low[i]:,.0f} … {top.high[i]:,.0f}"]
-        if top.truth is not None:
-            cells.append("yes" if top.low[i] <= top.truth[i] <= top.high[i] else "[red]no[/red]")
-        table.add_row(*cells)
-    return table
 
 
 def price_table(record: PrivacyRecord) -> Table:
@@ -87,9 +63,9 @@ def price_table(record: PrivacyRecord) -> Table:
     return table
 
 
-def plan_table(settings: FrequencySettings, domain_size: int, choice: Choice) -> Table:
+def plan_table(question: Question[Any], choice: Choice) -> Table:
     """What would run, what it would cost, and how accurate it would be."""
-    randomizer, n = choice.randomizer, choice.num_reports
+    settings, randomizer, n = question.settings, choice.randomizer, choice.num_reports
     table = Table(title="Plan (no data was read)", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
@@ -97,7 +73,8 @@ def plan_table(settings: FrequencySettings, domain_size: int, choice: Choice) ->
         "input",
         f"{settings.num_files:,} files, {settings.input_bytes:,} bytes, {settings.input_format}",
     )
-    table.add_row("list", f"{domain_size - 1:,} values and {settings.other_label!r}")
+    for heading, text in question.inputs():
+        table.add_row(heading, text)
     table.add_row(
         "mechanism", f"{type(randomizer).__name__}, {randomizer.bits_per_report} bits per report"
     )
@@ -110,10 +87,8 @@ def plan_table(settings: FrequencySettings, domain_size: int, choice: Choice) ->
             "epsilon", f"{number(float(bound))} at delta = {settings.delta:g} for {n:,} reports"
         )
     table.add_row("released from", f"{settings.min_reports:,} reports on")
-    error = choice.predicted_error
-    table.add_row(
-        "error of a rare value", f"{error:.3g} of the people, that is {error * n:,.0f} of {n:,}"
-    )
+    for heading, text in question.expected(choice):
+        table.add_row(heading, text)
     return table
 
 
@@ -123,19 +98,19 @@ def _bad(record: PrivacyRecord) -> str:
     return f"{record.num_bad_rows:,} bad rows"
 
 
-def say_files(console: Console, folder: str, names: Sequence[tuple[str, str]]) -> None:
+def say_files(console: Console, folder: str, purposes: Mapping[str, str]) -> None:
     """What was written where, and what for."""
     console.print(f"[bold]Written to[/bold] {escape(folder)}")
-    width = max(len(name) for name, _ in names)
-    for name, purpose in names:
+    width = max(map(len, _FILES))
+    for name, purpose in {**_FILES, **purposes}.items():
         console.print(f"  {name.ljust(width)}  [dim]{purpose}[/dim]")
 
 
-OUTPUT_FILES = (
-    ("estimates.csv", "every value with counts, frequencies and intervals"),
-    ("estimates.parquet", "the same, for programs"),
-    ("privacy.md", "the privacy statement, in plain words"),
-    ("privacy.json", "the same, for programs"),
-    ("plot.png", "the most frequent values"),
-    ("bad_rows.jsonl", "where rows could not be used, and why"),
-)
+_FILES = {
+    "estimates.csv": "",  # these two say what they hold in every program
+    "estimates.parquet": "the same, for programs",
+    "privacy.md": "the privacy statement, in plain words",
+    "privacy.json": "the same, for programs",
+    "plot.png": "",
+    "bad_rows.jsonl": "where rows could not be used, and why",
+}

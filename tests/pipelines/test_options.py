@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
+from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
 from beam_ldp.pipelines.job import pipeline_flags
-from beam_ldp.pipelines.options import (
-    IN_PROCESS_RUNNER,
-    FrequencyOptions,
-    UsageError,
-    help_text,
-    parse_flags,
-)
-from beam_ldp.pipelines.settings import FrequencySettings, check
+from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, ReleaseOptions, UsageError
+from beam_ldp.pipelines.options import parse_flags as parse_program_flags
+from beam_ldp.pipelines.run import help_of
 
 
 @pytest.fixture
@@ -30,8 +27,12 @@ def files(tmp_path: Path) -> list[str]:
 CENTRAL = ["--epsilon=1", "--expected-users=1e6"]
 
 
+def parse_flags(flags: list[str]) -> tuple[Namespace, list[str]]:
+    return parse_program_flags(flags, Frequency.flags)
+
+
 def settings_of(flags: list[str]) -> FrequencySettings:
-    return check(parse_flags(flags)[0])
+    return Frequency.check(parse_flags(flags)[0])
 
 
 # Parsing -----------------------------------------------------------------------------------
@@ -87,7 +88,7 @@ def test_underscores_are_dashes(files: list[str]) -> None:
     flags = [*files, "--local_epsilon=2", "--min_reports=5", "--user_id=u"]
     settings = settings_of(flags)
     assert (settings.local_epsilon, settings.min_reports, settings.user_id) == (2.0, 5, "u")
-    assert PipelineOptions(flags).view_as(FrequencyOptions).user_id == "u"
+    assert PipelineOptions(flags).view_as(ReleaseOptions).user_id == "u"
 
 
 @pytest.mark.parametrize("flag", ["--epsilon=-1", "--epsilon=0", "--epsilon=nan", "--epsilon=inf",
@@ -99,7 +100,7 @@ def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
 
 
 def test_help_teaches() -> None:
-    text = help_text()
+    text = help_of(Frequency)
     for expected in ("examples:", "exit codes:", "--expected-users", "--runner=SparkRunner"):
         assert expected in text
 
@@ -182,7 +183,7 @@ def test_defaults(files: list[str]) -> None:
     assert settings.min_reports == 900_000
     assert settings.input_format == "csv" and settings.csv_delimiter == ","
     assert settings.shuffle_output == "statistic" and settings.bad_rows == "dead-letter"
-    assert settings.dataset.endswith("x.csv") and settings.question == "v"
+    assert settings.dataset.endswith("x.csv") and settings.column == "v"
     assert settings.num_files == 1 and settings.input_bytes == 8
 
 

@@ -1,18 +1,18 @@
-"""Which mechanism runs, and what is expected of it before any data is read."""
+"""Which frequency oracle runs, and what is expected of it before any data is read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.price import Price, expected_price, honest
-from beam_ldp.pipelines.settings import FrequencySettings
+from beam_ldp.pipelines.price import expected_price, honest
+from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning import Plan, plan_frequencies
 from beam_ldp.randomizers import frequency as oracles
 from beam_ldp.randomizers.base import FrequencyOracle
@@ -20,24 +20,7 @@ from beam_ldp.randomizers.base import FrequencyOracle
 AS_GOOD_AS = 1.01  # errors within 1 % count as equal: then fewer bits win
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A mechanism with its expected price and error.
-
-    Attributes:
-        randomizer: what the devices run.
-        num_reports: reports that the expectations are about.
-        price: the central price if so many arrive; None in a simulation.
-        predicted_error: standard error of the frequency of a rare value, as a fraction.
-    """
-
-    randomizer: FrequencyOracle
-    num_reports: int
-    price: Price | None
-    predicted_error: float
-
-
-def choose(settings: FrequencySettings, domain_size: int) -> Choice:
+def choose(settings: Settings, domain_size: int) -> Choice:
     """The mechanism for these flags.
 
     Args:
@@ -47,7 +30,7 @@ def choose(settings: FrequencySettings, domain_size: int) -> Choice:
     Raises:
         UsageError: if the mechanism's name is unknown, or none fits.
     """
-    num_reports = settings.expected_users or settings.min_reports
+    num_reports = settings.planned_reports
     randomizer = _randomizer(settings, domain_size, num_reports)
     price = None
     if settings.seed is None:
@@ -62,7 +45,7 @@ def rare_error(randomizer: FrequencyOracle, num_reports: int) -> float:
     return float(np.sqrt(randomizer.variance(num_reports, truth)[:-1].max()))
 
 
-def _randomizer(settings: FrequencySettings, domain_size: int, num_reports: int) -> FrequencyOracle:
+def _randomizer(settings: Settings, domain_size: int, num_reports: int) -> FrequencyOracle:
     target, local = settings.epsilon, settings.local_epsilon
     if settings.mechanism != "auto":
         build = _named(settings.mechanism, domain_size)
@@ -89,7 +72,7 @@ def _randomizer(settings: FrequencySettings, domain_size: int, num_reports: int)
 
 
 def _plans(
-    settings: FrequencySettings,
+    settings: Settings,
     domain_size: int,
     num_users: int,
     epsilon: float | None,
@@ -126,7 +109,7 @@ def _named(name: str, domain_size: int) -> Callable[[float], FrequencyOracle]:
     return build
 
 
-def _short_enough(randomizer: FrequencyOracle, settings: FrequencySettings) -> FrequencyOracle:
+def _short_enough(randomizer: FrequencyOracle, settings: Settings) -> FrequencyOracle:
     if settings.max_bits is not None and randomizer.bits_per_report > settings.max_bits:
         raise UsageError(
             f"--mechanism {settings.mechanism} sends {randomizer.bits_per_report} bits, "

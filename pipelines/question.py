@@ -1,0 +1,197 @@
+"""What a program is: a question before the data are read, and an answer afterwards.
+
+`run` does the rest, which is the same for every question: plan, pipeline, gates, price, record,
+files, log. A new program is one `Question` and one `Answer`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+
+from beam_ldp.pipelines import job, results
+from beam_ldp.pipelines.flags import Groups
+from beam_ldp.pipelines.options import ReleaseOptions
+from beam_ldp.pipelines.price import Price, price_of
+from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.settings import S
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.transforms.blocks import Release
+
+Rows = list[tuple[str, str]]  # of a printed table: heading and text
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A mechanism with its expected price and error.
+
+    Attributes:
+        randomizer: what the devices run.
+        num_reports: reports that the expectations are about.
+        price: the central price if so many arrive; None in a simulation.
+        predicted_error: standard error of what is estimated, in its own unit.
+    """
+
+    randomizer: LocalRandomizer
+    num_reports: int
+    price: Price | None
+    predicted_error: float
+
+
+class Answer(ABC):
+    """What came out, and how it is shown.
+
+    Attributes:
+        release: the estimate, as it left the pipeline.
+        truth: what it should be, where that is known (simulations, tests).
+        purposes: what the files are for whose content differs between programs.
+    """
+
+    purposes: ClassVar[dict[str, str]]
+
+    def __init__(self, release: Release, truth: np.ndarray | None) -> None:
+        self.release = release
+        self.truth = truth
+
+    @abstractmethod
+    def table(self) -> pa.Table:
+        """All estimates, for estimates.csv and estimates.parquet."""
+
+    @abstractmethod
+    def plot(self, price: str) -> bytes:
+        """The picture, as PNG, with the price written below its title."""
+
+    @abstractmethod
+    def show(self, console: Console) -> None:
+        """The estimates for people."""
+
+    @abstractmethod
+    def as_json(self) -> dict[str, Any]:
+        """The estimates for programs: what `--format json` prints beside the price."""
+
+    @abstractmethod
+    def errors(self) -> dict[str, float]:
+        """How far the estimate is from the truth, by metric; nothing where that is not known."""
+
+
+class Question(ABC, Generic[S]):
+    """What is asked of people, once. A subclass is a program.
+
+    Attributes:
+        name: the command.
+        summary, usage, examples: its help.
+        flags: what it understands, see `flags.with_own`.
+        settings: the flags after every check.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    usage: ClassVar[str]
+    examples: ClassVar[str]
+    flags: ClassVar[Groups]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        ReleaseOptions.learn(cls.flags)
+
+    def __init__(self, settings: S) -> None:
+        """Reads what is public beside the flags, and no data.
+
+        Raises:
+            UsageError: if that does not fit the flags.
+        """
+        self.settings = settings
+
+    @classmethod
+    @abstractmethod
+    def check(cls, values: argparse.Namespace) -> S:
+        """The settings, with every rule checked. Raises UsageError."""
+
+    @property
+    @abstractmethod
+    def about(self) -> str:
+        """The public name of what is asked."""
+
+    # Before the data -----------------------------------------------------------------------
+
+    @abstractmethod
+    def choose(self) -> Choice:
+        """The mechanism for these settings. Raises UsageError if there is none."""
+
+    @abstractmethod
+    def expectation(self, choice: Choice) -> str:
+        """Half a sentence about the expected error."""
+
+    @abstractmethod
+    def inputs(self) -> Rows:
+        """What a dry run says about the public inputs."""
+
+    @abstractmethod
+    def expected(self, choice: Choice) -> Rows:
+        """What a dry run says about the expected error."""
+
+    @abstractmethod
+    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+        """The same for programs."""
+
+    # The pipeline ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> job.Outputs:
+        """Read, randomize, shuffle, aggregate, estimate."""
+
+    def collect(
+        self, choice: Choice, flags: Sequence[str], staging: str, console: Console
+    ) -> results.Collected:
+        """Run the pipeline and read what it left in `staging`. Raises JobError."""
+
+        def build(pipeline: beam.Pipeline) -> job.Outputs:
+            return self.stages(pipeline, choice)
+
+        job.run_pipeline(build, self.settings, flags, staging, console)
+        return results.read_all(staging)
+
+    # After the data --------------------------------------------------------------------------
+
+    def price(self, release: Release) -> Price:
+        """What was received costs."""
+        return price_of(release, self.settings.delta, self.settings.honest_fraction)
+
+    record_type: ClassVar[type[PrivacyRecord]] = PrivacyRecord
+
+    def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
+        """Fields of the record that only this program has."""
+        return {}
+
+    @abstractmethod
+    def answer(self, release: Release, truth: np.ndarray | None) -> Answer:
+        """The release, ready to be shown."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run gave.
+
+    Attributes:
+        question: what was asked.
+        choice: the mechanism and what was expected of it.
+        answer: the estimate.
+        record: the privacy record.
+        output: where the files are.
+        logged: the MLflow run, if there is one.
+    """
+
+    question: Question[Any]
+    choice: Choice
+    answer: Answer
+    record: PrivacyRecord
+    output: str
+    logged: Any

@@ -1,0 +1,310 @@
+"""What every program does with its question: plan, run, gates, price, record, files, log, show."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+
+import beam_ldp
+import mlflow_ldp
+from beam_ldp.pipelines import outputs, tables, terminal
+from beam_ldp.pipelines.gates import NothingReleasedError, gate_bad_rows, gate_price, gate_reports
+from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
+from beam_ldp.pipelines.price import Price
+from beam_ldp.pipelines.question import Answer, Choice, Question, Result
+from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.pipelines.statement import number, privacy_statement
+from beam_ldp.pipelines.watch import JobError
+from beam_ldp.transforms.blocks import Release
+
+DONE, FAILED, MISUSED, NOTHING_RELEASED = 0, 1, 2, 3
+EXIT_CODES = """
+exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
+            3 nothing was released (too few reports, too many bad rows, --strict)
+"""
+
+
+def execute(
+    question: Question[Any],
+    beam_flags: Sequence[str],
+    console: Console,
+    truth: np.ndarray | None = None,
+) -> Result | None:
+    """Plan, run, price, write, log. With `--dry-run` only the plan is printed: None.
+
+    Args:
+        question: what is asked, with its checked flags.
+        beam_flags: all flags, for Beam.
+        console: where progress and warnings go.
+        truth: what the estimate should be, where that is known (simulations, tests).
+
+    Raises:
+        UsageError, OutputError: before anything is read.
+        JobError: if the job fails.
+        NothingReleasedError: if a gate was not passed; nothing was written.
+    """
+    settings = question.settings
+    folder = outputs.OutputFolder(settings.output, settings.overwrite)
+    choice = question.choose()
+    if settings.only_plan:
+        say_plan(question, choice)
+        return None
+    console.print(plan_line(question, choice), style="dim", highlight=False)
+    with folder.staging() as staging:
+        found = question.collect(choice, beam_flags, staging, console)
+        release = gate_reports(found.releases, found.withheld, settings, found.bad_rows)
+        gate_bad_rows(found.num_bad_rows, settings)
+        price = question.price(release)
+        warnings = gate_price(price, release, settings)
+        for warning in warnings:
+            console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+        record = make_record(question, choice, release, price, found.num_bad_rows, warnings)
+        answer = question.answer(release, truth)
+        write(folder, record, answer, found.bad_rows)
+    logged = log_run(question, folder, record, choice, answer, console)
+    return Result(question, choice, answer, record, folder.path, logged)
+
+
+def plan_line(question: Question[Any], choice: Choice) -> str:
+    """One line about what will run."""
+    randomizer = choice.randomizer
+    return (
+        f"{type(randomizer).__name__}, local epsilon {number(randomizer.local_epsilon)}, "
+        f"{randomizer.bits_per_report} bits per report; {question.expectation(choice)}"
+    )
+
+
+def say_plan(question: Question[Any], choice: Choice) -> None:
+    """What `--dry-run` prints, on stdout."""
+    if question.settings.format == "json":
+        print(terminal.printed_json(plan_as_json(question, choice)))
+        return
+    Console().print(terminal.plan_table(question, choice))
+
+
+def plan_as_json(question: Question[Any], choice: Choice) -> dict[str, Any]:
+    """The plan, for programs."""
+    bound, settings = None if choice.price is None else choice.price.bound, question.settings
+    return {
+        "schema_version": outputs.SCHEMA_VERSION,
+        "dry_run": True,
+        "mechanism": choice.randomizer.to_config(),
+        "local_epsilon": None if bound is None else choice.randomizer.local_epsilon,
+        "epsilon": None if bound is None else float(bound),
+        "delta": settings.delta,
+        "num_reports": choice.num_reports,
+        "min_reports": settings.min_reports,
+        "bits_per_report": choice.randomizer.bits_per_report,
+        "predicted_standard_error": choice.predicted_error,
+        **question.expected_as_json(choice),
+        "input_files": settings.num_files,
+        "input_bytes": settings.input_bytes,
+    }
+
+
+def make_record(
+    question: Question[Any],
+    choice: Choice,
+    release: Release,
+    price: Price,
+    num_bad_rows: int,
+    warnings: tuple[str, ...],
+) -> PrivacyRecord:
+    """What privacy.json will hold."""
+    bound, randomizer, settings = price.bound, choice.randomizer, question.settings
+    return question.record_type(
+        question=release.question,
+        dataset=settings.dataset,
+        mechanism=dict(release.mechanism),
+        local_epsilon=None if release.simulated else randomizer.local_epsilon,
+        epsilon=None if bound is None else float(bound),
+        epsilon_lower=None if bound is None else _known(bound.lower),
+        epsilon_class_lower=None if bound is None else _known(bound.class_lower),
+        delta=settings.delta,
+        method="none: simulation" if bound is None else str(bound.method),
+        proof_status="none" if bound is None else str(bound.proof_status),
+        num_reports=release.num_reports,
+        num_bad_rows=num_bad_rows if settings.bad_rows_leave_a_trace else None,
+        min_reports=settings.min_reports,
+        honest_fraction=settings.honest_fraction,
+        priced_reports=price.priced_reports,
+        smallest_batch=release.smallest_batch,
+        output=release.output,
+        scope=settings.scope,
+        user_id=settings.user_id,
+        bad_rows=settings.bad_rows,
+        exactness=randomizer.exactness,
+        bits_per_report=randomizer.bits_per_report,
+        memoized=settings.memoize_key_file is not None,
+        release_id=settings.release_id,
+        simulated=release.simulated,
+        target_epsilon=settings.epsilon,
+        expected_users=settings.expected_users,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        version=beam_ldp.__version__,
+        warnings=warnings,
+        **question.facts(choice, release),
+    )
+
+
+def _known(lower: float) -> float | None:
+    """A lower value; zero says that there is none."""
+    return float(lower) if lower > 0 else None
+
+
+def write(
+    folder: outputs.OutputFolder, record: PrivacyRecord, answer: Answer, bad_rows: bytes
+) -> None:
+    """All files of the output, as a whole."""
+    table = answer.table()
+    with folder.writing() as writer:
+        writer.put("estimates.csv", tables.as_csv(table))
+        writer.put("estimates.parquet", tables.as_parquet(table))
+        writer.put("privacy.json", outputs.as_json(record.to_json()))
+        writer.put("privacy.md", privacy_statement(record).encode())
+        writer.put("plot.png", answer.plot(price_line(record)))
+        writer.put("bad_rows.jsonl", bad_rows)
+
+
+def price_line(record: PrivacyRecord) -> str:
+    """What is written below the title of the plot."""
+    if record.simulated:
+        return f"{record.num_reports:,} simulated reports: no privacy guarantee"
+    return (
+        f"{record.num_reports:,} reports; epsilon = {number(record.epsilon)} at delta = "
+        f"{record.delta:g} against readers of this plot, local epsilon = "
+        f"{number(record.local_epsilon)}"
+    )
+
+
+def tracking_uri(settings: Settings, folder: outputs.OutputFolder) -> str | None:
+    """Where to log: the flag, MLflow's own environment variable, or a file beside the output."""
+    if settings.mlflow_uri or os.environ.get("MLFLOW_TRACKING_URI"):
+        return settings.mlflow_uri
+    if not outputs.is_local(folder.path):
+        return None
+    return f"sqlite:///{Path(folder.path).parent / 'mlflow.db'}"
+
+
+def log_run(
+    question: Question[Any],
+    folder: outputs.OutputFolder,
+    record: PrivacyRecord,
+    choice: Choice,
+    answer: Answer,
+    console: Console,
+) -> Any:
+    """One MLflow run; a store that cannot be reached costs the log, never the release."""
+    settings = question.settings
+    if settings.no_mlflow:
+        return None
+    if not mlflow_ldp.available():
+        console.print("MLflow is not installed: the run was not logged", style="dim")
+        return None
+    for name in ("alembic", "mlflow"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        with console.status("logging to MLflow"):
+            return mlflow_ldp.log_release(
+                record.to_json(),
+                folder.path if outputs.is_local(folder.path) else None,
+                tracking_uri=tracking_uri(settings, folder),
+                experiment=settings.mlflow_experiment,
+                run_name=f"{question.name} of {question.about}",
+                metrics={"error.predicted": choice.predicted_error, **answer.errors()},
+            )
+    except Exception as error:
+        console.print(
+            f"[yellow]warning:[/yellow] the run was not logged to MLflow ({type(error).__name__})"
+        )
+        return None
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """What `--format json` prints."""
+    return {
+        "schema_version": outputs.SCHEMA_VERSION,
+        "output": result.output,
+        "privacy": result.record.to_json(),
+        **result.answer.as_json(),
+        "mlflow_run_id": result.logged.run_id if result.logged else None,
+        "mlflow_uri": result.logged.tracking_uri if result.logged else None,
+    }
+
+
+def show(result: Result, console: Console) -> None:
+    """Tables for people."""
+    result.answer.show(console)
+    console.print(terminal.price_table(result.record))
+    terminal.say_files(console, result.output, result.answer.purposes)
+    if result.logged is not None:
+        console.print(f"[bold]MLflow[/bold] run {result.logged.run_id}")
+        console.print(f"  {result.logged.ui_command}", soft_wrap=True)
+
+
+def main(program: type[Question[Any]], argv: Sequence[str] | None = None) -> int:
+    """A program on the command line; the exit codes are in `--help`."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or any(flag in ("-h", "--help") for flag in argv):
+        print(help_of(program))
+        return DONE if argv else MISUSED
+    errors = Console(stderr=True)
+    code, result = run_flags(program, argv, errors, shown=False)
+    if result is not None and result.question.settings.format == "json":
+        print(terminal.printed_json(as_json(result)))
+    elif result is not None:
+        show(result, Console())
+    return code
+
+
+def help_of(program: type[Question[Any]]) -> str:
+    """What `--help` prints."""
+    epilog = program.examples + EXIT_CODES
+    return help_text(
+        f"beam-ldp {program.name}", program.summary, program.usage, epilog, program.flags
+    )
+
+
+def run_flags(
+    program: type[Question[Any]],
+    flags: Sequence[str],
+    console: Console,
+    truth: np.ndarray | None = None,
+    shown: bool = True,
+) -> tuple[int, Result | None]:
+    """A program on flags: its exit code, and the result where there is one.
+
+    Args:
+        program: which.
+        flags: as on the command line.
+        console: where progress, warnings and errors go, and the tables where `shown`.
+        truth: what the estimate should be, where that is known.
+        shown: print the result too.
+    """
+    try:
+        values, arguments = parse_flags(flags, program.flags)
+        result = execute(program(program.check(values)), arguments, console, truth)
+    except (UsageError, outputs.OutputError) as error:
+        return _failed(console, MISUSED, f"error: {error}"), None
+    except NothingReleasedError as error:
+        return _failed(console, NOTHING_RELEASED, str(error)), None
+    except JobError as error:
+        return _failed(console, FAILED, f"error: {error}"), None
+    if result is not None and shown:
+        show(result, console)
+    return DONE, result
+
+
+def _failed(console: Console, code: int, message: str) -> int:
+    console.print(f"[red]{escape(message)}[/red]", soft_wrap=True)
+    return code
