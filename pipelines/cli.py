@@ -10,6 +10,7 @@ import click
 import beam_ldp
 from beam_ldp.pipelines.demo import demo
 from beam_ldp.pipelines.plan import plan
+from beam_ldp.pipelines.plan_mean import plan_mean
 from beam_ldp.pipelines.privacy import privacy
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -42,6 +43,7 @@ def group() -> None:
     examples:
       beam-ldp demo --output demo-out
       beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
+      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8
       beam-ldp privacy --local-epsilon 2 --users 1e6 --rounds 30 --delta 1e-8
       beam-ldp frequency --help
 
@@ -65,6 +67,7 @@ def frequency(flags: Sequence[str]) -> None:
     sys.exit(program(list(flags)))
 
 
+plan.add_command(plan_mean)
 group.add_command(plan)
 group.add_command(privacy)
 group.add_command(demo)
