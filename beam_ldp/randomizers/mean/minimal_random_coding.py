@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
 
-from beam_ldp.randomizers.jit import kernel
+from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
 from beam_ldp.randomizers.mean.codebooks import CodebookMean, fill_heights, named_direction
 from beam_ldp.randomizers.mean.directions import signed_length
 from beam_ldp.randomizers.normals import spare_words, uniform
-from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, threshold_for
+from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, log1mexp, threshold_for
 
-_BUDGET_ROUNDING = 4e-12  # the cap is small and the coin near one
+_BUDGET_ROUNDING = 4e-12  # covers thresholds of a small cap and places drawn with one word
 _SCANNED = 500  # the error has a kink wherever N P is an integer
 
 
@@ -45,15 +46,39 @@ class CodedCap:
 
     @cached_property
     def levels(self) -> tuple[float, float]:
-        """(c1, c2)."""
-        measure = self.cap.measure
-        return self.inside / measure, (1 - self.inside) / (1 - measure)
+        """(c1, c2), c1 = e**epsilon c2, each to full precision."""
+        cap, rest = self.cap.log_measure, log1mexp(self.cap.log_measure)
+        high = float(np.logaddexp(cap, rest - self.epsilon))
+        return math.exp(-high), math.exp(-high - self.epsilon)
 
-    def probability_of_cap(self, count: int) -> float:
-        """Probability that the named candidate lies in the cap, if `count` candidates do."""
-        share = count / self.candidates
+    @cached_property
+    def thresholds(self) -> np.ndarray:
+        """Words, of 2**64, that name a candidate off the cap if 1, ..., N lie in it: uint64.
+
+        Rounded so that the side at its bound stays within it.
+        """
+        share = np.arange(1, self.candidates + 1) / self.candidates
         c1, c2 = self.levels
-        return share * c1 if share < self.cap.measure else 1 - (1 - share) * c2
+        few = share < self.cap.measure
+        inside = np.floor(share[few] * c1 * WORD_VALUES).astype(np.uint64)
+        outside = np.ceil((1 - share[~few]) * c2 * WORD_VALUES).astype(np.uint64)
+        return np.concatenate([np.uint64(0) - inside, outside])
+
+    @cached_property
+    def log_ratio_of_words(self) -> float:
+        """Log of the largest ratio of two weights as implemented, whatever the candidates."""
+        counts = np.arange(1.0, self.candidates + 1)
+        outside = self.thresholds / WORD_VALUES
+        inside = (np.uint64(0) - self.thresholds[:-1]) / WORD_VALUES
+        weights = [
+            np.append(inside, 1.0) / counts,
+            outside[:-1] / (self.candidates - counts[:-1]),
+            np.array([1 / self.candidates]),  # no candidate lies in the cap
+        ]
+        each = np.concatenate(weights)
+        # A place among `count` is drawn with one word: off by one word at most.
+        uneven = 2 * self.candidates / WORD_VALUES
+        return math.log(each.max() / each.min()) + uneven + 4e-16
 
     @cached_property
     def expected_inside(self) -> float:
@@ -69,12 +94,6 @@ class CodedCap:
     @cached_property
     def marginal(self) -> float:
         return self.cap.expected_marginal(self.expected_inside)
-
-    @property
-    def log_ratio(self) -> float:
-        """log(c1 / c2)."""
-        p = self.inside
-        return math.log(p) - math.log1p(-p) + self.cap.log_odds_outside
 
 
 @lru_cache(maxsize=64)
@@ -102,7 +121,8 @@ def best_coded_cap(dimension: int, epsilon: float, candidates: int) -> CodedCap:
 class MinimalRandomCoding(CodebookMean):
     """MMRC: a seed stands for N random directions; the index follows PrivUnit's law among them.
 
-    It protects the vector against everybody who sees the report, for every list of candidates.
+    The weights are integers, within their bounds for every list of candidates: exactly eps-LDP. It
+    protects the vector against everybody who sees the report.
     `RandomCodebookMean` has the smaller error at the same bits; this is for comparison, and where
     a cap is wanted. The cap is optimized for each N.
 
@@ -126,6 +146,8 @@ class MinimalRandomCoding(CodebookMean):
     56
     """
 
+    exactness: ClassVar[str] = "exact"
+
     @cached_property
     def coded_cap(self) -> CodedCap:
         """The cap and its weights."""
@@ -137,7 +159,11 @@ class MinimalRandomCoding(CodebookMean):
         return self.coded_cap.marginal
 
     def log_ratio_max(self) -> float:
-        return self.coded_cap.log_ratio
+        return self.coded_cap.log_ratio_of_words
+
+    @property
+    def words_per_user(self) -> int:
+        return 4
 
     @cached_property
     def _second_moment(self) -> tuple[float, float]:
@@ -151,46 +177,40 @@ class MinimalRandomCoding(CodebookMean):
         self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
     ) -> np.ndarray:
         coded = self.coded_cap
-        law = np.array([coded.probability_of_cap(j) for j in range(self.num_candidates + 1)])
         _name(
             vectors, rows, words, self._flip_scale, np.uint64(self.seed_bits),
-            np.uint64(self.index_bits), coded.cap.threshold, law, spare_words(self.dimension),
-            reports,
+            np.uint64(self.index_bits), coded.cap.threshold, coded.thresholds,
+            spare_words(self.dimension), reports,
         )  # fmt: skip
         return np.ones(len(rows), dtype=bool)
 
 
 @kernel
-def _name(  # type: ignore[no-untyped-def]  # fmt: skip
-    vectors, rows, words, flip_scale, seed_bits, index_bits, threshold, law, num_words, reports
+def _name(  # type: ignore[no-untyped-def]
+    vectors, rows, words, flip_scale, seed_bits, index_bits, height, thresholds, num_words, reports
 ):
     own = np.empty(num_words, dtype=np.uint64)
     out, axis = np.empty(vectors.shape[1]), np.empty(vectors.shape[1])
     scratch = np.empty(vectors.shape[1] + 1, dtype=np.int64)
-    heights = np.empty(law.size - 1)
+    heights = np.empty(thresholds.size)
+    in_cap = np.empty(thresholds.size, dtype=np.bool_)
     for i in range(rows.size):
         row = words[i]
         seed = row[0] >> (np.uint64(64) - seed_bits)
         vector = vectors[rows[i]]
-        length, sign = signed_length(vector, flip_scale, uniform(row[2]))
+        length, sign = signed_length(vector, flip_scale, uniform(row[3]))
         vector, length = named_direction(vector, length, axis)
         fill_heights(seed, vector, own, out, scratch, heights)
         count = 0
         for k in range(heights.size):
-            heights[k] *= sign
-            count += heights[k] >= threshold * length
-        # The same word chooses the side and, stretched again, the place on that side.
-        coin = uniform(row[1])
-        inside = coin < law[count]
-        if inside:
-            place = int(coin / law[count] * count)
-            place = min(place, count - 1)
-        else:
-            place = int((coin - law[count]) / (1.0 - law[count]) * (heights.size - count))
-            place = min(place, heights.size - count - 1)
+            in_cap[k] = sign * heights[k] >= height * length
+            count += in_cap[k]
+        inside = count > 0 and row[1] >= thresholds[count - 1]
+        side = count if inside else heights.size - count
+        place = np.int64(multiply_high(row[2], np.uint64(side)))  # type: ignore[arg-type]
         index = 0
         for k in range(heights.size):
-            if (heights[k] >= threshold * length) == inside:
+            if in_cap[k] == inside:
                 if place == 0:
                     index = k
                     break
