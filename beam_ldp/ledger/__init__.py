@@ -1,0 +1,25 @@
+"""The budget of everything that is released about the same people: reserve, settle, audit.
+
+Needs the extra `ledger`: pip install 'beam-ldp[ledger]'.
+"""
+
+from beam_ldp.ledger.ledger import BudgetExceededError, BudgetLedger, LedgerError
+from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row
+from beam_ldp.ledger.state import Budget, Charge, LedgerState, Population
+from beam_ldp.ledger.status import BudgetStatus
+from beam_ldp.ledger.store import LedgerMissingError
+
+__all__ = [
+    "Budget",
+    "BudgetExceededError",
+    "BudgetLedger",
+    "BudgetStatus",
+    "Charge",
+    "Head",
+    "LedgerCorruptedError",
+    "LedgerError",
+    "LedgerMissingError",
+    "LedgerState",
+    "Population",
+    "Row",
+]

@@ -1,0 +1,454 @@
+"""The budget: reserve before anything is read, settle what was released, and never overspend."""
+
+from __future__ import annotations
+
+import getpass
+import math
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from difflib import get_close_matches
+from typing import Any
+
+from beam_ldp.ledger.losses import DEFAULT_ORDERS, as_json, loss_of
+from beam_ldp.ledger.rows import (
+    ABANDON,
+    BUDGET,
+    DATASET,
+    GENESIS,
+    NO_HASH,
+    RESERVE,
+    SETTLE,
+    Head,
+    LedgerCorruptedError,
+    Row,
+    canonical,
+    next_row,
+)
+from beam_ldp.ledger.state import (
+    NEIGHBOURS,
+    REPLACE_ONE,
+    UNIT,
+    Budget,
+    Charge,
+    LedgerState,
+    Population,
+)
+from beam_ldp.ledger.status import BudgetStatus, epsilon_of, exceeds, fits_locally, limit, status_of
+from beam_ldp.ledger.store import RowStore
+
+URL_VARIABLE = "BEAM_LDP_LEDGER"
+LONGEST_NAME = 200
+
+
+class LedgerError(ValueError):
+    """The ledger refuses; the message says what is wrong and what to do."""
+
+
+class BudgetExceededError(LedgerError):
+    """A charge does not fit into what is left. Nothing was reserved."""
+
+
+class BudgetLedger:
+    """A ledger of privacy budgets, in SQLite or PostgreSQL, that cannot be overspent.
+
+    Protects the people of each *population* against the sum of everything that is released about
+    them, over all datasets, programs and runs that use this ledger: a run reserves its worst case
+    before it reads anything, and is refused if that does not fit beside all that was spent and
+    reserved. It cannot protect against runs that do not use it.
+
+    Args:
+        url: of the database; default: the environment variable BEAM_LDP_LEDGER.
+        clock: gives the time; for tests.
+
+    Raises:
+        LedgerError: if no URL is known.
+        LedgerMissingError: if there is no ledger. A mistyped URL never makes one.
+
+    >>> import tempfile
+    >>> from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = BudgetLedger.create(f"sqlite:///{folder.name}/privacy.db")
+    >>> _ = ledger.set_budget("telemetry", epsilon=1.0, delta=1e-8, local_epsilon=8.0, why="2026")
+    >>> event = ShuffledDpEvent(LocalRandomizerDpEvent(4.0), 100_000)
+    >>> _ = ledger.reserve("telemetry", "run 1", event, local_epsilon=4.0)
+    >>> _ = ledger.settle("run 1", event)
+    >>> ledger.status("telemetry").local_spent
+    4.0
+    """
+
+    def __init__(
+        self, url: str | None = None, *, clock: Callable[[], datetime] | None = None
+    ) -> None:
+        url = url or os.environ.get(URL_VARIABLE)
+        if not url:
+            raise LedgerError(
+                f"no ledger is named: give its URL (--ledger) or set {URL_VARIABLE}, "
+                "for example sqlite:///privacy.db"
+            )
+        self._store = RowStore(url)
+        self._store.check()
+        self._clock = clock or (lambda: datetime.now(timezone.utc))
+        self._state = LedgerState()
+
+    @classmethod
+    def create(cls, url: str, *, clock: Callable[[], datetime] | None = None) -> BudgetLedger:
+        """Make a ledger, or bring an existing one to this version's form, and open it."""
+        store = RowStore(url)
+        store.migrate()
+        with store.writing() as appender:
+            if not appender.rows(0):
+                body = {"ledger_id": uuid.uuid4().hex}
+                appender.append(next_row(Head(), GENESIS, body))
+        store.close()
+        return cls(url, clock=clock)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "a BudgetLedger does not travel: pass its URL, and open it where it is used"
+        )
+
+    # Reading --------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The database, without a password."""
+        return self._store.shown_url
+
+    @property
+    def state(self) -> LedgerState:
+        """Everything, as of now.
+
+        Raises:
+            LedgerCorruptedError: if the rows do not fit together.
+        """
+        self._catch_up(self._store.rows)
+        return self._state
+
+    def rows(self) -> list[Row]:
+        """All rows as they stand, for audits: unchecked."""
+        return self._store.rows()
+
+    def status(self, dataset: str) -> BudgetStatus:
+        """Where the population of a dataset stands."""
+        population = self._population(self.state, dataset)
+        return status_of(population, self._budget_of(population, dataset), self._now())
+
+    # Writing --------------------------------------------------------------------------------
+
+    def set_budget(
+        self,
+        dataset: str,
+        *,
+        epsilon: float,
+        delta: float,
+        local_epsilon: float | None = None,
+        privacy_unit: str = "user",
+        neighbours: str = REPLACE_ONE,
+        population: str | None = None,
+        orders: tuple[float, ...] = DEFAULT_ORDERS,
+        period_days: int | None = None,
+        by: str | None = None,
+        why: str = "",
+    ) -> BudgetStatus:
+        """Grant a budget, or change it: a row of its own that audits show.
+
+        Args:
+            dataset: its name; new names make new datasets here, and nowhere else.
+            epsilon, delta: central budget.
+            local_epsilon: most that the local epsilons of one person may sum to; None: no limit.
+            privacy_unit: what is protected, "user" for all that a person holds.
+            neighbours: only "replace-one" is accounted.
+            population: the people; datasets about the same people share one. Default: the
+                population that the dataset has, or one of the dataset's name.
+            orders: Rényi orders that are fixed with the budget; delta is split between them.
+            period_days: grant it anew after so many days.
+            by, why: for the record; default: the login name.
+
+        Raises:
+            LedgerError: if the dataset belongs to another population or unit.
+            ValueError: for numbers that make no budget.
+        """
+        _check_name("dataset", dataset)
+        _check_budget(epsilon, delta, local_epsilon, orders, period_days)
+        if neighbours != REPLACE_ONE:
+            raise ValueError(f'neighbours must be "{REPLACE_ONE}", got {neighbours!r}')
+        with self._writing() as (state, append):
+            known = dataset in state.datasets
+            name = population
+            if name is None:
+                name = state.population_of(dataset).name if known else dataset
+            _check_name("population", name)
+            found = state.populations.get(name)
+            if known and state.population_of(dataset).name != name:
+                raise LedgerError(
+                    f"dataset {dataset!r} belongs to population "
+                    f"{state.population_of(dataset).name!r}; its people cannot change"
+                )
+            if found is not None and found.privacy_unit != privacy_unit:
+                raise LedgerError(
+                    f"population {name!r} has the privacy unit {found.privacy_unit!r}, "
+                    f"not {privacy_unit!r}"
+                )
+            if not known:
+                append(
+                    DATASET,
+                    {
+                        "dataset": dataset,
+                        "population": name,
+                        UNIT: privacy_unit,
+                        NEIGHBOURS: neighbours,
+                    },
+                )
+            append(
+                BUDGET,
+                {
+                    "population": name,
+                    "epsilon": float(epsilon),
+                    "delta": float(delta),
+                    "local_epsilon": None if local_epsilon is None else float(local_epsilon),
+                    "orders": [float(order) for order in orders],
+                    "period_days": period_days,
+                    "by": by or getpass.getuser(),
+                    "why": why,
+                },
+            )
+        return self.status(dataset)
+
+    def reserve(
+        self,
+        dataset: str,
+        run_id: str,
+        event: Any,
+        *,
+        local_epsilon: float,
+        privacy_unit: str = "user",
+        neighbours: str = REPLACE_ONE,
+        memoized: bool = False,
+        about: Mapping[str, Any] | None = None,
+    ) -> Charge:
+        """Set the worst case of a run aside, or refuse it. Atomic.
+
+        Args:
+            dataset: its name in the ledger.
+            run_id: name of the charge, used once. A memoized run that is started again before its
+                first release keeps its charge.
+            event: the worst that the run may release, a `DpEvent`.
+            local_epsilon: what one person loses to whoever sees their reports.
+            privacy_unit, neighbours: what the run protects; must be the population's.
+            memoized: a repetition sends the same reports.
+            about: JSON-able values for the record; never data.
+
+        Raises:
+            BudgetExceededError: if it does not fit.
+            LedgerError: for an unknown dataset, another privacy unit, or a name that was used.
+        """
+        _check_name("run_id", run_id)
+        if not (math.isfinite(local_epsilon) and local_epsilon >= 0):
+            raise ValueError(f"local_epsilon must be a finite number >= 0, got {local_epsilon}")
+        body: dict[str, Any] = {
+            "run_id": run_id,
+            "dataset": dataset,
+            "event": as_json(event),
+            "local_epsilon": float(local_epsilon),
+            "memoized": memoized,
+            "about": dict(about or {}),
+        }
+        # The price is worked out before the lock is taken: others need not wait for it.
+        known = self._population(self.state, dataset)
+        loss_of(body["event"], self._budget_of(known, dataset).orders)
+        with self._writing() as (state, append):
+            population = self._population(state, dataset)
+            budget = self._budget_of(population, dataset)
+            if (privacy_unit, neighbours) != (population.privacy_unit, population.neighbours):
+                raise LedgerError(
+                    f"dataset {dataset!r} protects one {population.privacy_unit} "
+                    f"({population.neighbours}); this run protects one {privacy_unit} "
+                    f"({neighbours})"
+                )
+            if state.has_run(run_id):
+                return _again(state.charge(run_id), body)
+            self._check_fits(population, budget, body, dataset)
+            append(RESERVE, body)
+        return self._state.charge(run_id)
+
+    def settle(
+        self,
+        run_id: str,
+        event: Any,
+        *,
+        local_epsilon: float | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> Charge:
+        """Write down what was really released. Idempotent.
+
+        More than was reserved is written down too, as an alarm that audits show: it happened.
+
+        Raises:
+            LedgerError: if there is no such open reservation.
+        """
+        told = as_json(event)
+        loss_of(told, self._orders_of(self._charge(self.state, run_id)))  # before the lock is taken
+        with self._writing() as (state, append):
+            charge = self._charge(state, run_id)
+            local = charge.local_epsilon if local_epsilon is None else float(local_epsilon)
+            if charge.status == "settled" and _same(charge.settled, told):
+                return charge
+            if charge.status != "reserved":
+                raise LedgerError(f"run {run_id!r} is {charge.status} already")
+            orders = self._orders_of(charge)
+            worst, real = loss_of(charge.reserved, orders), loss_of(told, orders)
+            over = exceeds(real, worst) or local > limit(charge.local_epsilon)
+            append(
+                SETTLE,
+                {
+                    "run_id": run_id,
+                    "event": told,
+                    "local_epsilon": local,
+                    "overspent": over,
+                    "about": dict(about or {}),
+                },
+            )
+        return self._state.charge(run_id)
+
+    def abandon(self, run_id: str, *, randomized: bool, why: str) -> Charge:
+        """Give the central price back: only for a run of which provably nothing was released.
+
+        Args:
+            run_id: of an open reservation.
+            randomized: whether people may have sent reports already; the local epsilon is then
+                spent.
+            why: for the record.
+
+        Raises:
+            LedgerError: if there is no such open reservation.
+        """
+        with self._writing() as (state, append):
+            charge = self._charge(state, run_id)
+            if charge.status == "abandoned":
+                return charge
+            if charge.status != "reserved":
+                raise LedgerError(f"run {run_id!r} is {charge.status} already")
+            local = charge.local_epsilon if randomized else 0.0
+            append(ABANDON, {"run_id": run_id, "local_epsilon": local, "about": {"abandoned": why}})
+        return self._state.charge(run_id)
+
+    # Inside ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[LedgerState, Callable[[str, dict[str, Any]], None]]]:
+        """The state as of now, and a way to append; nobody else writes until it is committed."""
+        added: list[Row] = []
+        with self._store.writing() as appender:
+            self._catch_up(appender.rows)
+
+            def append(kind: str, body: dict[str, Any]) -> None:
+                head = added[-1].head if added else self._state.head
+                row = next_row(head, kind, {**body, "time": self._now()})
+                appender.append(row)
+                added.append(row)
+
+            yield self._state, append
+        self._state.apply(added)
+
+    def _catch_up(self, rows_from: Callable[[int], list[Row]]) -> None:
+        """Take in what others appended; the last row we know must still be there."""
+        known = self._state.head
+        found = rows_from(max(0, known.count - 1))
+        last = found.pop(0).hash if known.count and found else NO_HASH
+        if known.count and last != known.hash:
+            raise LedgerCorruptedError("rows that were there are gone or changed")
+        self._state.apply(found)
+
+    def _now(self) -> str:
+        return self._clock().isoformat(timespec="seconds")
+
+    def _population(self, state: LedgerState, dataset: str) -> Population:
+        try:
+            return state.population_of(dataset)
+        except KeyError:
+            near = get_close_matches(dataset, state.datasets, 1, 0.6)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise LedgerError(
+                f"the ledger knows no dataset {dataset!r}{hint} (`beam-ldp budget set` makes one)"
+            ) from None
+
+    def _budget_of(self, population: Population, dataset: str) -> Budget:
+        if population.budget is None:
+            raise LedgerError(f"dataset {dataset!r} has no budget: `beam-ldp budget set` first")
+        return population.budget
+
+    def _charge(self, state: LedgerState, run_id: str) -> Charge:
+        if not state.has_run(run_id):
+            raise LedgerError(f"the ledger holds no reservation of run {run_id!r}")
+        return state.charge(run_id)
+
+    def _orders_of(self, charge: Charge) -> tuple[float, ...]:
+        budget = self._state.populations[charge.population].budget
+        assert budget is not None  # or nothing could have been reserved
+        return budget.orders
+
+    def _check_fits(
+        self, population: Population, budget: Budget, body: dict[str, Any], dataset: str
+    ) -> None:
+        period = budget.period_of(self._now())
+        committed = population.loss(period)
+        before = epsilon_of(committed, budget)
+        after = epsilon_of(committed + loss_of(body["event"], budget.orders), budget)
+        if not after <= limit(budget.epsilon):
+            raise BudgetExceededError(
+                f"the budget of {dataset!r} is epsilon = {budget.epsilon:g} at delta = "
+                f"{budget.delta:g}; {before:.4g} is spent or reserved, and this run would make it "
+                f"{after:.4g}. Nothing was read. Ask for less, wait for open runs to settle, or "
+                "raise the budget (`beam-ldp budget set`, which audits show)"
+            )
+        local = population.local_loss(period) + body["local_epsilon"]
+        if not fits_locally(local, budget):
+            raise BudgetExceededError(
+                f"the budget of {dataset!r} allows local epsilons that sum to "
+                f"{budget.local_epsilon:g} per {population.privacy_unit}; this run would make it "
+                f"{local:.4g}. Nothing was read"
+            )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return canonical(one) == canonical(other)
+
+
+def _again(charge: Charge, body: dict[str, Any]) -> Charge:
+    """A run that starts again under its old name."""
+    same = _same(charge.reserved, body["event"]) and charge.dataset == body["dataset"]
+    if body["memoized"] and same and charge.status == "reserved":
+        return charge
+    raise LedgerError(
+        f"run {charge.run_id!r} has its charge already ({charge.status}): a repetition draws new "
+        "noise and needs a name and a charge of its own"
+    )
+
+
+def _check_name(argument: str, name: str) -> None:
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise ValueError(
+            f"{argument} must be printable text of 1 to {LONGEST_NAME} characters, got "
+            f"{str(name)[:40]!r}"
+        )
+
+
+def _check_budget(
+    epsilon: float,
+    delta: float,
+    local_epsilon: float | None,
+    orders: tuple[float, ...],
+    period_days: int | None,
+) -> None:
+    for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be a finite number > 0, got {value}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+    if not orders or not all(math.isfinite(order) and order > 1 for order in orders):
+        raise ValueError("orders must be finite numbers > 1, at least one")
+    if period_days is not None and (period_days != int(period_days) or period_days < 1):
+        raise ValueError(f"period_days must be an integer >= 1, got {period_days}")

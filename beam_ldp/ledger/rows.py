@@ -1,0 +1,126 @@
+"""One row of the ledger: what happened, chained to everything that happened before.
+
+A row's hash covers its number, its kind, its body and the hash of the row before it, over
+canonical JSON (RFC 8785), so that anybody can recompute it in any language. A chain shows edits,
+deletions and reorderings. It cannot show that its tail was cut or that all of it was written anew:
+for that its head is anchored elsewhere (see `anchors`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import rfc8785
+
+FORMAT_VERSION = 1
+GENESIS, DATASET, BUDGET = "genesis", "dataset", "budget"
+RESERVE, SETTLE, ABANDON = "reserve", "settle", "abandon"
+KINDS = (GENESIS, DATASET, BUDGET, RESERVE, SETTLE, ABANDON)
+_LARGEST_INTEGER = 1 << 53  # beyond it, JSON numbers are floats
+NO_HASH = "0" * 64  # what the first row is chained to
+
+
+class LedgerCorruptedError(RuntimeError):
+    """The rows do not fit together: somebody or something changed them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.
+
+    Attributes:
+        number: 0, 1, 2, ... without a gap.
+        kind: one of `KINDS`.
+        body: JSON-able values; what they mean follows from the kind.
+        previous: hash of the row before, `NO_HASH` for the first.
+        hash: SHA-256 of all of the above, in hexadecimal.
+    """
+
+    number: int
+    kind: str
+    body: dict[str, Any]
+    previous: str
+    hash: str
+
+    @property
+    def head(self) -> Head:
+        """The chain that ends with this row."""
+        return Head(self.number + 1, self.hash)
+
+
+@dataclass(frozen=True)
+class Head:
+    """How long the chain is and how it ends: what is anchored outside the database.
+
+    Attributes:
+        count: number of rows.
+        hash: hash of the last one.
+    """
+
+    count: int = 0
+    hash: str = NO_HASH
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON (RFC 8785): equal values give equal bytes, in every language.
+
+    Raises:
+        ValueError: for what JSON cannot hold (NaN, infinities, other types).
+    """
+    try:
+        return rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, UnicodeError):
+        raise ValueError("body must hold finite JSON values and well-formed text") from None
+
+
+def parse(text: str | bytes) -> Any:
+    """Inverse of `canonical`, which writes large floats as JSON writes integers."""
+    return json.loads(text, parse_int=_number)
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if abs(int(digits)) < _LARGEST_INTEGER else float(digits)
+
+
+def row_hash(number: int, kind: str, body: dict[str, Any], previous: str) -> str:
+    """The hash that a row must have."""
+    content = {
+        "version": FORMAT_VERSION,
+        "number": number,
+        "kind": kind,
+        "body": body,
+        "previous": previous,
+    }
+    return hashlib.sha256(canonical(content)).hexdigest()
+
+
+def next_row(head: Head, kind: str, body: dict[str, Any]) -> Row:
+    """The row that follows `head`."""
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    return Row(head.count, kind, body, head.hash, row_hash(head.count, kind, body, head.hash))
+
+
+def faults(rows: Iterable[Row], head: Head | None = None) -> Iterator[str]:
+    """What is wrong with a chain, in the order of its rows; nothing if it holds.
+
+    Args:
+        rows: in the order of their numbers.
+        head: the chain before them; default: they are the whole ledger.
+    """
+    at = head or Head()
+    for row in rows:
+        where = f"row {row.number}"
+        if row.number != at.count:
+            yield f"{where} stands where row {at.count} should be"
+        if row.kind not in KINDS or (row.kind == GENESIS) != (row.number == 0):
+            yield f"{where} is of a kind that cannot stand there"
+        if row.previous != at.hash:
+            yield f"{where} is not chained to the row before it"
+        if row.hash != row_hash(row.number, row.kind, row.body, row.previous):
+            yield f"{where} was changed: its hash does not fit its content"
+        at = row.head

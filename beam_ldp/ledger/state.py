@@ -1,0 +1,304 @@
+"""What the rows amount to: datasets, budgets, and every charge with what became of it.
+
+A fold over rows, without a database: the ledger, the audit and the reports read the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from beam_ldp.ledger.losses import Loss, loss_of, no_loss
+from beam_ldp.ledger.rows import (
+    ABANDON,
+    BUDGET,
+    DATASET,
+    GENESIS,
+    RESERVE,
+    SETTLE,
+    Head,
+    LedgerCorruptedError,
+    Row,
+    faults,
+)
+
+Status = Literal["reserved", "settled", "abandoned"]
+UNIT, NEIGHBOURS = "privacy_unit", "neighbours"
+REPLACE_ONE = "replace-one"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What people of one population may be charged.
+
+    Attributes:
+        epsilon, delta: central budget.
+        local_epsilon: sum of local epsilons that one person may be charged; None: no limit.
+        orders: Rényi orders that were fixed with it.
+        period_days: the budget is granted anew after so many days; None: once for all time.
+        since: ISO time from which periods count.
+        number: row that set it.
+        by, why: who set it, and why.
+    """
+
+    epsilon: float
+    delta: float
+    local_epsilon: float | None
+    orders: tuple[float, ...]
+    period_days: int | None
+    since: str
+    number: int
+    by: str = ""
+    why: str = ""
+
+    def period_of(self, time: str) -> int:
+        """Number of the period in which a time lies."""
+        if self.period_days is None:
+            return 0
+        return days_between(self.since, time) // self.period_days
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One run's spend.
+
+    Attributes:
+        run_id: its name; used once.
+        dataset, population: whose data.
+        reserved: event of the reservation, the worst case; JSON.
+        settled: event of what was released; None until then.
+        local_epsilon: what each person may lose to whoever sees their reports, by this run.
+        status: "reserved" counts at its worst case, whether or not the run still lives.
+        about: what the run said of itself (question, mechanism, reports, ...).
+        time, period: when it was reserved.
+        number: row of the reservation.
+        overspent: what was released cost more than was reserved.
+    """
+
+    run_id: str
+    dataset: str
+    population: str
+    reserved: dict[str, Any]
+    settled: dict[str, Any] | None
+    local_epsilon: float
+    status: Status
+    about: dict[str, Any]
+    time: str
+    period: int
+    number: int
+    overspent: bool = False
+
+    @property
+    def event(self) -> dict[str, Any] | None:
+        """The event that counts; None where nothing was released."""
+        if self.status == "abandoned":
+            return None
+        return self.reserved if self.settled is None else self.settled
+
+
+@dataclass
+class Population:
+    """People whose data one budget protects, over all datasets about them.
+
+    Attributes:
+        name: of the population.
+        datasets: their names.
+        privacy_unit: what one record to protect is, for example "user".
+        budget: the one in force; None until one is set.
+        budgets: all that were ever in force.
+        charges: by run id, in the order of their reservations.
+    """
+
+    name: str
+    privacy_unit: str
+    neighbours: str
+    datasets: set[str] = field(default_factory=set)
+    budgets: list[Budget] = field(default_factory=list)
+    charges: dict[str, Charge] = field(default_factory=dict)
+    _settled: dict[int, Loss] = field(default_factory=dict, repr=False)
+    _settled_local: dict[int, float] = field(default_factory=dict, repr=False)
+    _open: dict[str, Charge] = field(default_factory=dict, repr=False)
+
+    @property
+    def budget(self) -> Budget | None:
+        return self.budgets[-1] if self.budgets else None
+
+    def loss(self, period: int, *, reserved: bool = True) -> Loss:
+        """What was charged in a period; with what is reserved, unless that is left out."""
+        budget = self.budget
+        assert budget is not None
+        total = self._settled.get(period) or no_loss(budget.orders)
+        for charge in self._open.values() if reserved else ():
+            if charge.period == period:
+                total += loss_of(charge.reserved, budget.orders)
+        return total
+
+    def local_loss(self, period: int, *, reserved: bool = True) -> float:
+        """The most that one person was charged locally in a period: that of all runs."""
+        total = self._settled_local.get(period, 0.0)
+        if reserved:
+            total += sum(c.local_epsilon for c in self._open.values() if c.period == period)
+        return total
+
+    def put(self, charge: Charge) -> None:
+        """A new charge, or what became of one."""
+        self.charges[charge.run_id] = charge
+        if charge.status == "reserved":
+            self._open[charge.run_id] = charge
+            return
+        self._open.pop(charge.run_id, None)
+        self._settled_local[charge.period] = (
+            self._settled_local.get(charge.period, 0.0) + charge.local_epsilon
+        )
+        self._add_settled(charge)
+
+    def set_budget(self, budget: Budget) -> None:
+        """A new budget; what was spent is read again at its orders and in its periods."""
+        self.budgets.append(budget)
+        self._settled, self._settled_local, self._open = {}, {}, {}
+        for charge in list(self.charges.values()):
+            self.put(replace(charge, period=budget.period_of(charge.time)))
+
+    def _add_settled(self, charge: Charge) -> None:
+        budget = self.budget
+        if budget is not None and charge.event is not None:
+            so_far = self._settled.get(charge.period) or no_loss(budget.orders)
+            self._settled[charge.period] = so_far + loss_of(charge.event, budget.orders)
+
+
+class LedgerState:
+    """The fold. `apply` checks each row against the chain and against what came before."""
+
+    def __init__(self) -> None:
+        self.head = Head()
+        self.ledger_id = ""
+        self.populations: dict[str, Population] = {}
+        self._of_dataset: dict[str, str] = {}
+        self._of_run: dict[str, str] = {}
+
+    def apply(self, rows: Iterable[Row]) -> None:
+        """Take rows in.
+
+        Raises:
+            LedgerCorruptedError: if a row does not follow from the rows before it.
+        """
+        for row in rows:
+            for fault in faults([row], self.head):
+                raise LedgerCorruptedError(fault)
+            try:
+                self._take(row)
+            except (KeyError, TypeError, ValueError):
+                raise LedgerCorruptedError(
+                    f"row {row.number} does not follow from the rows before it"
+                ) from None
+            self.head = row.head
+
+    def _take(self, row: Row) -> None:
+        body = row.body
+        if row.kind == GENESIS:
+            self.ledger_id = body["ledger_id"]
+        elif row.kind == DATASET:
+            self._take_dataset(body)
+        elif row.kind == BUDGET:
+            population = self.populations[body["population"]]
+            population.set_budget(_budget(row, population.budget))
+        elif row.kind == RESERVE:
+            self._take_reservation(row)
+        elif row.kind in (SETTLE, ABANDON):
+            self._take_end(row)
+
+    def _take_dataset(self, body: dict[str, Any]) -> None:
+        name, dataset = body["population"], body["dataset"]
+        if dataset in self._of_dataset:
+            raise ValueError("a dataset belongs to one population")
+        population = self.populations.get(name)
+        if population is None:
+            population = Population(name, body[UNIT], body[NEIGHBOURS])
+            self.populations[name] = population
+        if (population.privacy_unit, population.neighbours) != (body[UNIT], body[NEIGHBOURS]):
+            raise ValueError("a population has one privacy unit")
+        population.datasets.add(dataset)
+        self._of_dataset[dataset] = name
+
+    def _take_reservation(self, row: Row) -> None:
+        body = row.body
+        population = self.population_of(body["dataset"])
+        budget = population.budget
+        if budget is None or body["run_id"] in self._of_run:
+            raise ValueError("a charge needs a budget and a name of its own")
+        loss_of(body["event"], budget.orders)  # refuses what has no price
+        charge = Charge(
+            run_id=body["run_id"],
+            dataset=body["dataset"],
+            population=population.name,
+            reserved=body["event"],
+            settled=None,
+            local_epsilon=float(body["local_epsilon"]),
+            status="reserved",
+            about=dict(body["about"]),
+            time=body["time"],
+            period=budget.period_of(body["time"]),
+            number=row.number,
+        )
+        population.put(charge)
+        self._of_run[charge.run_id] = population.name
+
+    def _take_end(self, row: Row) -> None:
+        body = row.body
+        charge = self.charge(body["run_id"])
+        if charge.status != "reserved":
+            raise ValueError("a charge ends once")
+        about = {**charge.about, **body["about"]}
+        local = float(body["local_epsilon"])
+        if row.kind == ABANDON:
+            ended = replace(charge, status="abandoned", about=about, local_epsilon=local)
+        else:
+            ended = replace(
+                charge,
+                status="settled",
+                settled=body["event"],
+                about=about,
+                local_epsilon=local,
+                overspent=bool(body["overspent"]),
+            )
+        self.populations[charge.population].put(ended)
+
+    def population_of(self, dataset: str) -> Population:
+        """The population of a dataset (KeyError if there is none)."""
+        return self.populations[self._of_dataset[dataset]]
+
+    def charge(self, run_id: str) -> Charge:
+        """The charge of a run (KeyError if there is none)."""
+        return self.populations[self._of_run[run_id]].charges[run_id]
+
+    def has_run(self, run_id: str) -> bool:
+        return run_id in self._of_run
+
+    @property
+    def datasets(self) -> list[str]:
+        return sorted(self._of_dataset)
+
+
+def _budget(row: Row, before: Budget | None) -> Budget:
+    """Periods count from the first budget: a new one does not begin a new period."""
+    body = row.body
+    limit = body["local_epsilon"]
+    return Budget(
+        epsilon=float(body["epsilon"]),
+        delta=float(body["delta"]),
+        local_epsilon=None if limit is None else float(limit),
+        orders=tuple(float(order) for order in body["orders"]),
+        period_days=body["period_days"],
+        since=body["time"] if before is None else before.since,
+        number=row.number,
+        by=body["by"],
+        why=body["why"],
+    )
+
+
+def days_between(start: str, end: str) -> int:
+    """Whole days between two ISO times, rounded down."""
+    from datetime import datetime
+
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).days

@@ -1,0 +1,387 @@
+"""Reserve, settle, abandon: what fits, what is refused, and what counts."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffleAccountant, ShuffledDpEvent
+from beam_ldp.ledger import (
+    BudgetExceededError,
+    BudgetLedger,
+    LedgerCorruptedError,
+    LedgerError,
+    LedgerMissingError,
+)
+from beam_ldp.ledger.losses import DEFAULT_ORDERS
+from tests.ledger.conftest import Clock
+
+pytestmark = pytest.mark.exact
+
+EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 20_000)
+FEWER = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 18_000)
+MORE = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 25_000)
+PURE = LocalRandomizerDpEvent(0.25)
+
+
+def grant(ledger: BudgetLedger, dataset: str = "visits", **how: Any) -> None:
+    ledger.set_budget(
+        dataset, **{"epsilon": 1.0, "delta": 1e-6, "local_epsilon": 100.0, "why": "test", **how}
+    )
+
+
+def spend(ledger: BudgetLedger, run_id: str, event: Any = PURE, dataset: str = "visits") -> None:
+    ledger.reserve(dataset, run_id, event, local_epsilon=0.25)
+    ledger.settle(run_id, event)
+
+
+# Coming into being ------------------------------------------------------------------------
+
+
+def test_a_mistyped_url_makes_no_ledger(tmp_path: Any) -> None:
+    missing = tmp_path / "privcay.db"
+    with pytest.raises(LedgerMissingError, match="budget init"):
+        BudgetLedger(f"sqlite:///{missing}")
+    assert not missing.exists()
+
+
+def test_no_url_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BEAM_LDP_LEDGER", raising=False)
+    with pytest.raises(LedgerError, match="BEAM_LDP_LEDGER"):
+        BudgetLedger()
+
+
+def test_the_environment_names_the_ledger(
+    ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BEAM_LDP_LEDGER", url)
+    assert BudgetLedger().state.ledger_id == ledger.state.ledger_id
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://x/y", "sqlite://", "sqlite:///:memory:"])
+def test_urls_that_cannot_hold_a_ledger(url: str) -> None:
+    with pytest.raises(ValueError, match="url must"):
+        BudgetLedger(url)
+
+
+def test_creating_twice_keeps_what_is_there(ledger: BudgetLedger, url: str) -> None:
+    grant(ledger)
+    again = BudgetLedger.create(url)
+    assert again.state.head == ledger.state.head
+    assert again.status("visits").budget.epsilon == 1.0
+
+
+def test_the_schema_has_a_version_of_its_own(ledger: BudgetLedger, url: str) -> None:
+    import sqlalchemy as sa
+
+    tables = sa.inspect(sa.create_engine(url)).get_table_names()
+    assert sorted(tables) == ["beam_ldp_ledger", "beam_ldp_ledger_version"]
+
+
+def test_a_ledger_shares_mlflows_database(tmp_path: Any) -> None:
+    """Alembic's default version table belongs to MLflow there."""
+    import sqlalchemy as sa
+
+    url = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
+        connection.execute(sa.text("INSERT INTO alembic_version VALUES ('of mlflow')"))
+    BudgetLedger.create(url)
+    with engine.connect() as connection:
+        found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars()
+        assert list(found) == ["of mlflow"]
+
+
+def test_a_password_is_never_shown() -> None:
+    from beam_ldp.ledger.store import RowStore
+
+    pytest.importorskip("psycopg")
+    store = RowStore("postgresql+psycopg://me:secret@nowhere/db")
+    assert "secret" not in store.shown_url
+
+
+def test_a_ledger_does_not_travel(ledger: BudgetLedger) -> None:
+    with pytest.raises(TypeError, match="pass its URL"):
+        pickle.dumps(ledger)
+
+
+# Budgets ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must"),
+        ({"epsilon": float("nan")}, "epsilon must"),
+        ({"delta": 0.0}, "delta must"),
+        ({"delta": 1.0}, "delta must"),
+        ({"local_epsilon": -1.0}, "local_epsilon must"),
+        ({"orders": ()}, "orders must"),
+        ({"orders": (1.0,)}, "orders must"),
+        ({"period_days": 0}, "period_days must"),
+        ({"neighbours": "add-remove"}, "neighbours must"),
+        ({"population": ""}, "population must"),
+    ],
+)
+def test_budgets_that_are_none(ledger: BudgetLedger, how: dict[str, Any], message: str) -> None:
+    before = ledger.state.head
+    with pytest.raises(ValueError, match=message):
+        grant(ledger, **how)
+    assert ledger.state.head == before
+
+
+def test_names_of_any_script_but_no_control_characters(ledger: BudgetLedger) -> None:
+    for name in ("телеметрия", "'; DROP TABLE beam_ldp_ledger; --", "<script>", "../../etc", "名"):
+        grant(ledger, name)
+        assert name in ledger.state.datasets
+    for name in ("", "a\nb", "a" * 201, "\x00"):
+        with pytest.raises(ValueError, match="dataset must"):
+            grant(ledger, name)
+
+
+def test_an_unknown_dataset_is_refused_and_the_nearest_named(ledger: BudgetLedger) -> None:
+    grant(ledger, "telemetry")
+    with pytest.raises(LedgerError, match="did you mean 'telemetry'"):
+        ledger.reserve("telemetrie", "run", PURE, local_epsilon=0.25)
+    assert ledger.state.datasets == ["telemetry"]
+
+
+def test_another_privacy_unit_is_refused(ledger: BudgetLedger) -> None:
+    grant(ledger, privacy_unit="user")
+    with pytest.raises(LedgerError, match="protects one user"):
+        ledger.reserve("visits", "run", PURE, local_epsilon=0.25, privacy_unit="row")
+    with pytest.raises(LedgerError, match="privacy unit"):
+        grant(ledger, privacy_unit="row")
+
+
+def test_a_dataset_keeps_its_people(ledger: BudgetLedger) -> None:
+    grant(ledger, population="shop")
+    with pytest.raises(LedgerError, match="cannot change"):
+        grant(ledger, population="others")
+
+
+# What fits ------------------------------------------------------------------------------------
+
+
+def test_the_last_epsilon_fits_and_no_more(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    for i in range(4):
+        spend(ledger, f"run {i}")
+    assert ledger.status("visits").committed == 1.0
+    with pytest.raises(BudgetExceededError, match="would make it"):
+        ledger.reserve("visits", "one more", PURE, local_epsilon=0.25)
+    assert ledger.status("visits").left == 0.0
+
+
+def test_open_reservations_count_at_their_worst_case(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    for i in range(4):
+        ledger.reserve("visits", f"run {i}", PURE, local_epsilon=0.25)
+    assert (ledger.status("visits").spent, ledger.status("visits").reserved) == (0.0, 1.0)
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("visits", "one more", PURE, local_epsilon=0.25)
+
+
+def test_different_events_compose_tightly(ledger: BudgetLedger) -> None:
+    grant(ledger, epsilon=4.0)
+    for i in range(10):
+        spend(ledger, f"run {i}", EVENT if i % 2 else MORE)
+    accountant = ShuffleAccountant(list(DEFAULT_ORDERS), adaptive=True)
+    accountant.compose(EVENT, 5).compose(MORE, 5)
+    status = ledger.status("visits")
+    assert status.spent == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-9)
+    singly = ShuffleAccountant().compose(EVENT).get_epsilon(1e-6)
+    assert status.spent < 5 * singly
+
+
+def test_the_order_of_runs_does_not_matter(tmp_path: Any) -> None:
+    spent = []
+    for name, events in (("a", [EVENT, PURE, MORE]), ("b", [MORE, EVENT, PURE])):
+        ledger = BudgetLedger.create(f"sqlite:///{tmp_path / name}.db")
+        grant(ledger, epsilon=4.0)
+        for i, event in enumerate(events):
+            spend(ledger, f"run {i}", event)
+        spent.append(ledger.status("visits").spent)
+    assert spent[0] == pytest.approx(spent[1], rel=1e-12)
+
+
+def test_datasets_about_the_same_people_share_a_budget(ledger: BudgetLedger) -> None:
+    grant(ledger, "visits", population="shop")
+    grant(ledger, "purchases", population="shop")
+    for i in range(4):
+        spend(ledger, f"run {i}", dataset="visits" if i % 2 else "purchases")
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("purchases", "more", PURE, local_epsilon=0.25)
+    grant(ledger, "other people")
+    ledger.reserve("other people", "theirs", PURE, local_epsilon=0.25)
+
+
+def test_the_local_budget_binds_too(ledger: BudgetLedger) -> None:
+    grant(ledger, epsilon=100.0, local_epsilon=4.0)
+    ledger.reserve("visits", "one", MORE, local_epsilon=2.0)
+    ledger.reserve("visits", "two", MORE, local_epsilon=2.0)
+    with pytest.raises(BudgetExceededError, match="local epsilons"):
+        ledger.reserve("visits", "three", MORE, local_epsilon=2.0)
+
+
+def test_what_is_left_is_said_in_runs(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    spend(ledger, "first")
+    status = ledger.status("visits")
+    assert status.times_left(PURE, 0.25) == 3
+    assert status.epsilon_with(PURE, 3) == 1.0
+    assert status.times_left(PURE, 60.0) == 1  # the local budget binds
+
+
+def test_a_period_grants_the_budget_anew(ledger: BudgetLedger, clock: Clock) -> None:
+    grant(ledger, period_days=30)
+    for i in range(4):
+        spend(ledger, f"run {i}")
+    clock.move(days=29)
+    with pytest.raises(BudgetExceededError):
+        spend(ledger, "early")
+    clock.move(days=1)
+    spend(ledger, "next month")
+    assert (ledger.status("visits").period, ledger.status("visits").spent) == (1, 0.25)
+
+
+def test_a_new_budget_forgets_nothing(ledger: BudgetLedger, clock: Clock) -> None:
+    grant(ledger, period_days=30)
+    for i in range(3):
+        spend(ledger, f"run {i}")
+    clock.move(days=10)
+    grant(ledger, epsilon=2.0, period_days=30, orders=(16.0,), why="more was asked for")
+    status = ledger.status("visits")
+    assert (status.period, status.spent) == (0, 0.75)
+    assert [b.why for b in ledger.state.populations["visits"].budgets] == [
+        "test",
+        "more was asked for",
+    ]
+
+
+# What became of it --------------------------------------------------------------------------
+
+
+def test_settling_gives_back_what_was_not_used(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    ledger.reserve("visits", "run", FEWER, local_epsilon=2.0)
+    worst = ledger.status("visits").committed
+    charge = ledger.settle("run", MORE)
+    assert (charge.status, charge.overspent) == ("settled", False)
+    assert ledger.status("visits").committed < worst
+
+
+def test_settling_twice_is_once(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    ledger.reserve("visits", "run", FEWER, local_epsilon=2.0)
+    ledger.settle("run", EVENT)
+    head = ledger.state.head
+    ledger.settle("run", EVENT)
+    assert ledger.state.head == head
+    with pytest.raises(LedgerError, match="settled already"):
+        ledger.settle("run", MORE)
+
+
+def test_more_than_reserved_is_an_alarm_not_a_loss(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    ledger.reserve("visits", "run", MORE, local_epsilon=2.0)
+    assert ledger.settle("run", FEWER).overspent
+    ledger.reserve("visits", "second", MORE, local_epsilon=2.0)
+    assert ledger.settle("second", MORE, local_epsilon=3.0).overspent
+
+
+def test_abandoning_gives_back_the_central_price_only(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    ledger.reserve("visits", "never began", EVENT, local_epsilon=2.0)
+    ledger.abandon("never began", randomized=False, why="the input was missing")
+    assert ledger.status("visits").local_committed == 0.0
+    ledger.reserve("visits", "began", EVENT, local_epsilon=2.0)
+    ledger.abandon("began", randomized=True, why="the cluster went away")
+    status = ledger.status("visits")
+    assert (status.committed, status.local_committed) == (0.0, 2.0)
+    with pytest.raises(LedgerError, match="abandoned already"):
+        ledger.settle("began", EVENT)
+
+
+def test_a_crashed_run_stays_charged(ledger: BudgetLedger, url: str, clock: Clock) -> None:
+    grant(ledger)
+    ledger.reserve("visits", "crashed", PURE, local_epsilon=0.25)
+    clock.move(days=1000)
+    assert BudgetLedger(url, clock=clock).status("visits").committed == 0.25
+
+
+def test_a_repetition_is_a_new_charge(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    ledger.reserve("visits", "run", PURE, local_epsilon=0.25)
+    with pytest.raises(LedgerError, match="a name and a charge of its own"):
+        ledger.reserve("visits", "run", PURE, local_epsilon=0.25)
+
+
+def test_a_memoized_repetition_keeps_its_charge_until_the_release(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    how: dict[str, Any] = {"local_epsilon": 0.25, "memoized": True}
+    first = ledger.reserve("visits", "run", PURE, **how)
+    assert ledger.reserve("visits", "run", PURE, **how) == first
+    with pytest.raises(LedgerError, match="new noise"):
+        ledger.reserve("visits", "run", LocalRandomizerDpEvent(0.1), **how)
+    ledger.settle("run", PURE)
+    with pytest.raises(LedgerError, match="settled"):
+        ledger.reserve("visits", "run", PURE, **how)
+
+
+def test_unknown_runs_are_refused(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    with pytest.raises(LedgerError, match="no reservation"):
+        ledger.settle("nobody", PURE)
+    with pytest.raises(LedgerError, match="no reservation"):
+        ledger.abandon("nobody", randomized=False, why="")
+
+
+def test_two_programs_see_each_other(ledger: BudgetLedger, url: str) -> None:
+    grant(ledger)
+    other = BudgetLedger(url)
+    for i in range(2):
+        ledger.reserve("visits", f"ours {i}", PURE, local_epsilon=0.25)
+        other.reserve("visits", f"theirs {i}", PURE, local_epsilon=0.25)
+    for one in (ledger, other):
+        with pytest.raises(BudgetExceededError):
+            one.reserve("visits", "more", PURE, local_epsilon=0.25)
+    assert other.settle("ours 0", PURE).status == "settled"
+
+
+# Tampering that a running program meets ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE beam_ldp_ledger SET body = replace(body, '0.25', '0.01') WHERE kind = 'reserve'",
+        "DELETE FROM beam_ldp_ledger WHERE kind = 'reserve'",
+        "UPDATE beam_ldp_ledger SET hash = lower(hex(randomblob(32))) WHERE kind = 'settle'",
+    ],
+)
+def test_a_changed_ledger_refuses_to_go_on(
+    ledger: BudgetLedger, url: str, clock: Clock, statement: str
+) -> None:
+    import sqlalchemy as sa
+
+    grant(ledger)
+    spend(ledger, "run")
+    with sa.create_engine(url).begin() as connection:
+        connection.execute(sa.text(statement))
+    with pytest.raises(LedgerCorruptedError):
+        BudgetLedger(url, clock=clock).reserve("visits", "next", PURE, local_epsilon=0.25)
+
+
+def test_a_program_notices_that_the_tail_was_cut(ledger: BudgetLedger, url: str) -> None:
+    import sqlalchemy as sa
+
+    grant(ledger)
+    spend(ledger, "run")
+    with sa.create_engine(url).begin() as connection:
+        connection.execute(sa.text("DELETE FROM beam_ldp_ledger WHERE kind = 'settle'"))
+    with pytest.raises(LedgerCorruptedError, match="gone or changed"):
+        ledger.reserve("visits", "next", PURE, local_epsilon=0.25)
