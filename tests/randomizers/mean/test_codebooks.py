@@ -118,7 +118,7 @@ def test_words_of_coding_by_enumeration(bits, epsilon):
     spent = math.log(Fraction(max(counts), min(counts)))
     assert spent <= mechanism.log_ratio_max() <= epsilon
     if bits > 1:  # with two candidates, a lone one in the cap cannot get all that it might
-        assert epsilon - 1e-8 < spent
+        assert epsilon - 1e-6 < spent  # the best cap may lie just beside a whole number of them
     assert coded.expected_inside == pytest.approx(total, rel=1e-9)
     assert mechanism.exactness == "exact"
 
