@@ -1,0 +1,17 @@
+"""Protocols of several rounds, free of Beam: what to ask next, given the answers so far."""
+
+from beam_ldp.protocols.spaces import Ball, Box, Space
+from beam_ldp.protocols.user_mean_plan import plan_user_mean
+from beam_ldp.protocols.user_means import Found, RoundOne, RoundTwo, UserMean, run_user_mean
+
+__all__ = [
+    "Ball",
+    "Box",
+    "Found",
+    "RoundOne",
+    "RoundTwo",
+    "Space",
+    "UserMean",
+    "plan_user_mean",
+    "run_user_mean",
+]

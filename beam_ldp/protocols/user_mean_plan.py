@@ -1,0 +1,312 @@
+"""The best two rounds for a target: where to search, with what budget, asked of whom.
+
+* Bins: every width that leaves a majority near the centre is tried; narrow ones shorten the
+  interval of round two and make round one harder.
+* Local budget: users are split where that is better, and it nearly always is. A share r of the
+  people, answering with the whole budget, is enough for round one; the same certainty out of
+  everybody's budget takes about a share 2 sqrt(r) of that.
+* Central target: everybody answers both rounds. Among n people, the small budget that round one
+  needs is all but free once it is shuffled, while a part of the people is lost in full.
+* No search at all, where the interval would be no shorter than the range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from beam_ldp.accounting import shuffle_epsilon
+from beam_ldp.accounting.multi_message import gaussian_mu
+from beam_ldp.protocols.concentration import Concentration, Radii, RotatedMeans, SubGaussian
+from beam_ldp.protocols.range_search import (
+    MAX_BINS,
+    Bins,
+    Oracle,
+    RangeSearch,
+    least_epsilon,
+    least_users,
+    oracle_for,
+)
+from beam_ldp.protocols.spaces import Ball, Space
+from beam_ldp.protocols.user_means import Model, UserMean, fewest
+from beam_ldp.randomizers.base import check_integer
+from beam_ldp.randomizers.mean import LInfMean, PrivUnitInf, ScalarMean
+from beam_ldp.randomizers.mean.base import MeanRandomizer
+
+_MAX_USERS = 10**12
+_MAX_ROWS = 1 << 40
+_SEARCH_DELTA = 0.01  # share of delta that pays for round one
+_MOST_SEARCHED = 0.5  # of the people, where they are split
+
+
+def plan_user_mean(
+    num_users: float,
+    rows_per_user: float,
+    space: Space,
+    *,
+    epsilon: float | None = None,
+    local_epsilon: float | None = None,
+    delta: float | None = None,
+    model: Model = "shuffle",
+    sigma: float | None = None,
+    user_sigma: float = 0.0,
+    outliers: float = 0.0,
+    failure_probability: float = 0.01,
+    split: Literal["auto", "budget", "users"] = "auto",
+    preset: Literal["thesis"] | None = None,
+    salt: str = "",
+) -> UserMean:
+    """The two rounds with the least error for a target, from public numbers alone.
+
+    A person is protected with all rows, and with their number; the assumptions below steer only
+    the error.
+
+    Args:
+        num_users: people expected.
+        rows_per_user: rows that a person has at least; of whoever has fewer, `outliers` speaks.
+        space: where rows lie: `Box` or `Ball`.
+        epsilon: central target with `delta`, over both rounds together; in the local model, the
+            local budget.
+        local_epsilon: budget of all that one person sends; exactly one of the two.
+        delta: of the central target, in (0, 1).
+        model: "shuffle", or "local" where nobody shuffles.
+        sigma: sub-Gaussian parameter (root of the variance proxy) of one row about its person's
+            own mean, in the unit of the data. Without it, what Hoeffding's lemma gives for rows
+            of the space.
+        user_sigma: sub-Gaussian parameter of the persons' own means about their common centre; 0
+            where all rows of all people come from one population, as the thesis supposes.
+        outliers: share of the people about whom nothing is assumed, in [0, 1/3): those with fewer
+            rows, among others. What clipping them can shift is in every interval.
+        failure_probability: that the rounds fail people who fit the assumptions; it is taken out
+            of the level of the intervals, which needs to stay above it.
+        split: "budget", "users", or the better one.
+        preset: "thesis" for the printed algorithm: equal halves of a local budget, bins as wide
+            as everybody's spread, one Hadamard bit.
+        salt: public; of the hash that assigns people to parts.
+
+    Raises:
+        ValueError: for arguments out of range or that do not fit together.
+
+    >>> from beam_ldp.protocols import Box, plan_user_mean
+    >>> from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+    >>> minutes = Box(CoordinateRanges(0, 1440))
+    >>> plan = plan_user_mean(100_000, 30, minutes, local_epsilon=1.0, sigma=60)
+    >>> plan.split, plan.search.bins.count, round(float(plan.predicted.standard_error[0]), 2)
+    ('users', 32, 0.77)
+    """
+    users = check_integer("num_users", num_users, 1, _MAX_USERS)
+    rows = check_integer("rows_per_user", rows_per_user, 1, _MAX_ROWS)
+    _check_target(epsilon, local_epsilon, delta, model)
+    _check_assumptions(sigma, user_sigma, outliers, failure_probability)
+    if split not in ("auto", "budget", "users"):
+        raise ValueError(f'split must be "auto", "budget" or "users", got {split!r}')
+    central = epsilon is not None and model == "shuffle"
+    if central and (split == "users" or preset):
+        raise ValueError('split="users" and presets need a local budget')
+    task = _Task(
+        users,
+        rows,
+        space,
+        _concentration(space, rows, sigma, user_sigma),
+        outliers,
+        failure_probability,
+        model,
+        salt,
+    )
+    if central:
+        assert epsilon is not None and delta is not None
+        return task.central(epsilon, delta)
+    budget = epsilon if local_epsilon is None else local_epsilon
+    assert budget is not None
+    if preset:
+        return task.printed(budget)
+    return task.local(budget, split)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is asked, with the assumptions in coordinates."""
+
+    num_users: int
+    rows: int
+    space: Space
+    concentration: Concentration
+    outliers: float
+    failure: float
+    model: Model
+    salt: str
+
+    @property
+    def size(self) -> int:
+        return self.space.num_coordinates
+
+    @property
+    def _half_failure(self) -> float:
+        """For people outside, and for wrong bins of all coordinates: half of what is left each."""
+        known = self.space.failure_probability(self.num_users) if self._is_ball else 0.0
+        if not known < self.failure:
+            raise ValueError(
+                f"failure_probability must exceed {known:.2g}, that of the ball's cutoff, got "
+                f"{self.failure!r}"
+            )
+        return (self.failure - known) / 2
+
+    @property
+    def _is_ball(self) -> bool:
+        return isinstance(self.space, Ball)
+
+    def _radii(self) -> Iterator[Radii]:
+        """Those that make the interval shorter than the range."""
+        for radii in self.concentration.radii(self.num_users, self.size, self._half_failure):
+            if 2 * radii.near + radii.far < 1 and radii.near >= 1 / MAX_BINS:
+                yield radii
+
+    def plan(
+        self,
+        final: MeanRandomizer,
+        search: RangeSearch | None = None,
+        split: Literal["none", "budget", "users"] = "none",
+        share: float = 1.0,
+    ) -> UserMean:
+        return UserMean(
+            self.space, self.concentration, final, search, split, self.num_users, self.rows, share,
+            self.outliers, self.model, self.salt,
+        )  # fmt: skip
+
+    # A local budget --------------------------------------------------------------------------
+
+    def local(self, budget: float, split: str) -> UserMean:
+        """The best plan that spends this much on everything that a person sends."""
+        plans = [self.plan(best_local(self.size, budget))]
+        for radii in self._radii():
+            if split != "users":
+                plans += self._budget_split(radii, budget)
+            if split != "budget":
+                plans += self._user_split(radii, budget)
+        return min(plans, key=_width)
+
+    def _budget_split(self, radii: Radii, budget: float) -> Iterator[UserMean]:
+        oracle = oracle_for(Bins(radii.near).count)
+        each = self._half_failure / self.size
+        asked = self.num_users / self.size
+        first = least_epsilon(radii, oracle, asked, each, self.outliers, 0.99 * budget)
+        if first is not None:
+            final = best_local(self.size, budget - first)
+            yield self.plan(final, RangeSearch(radii, first, oracle, self.outliers), "budget")
+
+    def _user_split(self, radii: Radii, budget: float) -> Iterator[UserMean]:
+        oracle = oracle_for(Bins(radii.near).count)
+        search = RangeSearch(radii, budget, oracle, self.outliers)
+        most = _MOST_SEARCHED * self.num_users / self.size
+        each = least_users(search, self._half_failure / self.size, most)
+        if each is not None:
+            share = each * self.size / self.num_users
+            yield self.plan(best_local(self.size, budget), search, "users", share)
+
+    def printed(self, budget: float) -> UserMean:
+        """Algorithm 3.7.3: two halves, near = far, one Hadamard bit; the best mean mechanism."""
+        radii = [r for r in self._radii() if math.isclose(r.near, r.far)]
+        if not radii:
+            return self.plan(best_local(self.size, budget))
+        search = RangeSearch(radii[0], budget / 2, "binary_hadamard", self.outliers)
+        return self.plan(best_local(self.size, budget / 2), search, "budget")
+
+    # A central target -----------------------------------------------------------------------
+
+    def central(self, epsilon: float, delta: float) -> UserMean:
+        """The best plan whose shuffled rounds cost (epsilon, delta) together.
+
+        Prices of the rounds add up: (epsilon1, delta1) and (epsilon2, delta2) compose to their
+        sums whatever the second round learned from the first.
+        """
+        first_delta = _SEARCH_DELTA * delta
+        best = self._noise(epsilon, delta), None, epsilon, delta
+        for search in self._searches():
+            crowd = fewest(self.num_users, 1 / self.size)
+            price = float(shuffle_epsilon(search.oracle, crowd, first_delta))
+            if price >= epsilon:
+                continue
+            left, rest = epsilon - price, delta - first_delta
+            moved = 2 * self.outliers * (1 - min(1.0, search.half_width / 2))
+            width = search.half_width * self._noise(left, rest) + moved
+            if width < best[0]:
+                best = width, search, left, rest  # type: ignore[assignment]
+        _, chosen, left, rest = best
+        final = LInfMean.for_shuffle(self.size, left, rest, self.num_users)
+        return self.plan(final, chosen, "none" if chosen is None else "budget")
+
+    def _searches(self) -> Iterator[RangeSearch]:
+        asked, each = self.num_users / self.size, self._half_failure / self.size
+        for radii in self._radii():
+            oracle: Oracle = oracle_for(Bins(radii.near).count)
+            first = least_epsilon(radii, oracle, asked, each, self.outliers, math.inf)
+            if first is not None:
+                yield RangeSearch(radii, first, oracle, self.outliers)
+
+    def _noise(self, epsilon: float, delta: float) -> float:
+        """Width of an interval of [-1, 1]: that of a trusted curator, which messages come near."""
+        mu = gaussian_mu(epsilon, delta)
+        return 2 * 2 * math.sqrt(self.size) / (self.num_users * mu)
+
+
+def _width(plan: UserMean) -> float:
+    """Half of a 95 % interval, about: what plans are compared by."""
+    predicted = plan.predicted
+    return float(2 * predicted.standard_error.max() + predicted.bias_bound)
+
+
+@lru_cache(maxsize=256)
+def best_local(dimension: int, local_epsilon: float) -> MeanRandomizer:
+    """The mechanism for [-1, 1]^dimension with the least worst-case error at this local budget."""
+    if dimension == 1:
+        return ScalarMean(1, local_epsilon, signed=True)
+    found: list[MeanRandomizer] = [LInfMean(dimension, local_epsilon)]
+    with suppress(ValueError):  # beyond its range of budgets
+        found.append(PrivUnitInf(dimension, local_epsilon))
+    return min(found, key=lambda mechanism: mechanism.mean_squared_error(1))
+
+
+def _concentration(
+    space: Space, rows: int, sigma: float | None, user_sigma: float
+) -> Concentration:
+    if isinstance(space, Ball) and sigma is None and user_sigma == 0:
+        return RotatedMeans(rows, space)
+    scale = space.scale
+    largest = 1 / space.half if isinstance(space, Ball) else 1.0  # of a row, in any direction
+    one_row = np.minimum(largest, np.inf if sigma is None else sigma * scale)
+    return SubGaussian(float(np.max((user_sigma * scale) ** 2 + one_row**2 / rows)))
+
+
+def _check_target(
+    epsilon: float | None, local_epsilon: float | None, delta: float | None, model: str
+) -> None:
+    if model not in ("local", "shuffle"):
+        raise ValueError(f'model must be "local" or "shuffle", got {model!r}')
+    if (epsilon is None) == (local_epsilon is None):
+        raise ValueError("exactly one of epsilon and local_epsilon must be given")
+    for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+    if epsilon is not None and model == "shuffle" and delta is None:
+        raise ValueError("delta must be given with epsilon in the shuffle model")
+    if delta is not None and not 0 < delta < 1:
+        raise ValueError(f"delta must lie in (0, 1), got {delta!r}")
+
+
+def _check_assumptions(
+    sigma: float | None, user_sigma: float, outliers: float, failure_probability: float
+) -> None:
+    if sigma is not None and not (math.isfinite(sigma) and sigma > 0):
+        raise ValueError(f"sigma must be a finite number > 0, got {sigma!r}")
+    if not (math.isfinite(user_sigma) and user_sigma >= 0):
+        raise ValueError(f"user_sigma must be a finite number >= 0, got {user_sigma!r}")
+    if not 0 <= outliers < 1 / 3:
+        raise ValueError(f"outliers must lie in [0, 1/3), got {outliers!r}")
+    if not 0 < failure_probability < 1:
+        raise ValueError(f"failure_probability must lie in (0, 1), got {failure_probability!r}")

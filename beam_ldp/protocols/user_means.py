@@ -1,0 +1,384 @@
+"""The mean of people's means in two rounds: find where they lie, then ask with less noise.
+
+    device:     mean of the own rows ── round one: in which bin? ──────────────▶ collector
+    collector:  the fullest bin ── an interval about it ───────────────────────▶ device
+    device:     mean, clipped to the interval ── round two: any mean mechanism ─▶ collector
+
+The unit of privacy is a person: all rows, and how many they are. Nothing of it depends on the
+assumptions about where means lie; what depends on them is the error. `UserMean` is the plan,
+public and made before any data are seen; `RoundOne` and `RoundTwo` are its states, each with what
+devices run and what the collector does with the answers. `run_user_mean` runs all parties at once.
+
+What is estimated is the mean over people of each person's mean, however many rows each has.
+
+Source: thesis, Algorithms 3.7.1 to 3.7.4 and remark 3.7.4; see `range_search` for what is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import dp_accounting
+import numpy as np
+
+from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, shuffled_event
+from beam_ldp.protocols.assignment import public_words
+from beam_ldp.protocols.concentration import Concentration
+from beam_ldp.protocols.range_search import RangeSearch
+from beam_ldp.protocols.spaces import Ball, Space
+from beam_ldp.randomizers.base import FrequencyOracle, Rng
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
+
+Model = Literal["local", "shuffle"]
+Split = Literal["none", "budget", "users"]
+
+_FEWER = 5.0  # standard deviations by which a random part of the people may be smaller
+
+
+class Assignment(NamedTuple):
+    """Who speaks in which round: public, a function of ids alone.
+
+    Attributes:
+        coordinate: `(n,)` the coordinate that each person reports a bin of; -1 for nobody's.
+        in_round_two: `(n,)` whether the person takes part in round two.
+    """
+
+    coordinate: np.ndarray
+    in_round_two: np.ndarray
+
+
+class Found(NamedTuple):
+    """What round one found, per coordinate, and how sure that is.
+
+    Attributes:
+        low, high: the interval, in coordinates.
+        failure_probability: that it does not hold the means of all to whom the assumption applies.
+        num_users: people who took part.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    failure_probability: float
+    num_users: int
+
+
+@dataclass(frozen=True)
+class UserMean:
+    """The plan of a release: what both rounds will be, decided before any data are seen.
+
+    Make it with `plan_user_mean`.
+
+    Attributes:
+        space: the public set of rows.
+        concentration: the assumption about people's means.
+        final: mechanism of round two, for vectors of [-1, 1]^coordinates.
+        search: round one; None where it is skipped: the whole range is asked about.
+        split: "budget" where everybody answers both rounds, "users" where each person answers one
+            of them with the whole budget, "none" without round one.
+        search_share: share of the people who answer round one, by a public hash of their ids.
+        num_users: people expected.
+        rows_per_user: rows that a person has at least, for the concentration.
+        outliers: share of the people about whom nothing is assumed: those with fewer rows, too.
+        model: "shuffle" where the reports of each round are shuffled.
+        salt: of the public hash.
+    """
+
+    space: Space
+    concentration: Concentration
+    final: MeanRandomizer
+    search: RangeSearch | None
+    split: Split
+    num_users: int
+    rows_per_user: int
+    search_share: float = 1.0
+    outliers: float = 0.0
+    model: Model = "shuffle"
+    salt: str = ""
+
+    # Who speaks when ---------------------------------------------------------------------
+
+    @property
+    def round_two_share(self) -> float:
+        """Share of the people who answer round two."""
+        return 1.0 - self.search_share if self.split == "users" else 1.0
+
+    def assign(self, user_ids: np.ndarray) -> Assignment:
+        """Who speaks in which round. The same on every device, and on every retry."""
+        words = public_words(user_ids, self.salt)
+        if self.search is None:
+            return Assignment(np.full(len(words), -1), np.ones(len(words), dtype=bool))
+        # Two independent halves of the word: which round, and which coordinate.
+        searches = (words >> np.uint64(32)) < round(self.search_share * 2**32)
+        low = (words & np.uint64(0xFFFFFFFF)) * np.uint64(self.space.num_coordinates)
+        coordinate = np.where(searches, (low >> np.uint64(32)).astype(np.int64), -1)
+        both = self.split == "budget"
+        return Assignment(coordinate, np.ones(len(words), dtype=bool) if both else ~searches)
+
+    def min_reports(self, least: int) -> tuple[int, int]:
+        """Gates of the two rounds, for at least so many people: per coordinate, and in all.
+
+        Parts that a hash picks vary; each may be five standard deviations smaller than its share.
+        """
+        share = self.search_share / self.space.num_coordinates
+        one = 0 if self.search is None else fewest(least, share)
+        return one, fewest(least, self.round_two_share)
+
+    # The rounds ----------------------------------------------------------------------------
+
+    @property
+    def round_one(self) -> RoundOne | None:
+        """The first state; None where round one is skipped."""
+        return None if self.search is None else RoundOne(self, self.search)
+
+    def round_two(self, found: Found | None = None) -> RoundTwo:
+        """The second state: about what round one found, or about the whole range."""
+        if (found is None) != (self.search is None):
+            raise ValueError("found must be given exactly where there is a round one")
+        size = self.space.num_coordinates
+        everything = Found((-1.0,) * size, (1.0,) * size, self._space_failure(self.num_users), 0)
+        return RoundTwo(self, found or everything)
+
+    def _space_failure(self, num_users: int) -> float:
+        return self.space.failure_probability(num_users) if isinstance(self.space, Ball) else 0.0
+
+    # What it costs and how good it will be ------------------------------------------------
+
+    @property
+    def local_epsilon(self) -> float:
+        """What one person sends, in all rounds, costs against whoever sees it unshuffled."""
+        first = 0.0 if self.search is None else self.search.local_epsilon
+        if self.split == "users":
+            return max(first, self.final.local_epsilon)
+        return first + self.final.local_epsilon
+
+    def round_events(
+        self, search_crowd: int, final_reports: int
+    ) -> tuple[dp_accounting.DpEvent | None, dp_accounting.DpEvent]:
+        """The event of each round: what it costs to a person who takes part in it.
+
+        Args:
+            search_crowd: people among whom a report of round one hides: the fewest of any
+                coordinate.
+            final_reports: people who answered round two.
+        """
+        rounds: list[tuple[Any, int]] = [(self.final, final_reports)]
+        if self.search is not None:
+            rounds.insert(0, (self.search.oracle, search_crowd))
+        if self.model == "local":
+            events = [LocalRandomizerDpEvent(one.local_epsilon) for one, _ in rounds]
+        else:
+            events = [shuffled_event(one, crowd) for one, crowd in rounds]
+        return (None, events[0]) if self.search is None else (events[0], events[1])
+
+    def event(self, search_crowd: int, final_reports: int) -> dp_accounting.DpEvent:
+        """The event of the whole release, for accountants: what the dearest person pays.
+
+        Where everybody answers both rounds, their composition. Where each person answers one, the
+        whole budget shuffled among the smaller crowd: an upper bound for either round.
+        """
+        first, second = self.round_events(search_crowd, final_reports)
+        if first is None:
+            return second
+        if self.split == "budget":
+            return dp_accounting.ComposedDpEvent([first, second])
+        local = LocalRandomizerDpEvent(self.local_epsilon)
+        if self.model == "local":
+            return local
+        return ShuffledDpEvent(local, min(search_crowd, final_reports))
+
+    @property
+    def failure_probability(self) -> float:
+        """That the interval misses somebody or a wrong bin wins, with as many people as planned."""
+        if self.search is None:
+            return self._space_failure(self.num_users)
+        size = self.space.num_coordinates
+        per_coordinate = [self.num_users * self.search_share / size] * size
+        return self._failure(per_coordinate, self.num_users)
+
+    def _failure(self, per_coordinate: Sequence[float], num_users: int) -> float:
+        assert self.search is not None
+        size = self.space.num_coordinates
+        far = self.search.radii.far
+        outside = self.concentration.failure_probability(far, num_users, size)
+        wrong = sum(map(self.search.failure_probability, per_coordinate))
+        return min(1.0, outside + wrong + self._space_failure(num_users))
+
+    @property
+    def predicted(self) -> MeanEstimate:
+        """The errors to expect, for an interval in the middle of the range: the value is void."""
+        searched = round(self.num_users * self.search_share) if self.search else 0
+        final = max(1, round(self.num_users * self.round_two_share))
+        size = self.space.num_coordinates
+        half = 1.0 if self.search is None else min(1.0, self.search.half_width)
+        found = Found((-half,) * size, (half,) * size, self.failure_probability, searched)
+        state = RoundTwo(self, found)
+        return state.finish_error(np.zeros(size), np.sqrt(self.final.variance(final)), final)
+
+    def to_config(self) -> dict[str, Any]:
+        """Both rounds as JSON-able values, for records."""
+        config: dict[str, Any] = {
+            "mechanism": "UserMean",
+            "split": self.split,
+            "model": self.model,
+            "rows_per_user": self.rows_per_user,
+            "failure_probability": self.failure_probability,
+            "round_two": self.final.to_config(),
+        }
+        if self.search is not None:
+            radii = self.search.radii
+            config["round_one"] = self.search.oracle.to_config()
+            config["search_share"] = self.search_share
+            config |= {"near": radii.near, "far": radii.far, "bins": self.search.bins.count}
+        return config
+
+
+@dataclass(frozen=True)
+class RoundOne:
+    """Before any answer: everybody who takes part reports the bin of one coordinate."""
+
+    protocol: UserMean
+    search: RangeSearch
+
+    @property
+    def randomizer(self) -> FrequencyOracle:
+        """What devices run on `encode`, with `search.local_epsilon`."""
+        return self.search.oracle
+
+    def encode(self, means: np.ndarray, coordinate: np.ndarray) -> np.ndarray:
+        """On the device: the bin of each person's coordinate. Means are those of `space.unit`."""
+        coordinates = self.protocol.space.coordinates(means)
+        return self.search.bins.of(np.take_along_axis(coordinates, coordinate[:, None], 1)[:, 0])
+
+    def decide(self, estimates: Sequence[Estimate]) -> RoundTwo:
+        """At the collector: the frequencies of bins, coordinate by coordinate, steer round two.
+
+        Raises:
+            ValueError: unless there is one estimate per coordinate, of at least one person.
+        """
+        if len(estimates) != self.protocol.space.num_coordinates:
+            raise ValueError(
+                f"estimates must be {self.protocol.space.num_coordinates}, one per coordinate, "
+                f"got {len(estimates)}"
+            )
+        if not all(estimate.num_users for estimate in estimates):
+            raise ValueError("estimates must be of at least one person each")
+        users = [estimate.num_users for estimate in estimates]
+        low, high = zip(*(self.search.interval(estimate.value) for estimate in estimates))
+        everybody = round(sum(users) / self.protocol.search_share)
+        failure = self.protocol._failure(users, everybody)
+        return self.protocol.round_two(Found(low, high, failure, sum(users)))
+
+
+@dataclass(frozen=True)
+class RoundTwo:
+    """After round one: everybody who takes part reports the mean, clipped to the interval."""
+
+    protocol: UserMean
+    found: Found
+
+    @property
+    def randomizer(self) -> MeanRandomizer:
+        """What devices run on `encode`. It does not depend on what was found."""
+        return self.protocol.final
+
+    @property
+    def _centre(self) -> np.ndarray:
+        return (np.array(self.found.low) + np.array(self.found.high)) / 2
+
+    @property
+    def _half_width(self) -> np.ndarray:
+        return (np.array(self.found.high) - np.array(self.found.low)) / 2
+
+    def encode(self, means: np.ndarray) -> np.ndarray:
+        """On the device: the mean's place in the interval, [-1, 1] in every coordinate."""
+        place = (self.protocol.space.coordinates(means) - self._centre) / self._half_width
+        return np.clip(place, -1.0, 1.0)
+
+    def finish(self, estimate: MeanEstimate) -> MeanEstimate:
+        """At the collector: the mean of people's means, in the unit of the data.
+
+        The error is about the people of both rounds. Its interval includes what outliers can move
+        by being clipped, and leaves out of its level the probability that round one failed.
+        """
+        return self.finish_error(estimate.value, estimate.standard_error, estimate.num_users)
+
+    def finish_error(self, value: np.ndarray, error: np.ndarray, num_users: int) -> MeanEstimate:
+        """As `finish`, from an estimate in [-1, 1] and its standard error."""
+        half = self._half_width
+        variance = (half * error) ** 2
+        if self.protocol.split == "users":  # those asked stand for those who were asked before
+            others = self.found.num_users
+            variance = variance + self._spread * others / (num_users * (num_users + others))
+        centred = MeanEstimate(
+            self._centre + half * value,
+            np.sqrt(variance),
+            num_users,
+            mean_squared_error=float(variance.sum()),
+            bias_bound=self._bias,
+            failure_probability=self.found.failure_probability,
+        )
+        return self.protocol.space.restore(centred)
+
+    @property
+    def _spread(self) -> np.ndarray:
+        """Variance of the clipped means: by the assumption, and never more than the interval's."""
+        outliers = self.protocol.outliers
+        assumed = self.protocol.concentration.variance + outliers * (2 * self._half_width) ** 2
+        return np.minimum(assumed, self._half_width**2)
+
+    @property
+    def _bias(self) -> float:
+        """What clipping outliers to the interval can move one coordinate's mean by, at most."""
+        below = np.array(self.found.low) + 1
+        above = 1 - np.array(self.found.high)
+        return self.protocol.outliers * float(np.maximum(below, above).max())
+
+
+def run_user_mean(
+    protocol: UserMean, means: np.ndarray, user_ids: np.ndarray, rng: Rng = None
+) -> MeanEstimate:
+    """All parties of the protocol in one process: for notebooks, tests and small releases.
+
+    Args:
+        protocol: the plan.
+        means: `(n, dimension)` people's means of rows that `space.unit` has prepared.
+        user_ids: `(n,)` one id per person.
+        rng: as in `LocalRandomizer.randomize`.
+
+    Returns:
+        The estimate, in the unit of the data.
+    """
+    assigned = protocol.assign(user_ids)
+    state, first = protocol.round_two() if protocol.search is None else None, protocol.round_one
+    if first is not None:
+        estimates = []
+        for coordinate in range(protocol.space.num_coordinates):
+            asked = assigned.coordinate == coordinate
+            bins = first.encode(means[asked], assigned.coordinate[asked])
+            oracle = first.randomizer
+            reports = oracle.randomize(bins, _of(rng, asked))
+            estimates.append(oracle.estimate(oracle.accumulate(reports), len(reports)))
+        state = first.decide(estimates)
+    assert state is not None
+    mechanism, asked = state.randomizer, assigned.in_round_two
+    reports = mechanism.randomize(state.encode(means[asked]), _of(rng, asked))
+    return state.finish(mechanism.estimate(mechanism.accumulate(reports), len(reports)))
+
+
+def _of(rng: Rng, asked: np.ndarray) -> Rng:
+    """The same randomness for some of the people."""
+    if rng is None or isinstance(rng, np.random.Generator):
+        return rng
+    return replace(rng, user_ids=np.asarray(rng.user_ids)[asked])
+
+
+def fewest(users: int, share: float) -> int:
+    """People of a share that a hash picks, at least (but for one case in millions)."""
+    expected = users * share
+    if share == 1.0:
+        return users
+    return max(1, math.floor(expected - _FEWER * math.sqrt(expected * (1 - share))))
