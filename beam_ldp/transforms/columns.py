@@ -29,8 +29,12 @@ REASONS = (
     "no user id",
     "user id of wrong type",
     "no group",
+    "infinite",
+    "not a number",
+    "wrong number of coordinates",
 )
 MISSING, NULL, WRONG_TYPE, NAN, LONG, UNDECODABLE, NO_USER, BAD_USER, NO_GROUP = range(1, 10)
+INFINITE, NOT_A_NUMBER, WRONG_LENGTH = range(10, 13)
 MAX_VALUE_BYTES = 4096
 _INDEX_IN_UP_TO = 1 << 12  # larger lists are looked up by distinct values of the batch
 
@@ -97,7 +101,7 @@ class Encoder:
         kind = data.type
         if pa.types.is_dictionary(kind):
             return self._encode_dictionary(data)
-        codes = _null_codes(data)
+        codes = null_codes(data)
         if pa.types.is_null(kind):
             return self._all_bad(len(data), NULL)
         if pa.types.is_floating(kind):
@@ -117,8 +121,8 @@ class Encoder:
             return self._numbers.look_up(data.fill_null(0).to_numpy()), codes
         if pa.types.is_boolean(kind):
             data = data.cast(pa.large_string())
-        elif _is_text(kind):
-            sound = _decodable(data)
+        elif is_text(kind):
+            sound = decodable(data)
             if sound is None:
                 data = data.cast(pa.large_string())
             else:
@@ -167,10 +171,10 @@ def user_ids(column: Column) -> tuple[np.ndarray, Codes, np.ndarray | None]:
     if isinstance(data, pa.Array) and pa.types.is_dictionary(data.type):
         data = data.dictionary_decode()
     if isinstance(data, pa.Array):
-        codes = np.where(_null_codes(data) == SOUND, SOUND, NO_USER).astype(np.uint8)
+        codes = np.where(null_codes(data) == SOUND, SOUND, NO_USER).astype(np.uint8)
         if pa.types.is_integer(data.type) and data.type != pa.uint64():
             return data.fill_null(0).to_numpy().astype(np.int64, copy=False), codes, None
-        if _is_text(data.type):
+        if is_text(data.type):
             texts = data.cast(pa.large_binary()).to_numpy(zero_copy_only=False)
             codes[(codes == SOUND) & (texts == b"")] = NO_USER
             return np.zeros(len(data), dtype=np.int64), codes, texts
@@ -200,7 +204,8 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _null_codes(data: pa.Array) -> Codes:
+def null_codes(data: pa.Array) -> Codes:
+    """NULL for every null, SOUND for the rest."""
     codes = np.zeros(len(data), dtype=np.uint8)
     if data.null_count:
         codes[_mask(data.is_null())] = NULL
@@ -211,7 +216,8 @@ def _mask(data: pa.Array) -> np.ndarray:
     return data.fill_null(False).to_numpy(zero_copy_only=False)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether entries are text, or bytes that should be text."""
     views = ("string_view", "binary_view")
     return (
         pa.types.is_string(kind)
@@ -222,7 +228,7 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _decodable(data: pa.Array) -> tuple[pa.Array, np.ndarray] | None:
+def decodable(data: pa.Array) -> tuple[pa.Array, np.ndarray] | None:
     """None where all of it is UTF-8; else the text with nulls for the rest, and which they are."""
     try:
         data.cast(pa.large_binary()).cast(pa.large_string()).validate(full=True)

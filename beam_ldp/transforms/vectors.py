@@ -1,0 +1,157 @@
+"""Rows to blocks of vectors: where raw numbers meet their dimension, and bad rows part ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.blocks import ValueBlock
+from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.columns import SOUND, Codes, Column
+from beam_ldp.transforms.mechanisms import BLOCK_BYTES, rows_in
+from beam_ldp.transforms.number_columns import VectorEncoder
+from beam_ldp.transforms.rows import ColumnNames, EncodeBlocks, check_rows, encoded
+from beam_ldp.transforms.stage_types import element_of
+
+if TYPE_CHECKING:
+    from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+
+BAD_ROWS = ("dead_letter", "zero")
+
+
+class EncodeVectors(beam.PTransform):
+    """Turns rows into `ValueBlock`s of vectors. Nothing is private yet.
+
+    Numbers are integers, booleans, floats, decimals, or text that spells one of them (spaces
+    around it allowed). A row that is no vector of finite numbers (missing column, null, NaN,
+    infinite, wrong type, wrong number of coordinates) goes to the attribute `bad_rows` of the
+    result, a collection of `BadRowBlock`: where it stands and why, never what it holds.
+
+    Vectors are not clipped here: the randomizer does that, on the device.
+
+    In: `TableBlock`s, Arrow batches, mappings, `beam.Row`s, named tuples; two-dimensional arrays,
+    each a block of vectors; one-dimensional arrays, lists and tuples, each one vector (where
+    `dimension` is 1, an array is a block of numbers, and a number is a vector); `ValueBlock`s,
+    which are checked; `(group, vector)` pairs where `groups` is given and the type is declared.
+    Out: `ValueBlock`s whose values are `(n, dimension)` float64, or float32 where the input is.
+
+    Args:
+        columns: names of the columns of numbers, in the order of the coordinates; or the name of
+            one column of lists (Arrow lists and fixed-size lists, sequences, text in brackets);
+            None where elements are vectors, or where an Arrow batch holds nothing else.
+        dimension: numbers per vector.
+        user_id_column: name of the column with the person's id; None where each row is a person.
+        groups: the public list of groups, as in `EncodeRows`; blocks then hold many groups.
+        group_column: name of the column with the group.
+        ranges: public ranges; vectors come out scaled to the cube [-1, 1]^dimension.
+        bad_rows: "dead_letter" as said; "zero" turns them into the zero vector (with `ranges` the
+            middle of all ranges) and leaves no trace of them; rows without a user id are bad rows
+            in both.
+
+    Raises:
+        ValueError: for arguments that do not fit together.
+    """
+
+    def __init__(
+        self,
+        columns: str | Sequence[str] | None,
+        dimension: int,
+        *,
+        user_id_column: str | None = None,
+        groups: Domain | str | Path | None = None,
+        group_column: str | None = None,
+        ranges: CoordinateRanges | None = None,
+        bad_rows: Literal["dead_letter", "zero"] = "dead_letter",
+    ) -> None:
+        super().__init__()
+        if bad_rows not in BAD_ROWS:
+            raise ValueError(f'bad_rows must be "dead_letter" or "zero", got {bad_rows!r}')
+        if isinstance(dimension, bool) or dimension != int(dimension) or dimension < 1:
+            raise ValueError(f"dimension must be an integer >= 1, got {dimension}")
+        names = (columns,) if isinstance(columns, str) else columns
+        names = None if names is None else tuple(names)
+        if names is not None and len(names) not in (1, dimension):
+            raise ValueError(
+                f"columns must name one column of lists or {dimension} columns of numbers, got "
+                f"{len(names)} names"
+            )
+        if names is not None and len(set(names)) < len(names):
+            raise ValueError("columns must be distinct")
+        if group_column is not None and groups is None:
+            raise ValueError("groups must be given with group_column: the list of groups is public")
+        if ranges is not None and len(ranges) not in (1, dimension):
+            raise ValueError(f"ranges must hold one range or {dimension}, got {len(ranges)}")
+        self._names = ColumnNames(names, user_id_column, group_column)
+        self._dimension = int(dimension)
+        self._groups = None if groups is None else CarriedDomain(groups)
+        self._ranges = ranges
+        self._to_zero = bad_rows == "zero"
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        element = element_of(pcoll)
+        check_rows("EncodeVectors", element)
+        pairs = element.keyed and self._groups is not None and self._names.values is None
+        doer = _Encode(
+            self._dimension, self._ranges, self._names, self._groups, self._to_zero, pairs
+        )
+        return encoded(pcoll, doer)
+
+    def display_data(self) -> dict[str, Any]:
+        return {
+            "dimension": self._dimension,
+            "bad_rows": "zero" if self._to_zero else "dead_letter",
+        }
+
+
+class _Encode(EncodeBlocks):
+    def __init__(
+        self,
+        dimension: int,
+        ranges: CoordinateRanges | None,
+        names: ColumnNames,
+        groups: CarriedDomain | None,
+        to_zero: bool,
+        pairs: bool,
+    ) -> None:
+        super().__init__(names, groups, to_zero, pairs)
+        self._dimension = dimension
+        self._ranges = ranges
+
+    def setup(self) -> None:
+        super().setup()
+        self._encoder = VectorEncoder(self._dimension)
+        self._rows_per_block = rows_in(BLOCK_BYTES, 8 * self._dimension)
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for start in range(0, batch.num_rows, self._rows_per_block):
+            yield batch.slice(start, self._rows_per_block)
+
+    def encode_values(
+        self, columns: Mapping[str, Column], num_rows: int
+    ) -> tuple[np.ndarray, Codes]:
+        names = self._names.values
+        if names is None and self._groups is not None:
+            names = tuple(name for name in columns if name != self._group_name)
+        absent = Column(None, num_rows)
+        chosen = [columns.get(name, absent) for name in (columns if names is None else names)]
+        return self._scaled(*self._encoder.encode(chosen, num_rows))
+
+    def encode_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes] | None:
+        if array.ndim == 0 or (array.ndim == 1 and self._dimension > 1):
+            return None
+        return self._scaled(*self._encoder.encode_array(array))
+
+    def encode_block(self, block: ValueBlock) -> tuple[np.ndarray, Codes]:
+        return self._scaled(*self._encoder.encode_array(block.values))
+
+    def _scaled(self, vectors: np.ndarray, codes: Codes) -> tuple[np.ndarray, Codes]:
+        if self._ranges is not None:
+            vectors = self._ranges.encode(vectors)
+            vectors[codes != SOUND] = 0.0
+        return vectors, codes
