@@ -325,21 +325,44 @@ def load_mechanism(config: dict[str, Any]) -> None:
             importlib.import_module(f"beam_ldp.randomizers.{room}")
 
 
+_NO_EVENT, _WHOLE_EVENT = -1, -2
+
+
 def _write_event(event: Any, out: list[bytes]) -> None:
-    INTEGER.write(-1 if event is None else event.num_reports, out)
+    """A shuffled event is a function of the mechanism and of the number of reports: only that
+    travels. Others, those of several rounds, travel as they are."""
+    if event is None:
+        INTEGER.write(_NO_EVENT, out)
+    elif hasattr(event, "num_reports"):
+        INTEGER.write(event.num_reports, out)
+    else:
+        from beam_ldp.accounting.event_json import event_to_json
+
+        INTEGER.write(_WHOLE_EVENT, out)
+        block_coder.JSON.write(event_to_json(event), out)
+
+
+def _read_event(reader: block_coder.Reader) -> Any:
+    """The number of reports, or a whole event."""
+    crowd = reader.size()
+    if crowd != _WHOLE_EVENT:
+        return crowd
+    from beam_ldp.accounting.event_json import event_from_json
+
+    return event_from_json(block_coder.JSON.read(reader))
 
 
 def _rebuild_release(**fields: Any) -> Release:
-    """An event is a function of the mechanism and of the number of reports: only that travels."""
-    crowd = fields.pop("event")
-    event = None
-    if crowd >= 0:
+    event = fields.pop("event")
+    if event == _NO_EVENT:
+        event = None
+    elif isinstance(event, int):
         load_mechanism(fields["mechanism"])
-        event = shuffle_event(LocalRandomizer.from_config(fields["mechanism"]), crowd)
+        event = shuffle_event(LocalRandomizer.from_config(fields["mechanism"]), event)
     return Release(event=event, **fields)
 
 
-_EVENT = FieldType(_write_event, INTEGER.read)
+_EVENT = FieldType(_write_event, _read_event)
 _register = block_coder.register
 _register(
     ValueBlock,
