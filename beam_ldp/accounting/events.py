@@ -135,48 +135,79 @@ class ShuffledMessagesDpEvent(dp_accounting.DpEvent):
     )
 
 
-def _sampling(instance: Any, attribute: Any, value: str) -> None:
-    if instance.num_sampled > instance.num_users:
-        raise ValueError(f"num_sampled must be at most num_users, got {instance.num_sampled}")
-    if instance.points_sampled > instance.points_per_client:
-        raise ValueError(
-            f"points_sampled must be at most points_per_client, got {instance.points_sampled}"
-        )
-    if instance.sampling != WITHOUT_REPLACEMENT:
-        raise ValueError(f"sampling must be {WITHOUT_REPLACEMENT!r}")
-
-
 WITHOUT_REPLACEMENT = "without_replacement"
+SELF = "self"
+POISSON = "poisson"
+
+
+def _as_number(value: Any) -> float:
+    """A positive number; an int where it is whole."""
+    if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+        raise ValueError(f"num_sampled must be a finite number > 0, got {value!r}")
+    return int(value) if value % 1 == 0 else float(value)
+
+
+def _sampling(instance: Any, attribute: Any, value: str) -> None:
+    if value not in (WITHOUT_REPLACEMENT, SELF, POISSON):
+        raise ValueError(
+            f'sampling must be "{WITHOUT_REPLACEMENT}", "{SELF}" or "{POISSON}", got {value!r}'
+        )
+    points, drawn = instance.points_per_client, instance.points_sampled
+    most, name = instance.num_users, "num_users"
+    if value == POISSON:
+        most, name = most * points, "the number of data points"
+    if instance.num_sampled > most:
+        raise ValueError(f"num_sampled must be at most {name}, got {instance.num_sampled}")
+    if value == WITHOUT_REPLACEMENT:
+        check_reports(instance.num_sampled)
+    elif drawn != 1:
+        raise ValueError(f'points_sampled must be 1 for sampling="{value}", got {drawn}')
+    if drawn > points:
+        raise ValueError(f"points_sampled must be at most points_per_client, got {drawn}")
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class SubsampledShuffledDpEvent(dp_accounting.DpEvent):
-    """A shuffle of the reports of a uniformly random set of clients, fixed in size.
+    """A shuffle of the reports of a random sample.
 
-    The credit for sampling holds against readers who cannot see who took part. Against one who
-    can, a round costs `ShuffledDpEvent(local_event, num_sampled * points_sampled)` to everybody
-    who took part in it. Neighbouring data sets differ in one data point (replace-one).
+    The credit for sampling holds against readers who see how many reports there are but not who
+    took part. Against one who sees that, a round costs `ShuffledDpEvent(local_event, reports)` to
+    everybody who took part in it.
+
+    Neighbouring data sets differ in the value of one data point (replace-one), for every sampling:
+    the number of clients is public, and that somebody is a client is not hidden.
+
+    * "without_replacement": a uniformly random set of `num_sampled` clients; each sends a report
+      about each of `points_sampled` of its `points_per_client` data points, drawn likewise.
+    * "self": every client joins by its own coin, of probability `num_sampled / num_users`, and
+      reports one of its points, drawn evenly.
+    * "poisson": every data point is reported by its own coin, `num_sampled` on average.
 
     Attributes:
         local_event: How each report was randomized.
         num_users: Clients to draw from.
-        num_sampled: Clients drawn, without replacement.
+        num_sampled: Clients drawn; with coins, how many reports there are on average.
         points_per_client: Data points that each client holds.
-        points_sampled: Data points that a drawn client draws, without replacement, and reports.
-        sampling: How clients are drawn; only "without_replacement" has a price as yet.
+        points_sampled: Data points that a drawn client reports; 1 with coins.
+        sampling: As above.
     """
 
     local_event: LocalRandomizerDpEvent = attr.ib(validator=_local)
     num_users: int = attr.ib(converter=check_reports)
-    num_sampled: int = attr.ib(converter=check_reports)
+    num_sampled: float = attr.ib(converter=_as_number)
     points_per_client: int = attr.ib(default=1, converter=check_reports)
     points_sampled: int = attr.ib(default=1, converter=check_reports)
     sampling: str = attr.ib(default=WITHOUT_REPLACEMENT, converter=_as_text, validator=_sampling)
 
     @property
     def num_reports(self) -> int:
-        """Reports in the shuffled batch."""
-        return self.num_sampled * self.points_sampled
+        """Reports in the shuffled batch; with coins, on average, rounded down."""
+        return max(1, int(self.num_sampled * self.points_sampled))
+
+    @property
+    def rate(self) -> float:
+        """How likely a given data point is reported."""
+        return self.num_sampled * self.points_sampled / (self.num_users * self.points_per_client)
 
     @property
     def local_epsilon(self) -> float:

@@ -169,6 +169,20 @@ def largest_log_ratio(pair: ShufflePair) -> float:
     )
 
 
+def directions(pair: ShufflePair) -> tuple[ShufflePair, ...]:
+    """Both directions, or one where the pair is its own mirror image."""
+    mirrored = pair.swapped()
+    forth, back = (
+        sorted(zip(side.ratios, side.probabilities, strict=True)) for side in (pair, mirrored)
+    )
+    same = all(
+        math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-300)
+        for (one, p), (two, q) in zip(forth, back, strict=True)
+        for a, b in ((*zip(one, two, strict=True), (p, q)))
+    )
+    return (pair,) if same else (pair, mirrored)
+
+
 def check_reports(num_reports: int) -> int:
     """The number of reports as an int, or a ValueError."""
     if isinstance(num_reports, bool) or not (

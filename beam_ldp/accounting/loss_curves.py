@@ -8,22 +8,25 @@ of every order. Nothing about the mechanism enters but its pair.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from beam_ldp.accounting.events import (
+    POISSON,
+    SELF,
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.accounting.hockey_stick import hockey_stick, largest_log_ratio
+from beam_ldp.accounting.hockey_stick import directions, hockey_stick, largest_log_ratio
 from beam_ldp.accounting.l2_messages import l2_messages_rdp
 from beam_ldp.accounting.moments import log_sum
+from beam_ldp.accounting.thinning import thinned
 from beam_ldp.randomizers.mean.two_response import message_pair
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -51,13 +54,9 @@ def message_columns(event: ShuffledMessagesDpEvent) -> list[tuple[int, ShuffledD
 
 def loss_deviation(event: OwnEvent) -> float:
     """Standard deviation of one release's privacy loss, for large crowds. Sets the grid."""
-    pair, reports, rate = _tightest(event)
-    spread = sum(
-        p * (first - second) ** 2
-        for (first, second), p in zip(pair.ratios, pair.probabilities, strict=True)
-    )
-    deviation = rate * math.sqrt(spread / (reports * pair.blanket_mass))
-    return min(deviation, math.log1p(rate * math.expm1(event.local_event.local_epsilon)))
+    curve = _curve(event)
+    deviation = curve.within * curve.rate * math.sqrt(_spread(curve.pair) / curve.reports)
+    return min(deviation, curve.top)
 
 
 @lru_cache(maxsize=256)
@@ -68,18 +67,32 @@ def loss_distribution(event: OwnEvent, step: float, whole: bool = True) -> Priva
     Costs a few hundred hockey sticks, about a second; results are kept. With `whole=False` losses
     that are too rare to matter count as unbounded: the short grid composes a million times.
     """
-    stick, top = _profile(event)
-    last = max(1, math.ceil(top / step - 1e-9))
-    knots = _knots(step, loss_deviation(event), last)
-    losses = knots * step
-    forwards = np.array([stick(x, False) if x < top else 0.0 for x in losses])
-    backwards = np.array([stick(x, True) if x < top else 0.0 for x in losses])
+    knots, forwards, backwards = _sticks(event, step)
     if not whole:
         kept = 1 + np.count_nonzero(np.maximum(forwards, backwards) >= _NEGLIGIBLE)
         knots, forwards, backwards = knots[:kept], forwards[:kept], backwards[:kept]
-    return PrivacyLossDistribution(
-        _connect(step, knots, forwards, backwards), _connect(step, knots, backwards, forwards)
-    )
+    forth = connect(step, knots, forwards, backwards)
+    if backwards is forwards or np.array_equal(forwards, backwards):
+        return PrivacyLossDistribution(forth)
+    return PrivacyLossDistribution(forth, connect(step, knots, backwards, forwards))
+
+
+@lru_cache(maxsize=256)
+def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions on the grid, and the hockey sticks there in both directions."""
+    curve = _curve(event)
+    last = max(1, math.ceil(curve.top / step - 1e-9))
+    knots = _knots(step, loss_deviation(event), last)
+    losses = knots * step
+    inside = losses < curve.top
+
+    def sticks(pair: ShufflePair) -> np.ndarray:
+        found = np.zeros(len(losses))
+        found[inside] = [curve.stick(pair, loss) for loss in losses[inside]]
+        return found
+
+    both = [sticks(side) for side in directions(curve.pair)]
+    return knots, both[0], both[-1]
 
 
 def messages_divergences(event: ShuffledMessagesDpEvent, orders: np.ndarray) -> np.ndarray:
@@ -111,51 +124,61 @@ def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
     """
     step = loss_deviation(event) / STEPS_PER_DEVIATION
     both = loss_distribution(event, step)
-    return np.maximum(*(_moments(pmf, orders) for pmf in (both._pmf_remove, both._pmf_add)))
+    forth = _moments(both._pmf_remove, orders)
+    return forth if both._symmetric else np.maximum(forth, _moments(both._pmf_add, orders))
 
 
-def _profile(event: OwnEvent) -> tuple[Callable[[float, bool], float], float]:
-    """`stick(loss, swapped)`, the upper delta at a loss >= 0, and the largest loss there is."""
-    pair, reports, rate = _tightest(event)
-    both = (pair, pair.swapped())
-    local = event.local_event.local_epsilon
-    if isinstance(event, ShuffledDpEvent) or event.points_per_client == 1:
+class _Curve(NamedTuple):
+    """What the hockey sticks of one release are those of.
 
-        def direct(loss: float, swapped: bool) -> float:
-            return hockey_stick(both[swapped], reports, loss, rate).upper
+    A shuffle of `reports` of `pair`, the victim drawn with probability `rate`; then, of a client's
+    several points, the victim's is among those reported with probability `outer`, and it changes
+    the law of what is reported by a share `within`.
+    """
 
-        ratio = min(local, max(largest_log_ratio(side) for side in both))
-        return direct, math.log1p(rate * math.expm1(ratio))
-    # Several points per client: amplification of a profile. Only the data level amplifies the
-    # loss where a client sends more than one of its points.
-    within = event.points_sampled / event.points_per_client
-    mass = event.num_sampled / event.num_users * within
-    amplified = mass if event.points_sampled == 1 else within
+    pair: ShufflePair
+    reports: int
+    rate: float
+    outer: float
+    within: float
+    top: float
 
-    def generic(loss: float, swapped: bool) -> float:
-        inner = math.log1p(math.expm1(loss) / amplified)
-        return mass * hockey_stick(both[swapped], reports, inner).upper
-
-    return generic, math.log1p(amplified * math.expm1(local))
+    def stick(self, pair: ShufflePair, loss: float) -> float:
+        """The upper delta at a loss >= 0, in the direction of `pair`."""
+        inner = math.log1p(math.expm1(loss) / self.within)
+        return self.outer * hockey_stick(pair, self.reports, inner, self.rate).upper
 
 
 @lru_cache(maxsize=256)
-def _tightest(event: OwnEvent) -> tuple[ShufflePair, int, float]:
-    """The proved pair with the smaller spread, the reports in the batch, the sampling rate."""
-    own = event.local_event.dominating_pair()
-    clones = ShufflePair.clones(event.local_event.local_epsilon)
-    pairs = [pair for pair in (own, clones) if pair.proof_status == "proved"]
-
-    def spread(pair: ShufflePair) -> float:
-        both = zip(pair.ratios, pair.probabilities, strict=True)
-        return sum(p * (u - v) ** 2 for (u, v), p in both) / pair.blanket_mass
-
-    best = min(pairs, key=spread)
+def _curve(event: OwnEvent) -> _Curve:
+    """The curve of the proved pair with the smaller spread."""
+    local = event.local_event
+    own, clones = local.dominating_pair(), ShufflePair.clones(local.local_epsilon)
+    pair = min((p for p in (own, clones) if p.proof_status == "proved"), key=_spread)
+    ratio = min(
+        local.local_epsilon, max(largest_log_ratio(side) for side in (pair, pair.swapped()))
+    )
     if isinstance(event, ShuffledDpEvent):
-        return best, event.num_reports, 1.0
-    if event.points_per_client == 1:
-        return best, event.num_reports, event.num_sampled / event.num_users
-    return best, event.num_reports, event.num_reports / (event.num_users * event.points_per_client)
+        return _Curve(pair, event.num_reports, 1.0, 1.0, 1.0, ratio)
+    share = event.points_sampled / event.points_per_client
+    drawn = event.num_sampled / event.num_users
+    reports, rate, outer = event.num_reports, drawn, share
+    if event.sampling == SELF:
+        pair, reports, rate = thinned(pair, drawn), event.num_users, 1.0
+    elif event.sampling == POISSON:
+        points = event.num_users * event.points_per_client
+        pair, reports, rate = thinned(pair, event.num_sampled / points), points, 1.0
+        outer = share = 1.0
+    elif event.points_sampled > 1:  # then sampling clients lessens delta alone
+        rate, outer = 1.0, drawn * share
+    top = math.log1p(share * rate * math.expm1(ratio))
+    return _Curve(pair, reports, rate, outer, share, top)
+
+
+def _spread(pair: ShufflePair) -> float:
+    """Variance of the loss of one report in the blanket, times the reports that hide it."""
+    both = zip(pair.ratios, pair.probabilities, strict=True)
+    return sum(p * (first - second) ** 2 for (first, second), p in both) / pair.blanket_mass
 
 
 def _knots(step: float, deviation: float, last: int) -> np.ndarray:
@@ -168,7 +191,7 @@ def _knots(step: float, deviation: float, last: int) -> np.ndarray:
     return np.unique(knots)
 
 
-def _connect(
+def connect(
     step: float, knots: np.ndarray, forwards: np.ndarray, backwards: np.ndarray
 ) -> pld_pmf.PLDPmf:
     """The pessimistic distribution through both halves of the curve.

@@ -17,6 +17,7 @@ from beam_ldp.accounting.events import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.accounting.hockey_stick import (
     MAX_REPORTS,
     check_reports,
+    directions,
     epsilon_bound,
     hockey_stick,
     largest_log_ratio,
@@ -74,7 +75,7 @@ def shuffle_epsilon(
         return _bound(pure, _PURE, "proved", target, _largest, pure)
     best = (pure, _PURE, "proved")
     for pair in target.pairs(conjectured):
-        found = max(epsilon_bound(side, n, delta, upper=True) for side in _directions(pair))
+        found = max(epsilon_bound(side, n, delta, upper=True) for side in directions(pair))
         if found < best[0]:
             best = (found, pair.source, pair.proof_status)
 
@@ -104,7 +105,7 @@ def shuffle_delta(
     def lower(pair: ShufflePair) -> float:
         return hockey_stick(pair, n, epsilon).lower
 
-    floor = max(lower(side) for w in _class(target.local_epsilon) for side in _directions(w))
+    floor = max(lower(side) for w in _class(target.local_epsilon) for side in directions(w))
     return _bound(value, method, status, target, lower, floor)
 
 
@@ -253,20 +254,6 @@ def _target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[
     return _Target(local.local_epsilon, own, local.witness_pairs()), n
 
 
-def _directions(pair: ShufflePair) -> tuple[ShufflePair, ...]:
-    """Both directions, or one where the pair is its own mirror image."""
-    mirrored = pair.swapped()
-    forth, back = (
-        sorted(zip(side.ratios, side.probabilities, strict=True)) for side in (pair, mirrored)
-    )
-    same = all(
-        math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-300)
-        for (one, p), (two, q) in zip(forth, back, strict=True)
-        for a, b in ((*zip(one, two, strict=True), (p, q)))
-    )
-    return (pair,) if same else (pair, mirrored)
-
-
 def _upper_delta(
     target: _Target, n: int, epsilon: float, conjectured: bool
 ) -> tuple[float, str, str]:
@@ -274,7 +261,7 @@ def _upper_delta(
         return 0.0, _PURE, "proved"
     best = (1.0, "trivial", "proved")
     for pair in target.pairs(conjectured):
-        found = max(hockey_stick(side, n, epsilon).upper for side in _directions(pair))
+        found = max(hockey_stick(side, n, epsilon).upper for side in directions(pair))
         if found < best[0]:
             best = (found, pair.source, pair.proof_status)
     return best
@@ -294,7 +281,7 @@ def _class_epsilon(local_epsilon: float, n: int, delta: float) -> float:
     found = (
         epsilon_bound(side, n, delta, upper=False)
         for pair in _class(local_epsilon)
-        for side in _directions(pair)
+        for side in directions(pair)
     )
     return min(local_epsilon, max(found))
 
@@ -313,7 +300,7 @@ def _bound(
 ) -> PrivacyBound:
     best, source = 0.0, _NO_WITNESS
     for witness in target.witnesses:
-        for side in _directions(witness):
+        for side in directions(witness):
             found = lower(side)
             if found > best or source is _NO_WITNESS:
                 best, source = found, witness.source

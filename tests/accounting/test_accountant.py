@@ -169,7 +169,10 @@ def test_several_points_per_client():
     [
         ({"num_sampled": 70_000}, "num_sampled must be at most num_users"),
         ({"points_sampled": 2}, "points_sampled must be at most"),
-        ({"sampling": "poisson"}, "sampling must be"),
+        ({"sampling": "sorted"}, "sampling must be"),
+        ({"sampling": "self", "points_per_client": 3, "points_sampled": 2}, "points_sampled must"),
+        ({"num_sampled": 2.5}, "num_reports must be"),
+        ({"num_sampled": 0}, "num_sampled must be"),
         ({"num_users": 0}, "num_reports must be"),
     ],
 )
