@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -97,6 +98,7 @@ def plan_means(
     max_local_epsilon: float | None = None,
     model: Model = "shuffle",
     honest_fraction: float = 1.0,
+    only: Collection[str] | None = None,
 ) -> list[MeanPlan]:
     """Every mean mechanism for this task, best first, unusable ones last with the reason.
 
@@ -115,6 +117,7 @@ def plan_means(
         model: "shuffle", or "local": nobody but the device is trusted.
         honest_fraction: Share of the reports that are certainly not fake, in (0, 1]; only those
             hide anybody.
+        only: Names of the mechanisms to consider; None for all.
 
     Returns:
         One row per mechanism. First those that may be used, by `rms_error`; among errors that are
@@ -146,7 +149,13 @@ def plan_means(
         max_bits=max_bits or math.inf,
         max_local_epsilon=max_local_epsilon or math.inf,
     )
-    return best_first([_best(task, cls, outer) for cls, outer in mechanisms(task)])
+    return best_first(
+        [
+            _best(task, cls, outer)
+            for cls, outer in mechanisms(task)
+            if only is None or cls.__name__ in only
+        ]
+    )
 
 
 def recommend_mean(
