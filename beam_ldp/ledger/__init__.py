@@ -3,6 +3,8 @@
 Needs the extra `ledger`: pip install 'beam-ldp[ledger]'.
 """
 
+from beam_ldp.ledger.anchors import Anchor
+from beam_ldp.ledger.auditing import AuditReport, Check, audit
 from beam_ldp.ledger.ledger import BudgetExceededError, BudgetLedger, LedgerError
 from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row
 from beam_ldp.ledger.state import Budget, Charge, LedgerState, Population
@@ -10,11 +12,14 @@ from beam_ldp.ledger.status import BudgetStatus
 from beam_ldp.ledger.store import LedgerMissingError
 
 __all__ = [
+    "Anchor",
+    "AuditReport",
     "Budget",
     "BudgetExceededError",
     "BudgetLedger",
     "BudgetStatus",
     "Charge",
+    "Check",
     "Head",
     "LedgerCorruptedError",
     "LedgerError",
@@ -22,4 +27,5 @@ __all__ = [
     "LedgerState",
     "Population",
     "Row",
+    "audit",
 ]

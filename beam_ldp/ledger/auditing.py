@@ -1,0 +1,278 @@
+"""The audit: everything recomputed from stored rows, every check with its outcome.
+
+Works on rows alone: on a database, on a copy of it, on what somebody sent. It trusts nothing that
+the rows say of themselves but the events, and prices those anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from beam_ldp.accounting import event_epsilon
+from beam_ldp.accounting.event_json import event_from_json
+from beam_ldp.ledger.anchors import Anchor
+from beam_ldp.ledger.rows import BUDGET, RESERVE, SETTLE, LedgerCorruptedError, Row, faults
+from beam_ldp.ledger.state import Charge, LedgerState, Population
+from beam_ldp.ledger.status import epsilon_of, fits_locally, limit
+
+Outcome = Literal["passed", "failed", "no evidence"]
+CLEAN, FAULTY, UNREADABLE = 0, 1, 2
+
+_PRINTED_TOLERANCE = 1e-6  # relative; what a printed price may lie below the recomputed one
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check and what came of it.
+
+    Attributes:
+        name: what was checked, in plain words.
+        outcome: "no evidence" where nothing could be checked.
+        findings: each fault, or why there is no evidence.
+    """
+
+    name: str
+    outcome: Outcome
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CumulativePoint:
+    """Where a population stood after a row.
+
+    Attributes:
+        number, time: of the row.
+        committed: epsilon at the delta of the budget then in force, reservations included.
+        local: sum of local epsilons per person, reservations included.
+        budget: epsilon of the budget then in force.
+    """
+
+    number: int
+    time: str
+    committed: float
+    local: float
+    budget: float
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What an audit found.
+
+    Attributes:
+        checks: in a fixed order.
+        state: the ledger as its rows tell it; up to the first fault.
+        curves: per population, where it stood after every row.
+        prices: per run, the recomputed central epsilon at the delta that was printed for it.
+        num_rows: rows that were read.
+    """
+
+    checks: tuple[Check, ...]
+    state: LedgerState
+    curves: Mapping[str, tuple[CumulativePoint, ...]]
+    prices: Mapping[str, float]
+    num_rows: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found. Missing evidence is not a finding."""
+        return all(check.outcome != "failed" for check in self.checks)
+
+    @property
+    def exit_code(self) -> int:
+        return CLEAN if self.clean else FAULTY
+
+
+def audit(
+    rows: Sequence[Row],
+    anchors: Iterable[Anchor] = (),
+    *,
+    public_key: Ed25519PublicKey | None = None,
+    tracked: Mapping[str, Mapping[str, Any]] | None = None,
+) -> AuditReport:
+    """Check everything that can be checked.
+
+    Args:
+        rows: all of a ledger, in the order of their numbers.
+        anchors: heads that were kept elsewhere.
+        public_key: the auditor's; anchors that it did not sign are then faults.
+        tracked: per run id, what a tracking server shows: `epsilon`, `delta`, `local_epsilon`,
+            `event`; None if none was asked.
+    """
+    replay = _Replay()
+    chain = list(faults(rows))
+    if not chain:
+        replay.run(rows)
+    state = replay.state
+    checks = [
+        _check("the rows are chained without a gap or a change", chain),
+        _check("every row follows from the rows before it", replay.broken),
+        _anchored(rows, list(anchors), state.ledger_id, public_key),
+        _check("no budget was ever exceeded", replay.exceeded),
+        _check("no run released more than it had reserved", _overspent(state)),
+        _check("no budget was raised to make room for what was spent", replay.raised),
+        _printed(state, replay.prices),
+        _tracked(state, replay.prices, tracked),
+    ]
+    curves = {name: tuple(points) for name, points in replay.curves.items()}
+    return AuditReport(tuple(checks), state, curves, replay.prices, len(rows))
+
+
+@dataclass
+class _Replay:
+    """The ledger's life again, row by row, with prices of our own."""
+
+    state: LedgerState = field(default_factory=LedgerState)
+    broken: list[str] = field(default_factory=list)
+    exceeded: list[str] = field(default_factory=list)
+    raised: list[str] = field(default_factory=list)
+    prices: dict[str, float] = field(default_factory=dict)
+    curves: dict[str, list[CumulativePoint]] = field(default_factory=dict)
+
+    def run(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            try:
+                self.state.apply([row])
+            except LedgerCorruptedError as error:
+                self.broken.append(str(error))
+                return
+            self._look(row)
+
+    def _look(self, row: Row) -> None:
+        if row.kind == BUDGET:
+            self._budget_changed(self.state.populations[row.body["population"]], row)
+        elif "run_id" in row.body:
+            charge = self.state.charge(row.body["run_id"])
+            if row.kind == SETTLE:
+                self._price(charge)
+            self._stand(self.state.populations[charge.population], row, charge.period)
+
+    def _stand(self, population: Population, row: Row, period: int) -> None:
+        budget = population.budget
+        assert budget is not None
+        committed = epsilon_of(population.loss(period), budget)
+        local = population.local_loss(period)
+        self.curves.setdefault(population.name, []).append(
+            CumulativePoint(row.number, row.body["time"], committed, local, budget.epsilon)
+        )
+        # A settlement that released too much is told apart: see `_overspent`.
+        if row.kind == RESERVE and committed > limit(budget.epsilon):
+            self.exceeded.append(
+                f"row {row.number}: {population.name!r} stood at epsilon = {committed:.4g} of "
+                f"{budget.epsilon:g}"
+            )
+        if row.kind == RESERVE and not fits_locally(local, budget):
+            self.exceeded.append(
+                f"row {row.number}: {population.name!r} stood at local epsilons of {local:.4g} of "
+                f"{budget.local_epsilon:g}"
+            )
+
+    def _budget_changed(self, population: Population, row: Row) -> None:
+        if len(population.budgets) < 2:
+            return
+        before, now = population.budgets[-2:]
+        looser = now.epsilon > before.epsilon or now.delta > before.delta
+        if before.local_epsilon is not None:
+            looser |= now.local_epsilon is None or now.local_epsilon > before.local_epsilon
+        if looser and population.charges:
+            self.raised.append(
+                f"row {row.number}: {now.by or 'somebody'} changed the budget of "
+                f"{population.name!r} from epsilon = {before.epsilon:g} at delta = "
+                f"{before.delta:g} to {now.epsilon:g} at {now.delta:g} after "
+                f"{len(population.charges)} charges; reason given: {now.why or 'none'}"
+            )
+
+    def _price(self, charge: Charge) -> None:
+        delta = charge.about.get("delta")
+        if charge.settled is not None and isinstance(delta, (int, float)) and 0 < delta < 1:
+            event = event_from_json(charge.settled)
+            self.prices[charge.run_id] = float(event_epsilon(event, float(delta)))
+
+
+def _check(name: str, findings: Sequence[str]) -> Check:
+    return Check(name, "failed" if findings else "passed", tuple(findings))
+
+
+def _anchored(
+    rows: Sequence[Row],
+    anchors: list[Anchor],
+    ledger_id: str,
+    public_key: Ed25519PublicKey | None,
+) -> Check:
+    name = "the rows are those that were anchored elsewhere"
+    if not anchors:
+        return Check(
+            name,
+            "no evidence",
+            (
+                "no anchor was given: there is no evidence against an operator who cut the tail "
+                "or wrote everything anew",
+            ),
+        )
+    findings = [fault for a in anchors if (fault := a.fault(rows, ledger_id)) is not None]
+    if public_key is not None:
+        findings += [
+            f"the anchor of {anchor.time} is not signed with the auditor's key"
+            for anchor in anchors
+            if not anchor.is_signed_by(public_key)
+        ]
+    return _check(name, findings)
+
+
+def _charges(state: LedgerState) -> list[Charge]:
+    found = [c for p in state.populations.values() for c in p.charges.values()]
+    return sorted(found, key=lambda charge: charge.number)
+
+
+def _overspent(state: LedgerState) -> list[str]:
+    return [f"run {c.run_id!r} of {c.dataset!r}" for c in _charges(state) if c.overspent]
+
+
+def _printed(state: LedgerState, prices: Mapping[str, float]) -> Check:
+    findings, seen = [], 0
+    for charge in _charges(state):
+        printed, price = charge.about.get("epsilon"), prices.get(charge.run_id)
+        if price is None or not isinstance(printed, (int, float)):
+            continue
+        seen += 1
+        if printed < price * (1 - _PRINTED_TOLERANCE):
+            findings.append(
+                f"run {charge.run_id!r} printed epsilon = {printed:.6g}; its event costs "
+                f"{price:.6g}"
+            )
+    name = "every price that was printed is at least the price of what was released"
+    if not seen:
+        return Check(name, "no evidence", ("no run says what it printed",))
+    return _check(name, findings)
+
+
+def _tracked(
+    state: LedgerState,
+    prices: Mapping[str, float],
+    tracked: Mapping[str, Mapping[str, Any]] | None,
+) -> Check:
+    name = "the tracking server shows the same"
+    if tracked is None:
+        return Check(name, "no evidence", ("no tracking server was asked",))
+    findings = []
+    settled = {c.run_id: c for c in _charges(state) if c.status == "settled"}
+    for run_id, charge in settled.items():
+        shown = tracked.get(run_id)
+        if shown is None:
+            findings.append(f"run {run_id!r} is in the ledger and not on the server")
+            continue
+        if shown.get("event") is not None and shown["event"] != charge.settled:
+            findings.append(f"run {run_id!r} shows another event on the server")
+        for key in ("epsilon", "delta", "local_epsilon"):
+            ours = charge.local_epsilon if key == "local_epsilon" else charge.about.get(key)
+            if shown.get(key) is not None and ours is not None and shown[key] != ours:
+                findings.append(f"run {run_id!r} shows {key} = {shown[key]} and not {ours}")
+    findings += [
+        f"run {run_id!r} is on the server and not in the ledger"
+        for run_id in tracked
+        if run_id not in settled
+    ]
+    return _check(name, findings)
