@@ -27,7 +27,7 @@ Source: our own derivation, for thesis, Algorithm 3.6.2 with one level.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -67,16 +67,22 @@ def l2_messages_epsilon(
         raise ValueError(f"num_reports must be an integer >= 1, got {num_reports}")
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta}")
-    values = np.full(len(_ORDERS), np.inf)
-    # Convex in log order for practical purposes: stop once far past the minimum.
-    best, since = math.inf, 0
-    for i, order in enumerate(_ORDERS):
-        values[i] = l2_messages_rdp(message_epsilon, squared_change, num_reports, float(order))
-        found = rdp_to_epsilon(_ORDERS[: i + 1], values[: i + 1], delta)[0]
-        best, since = (found, 0) if found < best else (best, since + 1)
-        if since == 2:
-            break
-    return best
+
+    @cache
+    def epsilon(at: int) -> float:
+        order = _ORDERS[at : at + 1]
+        rdp = l2_messages_rdp(message_epsilon, squared_change, num_reports, float(order[0]))
+        return rdp_to_epsilon(order, [rdp], delta)[0] if rdp < math.inf else math.inf
+
+    # Every order gives a bound. Downhill from the best order of the Gaussian limit.
+    square = 4 * squared_change * math.tanh(message_epsilon / 2) ** 2 / num_reports
+    guess = 1 + math.sqrt(2 * math.log(1 / delta) / square)
+    at = int(np.clip(np.searchsorted(_ORDERS, guess), 0, len(_ORDERS) - 1))
+    while at > 0 and (epsilon(at - 1) < epsilon(at) or epsilon(at) == math.inf):
+        at -= 1
+    while at + 1 < len(_ORDERS) and epsilon(at + 1) < epsilon(at):
+        at += 1
+    return epsilon(at)
 
 
 def l2_messages_rdp(
@@ -114,8 +120,12 @@ def _curvature(message_epsilon: float, num_reports: int, order: float) -> float:
     edges = np.linspace(-contrast, contrast, _CELLS + 1)
     logs = np.log1p(np.multiply.outer(edges, offsets))
     weight = mass * offsets**2
-    powers = np.exp((order - 2) * logs)
-    table = (np.exp((1 - order) * logs) * weight) @ powers.T  # M at (b, x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        powers = np.exp((order - 2) * logs)
+        # M at (b, x). Sums without BLAS: too small to be worth its threads.
+        table = np.einsum("ik,jk->ij", np.exp((1 - order) * logs) * weight, powers)
+    if not np.isfinite(table).all():
+        return math.inf  # no bound from this order
     cells = np.maximum(table[:-1], table[1:])
     cells = np.maximum(cells[:, :-1], cells[:, 1:])
     excess = order * (order - 1) * _path_bounds(cells)
@@ -129,22 +139,32 @@ def _curvature(message_epsilon: float, num_reports: int, order: float) -> float:
 
 def _path_bounds(cells: np.ndarray) -> np.ndarray:
     """Per cells of b and c: a bound of the integral of (1 - t) M along x = b + t (c - b)."""
-    count = len(cells)
-    first, last = np.arange(count)[:, None], np.arange(count)[None, :]
-    total = np.zeros((count, count))
-    for k in range(_SLICES):
-        t0, t1 = k / _SLICES, (k + 1) / _SLICES
-        share = (t1 - t0) * (1 - (t0 + t1) / 2)
-        # In units of cells, b in [i, i+1] and c in [j, j+1].
-        low = first + np.minimum(t0 * (last - first), t1 * (last - first))
-        high = first + 1 + np.maximum(t0 * (last - first), t1 * (last - first))
-        begin = np.clip(np.floor(low + 1e-9).astype(int), 0, count - 1)
-        end = np.clip(np.ceil(high - 1e-9).astype(int) - 1, 0, count - 1)
-        largest = np.zeros((count, count))
-        for step in range(int((end - begin).max()) + 1):
-            largest = np.maximum(largest, cells[first, np.minimum(begin + step, end)])
-        total += share * largest
+    first = np.arange(_CELLS)[:, None]
+    total = np.zeros((_CELLS, _CELLS))
+    for share, passed in _passed_cells():
+        total += share * cells[first, passed].max(axis=0)
     return total
+
+
+@lru_cache(maxsize=1)
+def _passed_cells() -> list[tuple[float, np.ndarray]]:
+    """Per slice of t: the integral of 1 - t, and which cells x can be in, for cells of b and c.
+
+    The indices have the shape (most cells, cells of b, cells of c); shorter lists repeat their
+    last. In units of cells, with b in [i, i + 1] and c in [j, j + 1], x lies between
+    i + t (j - i) and one more. Integers, in units of 1/_SLICES of a cell: no edge is missed.
+    """
+    first, last = np.arange(_CELLS)[:, None], np.arange(_CELLS)[None, :]
+    slices = []
+    for k in range(_SLICES):
+        share = (2 * (_SLICES - k) - 1) / (2 * _SLICES**2)
+        ends = k * (last - first), (k + 1) * (last - first)
+        begin = first + np.minimum(*ends) // _SLICES
+        end = first - -np.maximum(*ends) // _SLICES  # the cell that holds the largest x
+        begin, end = np.clip(begin, 0, _CELLS - 1), np.clip(end, 0, _CELLS - 1)
+        steps = np.arange(int((end - begin).max()) + 1)[:, None, None]
+        slices.append((share, np.minimum(begin + steps, end)))
+    return slices
 
 
 @lru_cache(maxsize=64)
