@@ -27,6 +27,7 @@ BAD_QUOTES = "unbalanced quotes"
 NOT_JSON = "not a JSON object"
 NOT_SCALAR = "field is neither text nor number"
 NOT_NUMBER = "NaN or infinite"
+NOT_NUMBERS = "list of something else than numbers"
 MISSING_COLUMN = "missing column"
 
 
@@ -134,14 +135,23 @@ def _text_row(line: bytes) -> Row | None:
         return Problem(UNDECODABLE)
 
 
-def read_json_lines(stream: BinaryIO, columns: Sequence[str]) -> Iterator[Lines]:
-    """Each line is a JSON object; numbers keep the text that they were written as."""
+def read_json_lines(
+    stream: BinaryIO, columns: Sequence[str], lists: bool = False
+) -> Iterator[Lines]:
+    """Each line is a JSON object; numbers keep the text that they were written as.
+
+    With `lists` a field may hold a list of numbers, which becomes the text that spells it.
+    """
     for number, block in blocks_of_lines(stream):
         if block is None:
             yield Lines(number, [Problem(TOO_LONG)])
         else:
             lines = _without_mark(number, _split(block))
-            yield Lines(number, [_json_row(line, columns) for line in lines])
+            yield Lines(number, [_json_row(line, columns, lists) for line in lines])
+
+
+class _Number(str):
+    """A number as it was written."""
 
 
 class _NotFinite:
@@ -152,31 +162,39 @@ def _not_finite(_: str) -> _NotFinite:
     return _NotFinite()
 
 
-def _json_row(line: bytes, columns: Sequence[str]) -> Row | None:
-    if not line.strip():
-        return None
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """The object that a line holds, None where it holds none."""
     text = line.decode("utf-8", "surrogateescape")  # one bad field does not hide the others
     try:
-        found = json.loads(text, parse_int=str, parse_float=str, parse_constant=_not_finite)
+        found = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_not_finite)
     except (ValueError, RecursionError):
-        return Problem(NOT_JSON)
-    if not isinstance(found, dict):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _json_row(line: bytes, columns: Sequence[str], lists: bool) -> Row | None:
+    if not line.strip():
+        return None
+    found = json_object(line)
+    if found is None:
         return Problem(NOT_JSON)
     return _row(
         [
-            _json_field(found[column]) if column in found else Problem(MISSING_COLUMN)
+            _json_field(found[column], lists) if column in found else Problem(MISSING_COLUMN)
             for column in columns
         ]
     )
 
 
-def _json_field(value: Any) -> str | None | Problem:
+def _json_field(value: Any, lists: bool) -> str | None | Problem:
     if value is None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, _NotFinite):
         return Problem(NOT_NUMBER)
+    if lists and isinstance(value, list):
+        return _json_list(value)
     if not isinstance(value, str):
         return Problem(NOT_SCALAR)
     try:
@@ -184,6 +202,15 @@ def _json_field(value: Any) -> str | None | Problem:
     except UnicodeEncodeError:  # bytes that are no text, or an escaped half of a surrogate pair
         return Problem(UNDECODABLE)
     return value
+
+
+def _json_list(items: list[Any]) -> str | Problem:
+    """The list as text; a list of one number is that number."""
+    if any(isinstance(item, _NotFinite) for item in items):
+        return Problem(NOT_NUMBER)
+    if not all(isinstance(item, _Number) for item in items):
+        return Problem(NOT_NUMBERS)
+    return items[0] if len(items) == 1 else f"[{','.join(items)}]"
 
 
 def read_csv(stream: BinaryIO, columns: Sequence[str], delimiter: str = ",") -> Iterator[Lines]:
@@ -203,6 +230,18 @@ def read_csv(stream: BinaryIO, columns: Sequence[str], delimiter: str = ",") -> 
             number += 1
         if block and header is not None:
             yield _csv_lines(number, block, header, columns, delimiter)
+
+
+def csv_header(stream: BinaryIO, delimiter: str = ",") -> list[str]:
+    """The names of the columns; none where there is no header."""
+    for number, block in blocks_of_lines(stream):
+        while block:
+            line, _, block = block.partition(b"\n")
+            header = _header(line, delimiter, number)
+            number += 1
+            if header is not None:
+                return header
+    return []
 
 
 def _header(line: bytes, delimiter: str, number: int) -> list[str] | None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS_PER_BATCH = 1 << 19
+NUMBERS_PER_BATCH = 1 << 22
 BYTES_PER_SPLIT = 32 << 20
 ROWS_PER_SPLIT = 4 << 20
 
@@ -56,7 +57,11 @@ def split_row_groups(
 
 
 def read_row_groups(
-    file: BinaryIO, groups: RowGroups, columns: Sequence[str], dictionary: Sequence[str] = ()
+    file: BinaryIO,
+    groups: RowGroups,
+    columns: Sequence[str],
+    dictionary: Sequence[str] = (),
+    row_numbers: int = 1,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of the columns that exist, in the order of the rows.
 
@@ -65,6 +70,7 @@ def read_row_groups(
         groups: which rows.
         columns: the wanted columns; a missing one is missing in the batches too.
         dictionary: text columns to read as dictionaries (indices and distinct values).
+        row_numbers: numbers in a row, which bounds the rows of a batch.
     """
     schema = pq.ParquetFile(file).schema_arrow
     file.seek(0)
@@ -75,13 +81,14 @@ def read_row_groups(
     ]
     reader = pq.ParquetFile(file, read_dictionary=as_dictionary)
     present = [column for column in columns if column in schema.names]
+    batch_size = max(1, min(ROWS_PER_BATCH, NUMBERS_PER_BATCH // row_numbers))
     if not present:  # rows without any of the columns still count as rows
-        for start in range(0, groups.num_rows, ROWS_PER_BATCH):
-            count = min(ROWS_PER_BATCH, groups.num_rows - start)
+        for start in range(0, groups.num_rows, batch_size):
+            count = min(batch_size, groups.num_rows - start)
             yield pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
         return
     yield from reader.iter_batches(
-        batch_size=ROWS_PER_BATCH,
+        batch_size=batch_size,
         row_groups=list(range(groups.start, groups.stop)),
         columns=present,
         use_threads=False,

@@ -22,7 +22,7 @@ from beam_ldp.pipelines.line_formats import Lines, Problem
 from beam_ldp.transforms.blocks import BadRowBlock, TableBlock
 
 InputFormat = Literal["parquet", "csv", "jsonl", "text"]
-BadRows = Literal["dead_letter", "other"]
+BadRows = Literal["dead_letter", "other", "zero"]
 
 ROWS = "rows"
 BAD_ROWS = "bad_rows"
@@ -114,11 +114,14 @@ class ReadTable(beam.PTransform):
     Args:
         patterns: paths and globs.
         input_format: "parquet", "csv", "jsonl" or "text".
-        column: the column that holds the value (for text the line is the value).
+        columns: the column that holds the value (for text the line is the value), or the columns
+            that hold the numbers of a vector.
         user_id: the column that holds the person's id, if any.
-        bad_rows: "dead_letter" sends unusable rows to the second output; "other" passes them on
+        bad_rows: "dead_letter" sends unusable rows to the second output; the others pass them on
             as null values, without a trace (but not those whose user id is unknown).
         delimiter: between the fields of CSV.
+        dimension: for vectors, their numbers: JSON fields may then hold lists of numbers, and
+            blocks have fewer rows the longer a vector is. None: a value is one field.
 
     Raises:
         InputFileError: when run, if a whole file cannot be read.
@@ -128,23 +131,25 @@ class ReadTable(beam.PTransform):
         self,
         patterns: Sequence[str],
         input_format: InputFormat,
-        column: str = TEXT_COLUMN,
+        columns: str | Sequence[str] = TEXT_COLUMN,
         user_id: str | None = None,
         *,
         bad_rows: BadRows = "dead_letter",
         delimiter: str = ",",
+        dimension: int | None = None,
     ) -> None:
         super().__init__()
         if input_format not in ("parquet", "csv", "jsonl", "text"):
             raise ValueError(
                 f'input_format must be "parquet", "csv", "jsonl" or "text", got {input_format!r}'
             )
-        if bad_rows not in ("dead_letter", "other"):
-            raise ValueError(f'bad_rows must be "dead_letter" or "other", got {bad_rows!r}')
+        if bad_rows not in ("dead_letter", "other", "zero"):
+            raise ValueError(f'bad_rows must be "dead_letter", "other" or "zero", got {bad_rows!r}')
         if input_format == "text" and user_id is not None:
             raise ValueError("user_id must be None for text: a line holds nothing but the value")
         self._patterns = tuple(patterns)
-        self._reader = _Reader(input_format, column, user_id, bad_rows, delimiter)
+        values = (columns,) if isinstance(columns, str) else tuple(columns)
+        self._reader = _Reader(input_format, values, user_id, bad_rows, delimiter, dimension)
 
     def expand(self, root: Any) -> dict[str, Any]:
         pipeline = root.pipeline if hasattr(root, "pipeline") else root
@@ -199,36 +204,38 @@ class _Reader:
     """Splits and reads files of one format."""
 
     input_format: InputFormat
-    column: str
+    values: tuple[str, ...]
     user_id: str | None
     bad_rows: BadRows
     delimiter: str
+    dimension: int | None
 
     @property
     def columns(self) -> list[str]:
-        return [self.column] if self.user_id is None else [self.column, self.user_id]
+        return [*self.values] if self.user_id is None else [*self.values, self.user_id]
 
     def _hidden(self, row: Any) -> Any:
-        """The row, or a null value where a bad row is to leave no trace.
+        """The row, or null values where a bad row is to leave no trace.
 
         A row without a known user id cannot be attributed: it is rejected in either mode.
         """
-        if self.bad_rows != "other" or not isinstance(row, Problem):
+        if self.bad_rows == "dead_letter" or not isinstance(row, Problem):
             return row
+        nothing = (None,) * len(self.values)
         if self.user_id is None:
-            return (None,)
-        user_id = row.known[1] if row.known else None
-        return row if user_id is None else (None, user_id)
+            return nothing
+        user_id = row.known[-1] if row.known else None
+        return row if user_id is None else (*nothing, user_id)
 
     def splits(self, path: str) -> list[Split]:
         if self.input_format != "parquet":
             return [Split(path)]
-        with _opened(path) as file:
+        with opened(path) as file:
             groups = parquet_format.split_row_groups(file, self.columns)
         return [Split(path, group) for group in groups]
 
     def read(self, split: Split) -> Iterator[TableBlock | BadRowBlock]:
-        with _opened(split.path) as file:
+        with opened(split.path) as file:
             if split.row_groups is not None:
                 yield from self._read_parquet(split.path, file, split.row_groups)
                 return
@@ -241,8 +248,9 @@ class _Reader:
         if self.input_format == "csv":
             return line_formats.read_csv(file, self.columns, self.delimiter)
         if self.input_format == "jsonl":
-            return line_formats.read_json_lines(file, self.columns)
-        return line_formats.read_text(file, self.column)
+            lists = self.dimension is not None
+            return line_formats.read_json_lines(file, self.columns, lists)
+        return line_formats.read_text(file, self.values[0])
 
     def _from_lines(self, path: str, lines: Lines) -> Iterator[TableBlock | BadRowBlock]:
         if lines.table is not None:
@@ -272,7 +280,11 @@ class _Reader:
     ) -> Iterator[TableBlock]:
         """A column that the file lacks is lacking in the blocks: encoding makes bad rows of it."""
         row = groups.first_row
-        for batch in parquet_format.read_row_groups(file, groups, self.columns, [self.column]):
+        texts = self.values if self.dimension is None else ()
+        batches = parquet_format.read_row_groups(
+            file, groups, self.columns, texts, self.dimension or 1
+        )
+        for batch in batches:
             yield TableBlock(path, row, batch)
             row += batch.num_rows
 
@@ -282,7 +294,7 @@ def _is_cut(file: Any) -> bool:
     return not getattr(getattr(file, "_decompressor", None), "eof", True)
 
 
-class _opened:
+class opened:
     """An open file whose failures become an error that names the file and quotes nothing."""
 
     def __init__(self, path: str) -> None:
