@@ -12,6 +12,7 @@ from apache_beam.typehints import typehints
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ShuffledBlock, ShuffledSum, StatisticBlock
 from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.mechanisms import asked_of
 from beam_ldp.transforms.stage_types import expect
 from beam_ldp.transforms.sums import NO_KEY, SumReports, check_digest, combine_sums
 
@@ -36,7 +37,9 @@ class Aggregate(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
         parts = pcoll if isinstance(pcoll, tuple) else (pcoll,)
-        element = [expect("Aggregate", part, ShuffledBlock, ShuffledSum) for part in parts][0]
+        accepted, asked = (ShuffledBlock, ShuffledSum), asked_of(self._carried.randomizer)
+        elements = [expect("Aggregate", part, *accepted, asked=asked) for part in parts]
+        element = elements[0]
         output = "reports" if element.kind is ShuffledBlock else "statistic"
         sums = [
             part

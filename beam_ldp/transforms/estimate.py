@@ -3,20 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from beam_ldp.randomizers.base import LocalRandomizer, Sampling
+from beam_ldp.randomizers.base import LocalRandomizer, Sampling, check_sampling
+from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.blocks import Release, StatisticBlock, Withheld, shuffle_event
 from beam_ldp.transforms.carried import NAMESPACE, Carried, check_min_reports
 from beam_ldp.transforms.gate import TOO_FEW, group_name, window_bounds
-from beam_ldp.transforms.stage_types import expect
+from beam_ldp.transforms.mechanisms import check_mean, is_mean
+from beam_ldp.transforms.stage_types import Asked, expect
 from beam_ldp.transforms.sums import check_digest
 
+if TYPE_CHECKING:
+    from beam_ldp.randomizers.mean.base import MeanRandomizer
+    from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
-class EstimateFrequencies(beam.PTransform):
+
+class _EstimateStage(beam.PTransform):
+    """What the estimates of all questions share."""
+
+    asked: ClassVar[Asked]
+
+    def __init__(
+        self, randomizer: LocalRandomizer, min_reports: int, sampling: Sampling, question: str
+    ) -> None:
+        super().__init__()
+        self._carried = Carried(randomizer)
+        self._min_reports = check_min_reports(min_reports)
+        check_sampling(sampling)
+        self._sampling = sampling
+        self._question = question
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        stage = type(self).__name__
+        element = expect(stage, pcoll, StatisticBlock, asked=self.asked)
+        out = pcoll | "Estimate" >> beam.ParDo(self._doer(stage, element.keyed)).with_outputs(
+            "withheld", main="released"
+        )
+        out.released.element_type = element.of(Release)
+        out.withheld.element_type = Withheld
+        out.released.withheld = out.withheld
+        return out.released
+
+    def _doer(self, stage: str, keyed: bool) -> _Estimate:
+        return _Estimate(
+            stage, self._carried, self._min_reports, self._sampling, self._question, keyed
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        return {
+            "mechanism": type(self._carried.randomizer).__name__,
+            "min_reports": self._min_reports,
+            "sampling": self._sampling,
+            "question": self._question,
+        }
+
+
+class EstimateFrequencies(_EstimateStage):
     """Unbiased frequencies with standard errors, and the event that prices them.
 
     In: `StatisticBlock`s, with or without keys. Out: `Release`s or `(key, Release)`s. Fewer than
@@ -31,8 +77,11 @@ class EstimateFrequencies(beam.PTransform):
 
     Raises:
         StageError: if the input is not the output of `Aggregate`.
+        TypeError: if the randomizer is one for means.
         MismatchError: at run time, for reports of another mechanism.
     """
+
+    asked = "frequency"
 
     def __init__(
         self,
@@ -42,38 +91,69 @@ class EstimateFrequencies(beam.PTransform):
         sampling: Sampling = "fixed",
         question: str = "",
     ) -> None:
-        super().__init__()
-        self._carried = Carried(randomizer)
-        self._min_reports = check_min_reports(min_reports)
-        if sampling not in ("fixed", "iid"):
-            raise ValueError(f'sampling must be "fixed" or "iid", got {sampling!r}')
-        self._sampling = sampling
-        self._question = question
+        super().__init__(randomizer, min_reports, sampling, question)
+        if is_mean(randomizer):
+            raise TypeError(
+                f"randomizer must be a FrequencyOracle, got {type(randomizer).__name__}: use "
+                "EstimateMean"
+            )
 
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        element = expect("EstimateFrequencies", pcoll, StatisticBlock)
-        doer = _Estimate(
-            self._carried, self._min_reports, self._sampling, self._question, element.keyed
-        )
-        out = pcoll | "Estimate" >> beam.ParDo(doer).with_outputs("withheld", main="released")
-        out.released.element_type = element.of(Release)
-        out.withheld.element_type = Withheld
-        out.released.withheld = out.withheld
-        return out.released
 
-    def display_data(self) -> dict[str, Any]:
-        return {
-            "mechanism": type(self._carried.randomizer).__name__,
-            "min_reports": self._min_reports,
-            "sampling": self._sampling,
-            "question": self._question,
-        }
+class EstimateMean(_EstimateStage):
+    """The unbiased mean vector with standard errors, and the event that prices it.
+
+    In, out and attributes: as in `EstimateFrequencies`; the estimate of a `Release` is a
+    `MeanEstimate`, in the unit of the data.
+
+    Args:
+        randomizer: the mean mechanism that made the reports.
+        min_reports, sampling, question: as in `EstimateFrequencies`.
+        ranges: the ranges that were given to `EncodeVectors`, if any.
+
+    Raises:
+        StageError: if the input is not the output of `Aggregate`.
+        TypeError: if the randomizer is not one for means.
+        ValueError: if ranges and randomizer do not fit; at run time for a statistic that does not
+            hold every message of its users once.
+        MismatchError: at run time, for reports of another mechanism.
+    """
+
+    asked = "mean"
+
+    def __init__(
+        self,
+        randomizer: MeanRandomizer,
+        *,
+        min_reports: int = 1,
+        sampling: Sampling = "fixed",
+        question: str = "",
+        ranges: CoordinateRanges | None = None,
+    ) -> None:
+        check_mean(randomizer)
+        super().__init__(randomizer, min_reports, sampling, question)
+        if ranges is not None:
+            ranges.check_fits(randomizer)
+        self._ranges = ranges
+
+    def _doer(self, stage: str, keyed: bool) -> _Estimate:
+        doer = super()._doer(stage, keyed)
+        doer.ranges = self._ranges
+        return doer
 
 
 class _Estimate(beam.DoFn):
+    ranges: CoordinateRanges | None = None
+
     def __init__(
-        self, carried: Carried, min_reports: int, sampling: Sampling, question: str, keyed: bool
+        self,
+        stage: str,
+        carried: Carried,
+        min_reports: int,
+        sampling: Sampling,
+        question: str,
+        keyed: bool,
     ) -> None:
+        self._stage = stage
         self._carried = carried
         self._min_reports = min_reports
         self._sampling = sampling
@@ -88,7 +168,7 @@ class _Estimate(beam.DoFn):
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         key, total = element if self._keyed else (None, element)
-        check_digest("EstimateFrequencies", total.mechanism_digest, self._digest)
+        check_digest(self._stage, total.mechanism_digest, self._digest)
         group = None if key is None else group_name(key)
         bounds = window_bounds(window)
         if total.num_reports < self._min_reports:
@@ -100,9 +180,7 @@ class _Estimate(beam.DoFn):
             )
             return
         release = Release(
-            estimate=self._randomizer.estimate(
-                total.statistic, total.num_reports, sampling=self._sampling
-            ),
+            estimate=self._estimate(total),
             num_reports=total.num_reports,
             event=None if total.simulated else shuffle_event(self._randomizer, self._crowd(total)),
             question=self._question,
@@ -115,6 +193,12 @@ class _Estimate(beam.DoFn):
         )
         self._releases.inc()
         yield (key, release) if self._keyed else release
+
+    def _estimate(self, total: StatisticBlock) -> Estimate:
+        found: Any = self._randomizer.estimate(
+            total.statistic, total.num_reports, sampling=self._sampling
+        )
+        return found if self.ranges is None else self.ranges.decode(found)
 
     def _crowd(self, total: StatisticBlock) -> int:
         """Reports among which one hides: of its batch, and of those that share its public part."""

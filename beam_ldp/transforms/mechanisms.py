@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from beam_ldp.randomizers.mean.base import MeanRandomizer
+    from beam_ldp.transforms.stage_types import Asked
 
 BLOCK_BYTES = 1 << 23  # reports that are made, counted or passed on together
 BLOCK_ROWS = 1 << 20
@@ -23,6 +24,11 @@ def is_mean(randomizer: Any) -> TypeGuard[MeanRandomizer]:
     """
     module = sys.modules.get("beam_ldp.randomizers.mean.base")
     return module is not None and isinstance(randomizer, module.MeanRandomizer)
+
+
+def asked_of(randomizer: Any) -> Asked:
+    """What the mechanism's reports are for."""
+    return "mean" if is_mean(randomizer) else "frequency"
 
 
 def check_mean(randomizer: Any) -> None:

@@ -7,6 +7,7 @@ overlap are released and priced once each; adding what was released costs nothin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -97,16 +98,9 @@ def add_releases(panes: list[Release], window: tuple[int, int] | None) -> Releas
     """One estimate about all users of disjoint releases: shares weighted by their users."""
     if len({str(pane.mechanism) for pane in panes}) != 1:
         raise ValueError("panes must be releases of one mechanism")
-    num_users = sum(pane.estimate.num_users for pane in panes)
-    value = np.zeros_like(panes[0].estimate.raw.value)
-    variance = np.zeros_like(value)
-    for pane in panes:
-        share = pane.estimate.num_users / num_users
-        value += share * pane.estimate.raw.value
-        variance += (share * pane.estimate.raw.standard_error) ** 2
     first = panes[0]
     return Release(
-        estimate=Estimate(value, np.sqrt(variance), num_users),
+        estimate=pool([pane.estimate.raw for pane in panes]),
         num_reports=sum(pane.num_reports for pane in panes),
         event=None,
         question=first.question,
@@ -117,4 +111,21 @@ def add_releases(panes: list[Release], window: tuple[int, int] | None) -> Releas
         output=first.output,
         simulated=any(pane.simulated for pane in panes),
         derived=True,
+    )
+
+
+def pool(parts: list[Estimate]) -> Estimate:
+    """The estimate about the users of disjoint parts, each weighted by its users."""
+    num_users = sum(part.num_users for part in parts)
+    shares = [part.num_users / num_users for part in parts]
+    value = sum(share * part.value for share, part in zip(shares, parts))
+    error = np.sqrt(sum((share * part.standard_error) ** 2 for share, part in zip(shares, parts)))
+    pooled = replace(parts[0], value=value, standard_error=error, num_users=num_users)
+    if not hasattr(pooled, "bias_bound"):
+        return pooled
+    weighted: list[tuple[float, Any]] = list(zip(shares, parts))
+    return replace(
+        pooled,
+        mean_squared_error=sum(share**2 * part.mean_squared_error for share, part in weighted),
+        bias_bound=sum(share * part.bias_bound for share, part in weighted),
     )

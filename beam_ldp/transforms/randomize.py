@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -26,9 +26,16 @@ from beam_ldp.transforms.blocks import (
     ValueBlock,
 )
 from beam_ldp.transforms.carried import NAMESPACE, Carried, read_key
-from beam_ldp.transforms.stage_types import StageError, element_of
+from beam_ldp.transforms.mechanisms import (
+    BLOCK_BYTES,
+    asked_of,
+    report_bytes,
+    rows_in,
+    vector_size,
+)
+from beam_ldp.transforms.stage_types import StageError, check_key, element_of, expect
 
-BLOCK_VALUES = 1 << 16
+BLOCK_VALUES = 1 << 16  # numbers that wait until they make a block
 ORIGIN_BYTES = 16
 
 
@@ -38,10 +45,15 @@ class Randomize(beam.PTransform):
     Protects each value against everybody who sees the reports, with the local epsilon of
     `randomizer`; not against the machine on which this stage runs.
 
-    In: `ValueBlock`s; or arrays, scalars, rows and Arrow batches with one field, typed or not; each
-    of them also as `(key, ...)` where the type is declared. Values are what the randomizer takes
-    (indices for a frequency oracle); `EncodeRows` makes them from text.
-    Out: `ReportBlock`s, or `(key, ReportBlock)`.
+    In: `ValueBlock`s; or arrays, single values, rows and Arrow batches with one field, typed or
+    not; each of them also as `(key, ...)` where the type is declared. Values are what the
+    randomizer takes: indices for a frequency oracle (`EncodeRows` makes them from text), vectors
+    for a mean mechanism (`EncodeVectors` makes them from columns).
+    An array is a block of many values if it has one dimension more than a value, and one value if
+    it has as many: for vectors of several numbers a two-dimensional array is a block and a
+    one-dimensional array (or list, or tuple) is ONE vector; for everything else (indices, and
+    means of dimension 1) a one-dimensional array is a block.
+    Out: `ReportBlock`s of at most some megabytes, or `(key, ReportBlock)`.
 
     Args:
         randomizer: the mechanism.
@@ -84,7 +96,8 @@ class Randomize(beam.PTransform):
                 "already past this stage"
             )
         if element.kind is TableBlock:
-            raise StageError("Randomize takes ValueBlock, got TableBlock: put EncodeRows before it")
+            expect("Randomize", pcoll, ValueBlock, asked=asked_of(self._carried.randomizer))
+        check_key("Randomize", element)
         doer = _Randomize(
             self._carried,
             self._memoize_key_file,
@@ -139,6 +152,8 @@ class _Randomize(beam.DoFn):
 
     def setup(self) -> None:
         self._randomizer = self._carried.randomizer
+        self._size = vector_size(self._randomizer)
+        self._rows = rows_in(BLOCK_BYTES, report_bytes(self._randomizer))
         self._digest = self._randomizer.config_digest()
         self._key = None if self._key_file is None else read_key(self._key_file)
         self._randomized = Metrics.counter(NAMESPACE, "reports_randomized")
@@ -148,37 +163,50 @@ class _Randomize(beam.DoFn):
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         key, payload = element if self._keyed else (None, element)
-        if isinstance(payload, ValueBlock):
-            yield self._emit(key, payload, window)
-            return
-        array = _as_array(payload)
-        if array is not None:
-            yield self._emit(key, ValueBlock(array), window)
+        block = self._as_block(payload)
+        if block is not None:
+            yield from self._emit(key, block, window)
             return
         waiting = self._loose[window, key]
-        waiting.append(_as_scalar(payload))
-        if len(waiting) >= BLOCK_VALUES:
-            yield self._emit(key, ValueBlock(_stack(waiting)), window)
+        waiting.append(_as_value(payload, self._size))
+        if len(waiting) >= self._waiting_values:
+            yield from self._emit(key, ValueBlock(_stack(waiting)), window)
             waiting.clear()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for (window, key), waiting in self._loose.items():
             if waiting:
-                block = self._emit(key, ValueBlock(_stack(waiting)), window)
-                yield WindowedValue(block, window.max_timestamp(), [window])
+                for block in self._emit(key, ValueBlock(_stack(waiting)), window):
+                    yield WindowedValue(block, window.max_timestamp(), [window])
         self._loose.clear()
 
-    def _emit(self, key: Any, block: ValueBlock, window: Any) -> Any:
-        origin = origin_of(block, window, key)
-        reports = ReportBlock(
-            self._randomizer.randomize(block.values, self._rng(block, origin)),
-            self._digest,
-            block.groups,
-            origin,
-            self._seed is not None,
-        )
-        self._randomized.inc(len(reports))
-        return (key, reports) if self._keyed else reports
+    @property
+    def _waiting_values(self) -> int:
+        return max(1, BLOCK_VALUES // (self._size or 1))
+
+    def _as_block(self, payload: Any) -> ValueBlock | None:
+        """The payload, if it holds many values."""
+        if isinstance(payload, ValueBlock):
+            return payload
+        array = _as_array(payload)
+        if array is None or (array.ndim == 1 and self._size is not None):
+            return None
+        return ValueBlock(array)
+
+    def _emit(self, key: Any, block: ValueBlock, window: Any) -> Iterator[Any]:
+        """The reports, in blocks of limited size: each of its own noise, origin and retry."""
+        for start in range(0, len(block), self._rows):
+            part = block.rows(start, start + self._rows) if len(block) > self._rows else block
+            origin = origin_of(part, window, key)
+            reports = ReportBlock(
+                self._randomizer.randomize(part.values, self._rng(part, origin)),
+                self._digest,
+                part.groups,
+                origin,
+                self._seed is not None,
+            )
+            self._randomized.inc(len(reports))
+            yield (key, reports) if self._keyed else reports
 
     def _rng(self, block: ValueBlock, origin: bytes) -> Any:
         if self._key is not None:
@@ -217,29 +245,46 @@ def _as_array(payload: Any) -> np.ndarray | None:
     if isinstance(payload, (pa.RecordBatch, pa.Table)):
         if payload.num_columns != 1:
             raise ValueError(
-                "Randomize takes Arrow batches of one column; use EncodeRows to choose one"
+                "Randomize takes Arrow batches of one column; use EncodeRows or EncodeVectors to "
+                "choose columns"
             )
         payload = payload.column(0)
     if isinstance(payload, pa.ChunkedArray):
         payload = payload.combine_chunks()
     if isinstance(payload, pa.Array):
         if payload.null_count:
-            raise ValueError("Randomize takes no nulls; EncodeRows sends them to the dead letters")
+            raise ValueError(
+                "Randomize takes no nulls; EncodeRows and EncodeVectors send them to the dead "
+                "letters"
+            )
+        if pa.types.is_nested(payload.type):
+            raise ValueError("Randomize takes no columns of lists; use EncodeVectors")
         return payload.to_numpy(zero_copy_only=False)
     return None
 
 
-def _as_scalar(payload: Any) -> Any:
+def _as_value(payload: Any, size: int | None) -> Any:
+    """A single value: a number, or a vector of `size` numbers."""
     if isinstance(payload, dict):
-        fields = tuple(payload.values())
-    elif isinstance(payload, tuple) or hasattr(payload, "as_dict"):  # named tuples, beam.Row
-        fields = tuple(payload)
-    else:
-        return payload
+        payload = _only(tuple(payload.values()))
+    elif hasattr(payload, "as_dict"):  # beam.Row
+        payload = _only(tuple(payload))
+    if size is None:
+        return _only(payload) if isinstance(payload, (tuple, list)) else payload
+    listed = isinstance(payload, (tuple, list))
+    if not (listed or (isinstance(payload, np.ndarray) and payload.ndim)) or len(payload) != size:
+        raise ValueError(
+            f"Randomize takes vectors of {size} numbers, or two-dimensional arrays of them; use "
+            "EncodeVectors where they may be of another form"
+        )
+    return payload
+
+
+def _only(fields: Sequence[Any]) -> Any:
     if len(fields) != 1:
         raise ValueError(
-            "Randomize takes rows of one field; use EncodeRows to choose one. A pair of key and "
-            "value needs a declared type: .with_output_types(tuple[str, int])"
+            "Randomize takes rows of one field; use EncodeRows or EncodeVectors to choose one. A "
+            "pair of key and value needs a declared type: .with_output_types(tuple[str, int])"
         )
     return fields[0]
 
@@ -250,5 +295,8 @@ def _stack(waiting: list[Any]) -> np.ndarray:
     except (ValueError, OverflowError):
         array = np.asarray(None)
     if array.dtype.hasobject or array.dtype.kind in "US":
-        raise ValueError("Randomize takes numbers; EncodeRows turns other values into indices")
+        raise ValueError(
+            "Randomize takes numbers; EncodeRows turns other values into indices, EncodeVectors "
+            "into vectors"
+        )
     return array

@@ -23,6 +23,7 @@ from beam_ldp.transforms.blocks import (
 from beam_ldp.transforms.carried import NAMESPACE, Carried, CarriedDomain, check_min_reports
 from beam_ldp.transforms.exchange import NUM_SHARDS, shuffle_globally
 from beam_ldp.transforms.gate import GroupNames
+from beam_ldp.transforms.mechanisms import asked_of
 from beam_ldp.transforms.stage_types import (
     Element,
     check_fires_once,
@@ -53,7 +54,9 @@ class Shuffle(beam.PTransform):
             only their sum, which does not depend on their order: no report is exchanged.
         scope: for reports: "batch" permutes within batches of at least `min_reports`, inside the
             worker where it can; each report hides among its batch. "global" permutes all reports of
-            a group and window together, by one exchange between workers.
+            a group and window together, by one exchange between workers; for mechanisms of one
+            message per user. (Several messages per user are permuted column by column, each on its
+            own, within the batch.)
         groups: the public list of groups (as `EncodeRows` takes it) where blocks hold the reports
             of many groups.
         num_shards: for scope="global": shards of the exchange, a power of two. A worker holds one
@@ -62,7 +65,7 @@ class Shuffle(beam.PTransform):
     Raises:
         StageError: if the input is not the output of `Randomize`.
         ValueError: for sliding or session windows, and accumulating panes; with scope="global" for
-            windows that fire more than once.
+            windows that fire more than once, and for several messages per user.
     """
 
     def __init__(
@@ -82,6 +85,13 @@ class Shuffle(beam.PTransform):
             raise ValueError(f'output must be "reports" or "statistic", got {output!r}')
         if scope not in ("batch", "global"):
             raise ValueError(f'scope must be "batch" or "global", got {scope!r}')
+        if output == "reports" and scope == "global" and randomizer.messages_per_user > 1:
+            raise ValueError(
+                f'scope="global" takes mechanisms of one message per user, got '
+                f"{randomizer.messages_per_user}: the shard of a user would tie the user's "
+                'messages together. Use output="statistic", where every report hides among all, '
+                'or scope="batch"'
+            )
         if num_shards < 1 or num_shards & (num_shards - 1):
             raise ValueError(f"num_shards must be a power of two, got {num_shards}")
         self._output = output
@@ -101,7 +111,8 @@ class Shuffle(beam.PTransform):
         An engine may copy a union of collections; what is added up afterwards can be added up part
         by part, where the reports are.
         """
-        element = expect("Shuffle", pcoll, ReportBlock)
+        asked = asked_of(self._carried.randomizer)
+        element = expect("Shuffle", pcoll, ReportBlock, asked=asked)
         check_windows("Shuffle", pcoll)
         grouped = self._groups is not None
         if grouped and element.keyed:

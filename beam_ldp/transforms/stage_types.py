@@ -8,7 +8,7 @@ say which stage is missing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 from apache_beam.transforms import window as windows
@@ -24,13 +24,16 @@ from beam_ldp.transforms.blocks import (
     ValueBlock,
 )
 
-# Each type with the stage that makes it, in the order of the pipeline.
-_MADE_BY: tuple[tuple[tuple[type, ...], str], ...] = (
-    ((ValueBlock,), "EncodeRows"),
-    ((ReportBlock,), "Randomize"),
-    ((ShuffledBlock, ShuffledSum), "Shuffle"),
-    ((StatisticBlock,), "Aggregate"),
-    ((Release,), "EstimateFrequencies"),
+Asked = Literal["frequency", "mean"]
+
+# Each type with the stage that makes it, in the order of the pipeline: the stage for frequencies
+# and the one for means, where they differ.
+_MADE_BY: tuple[tuple[tuple[type, ...], str, str], ...] = (
+    ((ValueBlock,), "EncodeRows", "EncodeVectors"),
+    ((ReportBlock,), "Randomize", "Randomize"),
+    ((ShuffledBlock, ShuffledSum), "Shuffle", "Shuffle"),
+    ((StatisticBlock,), "Aggregate", "Aggregate"),
+    ((Release,), "EstimateFrequencies", "EstimateMean"),
 )
 _KEYS = (str, int, bytes)
 
@@ -73,42 +76,59 @@ def element_of(pcoll: beam.PCollection) -> Element:
     return Element(typehints.Any if hint is None or hint is object else hint)
 
 
-def expect(stage: str, pcoll: beam.PCollection, *accepted: type) -> Element:
+def expect(
+    stage: str, pcoll: beam.PCollection, *accepted: type, asked: Asked | None = None
+) -> Element:
     """The element type of `pcoll`, which must be one of `accepted`, with or without a key.
+
+    `asked` is what the pipeline asks for, where the stage knows it; it names the missing stages.
 
     Raises:
         StageError: otherwise; untyped collections are refused.
     """
     element = element_of(pcoll)
     if element.kind in accepted:
-        if element.keyed and element.key not in _KEYS:
-            raise StageError(
-                f"{stage} takes keys of type str, int or bytes, got {_name(element.key)}: NumPy "
-                "and other keys do not group reliably"
-            )
+        check_key(stage, element)
         return element
     names = " or ".join(kind.__name__ for kind in accepted)
     raise StageError(
-        f"{stage} takes {names}, got {_name(element.kind)}: {_advice(element, accepted)}"
+        f"{stage} takes {names}, got {_name(element.kind)}: {_advice(element, accepted, asked)}"
     )
 
 
-def _advice(element: Element, accepted: tuple[type, ...]) -> str:
+def check_key(stage: str, element: Element) -> None:
+    """Refuse keys by which an engine cannot group."""
+    if element.keyed and element.key not in _KEYS:
+        raise StageError(
+            f"{stage} takes keys of type str, int or bytes, got {_name(element.key)}: NumPy "
+            "and other keys do not group reliably"
+        )
+
+
+def _made_by(rank: int, asked: Asked | None) -> str:
+    _, frequency, mean = _MADE_BY[rank]
+    if asked is None and frequency != mean:
+        return f"{frequency} or {mean}"
+    return mean if asked == "mean" else frequency
+
+
+def _advice(element: Element, accepted: tuple[type, ...], asked: Asked | None) -> str:
     target = _rank(accepted[0])
     if element.is_any:
         return (
-            f"only the typed output of {_MADE_BY[target][1]} goes in; apply it first, and declare "
-            "the type after a step of your own with .with_output_types(...)"
+            f"only the typed output of {_made_by(target, asked)} goes in; apply it first, and "
+            "declare the type after a step of your own with .with_output_types(...)"
         )
     found = _rank(element.kind)
     if found > target:
-        return f"these elements are already past {_MADE_BY[target + 1][1]}"
-    missing = [name for _, name in _MADE_BY[max(found + 1, min(target, 1)) : target + 1]]
+        return f"these elements are already past {_made_by(target + 1, asked)}"
+    first = max(found + 1, min(target, 1))
+    missing = [_made_by(rank, asked) for rank in range(first, target + 1)]
     return f"put {' and then '.join(missing)} before it"
 
 
 def _rank(kind: type) -> int:
-    for i, (kinds, _) in enumerate(_MADE_BY):
+    for i, (kinds, *_) in enumerate(_MADE_BY):
         if kind in kinds:
             return i
     return -1

@@ -1,0 +1,333 @@
+"""Rows of people in, the private mean of people's means out: two rounds in one transform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import apache_beam as beam
+import dp_accounting
+from apache_beam.metrics import Metrics
+from apache_beam.typehints import typehints
+
+from beam_ldp.protocols import Found, RoundTwo, UserMean
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.aggregate import Aggregate
+from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, Withheld
+from beam_ldp.transforms.carried import NAMESPACE, check_min_reports
+from beam_ldp.transforms.frequencies import EXPECTED_SHARE
+from beam_ldp.transforms.gate import window_bounds
+from beam_ldp.transforms.person_means import MeanPerPerson
+from beam_ldp.transforms.randomize import Randomize, check_randomness
+from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
+from beam_ldp.transforms.vectors import EncodeVectors
+
+_ONLY = "0"  # name of the coordinate where there is one
+_INCOMPLETE = "a coordinate without enough reports in round one"
+
+
+class Answered(NamedTuple):
+    """What round one gave.
+
+    Attributes:
+        found: the intervals.
+        crowd: people among whom a report of round one hides: the fewest of any coordinate.
+        simulated: drawn with a seed: protects nobody.
+    """
+
+    found: Found
+    crowd: int
+    simulated: bool
+
+
+class PrivateUserMean(beam.PTransform):
+    """The mean over people of each person's mean, each person protected with all rows.
+
+    Rows become one mean per person inside the trusted edge; what leaves it are the reports of two
+    rounds, of which the second asks about the interval that the first one found. Protects all
+    rows of a person, and how many they are, with the protocol's local epsilon against everybody
+    who sees the reports, and at the smaller price of the release's `event` against whoever sees
+    only what this transform puts out. Which people have any row is not hidden.
+
+    In: rows as `EncodeVectors` takes them, or `ValueBlock`s of vectors with user ids. Out: one
+    `Release` per window, whose estimate is a `MeanEstimate` in the unit of the data, about these
+    people. A round with too few reports releases nothing. Attributes of the result: `bad_rows`,
+    and `withheld`, a collection of `Withheld`.
+
+    Args:
+        protocol: the plan of both rounds, from `plan_user_mean`.
+        columns: names of the columns of numbers (or of one column of lists).
+        user_id_column: name of the column with the person's id.
+        min_reports: least number of people; default 0.9 of those the protocol expects. Where a
+            round asks a part of the people, its gate is that part less five standard deviations.
+        output, scope: as in `Shuffle`.
+        bad_rows: as in `EncodeVectors`.
+        memoize_key_file, release_id, dataset, seed: as in `Randomize`, for both rounds.
+        question: name of what is asked, for the record.
+
+    Raises:
+        ValueError: for arguments that do not fit together.
+
+    >>> import numpy as np
+    >>> from beam_ldp.protocols import Box, plan_user_mean
+    >>> from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+    >>> minutes = Box(CoordinateRanges(0, 1440))
+    >>> protocol = plan_user_mean(1000, 20, minutes, local_epsilon=4.0, sigma=30)
+    >>> rows = [{"uid": i % 1000, "minutes": 60.0 + i % 7} for i in range(20_000)]
+    >>> with beam.Pipeline(runner="FnApiRunner") as pipeline:
+    ...     releases = (
+    ...         pipeline
+    ...         | beam.Create(rows)
+    ...         | PrivateUserMean(protocol, columns="minutes", user_id_column="uid")
+    ...     )
+    ...     _ = releases | beam.Map(lambda release: print(release.num_reports))
+    1000
+    """
+
+    def __init__(
+        self,
+        protocol: UserMean,
+        *,
+        columns: str | tuple[str, ...] | None = None,
+        user_id_column: str | None = None,
+        min_reports: int | None = None,
+        output: Literal["reports", "statistic"] = "statistic",
+        scope: Literal["batch", "global"] = "batch",
+        bad_rows: Literal["dead_letter", "zero"] = "dead_letter",
+        memoize_key_file: str | None = None,
+        release_id: str | None = None,
+        dataset: str = "",
+        seed: int | None = None,
+        question: str = "",
+    ) -> None:
+        super().__init__()
+        if not isinstance(protocol, UserMean):
+            raise TypeError(f"protocol must be a UserMean, got {type(protocol).__name__}")
+        if columns is not None and user_id_column is None:
+            raise ValueError("user_id_column must name the column that says whose row it is")
+        check_randomness(memoize_key_file, release_id, seed)
+        if min_reports is None:
+            min_reports = max(1, round(EXPECTED_SHARE * protocol.num_users))
+        self._protocol = protocol
+        self._least = protocol.min_reports(check_min_reports(min_reports))
+        self._encode = EncodeVectors(
+            columns,
+            protocol.space.dimension,
+            user_id_column=user_id_column,
+            bad_rows=bad_rows,
+        )
+        self._shuffling: dict[str, Any] = {"output": output, "scope": scope}
+        self._randomness: dict[str, Any] = {
+            "memoize_key_file": memoize_key_file,
+            "release_id": release_id,
+            "dataset": dataset,
+            "seed": seed,
+        }
+        self._question = question
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        encoded = pcoll | "Encode" >> self._encode
+        persons = encoded | "Mean per person" >> MeanPerPerson(self._protocol.space)
+        withheld: list[beam.PCollection] = []
+        answered: tuple[Any, ...] = ()
+        if self._protocol.search is not None:
+            found = self._round_one(persons, withheld)
+            answered = (beam.pvalue.AsList(found),)
+        places = persons | "Encode means" >> beam.ParDo(
+            _EncodeMeans(self._protocol), *answered
+        ).with_output_types(ValueBlock)
+        sums = self._ask(places, "Round two", self._protocol.final, self._least[1], withheld)
+        doer = _Finish(self._protocol, self._question)
+        releases = sums | "Finish" >> beam.ParDo(doer, *answered).with_output_types(Release)
+        releases.bad_rows = encoded.bad_rows
+        releases.withheld = (
+            withheld
+            | "Withheld" >> beam.Flatten()
+            | "Name" >> beam.Map(_named, self._question).with_output_types(Withheld)
+        )
+        return releases
+
+    def _round_one(
+        self, persons: beam.PCollection, withheld: list[beam.PCollection]
+    ) -> beam.PCollection:
+        """What it found: one element, or none where it failed."""
+        protocol = self._protocol
+        assert protocol.search is not None
+        bins = persons | "Encode bins" >> beam.ParDo(_EncodeBins(protocol)).with_output_types(
+            ValueBlock
+        )
+        least = self._least[0]
+        sums = self._ask(bins, "Round one", protocol.search.oracle, least, withheld)
+        out = (
+            sums
+            | "Bring coordinates together"
+            >> beam.Map(_together).with_output_types(
+                typehints.Tuple[int, typehints.Tuple[str, StatisticBlock]]
+            )
+            | "All coordinates" >> beam.GroupByKey()
+            | "Decide"
+            >> beam.ParDo(_Decide(protocol, least)).with_outputs("withheld", main="answered")
+        )
+        out.withheld.element_type = Withheld
+        withheld.append(out.withheld)
+        return out.answered
+
+    def _ask(
+        self,
+        values: beam.PCollection,
+        label: str,
+        randomizer: Any,
+        least: int,
+        withheld: list[beam.PCollection],
+    ) -> beam.PCollection:
+        """Randomize, shuffle and add up the answers of one round."""
+        grouped = (
+            randomizer is not self._protocol.final and self._protocol.space.num_coordinates > 1
+        )
+        names = Domain(tuple(map(str, range(self._protocol.space.num_coordinates))))
+        shuffle = Shuffle(randomizer, least, groups=names if grouped else None, **self._shuffling)
+        reports = values | f"{label}: randomize" >> Randomize(randomizer, **self._randomness)
+        shuffled = reports | f"{label}: shuffle" >> ShuffleInParts(shuffle)
+        withheld.append(shuffled[0].withheld)
+        return shuffled | f"{label}: aggregate" >> Aggregate(randomizer)
+
+    def display_data(self) -> dict[str, Any]:
+        return {
+            "mechanism": "UserMean",
+            "local_epsilon": self._protocol.local_epsilon,
+            "split": self._protocol.split,
+            "min_reports_round_one": self._least[0],
+            "min_reports_round_two": self._least[1],
+            "question": self._question,
+        }
+
+
+class _EncodeBins(beam.DoFn):
+    """Persons to the bin of the coordinate that each of them is asked about."""
+
+    def __init__(self, protocol: UserMean) -> None:
+        self._protocol = protocol
+
+    def process(self, block: ValueBlock) -> Iterator[ValueBlock]:
+        assert block.user_ids is not None
+        coordinate = self._protocol.assign(block.user_ids).coordinate
+        asked = coordinate >= 0
+        state = self._protocol.round_one
+        if state is None or not asked.any():
+            return
+        bins = state.encode(block.values[asked], coordinate[asked])
+        groups = coordinate[asked] if self._protocol.space.num_coordinates > 1 else None
+        yield _part(block, "round one", bins, asked, groups)
+
+
+class _EncodeMeans(beam.DoFn):
+    """Persons to the place of their means in the interval; nobody where round one failed."""
+
+    def __init__(self, protocol: UserMean) -> None:
+        self._protocol = protocol
+
+    def process(
+        self, block: ValueBlock, answered: Iterable[Answered] | None = None
+    ) -> Iterator[ValueBlock]:
+        state = _round_two(self._protocol, answered)
+        assert block.user_ids is not None
+        asked = self._protocol.assign(block.user_ids).in_round_two
+        if state is not None and asked.any():
+            yield _part(block, "round two", state.encode(block.values[asked]), asked)
+
+
+class _Decide(beam.DoFn):
+    """The sums of all coordinates to what round one found, if none is missing."""
+
+    def __init__(self, protocol: UserMean, min_reports: int) -> None:
+        self._protocol = protocol
+        self._min_reports = min_reports
+
+    def process(
+        self,
+        element: tuple[int, Iterable[tuple[str, StatisticBlock]]],
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[Any]:
+        state = self._protocol.round_one
+        assert state is not None
+        sums = {int(name): total for name, total in element[1]}
+        if len(sums) < self._protocol.space.num_coordinates:
+            notice = Withheld(0, self._min_reports, _INCOMPLETE, window=window_bounds(window))
+            yield beam.pvalue.TaggedOutput("withheld", notice)
+            return
+        oracle = state.randomizer
+        totals = [sums[coordinate] for coordinate in range(len(sums))]
+        estimates = [oracle.estimate(total.statistic, total.num_reports) for total in totals]
+        yield Answered(
+            state.decide(estimates).found,
+            min(total.smallest_batch for total in totals),
+            any(total.simulated for total in totals),
+        )
+
+
+class _Finish(beam.DoFn):
+    """The sum of round two to a release with the event of both rounds."""
+
+    def __init__(self, protocol: UserMean, question: str) -> None:
+        self._protocol = protocol
+        self._question = question
+
+    def setup(self) -> None:
+        self._releases = Metrics.counter(NAMESPACE, "releases")
+
+    def process(
+        self,
+        total: StatisticBlock,
+        answered: Iterable[Answered] | None = None,
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterator[Release]:
+        state = _round_two(self._protocol, answered)
+        if state is None:
+            return
+        first = Answered(state.found, 0, False) if answered is None else list(answered)[0]
+        simulated = total.simulated or first.simulated
+        crowds = [total.smallest_batch] + [first.crowd] * (answered is not None)
+        event = self._protocol.event(first.crowd, total.smallest_batch)
+        together = self._protocol.split != "users"
+        self._releases.inc()
+        yield Release(
+            estimate=state.finish(
+                self._protocol.final.estimate(total.statistic, total.num_reports)
+            ),
+            num_reports=total.num_reports + (0 if together else first.found.num_users),
+            # Wrapped, so that it travels whole.
+            event=None if simulated else dp_accounting.ComposedDpEvent([event]),
+            question=self._question,
+            window=window_bounds(window),
+            mechanism=self._protocol.to_config(),
+            smallest_batch=min(crowds),
+            output=total.output,
+            simulated=simulated,
+        )
+
+
+def _part(
+    block: ValueBlock, question: str, values: Any, asked: Any, groups: Any = None
+) -> ValueBlock:
+    """Some of the persons with what they are asked; another source is another seed."""
+    assert block.user_ids is not None and block.positions is not None
+    source = f"{block.source}, {question}"
+    return ValueBlock(values, block.user_ids[asked], groups, source, block.positions[asked])
+
+
+def _round_two(protocol: UserMean, answered: Iterable[Answered] | None) -> RoundTwo | None:
+    """The second state; None where round one failed."""
+    if answered is None:
+        return protocol.round_two()
+    for one in answered:
+        return protocol.round_two(one.found)
+    return None
+
+
+def _together(element: Any) -> tuple[int, tuple[str, StatisticBlock]]:
+    return 0, element if isinstance(element, tuple) else (_ONLY, element)
+
+
+def _named(withheld: Withheld, question: str) -> Withheld:
+    return replace(withheld, question=question)
