@@ -376,6 +376,36 @@ class BlockMean(MeanRandomizer):
         kinds = Counter(self.layout.columns.log_ratio_max.tolist())
         return tuple((count, message_pair(budget)) for budget, count in kinds.items())
 
+    def message_witness(self) -> tuple[tuple[int, float, float], ...]:
+        """A concrete pair of data sets, for lower bounds of the price of shuffled messages.
+
+        One person holds a vector that reaches as far as the ball does in every encoded
+        coordinate, or its opposite; everybody else holds the opposite. Taking the known signs of
+        the coordinates off the bits leaves nothing to be seen but how many of them are one.
+
+        Returns:
+            `(count, first, second)` per kind of column: the probabilities that this person's bit
+            is one; everybody else's is one with probability `second`.
+        """
+        if self.preset is not None:
+            return ()  # padding: not all of a block's coordinates differ
+        vectors = np.zeros((2, self.dimension))
+        vectors[0, : 1 if self.rotates else None] = self.radius
+        if self.norm != "binary":
+            vectors[1] = -vectors[0]
+        unit, columns = self._encode(vectors), self.layout.columns
+        kinds: Counter[tuple[float, float]] = Counter()
+        for level in range(self.layout.num_levels):
+            mean, opposite = bit_means(unit, level, self.layout.num_levels)
+            reach = float(np.abs(mean - 0.5).min())
+            if not reach or not np.allclose(mean + opposite, 1.0, rtol=0.0, atol=1e-12):
+                continue  # a digit that rounds to the same side; leaving it out is allowed
+            lows, counts = np.unique(columns.low[columns.level == level], return_counts=True)
+            for low, count in zip(lows.tolist(), counts.tolist()):
+                shift = (1 - low / 2.0**63) * reach
+                kinds[0.5 + shift, 0.5 - shift] += count
+        return tuple((count, *both) for both, count in kinds.items())
+
     def dominating_pair(self) -> ShufflePair:
         """The pair of one message; with several, what is known of a whole row: clones.
 

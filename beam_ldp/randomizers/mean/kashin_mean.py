@@ -13,7 +13,7 @@ from beam_ldp.randomizers.base import ExtraWords, Sampling, check_below
 from beam_ldp.randomizers.jit import kernel, multiply_high
 from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
 from beam_ldp.randomizers.mean.codebooks import mix
-from beam_ldp.randomizers.mean.projected_priv_unit import public_signs
+from beam_ldp.randomizers.mean.projections import public_signs
 from beam_ldp.randomizers.normals import uniform
 from beam_ldp.randomizers.thresholds import TwoLevelLaw
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place

@@ -5,50 +5,45 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.jit import kernel, multiply_high, subroutine
-from beam_ldp.randomizers.mean.codebooks import mix, named_direction
-from beam_ldp.randomizers.mean.directions import (
-    DirectionMean,
-    pack_signed,
-    signed_length,
-    unpack_signed,
-)
+from beam_ldp.randomizers.mean.directions import DirectionMean, pack_signed, unpack_signed
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
-from beam_ldp.randomizers.normals import spare_words, uniform
+from beam_ldp.randomizers.mean.projections import HaarProjection, OwnProjection, SharedProjection
+from beam_ldp.randomizers.normals import spare_words
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.spherical_caps import log_gamma_half_step
-from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
 
+ProjectionKind = Literal["shared", "own", "haar"]
+
+_PROJECTIONS = {"shared": SharedProjection, "own": OwnProjection, "haar": HaarProjection}
 _SEED_BITS = 32
 _OWN_WORDS = 2
-# sqrt(E[h^2 (h^2 - 1)^2]) / 2 for a normal coordinate h of the transformed direction.
-_BIAS = math.sqrt(10) / 2
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
 class ProjectedPrivUnit(DirectionMean):
     """PrivUnit in `projected` of `dimension` dimensions.
 
-    Public random signs, the same for everybody, and the Walsh-Hadamard transform spread a vector
-    evenly; each user keeps `projected` random rows of the result, chosen by a fresh seed that
-    travels in the report, and sends PrivUnit of their direction. The collector sums by row and
-    transforms back once. It protects the vector against everybody who sees the report. Its error
-    exceeds PrivUnit's by a factor of about 1 + (1 - k/d) t^2/(2k) with t^2 below 2 eps.
+    Each user projects the vector on `projected` random directions, chosen by a fresh seed that
+    travels in the report, and sends PrivUnit of the projection's direction. It protects the vector
+    against everybody who sees the report. Its error exceeds PrivUnit's by a factor of about
+    1 + (1 - k/d) t^2/(2k) with t^2 below 2 eps.
 
-    The length of the projection is taken as for a uniformly random subspace, and the signs are
-    the same for everybody: the estimate is unbiased on average over `sign_seed`, but for one
-    choice of it a mean can be off by up to `bias_bound`, 1.6 radius (1 - k/d) / k in Euclidean
-    length (0.16 % of the radius at k = 1024; rows where the transform is large are chosen
-    together with longer projections).
+    `projection="shared"`: random signs, the same for everybody, and the Walsh-Hadamard transform
+    spread a vector evenly; k rows of the result are the user's own. The collector sums by row and
+    transforms back once. "own": the signs are drawn by the seed too. "haar": a uniformly random
+    subspace. The length of the projection is taken as for a uniformly random subspace: "haar" is
+    unbiased; "own" can be off by up to `bias_bound`, 0.36 radius (1 - k/d) / k in Euclidean length,
+    for vectors of a few large coordinates; "shared" is unbiased on average over `sign_seed`, but
+    for one choice of it a mean can be off by up to 1.6 radius (1 - k/d) / k (0.16 % of the radius
+    at k = 1024). The bounds are to first order in 1/k.
 
-    Reports are `(n, projected + 1)` int32, coordinates and seed; the statistic is the int64 sum by
-    transformed row. Cost: O(d log d) to randomize, O(projected) per report and one transform to
-    read.
+    Reports are `(n, projected + 1)` int32, coordinates and seed; the statistic is an int64 sum, by
+    transformed row ("shared") or coordinate. Cost: O(d log d) to randomize ("haar": O(d k^2)); as
+    much per report to read, but only O(projected) and one transform at the end for "shared".
 
     Source: Asi, Feldman, Nelson, Nguyen and Talwar 2023; the constant of the projected length, the
     exact error and the bias are our own.
@@ -60,8 +55,10 @@ class ProjectedPrivUnit(DirectionMean):
         clipping: "clip" or "raise".
         inputs: "ball" (the mean of the vectors) or "sphere" (of their directions).
         coordinate_bits: bits per reported coordinate.
-        projected: coordinates sent, k; at most the dimension padded to a power of two.
-        sign_seed: names the public signs.
+        projected: coordinates sent, k; at most the dimension, padded to a power of two unless
+            for "haar".
+        sign_seed: names the public signs ("shared" only).
+        projection: "shared", "own" or "haar".
 
     Raises:
         ValueError: if a parameter is out of range.
@@ -73,18 +70,25 @@ class ProjectedPrivUnit(DirectionMean):
 
     projected: int = 256
     sign_seed: int = 0
+    projection: ProjectionKind = "shared"
 
     def __post_init__(self) -> None:
-        if not 2 <= self.projected <= self.padded:
-            raise ValueError(f"projected must lie in [2, {self.padded}], got {self.projected}")
+        if self.projection not in _PROJECTIONS:
+            raise ValueError(
+                f'projection must be "shared", "own" or "haar", got {self.projection!r}'
+            )
+        size = self.projector.size
+        if not 2 <= self.projected <= size:
+            raise ValueError(f"projected must lie in [2, {size}], got {self.projected}")
         if not 0 <= self.sign_seed < 1 << _SEED_BITS:
             raise ValueError(f"sign_seed must lie in [0, 2**32), got {self.sign_seed}")
         super().__post_init__()
 
-    @property
-    def padded(self) -> int:
-        """The dimension padded to a power of two."""
-        return 1 << max(1, (int(self.dimension) - 1).bit_length())
+    @cached_property
+    def projector(self) -> SharedProjection:
+        """The projections that seeds stand for."""
+        kind = _PROJECTIONS[self.projection]
+        return kind(self.dimension, self.projected, self.sign_seed)
 
     @cached_property
     def base(self) -> PrivUnit:
@@ -96,18 +100,14 @@ class ProjectedPrivUnit(DirectionMean):
     def expansion(self) -> float:
         """1 / E|projection of a unit vector|, for a uniformly random subspace."""
         return math.exp(
-            log_gamma_half_step(self.padded / 2) - log_gamma_half_step(self.projected / 2)
+            log_gamma_half_step(self.projector.size / 2) - log_gamma_half_step(self.projected / 2)
         )
-
-    @cached_property
-    def _signs(self) -> np.ndarray:
-        return public_signs(self.sign_seed, self.padded)
 
     def log_ratio_max(self) -> float:
         return self.base.log_ratio_max()
 
     def dominating_pair(self) -> ShufflePair:
-        """The base mechanism's: rows are drawn independently of the vector and travel along."""
+        """The base mechanism's: projections are independent of the vector and travel along."""
         return self.base.dominating_pair()
 
     def witness_pairs(self) -> tuple[ShufflePair, ...]:
@@ -115,12 +115,13 @@ class ProjectedPrivUnit(DirectionMean):
 
     @property
     def bias_bound(self) -> float:
-        return _BIAS * self.radius * (1 - self.projected / self.padded) / self.projected
+        kept = self.projected / self.projector.size
+        return self.projector.bias * self.radius * (1 - kept) / self.projected
 
     @cached_property
     def _second_moment(self) -> tuple[float, float]:
         isotropic, along = self.base._second_moment
-        k, n = self.projected, self.padded
+        k, n = self.projected, self.projector.size
         scale = self.expansion**2
         total = scale * (k * isotropic + along)
         own = scale * (isotropic + along) * k / n
@@ -145,7 +146,7 @@ class ProjectedPrivUnit(DirectionMean):
 
     @property
     def statistic_shape(self) -> tuple[int, ...]:
-        return (self.padded,)
+        return (self.projector.statistic_size,)
 
     @property
     def words_per_user(self) -> int:
@@ -154,12 +155,8 @@ class ProjectedPrivUnit(DirectionMean):
     def _randomize_rows(
         self, vectors: np.ndarray, rows: np.ndarray, words: np.ndarray, reports: np.ndarray
     ) -> np.ndarray:
-        spread = np.empty((len(rows), self.padded))
-        _spread(vectors, rows, words, self._flip_scale, self._signs, spread)
-        walsh_hadamard_in_place(spread)
         seeds = (words[:, 1] >> np.uint64(_SEED_BITS)).astype(np.uint32)
-        chosen = np.empty((len(rows), self.projected))
-        _gather(seeds, spread, chosen)
+        chosen = self.projector.project(vectors, rows, words[:, 0], self._flip_scale, seeds)
         drawn = np.empty((len(rows), self.projected), dtype=self.base.report_dtype)
         own = words[:, _OWN_WORDS:]
         enough = self.base._randomize_rows(chosen, np.arange(len(rows)), own, drawn)
@@ -197,80 +194,11 @@ class ProjectedPrivUnit(DirectionMean):
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         reports = self._check_reports(np.asarray(reports))
-        total = np.zeros(self.padded, dtype=np.int64)
-        _scatter(reports, total)
+        total = np.zeros(self.statistic_shape, dtype=np.int64)
+        seeds = np.ascontiguousarray(reports[:, -1]).view(np.uint32)
+        self.projector.add_up(reports[:, :-1], seeds, total)
         return total
 
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
-        back = statistic.astype(np.float64)
-        walsh_hadamard_in_place(back)
-        back *= self._signs * (self.fixed_point.step * self.expansion / math.sqrt(self.padded))
-        return back[: self.dimension] / num_users
-
-
-def public_signs(seed: int, count: int) -> np.ndarray:
-    """Signs that everybody knows, float64."""
-    signs = np.empty(count)
-    _fill_signs(np.uint64(seed), signs)
-    return signs
-
-
-@kernel
-def _spread(vectors, rows, words, flip_scale, signs, out):  # type: ignore[no-untyped-def]
-    """Directions with their signs changed, zero-padded."""
-    d = vectors.shape[1]
-    axis = np.empty(d)
-    for i in range(rows.size):
-        vector = vectors[rows[i]]
-        length, sign = signed_length(vector, flip_scale, uniform(words[i, 0]))
-        vector, length = named_direction(vector, length, axis)
-        scale = sign / length
-        for j in range(d):
-            out[i, j] = scale * signs[j] * vector[j]
-        out[i, d:] = 0.0
-
-
-@kernel
-def _fill_signs(seed, signs):  # type: ignore[no-untyped-def]
-    state = mix(seed + _GOLDEN)
-    for j in range(signs.size):
-        state += _GOLDEN
-        signs[j] = 1.0 if mix(state) >> np.uint64(63) else -1.0
-
-
-@subroutine
-def choose_rows(seed, order, chosen):  # type: ignore[no-untyped-def]
-    """Distinct rows that a seed stands for. `order` is 0, 1, ... before and after."""
-    n, k = order.size, chosen.size
-    state = mix(np.uint64(seed) + _GOLDEN)
-    swaps = np.empty(k, dtype=np.int64)
-    for j in range(k):
-        state += _GOLDEN
-        left = np.uint64(n - j)
-        other = j + np.int64(multiply_high(mix(state), left))  # type: ignore[arg-type]
-        order[j], order[other] = order[other], order[j]
-        chosen[j] = order[j]
-        swaps[j] = other
-    for j in range(k - 1, -1, -1):
-        order[j], order[swaps[j]] = order[swaps[j]], order[j]
-
-
-@kernel
-def _gather(seeds, spread, chosen):  # type: ignore[no-untyped-def]
-    order = np.arange(spread.shape[1])
-    rows = np.empty(chosen.shape[1], dtype=np.int64)
-    for i in range(seeds.size):
-        choose_rows(seeds[i], order, rows)
-        for j in range(rows.size):
-            chosen[i, j] = spread[i, rows[j]]
-
-
-@kernel
-def _scatter(reports, total):  # type: ignore[no-untyped-def]
-    order = np.arange(total.size)
-    k = reports.shape[1] - 1
-    rows = np.empty(k, dtype=np.int64)
-    for i in range(len(reports)):
-        choose_rows(np.uint32(reports[i, k]), order, rows)
-        for j in range(k):
-            total[rows[j]] += reports[i, j]
+        scale = self.fixed_point.step * self.expansion / num_users
+        return self.projector.read(statistic) * scale
