@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger.anchors import Anchor
+from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.rows import BUDGET, RESERVE, SETTLE, LedgerCorruptedError, Row, faults
 from beam_ldp.ledger.state import Charge, LedgerState, Population
 from beam_ldp.ledger.status import epsilon_of, fits_locally, limit
@@ -100,7 +101,7 @@ def audit(
         anchors: heads that were kept elsewhere.
         public_key: the auditor's; anchors that it did not sign are then faults.
         tracked: per run id, what a tracking server shows: `epsilon`, `delta`, `local_epsilon`,
-            `event`; None if none was asked.
+            `event_sha256`; None if none was asked.
     """
     replay = _Replay()
     chain = list(faults(rows))
@@ -264,7 +265,7 @@ def _tracked(
         if shown is None:
             findings.append(f"run {run_id!r} is in the ledger and not on the server")
             continue
-        if shown.get("event") is not None and shown["event"] != charge.settled:
+        if shown.get("event_sha256") not in (None, event_digest(charge.settled)):
             findings.append(f"run {run_id!r} shows another event on the server")
         for key in ("epsilon", "delta", "local_epsilon"):
             ours = charge.local_epsilon if key == "local_epsilon" else charge.about.get(key)

@@ -7,6 +7,7 @@ accounting specification, section 8). Pure epsilons add up at delta zero and cos
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.ledger.rows import canonical
 
 # Few, because delta is split between them; from long trainings to a few releases.
 DEFAULT_ORDERS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 512.0)
@@ -41,11 +43,15 @@ class Loss:
             self.pure + other.pure,
         )
 
-    def epsilon(self, orders: tuple[float, ...], delta: float) -> tuple[float, float]:
-        """Epsilon at `delta`, and the order that gives it (infinite: the pure epsilon)."""
-        found, order = rdp_to_epsilon(
-            np.array(orders), np.array(self.divergences), delta / len(orders)
-        )
+    def epsilon(
+        self, orders: tuple[float, ...], delta: float, *, adaptive: bool = True
+    ) -> tuple[float, float]:
+        """Epsilon at `delta`, and the order that gives it (infinite: the pure epsilon).
+
+        `adaptive=False`: the charges were fixed beforehand, and the best order costs no split.
+        """
+        share = delta / len(orders) if adaptive else delta
+        found, order = rdp_to_epsilon(np.array(orders), np.array(self.divergences), share)
         found = max(0.0, float(found))
         return (found, float(order)) if found < self.pure else (self.pure, math.inf)
 
@@ -81,3 +87,8 @@ def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
 def as_json(event: Any) -> dict[str, Any]:
     """The event as a ledger stores it."""
     return event if isinstance(event, dict) else event_to_json(event)
+
+
+def event_digest(event: Any) -> str:
+    """SHA-256 of the event's canonical JSON: what tracking servers show of it."""
+    return hashlib.sha256(canonical(as_json(event))).hexdigest()

@@ -23,6 +23,7 @@ from beam_ldp.ledger.anchors import (
     write_anchors,
 )
 from beam_ldp.ledger.auditing import AuditReport, audit
+from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.rows import Head, Row, next_row
 from tests.ledger.conftest import Clock
 
@@ -262,13 +263,18 @@ def test_a_price_that_was_printed_too_small(ledger: BudgetLedger) -> None:
 
 def test_what_a_tracking_server_shows(lived: BudgetLedger, rows: list[Row]) -> None:
     charge = lived.state.charge("first")
-    shown = {"epsilon": PRICE, "delta": 1e-6, "local_epsilon": 1.0, "event": charge.settled}
+    shown = {
+        "epsilon": PRICE,
+        "delta": 1e-6,
+        "local_epsilon": 1.0,
+        "event_sha256": event_digest(charge.settled),
+    }
     assert outcome(audit(rows, tracked={"first": shown}), "tracking server") == "passed"
     for tracked in (
         {},
         {"first": {**shown, "epsilon": 0.01}},
         {"first": {**shown, "local_epsilon": 0.5}},
-        {"first": {**shown, "event": charge.reserved | {"version": 2}}},
+        {"first": {**shown, "event_sha256": "0" * 64}},
         {"first": shown, "unknown": shown},
     ):
         assert outcome(audit(rows, tracked=tracked), "tracking server") == "failed"
