@@ -4,23 +4,57 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from beam_ldp.pipelines.plan import whole
-from beam_ldp.pipelines.statement import number
 
 if TYPE_CHECKING:
-    from beam_ldp.accounting.comparison import MethodPrice, Schedule
+    from beam_ldp.accounting.schedule import Schedule
 
-SCHEMA_VERSION = 1
-_UNKNOWNS = ("local-epsilon", "rounds", "users")
-_LEAST_LOCAL_EPSILON = 0.01
+_UNKNOWNS = ("local-epsilon", "rounds", "users", "sampled")
+_LEAST_LOCAL_EPSILON, _LARGEST_LOCAL_EPSILON = 0.01, 20.0
+_MOST_ROUNDS, _MOST_USERS = 1e6, 1e9
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked for; one of the numbers may be the unknown."""
+
+    local_epsilon: float | None
+    users: int | None
+    sampled: int | None
+    rounds: int
+    points_per_client: int
+    points_sampled: int
+    sampling: str
+    build: Callable[[float], Any] | None
+
+    def schedule(self) -> Schedule:
+        """The schedule, once nothing is unknown."""
+        from beam_ldp.accounting.schedule import Schedule
+
+        for flag, value in (("--local-epsilon", self.local_epsilon), ("--users", self.users)):
+            if value is None:
+                raise ValueError(f"{flag} is missing; or name it as the unknown with --solve")
+        assert self.local_epsilon is not None and self.users is not None
+        if self.sampled is not None and self.sampled > self.users:
+            raise ValueError(f"--sampled must be at most --users, got {self.sampled}")
+        return Schedule(
+            self.local_epsilon,
+            self.users,
+            self.users if self.sampled is None else self.sampled,
+            self.rounds,
+            self.points_per_client,
+            self.points_sampled,
+            self.sampling,  # type: ignore[arg-type]  # click has checked the choice
+            None if self.build is None else self.build(self.local_epsilon),
+        )
 
 
 @click.command(short_help="What releases cost, by every method; or what fits a target.")
@@ -29,8 +63,39 @@ _LEAST_LOCAL_EPSILON = 0.01
 @click.option("--sampled", type=whole, help="people who report in each round  [default: all]")
 @click.option("--rounds", type=whole, default=1, show_default=True, help="releases")
 @click.option("--delta", type=float, required=True, help="of the central price, far below 1/users")
+@click.option(
+    "--points-per-client",
+    type=whole,
+    default=1,
+    show_default=True,
+    help="data points that each person holds; one of them is protected",
+)
+@click.option(
+    "--points-sampled",
+    type=whole,
+    default=1,
+    show_default=True,
+    help="points that a person who takes part draws and reports",
+)
+@click.option(
+    "--sampling",
+    type=click.Choice(["fixed", "self"]),
+    default="fixed",
+    show_default=True,
+    help="a sample of --sampled people, or everybody by a coin of "
+    "their own, --sampled people on average",
+)
+@click.option("--mechanism", help="price this mechanism by its own pair, such as SubsetSelection")
+@click.option("--domain-size", type=whole, help="of a mechanism for frequencies")
+@click.option("--dimension", type=whole, help="of a mechanism for means")
 @click.option("--target-epsilon", type=float, help="central target, with --solve")
 @click.option("--solve", type=click.Choice(_UNKNOWNS), help="the unknown that meets the target")
+@click.option("--conjectured", is_flag=True, help="also bounds that are believed but not proved")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="PNG of epsilon against rounds, or against people for one round",
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def privacy(
@@ -39,159 +104,122 @@ def privacy(
     sampled: int | None,
     rounds: int,
     delta: float,
+    points_per_client: int,
+    points_sampled: int,
+    sampling: str,
+    mechanism: str | None,
+    domain_size: int | None,
+    dimension: int | None,
     target_epsilon: float | None,
     solve: str | None,
+    conjectured: bool,
+    plot: Path | None,
     form: str,
 ) -> None:
     """What a schedule of shuffled releases costs, by every method, and how far that can be off.
 
-    Upper bounds hold for every local randomizer with this local epsilon; a mechanism's own price,
-    as `beam-ldp plan` shows it, may be far smaller. With --sampled the price holds against readers
-    who cannot see who took part; the price against those who can stands below it.
+    Bounds hold for every local randomizer with this local epsilon; with --mechanism also for that
+    one alone, which can be far less. With --sampled a price holds against readers who cannot see
+    who took part; beside it stands the price against those who can.
 
     \b
     examples:
       beam-ldp privacy --local-epsilon 2 --users 60000 --sampled 2000 --rounds 6000 --delta 1e-5
+      beam-ldp privacy --local-epsilon 4 --users 1e5 --delta 1e-6 \\
+          --mechanism SubsetSelection --domain-size 1000
       beam-ldp privacy --users 1e6 --rounds 30 --delta 1e-8 \\
           --target-epsilon 1 --solve local-epsilon
+      beam-ldp privacy --local-epsilon 2 --users 1e6 --rounds 1e4 --delta 1e-8 --plot price.png
     """
+    from beam_ldp.pipelines.privacy_table import as_json, show
+
     if not 0 < delta < 1:
         raise click.UsageError(f"--delta must lie in (0, 1), got {delta:g}")
     if (solve is None) != (target_epsilon is None):
         raise click.UsageError("--target-epsilon and --solve go together")
+    if mechanism is None and (domain_size is not None or dimension is not None):
+        raise click.UsageError("--domain-size and --dimension go with --mechanism")
     try:
-        with Console(stderr=True).status("computing every method"):
-            if solve is not None and target_epsilon is not None:
-                local_epsilon, users, rounds = _solved(
-                    solve, target_epsilon, delta, local_epsilon, users, sampled, rounds
-                )
-            schedule = _schedule(local_epsilon, users, sampled, rounds)
-            from beam_ldp.accounting.comparison import compare
+        build = _builder(mechanism, domain_size, dimension)
+        question = Question(
+            local_epsilon, users, sampled, rounds, points_per_client, points_sampled, sampling,
+            build,
+        )  # fmt: skip
+        with Console(stderr=True).status("loading") as status:
+            from beam_ldp.accounting.comparison import compare, schedule_epsilon
 
-            prices = compare(schedule, delta)
+            if solve is not None and target_epsilon is not None:
+                question = _solved(
+                    question, solve, target_epsilon, delta,
+                    lambda tried: status.update(f"trying {solve} = {tried}"),
+                )  # fmt: skip
+            schedule = question.schedule()
+            status.update("pricing")
+            bound = schedule_epsilon(schedule, delta)
+            prices = compare(
+                schedule, delta, conjectured=conjectured,
+                say=lambda name: status.update(f"pricing: {name}"),
+            )  # fmt: skip
+            if plot is not None:
+                from beam_ldp.pipelines.privacy_plot import plot_prices
+
+                picture = plot_prices(
+                    schedule, delta, lambda what: status.update(f"plotting: {what}")
+                )
+                plot.write_bytes(picture)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.UsageError(f"--plot {plot}: {error.strerror}") from None
     if form == "json":
         from beam_ldp.pipelines.terminal import printed_json
 
-        print(printed_json(_as_json(schedule, delta, prices, solve)))
+        print(printed_json(as_json(schedule, delta, bound, prices, solve)))
     else:
-        _show(schedule, delta, prices, solve)
+        show(schedule, delta, bound, prices, solve, plot)
     sys.stdout.flush()
 
 
-def _schedule(
-    local_epsilon: float | None, users: int | None, sampled: int | None, rounds: int
-) -> Schedule:
-    from beam_ldp.accounting import MAX_LOCAL_EPSILON
-    from beam_ldp.accounting.comparison import Schedule
+def _builder(
+    mechanism: str | None, domain_size: int | None, dimension: int | None
+) -> Callable[[float], Any] | None:
+    if mechanism is None:
+        return None
+    from beam_ldp.pipelines.mechanisms import mechanism_builder
 
-    if local_epsilon is None or users is None:
-        missing = "--local-epsilon" if local_epsilon is None else "--users"
-        raise click.UsageError(f"{missing} is missing; or name it as the unknown with --solve")
-    if not 0 < local_epsilon <= MAX_LOCAL_EPSILON:
-        raise click.UsageError(
-            f"--local-epsilon must lie in (0, {MAX_LOCAL_EPSILON:g}], got {local_epsilon:g}"
-        )
-    if sampled is not None and sampled > users:
-        raise click.UsageError(f"--sampled must be at most --users ({users}), got {sampled}")
-    return Schedule(local_epsilon, users, users if sampled is None else sampled, rounds)
+    return mechanism_builder(mechanism, domain_size, dimension)
 
 
 def _solved(
-    unknown: str,
-    target: float,
-    delta: float,
-    local_epsilon: float | None,
-    users: int | None,
-    sampled: int | None,
-    rounds: int,
-) -> tuple[float | None, int | None, int]:
-    """The three parameters with the unknown one filled in, rounded to the safe side."""
+    question: Question, unknown: str, target: float, delta: float, say: Callable[[str], None]
+) -> Question:
+    """The question with the unknown filled in, rounded to the safe side."""
     from beam_ldp.accounting.comparison import solve_schedule
 
     if not target > 0:
-        raise click.UsageError(f"--target-epsilon must be > 0, got {target:g}")
+        raise ValueError(f"--target-epsilon must be > 0, got {target:g}")
+
+    def solved(fill: Callable[[float], Question], low: float, high: float) -> float:
+        return solve_schedule(target, delta, lambda x: fill(x).schedule(), low, high, say)
+
     if unknown == "local-epsilon":
-        highest = 20.0
-        found = solve_schedule(
-            target, delta, lambda e: _schedule(e, users, sampled, rounds),
-            _LEAST_LOCAL_EPSILON, highest,
-        )  # fmt: skip
-        return math.floor(found * 1e4) / 1e4, users, rounds
+        found = solved(
+            lambda x: replace(question, local_epsilon=x),
+            _LEAST_LOCAL_EPSILON,
+            _LARGEST_LOCAL_EPSILON,
+        )
+        return replace(question, local_epsilon=math.floor(found * 1e4) / 1e4)
     if unknown == "rounds":
-        found = solve_schedule(
-            target, delta, lambda r: _schedule(local_epsilon, users, sampled, int(r)), 1, 1e6
-        )
-        return local_epsilon, users, int(found)
+        found = solved(lambda x: replace(question, rounds=int(x)), 1, _MOST_ROUNDS)
+        return replace(question, rounds=int(found))
+    if unknown == "sampled":
+        if question.users is None:
+            raise ValueError("--users is missing")
+        found = solved(lambda x: replace(question, sampled=int(x)), 1, question.users)
+        return replace(question, sampled=int(found))
     # More people cost less: the parameter that grows with the price is 1 / users.
-    least = max(sampled or 1, 2)
-    found = solve_schedule(
-        target, delta, lambda x: _schedule(local_epsilon, math.ceil(1e9 / x), sampled, rounds),
-        1.0, 1e9 / least,
-    )  # fmt: skip
-    return local_epsilon, math.ceil(1e9 / found), rounds
-
-
-def _as_json(
-    schedule: Schedule, delta: float, prices: Sequence[MethodPrice], solve: str | None
-) -> dict[str, Any]:
-    rows = [
-        {**asdict(price), "epsilon": price.epsilon if math.isfinite(price.epsilon) else None}
-        for price in prices
-    ]
-    return {
-        "schema_version": SCHEMA_VERSION,
-        **asdict(schedule),
-        "delta": delta,
-        "solved_for": solve,
-        "epsilon": rows[0]["epsilon"],
-        "methods": rows,
-    }
-
-
-def _show(
-    schedule: Schedule, delta: float, prices: Sequence[MethodPrice], solve: str | None
-) -> None:
-    who = f"{schedule.num_users:,} people"
-    if schedule.sampled:
-        who += f", {schedule.num_sampled:,} drawn for each round"
-    console = Console()
-    if solve is not None:
-        console.print(f"[bold]{solve} = {_solution(schedule, solve)}[/bold]")
-    floor = next(price.epsilon for price in prices if price.kind == "lower")
-    table = Table(
-        title=f"{who}, {schedule.rounds:,} rounds, local epsilon {schedule.local_epsilon:g}, "
-        f"delta = {delta:g}",
-        title_justify="left",
-        caption="bold: the smallest proved price. Times floor: over what some randomizer with "
-        "this local epsilon really costs, below which nothing can be proved for all of them",
-        caption_justify="left",
+    least = max(question.sampled or 1, 2)
+    found = solved(
+        lambda x: replace(question, users=math.ceil(_MOST_USERS / x)), 1.0, _MOST_USERS / least
     )
-    table.add_column("method")
-    table.add_column("holds for")
-    table.add_column("epsilon", justify="right")
-    table.add_column("times floor", justify="right")
-    total = schedule.rounds * schedule.local_epsilon
-    holds = {
-        "upper": "every randomizer",
-        "lower": "the floor",
-        "seen": "readers who see who took part",
-    }
-    for i, price in enumerate(prices):
-        table.add_row(
-            price.method,
-            holds[price.kind],
-            number(price.epsilon) if price.epsilon <= total else "more than the sum",
-            f"{price.epsilon / floor:,.2f}" if floor > 0 and price.epsilon <= total else "",
-            style="bold" if i == 0 else None,
-        )
-    console.print(table)
-
-
-def _solution(schedule: Schedule, solve: str) -> str:
-    return {
-        "local-epsilon": f"{schedule.local_epsilon:g}",
-        "rounds": f"{schedule.rounds:,}",
-        "users": f"{schedule.num_users:,}",
-    }[solve]
+    return replace(question, users=math.ceil(_MOST_USERS / found))

@@ -15,6 +15,13 @@ def compose_basic(epsilon: float, delta: float, count: int) -> tuple[float, floa
     return count * epsilon, min(1.0, count * delta)
 
 
+def compose_basic_with(
+    epsilon: float, delta: float, count: int, slack: float
+) -> tuple[float, float]:
+    """The same where part of delta was kept for the composition, which does not need it."""
+    return compose_basic(epsilon, delta, count)
+
+
 def compose_strong(epsilon: float, delta: float, count: int, slack: float) -> tuple[float, float]:
     """Dwork, Rothblum and Vadhan 2010; thesis, Lemma 2.1.2. `slack` is added to delta."""
     strong = np.sqrt(2 * count * np.log(1 / slack)) * epsilon + count * epsilon * np.expm1(epsilon)

@@ -10,9 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from beam_ldp.accounting.class_lower import (
+    class_lower_epsilon,
+    three_response_witnesses,
+    two_response_witnesses,
+)
 from beam_ldp.accounting.events import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.accounting.hockey_stick import (
     MAX_REPORTS,
@@ -30,7 +34,7 @@ from beam_ldp.accounting.randomizer_events import (
     local_event,
     messages_per_user,
 )
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 MAX_LOCAL_EPSILON = 30.0  # beyond it a report is the value itself
 
@@ -82,7 +86,7 @@ def shuffle_epsilon(
     def lower(pair: ShufflePair) -> float:
         return epsilon_bound(pair, n, delta, upper=False)
 
-    return _bound(*best, target, lower, _class_epsilon(pure, n, delta))
+    return _bound(*best, target, lower, min(pure, class_lower_epsilon(pure, n, 1.0, 1, delta)))
 
 
 def shuffle_delta(
@@ -105,7 +109,9 @@ def shuffle_delta(
     def lower(pair: ShufflePair) -> float:
         return hockey_stick(pair, n, epsilon).lower
 
-    floor = max(lower(side) for w in _class(target.local_epsilon) for side in directions(w))
+    budget = target.local_epsilon
+    witnesses = (*two_response_witnesses(budget), *three_response_witnesses(budget))
+    floor = max(lower(witness) for witness in witnesses)
     return _bound(value, method, status, target, lower, floor)
 
 
@@ -265,25 +271,6 @@ def _upper_delta(
         if found < best[0]:
             best = (found, pair.source, pair.proof_status)
     return best
-
-
-def _class(local_epsilon: float) -> tuple[ShufflePair, ...]:
-    """Witnesses of binary and ternary randomized response."""
-    ratio = math.exp(local_epsilon)
-    return (
-        *two_level_witnesses(ratio, 1.0 / 2.0, 0.0),
-        *two_level_witnesses(ratio, 1.0 / 3.0, 0.0, (0.0,)),
-    )
-
-
-@lru_cache(maxsize=4096)
-def _class_epsilon(local_epsilon: float, n: int, delta: float) -> float:
-    found = (
-        epsilon_bound(side, n, delta, upper=False)
-        for pair in _class(local_epsilon)
-        for side in directions(pair)
-    )
-    return min(local_epsilon, max(found))
 
 
 def _largest(pair: ShufflePair) -> float:

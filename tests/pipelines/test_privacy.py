@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.accounting.comparison import Schedule, compare, solve_schedule
+from beam_ldp.accounting.comparison import schedule_epsilon, solve_schedule
+from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.pipelines.cli import group
 
 pytestmark = pytest.mark.exact
@@ -30,22 +32,78 @@ def test_training_run_by_every_method():
     by_method = {row["method"]: row["epsilon"] for row in found["methods"]}
     assert found["epsilon"] == pytest.approx(0.882, abs=1e-3)
     assert by_method["thesis, Theorem 5.4.1"] == pytest.approx(5.795, abs=1e-3)
-    assert by_method["some randomizer costs at least"] == pytest.approx(0.608, abs=1e-3)
-    uppers = [row["epsilon"] for row in found["methods"] if row["kind"] == "upper"]
-    assert uppers == sorted(uppers) and uppers[0] == found["epsilon"]
-    seen = next(row for row in found["methods"] if row["kind"] == "seen")
-    assert seen["epsilon"] > 5 * found["epsilon"]
+    assert by_method["ternary randomized response"] == pytest.approx(0.608, abs=1e-3)
+    assert found["epsilon_class_lower"] == by_method["ternary randomized response"]
+    uppers = [row for row in found["methods"] if row["kind"] == "upper" and row["epsilon"]]
+    ranked = [row["epsilon"] for row in uppers]
+    assert ranked == sorted(ranked) and ranked[0] == found["epsilon"]
+    assert all(row["status"] == "proved" for row in uppers)
+    assert all(row["reader"] == "readers who cannot see who took part" for row in uppers)
+    assert all(row["seen_epsilon"] > row["epsilon"] for row in uppers[:9])
+    assert found["busiest"] == {"rounds": 299, "num_reports": 2000}
 
 
 def test_one_full_shuffle_is_the_direct_price():
     found = prices("--local-epsilon 4 --users 100000 --delta 1e-6")
     assert found["epsilon"] == pytest.approx(0.16977, rel=1e-4)
-    assert not any(row["kind"] == "seen" for row in found["methods"])
+    assert found["reader"] == "every reader of the shuffled reports"
+    assert found["busiest"] is None
+    assert not any(row["seen_epsilon"] for row in found["methods"])
+
+
+def test_a_mechanism_is_priced_by_its_own_pair():
+    flags = "--local-epsilon 4 --users 100000 --delta 1e-6 --mechanism KRandomizedResponse"
+    found = prices(f"{flags} --domain-size 1000")
+    assert found["epsilon"] == pytest.approx(0.0243, abs=1e-4)
+    assert found["method"] == "own pair, privacy losses"
+    assert found["epsilon_lower"] <= found["epsilon"] < found["epsilon_class_lower"]
+    assert found["mechanism"]["mechanism"] == "KRandomizedResponse"
+    text = run(f"{flags} --domain-size 1000")
+    assert "this mechanism cannot have less than 0.024" in text
+    assert "nothing below 0.117 can be proved" in " ".join(text.split())
+
+
+def test_several_messages_per_person_are_priced_by_their_columns():
+    found = prices("--local-epsilon 4 --users 1e5 --delta 1e-6 --mechanism LInfMean --dimension 8")
+    own = next(row for row in found["methods"] if row["method"] == "own messages")
+    assert found["method"] == "own messages" and own["epsilon"] == found["epsilon"]
+    refused = next(row for row in found["methods"] if row["method"] == "own pair, privacy losses")
+    assert refused["epsilon"] is None and refused["refused"] == "needs one message per person"
+
+
+def test_conjectures_are_priced_only_when_asked_for():
+    flags = "--local-epsilon 2 --users 1e4 --delta 1e-6"
+    plain = {row["status"] for row in prices(flags)["methods"]}
+    asked = prices(f"{flags} --conjectured")["methods"]
+    assert plain == {"proved", "approximation"}
+    strong = next(row for row in asked if row["method"] == "strong clone pair, privacy losses")
+    assert strong["status"] == "conjectured"
+    assert strong["epsilon"] < next(r for r in asked if r["status"] == "proved")["epsilon"]
 
 
 def test_table_says_what_holds_for_whom():
-    text = run(f"{TRAINING} --rounds 100")
-    assert "every randomizer" in text and "readers who see who" in text and "floor" in text
+    text = " ".join(run(f"{TRAINING} --rounds 100").split())
+    assert "every randomizer" in text and "against readers who cannot see who took part" in text
+    assert "against readers who see who took part, for data used in" in text
+    assert "Not applicable here" in text and "needs local epsilon <= 0.5" in text
+
+
+def test_points_of_a_person_are_drawn_too():
+    one = prices("--local-epsilon 2 --users 6000 --sampled 200 --rounds 10 --delta 1e-6")
+    ten = prices(
+        "--local-epsilon 2 --users 6000 --sampled 200 --rounds 10 --delta 1e-6 "
+        "--points-per-client 10"
+    )
+    assert 0.05 * one["epsilon"] < ten["epsilon"] < 0.2 * one["epsilon"]
+    assert ten["epsilon_class_lower"] < ten["epsilon"]
+
+
+def test_a_plot_is_drawn_where_it_was_asked_for(tmp_path):
+    picture = tmp_path / "price.png"
+    flags = "--local-epsilon 2 --users 1e4 --rounds 3 --delta 1e-6"
+    assert str(picture) in run(f"{flags} --plot {picture}").replace("\n", "")
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
+    assert "No such file" in run(f"{flags} --plot {tmp_path}/none/p.png", code=2)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +112,7 @@ def test_table_says_what_holds_for_whom():
         ("--users 1e5 --rounds 5 --delta 1e-6", "local-epsilon", True),
         ("--users 1e5 --local-epsilon 2 --delta 1e-6", "rounds", True),
         ("--rounds 5 --local-epsilon 2 --delta 1e-6", "users", False),
+        ("--rounds 20 --local-epsilon 4 --users 1e5 --delta 1e-6", "sampled", True),
     ],
 )
 def test_the_unknown_meets_the_target_and_no_more(arguments, unknown, grows):
@@ -63,25 +122,14 @@ def test_the_unknown_meets_the_target_and_no_more(arguments, unknown, grows):
         found["local_epsilon"], found["num_users"], found["num_sampled"], found["rounds"]
     )
     factor = 1.02 if grows else 1 / 1.02
-    beyond = {
-        "local-epsilon": Schedule(schedule.local_epsilon * factor, *_rest(schedule)),
-        "rounds": Schedule(*_first(schedule), int(schedule.rounds * factor) + 1),
-        "users": Schedule(
-            schedule.local_epsilon,
-            int(schedule.num_users * factor),
-            int(schedule.num_users * factor),
-            schedule.rounds,
-        ),
-    }[unknown]
-    assert min(p.epsilon for p in compare(beyond, 1e-6) if p.kind == "upper") > 0.4
-
-
-def _rest(schedule: Schedule) -> tuple[int, int, int]:
-    return schedule.num_users, schedule.num_sampled, schedule.rounds
-
-
-def _first(schedule: Schedule) -> tuple[float, int, int]:
-    return schedule.local_epsilon, schedule.num_users, schedule.num_sampled
+    if unknown == "users":
+        people = int(schedule.num_users * factor)
+        beyond = replace(schedule, num_users=people, num_sampled=people)
+    else:
+        name = {"local-epsilon": "local_epsilon", "sampled": "num_sampled"}.get(unknown, unknown)
+        more = getattr(schedule, name) * factor
+        beyond = replace(schedule, **{name: more if unknown == "local-epsilon" else int(more) + 1})
+    assert schedule_epsilon(beyond, 1e-6) > 0.4
 
 
 @pytest.mark.parametrize(
@@ -92,8 +140,16 @@ def _first(schedule: Schedule) -> tuple[float, int, int]:
         ("--local-epsilon 1 --users 100 --delta 2", "--delta must lie in (0, 1)"),
         ("--local-epsilon 1 --users 100 --delta 1e-6 --solve rounds", "go together"),
         ("--local-epsilon 1 --users 100 --sampled 200 --delta 1e-6", "--sampled must be at most"),
-        ("--local-epsilon -1 --users 100 --delta 1e-6", "--local-epsilon must lie in"),
-        ("--local-epsilon 40 --users 100 --delta 1e-6", "--local-epsilon must lie in"),
+        ("--local-epsilon -1 --users 100 --delta 1e-6", "local_epsilon must lie in"),
+        ("--local-epsilon 40 --users 100 --delta 1e-6", "local_epsilon must lie in"),
+        ("--local-epsilon 1 --users 100 --delta 1e-6 --points-sampled 2", "points_sampled must be"),
+        ("--local-epsilon 1 --users 100 --delta 1e-6 --domain-size 2", "go with --mechanism"),
+        ("--local-epsilon 1 --users 100 --delta 1e-6 --mechanism Rapor", "did you mean Rappor?"),
+        ("--local-epsilon 1 --users 100 --delta 1e-6 --mechanism Rappor", "needs --domain-size"),
+        (
+            "--local-epsilon 1 --users 100 --delta 1e-6 --mechanism PrivUnit --domain-size 3",
+            "needs --dimension",
+        ),
         (
             "--local-epsilon 2 --users 100 --delta 1e-6 --target-epsilon 0.001 --solve rounds",
             "is exceeded even at 1",
@@ -106,9 +162,3 @@ def test_bad_requests_say_what_to_do(arguments, message):
 
 def test_solver_returns_the_end_that_fits_whole():
     assert solve_schedule(5.0, 1e-6, lambda e: Schedule(e, 10**6, 10**6, 1), 0.1, 2.0) == 2.0
-
-
-def test_busiest_person_takes_part_more_often_than_the_average():
-    schedule = Schedule(2.0, 60_000, 2_000, 6_000)
-    assert 240 < schedule.most_rounds_of_a_person < 320
-    assert Schedule(2.0, 100, 100, 7).most_rounds_of_a_person == 7

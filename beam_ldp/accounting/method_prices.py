@@ -1,0 +1,329 @@
+"""The prices behind the named methods: what a schedule costs by one way of accounting.
+
+Each takes a `Schedule` and a delta, and raises `OutOfRangeError` where it proves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from beam_ldp.accounting import subsampled_rdp
+from beam_ldp.accounting.accountant import ShuffleAccountant
+from beam_ldp.accounting.class_lower import three_response_epsilon, two_response_epsilon
+from beam_ldp.accounting.composition import compose_kov_exact, subsample
+from beam_ldp.accounting.conversions import default_orders, rdp_to_epsilon
+from beam_ldp.accounting.event_price import event_epsilon
+from beam_ldp.accounting.events import LocalRandomizerDpEvent
+from beam_ldp.accounting.hockey_stick import epsilon_bound, hockey_stick, largest_log_ratio
+from beam_ldp.accounting.large_n import crowd_constant, large_crowd_epsilon
+from beam_ldp.accounting.loss_curves import (
+    STEPS_PER_DEVIATION,
+    loss_deviation,
+    loss_distribution,
+    renyi_divergences,
+)
+from beam_ldp.accounting.randomizer_events import shuffled_event
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.self_sampling import self_sampled_distribution, self_sampled_divergences
+from beam_ldp.accounting.shuffle import shuffle_epsilon
+from beam_ldp.accounting.shuffle_rdp import leading_constant, thesis_reduction_exact
+from beam_ldp.accounting.validity import require
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+Price = Callable[[Schedule, float], float]
+Guarantee = Callable[[float, int, float], float]  # (local epsilon, reports, delta) -> epsilon
+Composition = Callable[[float, float, int, float], tuple[float, float]]
+
+_LARGEST_GRID = 1 << 22
+_FEW_ORDERS = np.exp2(np.linspace(-2.0, 1.0, 13))
+_KNOTS = 400
+
+
+# Pairs, composed -------------------------------------------------------------------------
+
+
+def any_randomizer(schedule: Schedule) -> LocalRandomizerDpEvent:
+    """The clone pair."""
+    return schedule.any_event
+
+
+def own_pair(schedule: Schedule) -> LocalRandomizerDpEvent:
+    """The pair of the mechanism at hand."""
+    own = schedule.own_event
+    require(own is not None, "a mechanism at hand")
+    assert own is not None
+    require(own.pair is not None, "one message per person")
+    require(own.dominating_pair().proof_status == "proved", "a pair that is proved")
+    return own
+
+
+def strong_pair(schedule: Schedule) -> LocalRandomizerDpEvent:
+    """The strong clone pair, whether or not it is proved for the mechanism at hand."""
+    pair = ShufflePair.clones(schedule.local_epsilon, strong=True)
+    return LocalRandomizerDpEvent(schedule.local_epsilon, replace(pair, proof_status="proved"))
+
+
+def strong_pair_is_proved(schedule: Schedule) -> bool:
+    """Whether the mechanism's own, proved pair is the strong clone pair, or hides better."""
+    own = schedule.own_event
+    if own is None or own.pair is None:
+        return False
+    mine = own.dominating_pair()
+    strong = ShufflePair.clones(schedule.local_epsilon, strong=True)
+    same = (
+        sorted(zip(mine.ratios, mine.probabilities, strict=True)),
+        sorted(zip(strong.ratios, strong.probabilities, strict=True)),
+    )
+    return (
+        mine.proof_status == "proved"
+        and len(same[0]) == len(same[1])
+        and math.isclose(mine.blanket_mass, strong.blanket_mass, rel_tol=1e-7)
+        and np.allclose(_flat(same[0]), _flat(same[1]), rtol=1e-7)
+    )
+
+
+def by_losses(local: Callable[[Schedule], LocalRandomizerDpEvent]) -> Price:
+    """Privacy-loss distributions; for a single full shuffle the exact hockey stick."""
+
+    def price(schedule: Schedule, delta: float) -> float:
+        if schedule.sampling == "self":
+            losses = self_sampled_distribution(local(schedule), *_coins(schedule))
+            return float(_composed(losses, schedule.rounds).get_epsilon_for_delta(delta))
+        event = schedule.event(local(schedule))
+        if schedule.rounds == 1 and not schedule.sampled:
+            return float(shuffle_epsilon(event.local_event, event.num_reports, delta))
+        step = loss_deviation(event) / STEPS_PER_DEVIATION
+        require(schedule.local_epsilon / step <= _LARGEST_GRID, "a smaller crowd: use Rényi orders")
+        losses = loss_distribution(event, step, whole=False)
+        return float(_composed(losses, schedule.rounds).get_epsilon_for_delta(delta))
+
+    return price
+
+
+def own_messages(schedule: Schedule, delta: float) -> float:
+    """Several messages per person, each permuted among those of its column."""
+    require(not schedule.one_message, "a mechanism of several messages")
+    require(not schedule.sampled, "everybody's report in every round")
+    event = shuffled_event(schedule.randomizer, schedule.num_reports)
+    if schedule.rounds == 1:
+        return float(event_epsilon(event, delta))
+    return float(ShuffleAccountant().compose(event, schedule.rounds).get_epsilon(delta))
+
+
+def by_orders(local: Callable[[Schedule], LocalRandomizerDpEvent]) -> Price:
+    """Rényi divergences of the pair."""
+
+    def price(schedule: Schedule, delta: float) -> float:
+        orders = default_orders(best_order(schedule, delta))
+        if schedule.sampling == "self":
+            curve = self_sampled_divergences(local(schedule), orders, *_coins(schedule))
+        else:
+            curve = renyi_divergences(schedule.event(local(schedule)), orders)
+        return rdp_to_epsilon(orders, schedule.rounds * curve, delta)[0]
+
+    return price
+
+
+# Guarantees, composed --------------------------------------------------------------------
+
+
+def by_composition(guarantee: Guarantee, compose: Composition = compose_kov_exact) -> Price:
+    """An (epsilon, delta) guarantee of one shuffle: sampled, then composed.
+
+    Half of delta pays for the rounds, half for their composition.
+    """
+
+    def price(schedule: Schedule, delta: float) -> float:
+        require(schedule.sampling == "fixed", "samples of a fixed size")
+        if schedule.rounds == 1:
+            return sampled_guarantee(guarantee, schedule, delta)[0]
+        epsilon, each = sampled_guarantee(guarantee, schedule, delta / (2 * schedule.rounds))
+        return compose(epsilon, each, schedule.rounds, delta / 2)[0]
+
+    return price
+
+
+def sampled_guarantee(
+    guarantee: Guarantee, schedule: Schedule, delta: float
+) -> tuple[float, float]:
+    """The guarantee of one round, whose delta is at most `delta`.
+
+    Where a person reports several points, only the choice among those amplifies (thesis,
+    Appendix C.1).
+    """
+    inner = delta / schedule.rate
+    if inner >= 1:  # being drawn at all is no more likely than delta
+        return 0.0, schedule.rate
+    amplified = schedule.rate
+    if schedule.points_sampled > 1:
+        amplified = schedule.points_sampled / schedule.points_per_client
+    full = guarantee(schedule.local_epsilon, schedule.num_reports, inner)
+    return subsample(full, inner, amplified)[0], delta
+
+
+def clone_guarantee(local_epsilon: float, num_reports: int, delta: float) -> float:
+    """The clone pair, evaluated."""
+    pair = ShufflePair.clones(local_epsilon)
+    return min(local_epsilon, epsilon_bound(pair, num_reports, delta, upper=True))
+
+
+def reduction_guarantee(local_epsilon: float, num_reports: int, delta: float) -> float:
+    """The thesis' own reduction (Theorem 5.3.4), evaluated.
+
+    It is a pair like any other: everybody is binary randomized response, and the others send what
+    the second value sends with probability 1/E.
+    """
+    ratio = math.exp(local_epsilon)
+    pair = ShufflePair(
+        1 / ratio, ((ratio, 1.0), (1 / ratio, 1.0)), (1 / (ratio + 1), ratio / (ratio + 1))
+    )
+    return min(local_epsilon, epsilon_bound(pair, num_reports, delta, upper=True))
+
+
+def thesis_reduction(schedule: Schedule, delta: float) -> float:
+    """The reduction by its hockey stick; of several rounds by its Rényi divergences."""
+    require(not schedule.sampled, "everybody's report in every round")
+    if schedule.rounds == 1:
+        return reduction_guarantee(schedule.local_epsilon, schedule.num_reports, delta)
+
+    def curve(schedule: Schedule, order: float) -> float:
+        return thesis_reduction_exact(order, schedule.local_epsilon, schedule.num_reports)
+
+    return by_curve(curve, few=True)(schedule, delta)
+
+
+def no_shuffle(local_epsilon: float, num_reports: int, delta: float) -> float:
+    """The local epsilon, which needs no shuffler."""
+    return local_epsilon
+
+
+# Rényi curves ----------------------------------------------------------------------------
+
+
+def by_curve(
+    curve: Callable[[Schedule, float], float], *, top: float = 1e5, few: bool = False
+) -> Price:
+    """A bound of the Rényi divergence of one round at each order.
+
+    Args:
+        curve: The bound at an order; infinite outside its range. Integer orders unless `few`.
+        top: Largest order that is tried.
+        few: Try few, real orders: for curves that take long.
+    """
+
+    def price(schedule: Schedule, delta: float) -> float:
+        require(schedule.sampling == "fixed", "samples of a fixed size")
+        guess = best_order(schedule, delta)
+        orders = default_orders(min(top / 8, guess))
+        if few:
+            orders = 1 + max(guess - 1, 0.05) * _FEW_ORDERS
+        values = np.array([schedule.rounds * curve(schedule, float(a)) for a in orders])
+        require(bool(np.isfinite(values).any()), "orders that its range does not hold")
+        return rdp_to_epsilon(orders, values, delta)[0]
+
+    return price
+
+
+def generic_subsampling(schedule: Schedule, delta: float) -> float:
+    """Zhu, Dong and Wang 2022 on the clone pair's profile, taken at a few hundred points."""
+    require(schedule.sampled and schedule.points_sampled == 1, "sampling, one point per person")
+    ratios, heights = _clone_profile(schedule.local_epsilon, schedule.num_reports)
+
+    def curve(schedule: Schedule, order: float) -> float:
+        return subsampled_rdp.sampled_profile_rdp(order, ratios, heights, schedule.rate)
+
+    return by_curve(curve, few=True)(schedule, delta)
+
+
+@lru_cache(maxsize=16)
+def _clone_profile(local_epsilon: float, num_reports: int) -> tuple[np.ndarray, np.ndarray]:
+    """Hockey sticks of the clone pair at ratios from one to the largest there is."""
+    pair = ShufflePair.clones(local_epsilon)
+    width = math.sqrt(crowd_constant(pair) / num_reports)
+    top = largest_log_ratio(pair)
+    fine = np.linspace(0, min(top, 10 * width), _KNOTS)
+    losses = np.unique(np.append(fine, np.geomspace(fine[-1], top, 60)))
+    heights = [hockey_stick(pair, num_reports, float(x)).upper for x in losses[:-1]]
+    return np.exp(losses), np.array([*heights, 0.0])
+
+
+# Below, and beside -----------------------------------------------------------------------
+
+
+def two_response(schedule: Schedule, delta: float) -> float:
+    """What the class costs at least: certified, composed."""
+    return _certified(two_response_epsilon, schedule, delta)
+
+
+def three_response(schedule: Schedule, delta: float) -> float:
+    """The same by ternary response, dearer from a local epsilon of log 2 on."""
+    return _certified(three_response_epsilon, schedule, delta)
+
+
+def _certified(lower: Callable[..., float], schedule: Schedule, delta: float) -> float:
+    require(schedule.sampling == "fixed", "samples of a fixed size")
+    return lower(
+        schedule.local_epsilon, schedule.num_reports, schedule.rate, schedule.rounds, delta
+    )
+
+
+def own_lower(schedule: Schedule, delta: float) -> float:
+    """What two concrete data sets cost with the mechanism at hand."""
+    require(schedule.randomizer is not None, "a mechanism at hand")
+    if schedule.one_message:
+        event = schedule.event(schedule.own_event)
+    else:
+        require(not schedule.sampled, "everybody's report in every round")
+        event = shuffled_event(schedule.randomizer, schedule.num_reports)
+    if schedule.rounds == 1:
+        lower = event_epsilon(event, delta).lower
+    else:
+        lower = ShuffleAccountant().compose(event, schedule.rounds).get_epsilon(delta).lower
+    require(lower > 0, "a concrete pair of data sets from the mechanism")
+    return lower
+
+
+def gaussian_limit(schedule: Schedule, delta: float) -> float:
+    """What the worst randomizer's price tends to."""
+    return large_crowd_epsilon(
+        crowd_constant(schedule.local_epsilon),
+        schedule.num_reports,
+        schedule.rate,
+        schedule.rounds,
+        delta,
+    )
+
+
+def own_gaussian_limit(schedule: Schedule, delta: float) -> float:
+    """What the price of the mechanism's own pair tends to."""
+    pair = own_pair(schedule).dominating_pair()
+    return large_crowd_epsilon(
+        crowd_constant(pair), schedule.num_reports, schedule.rate, schedule.rounds, delta
+    )
+
+
+def best_order(schedule: Schedule, delta: float) -> float:
+    """The order that is best in the Gaussian limit."""
+    spread = schedule.rounds * schedule.rate**2 * leading_constant(schedule.local_epsilon)
+    return 1 + math.sqrt(2 * math.log(1 / delta) * schedule.num_reports / spread)
+
+
+def _coins(schedule: Schedule) -> tuple[int, float, int]:
+    """People, how likely each takes part, points of each."""
+    chance = schedule.num_sampled / schedule.num_users
+    return schedule.num_users, chance, schedule.points_per_client
+
+
+def _composed(losses: PrivacyLossDistribution, rounds: int) -> PrivacyLossDistribution:
+    with np.errstate(over="ignore"):  # vanishing terms of the library's tail bounds
+        return losses.self_compose(rounds) if rounds > 1 else losses
+
+
+def _flat(table: list[tuple[tuple[float, float], float]]) -> np.ndarray:
+    return np.array([(*ratios, p) for ratios, p in table])

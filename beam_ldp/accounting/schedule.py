@@ -1,0 +1,173 @@
+"""What is to be priced: the same release several times, about the same people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from scipy import stats
+
+from beam_ldp.accounting.events import (
+    LocalRandomizerDpEvent,
+    ShuffledDpEvent,
+    SubsampledShuffledDpEvent,
+)
+from beam_ldp.accounting.hockey_stick import check_reports
+from beam_ldp.accounting.randomizer_events import crowd, local_event, messages_per_user
+from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON
+from beam_ldp.accounting.validity import require
+
+# Chance that anybody takes part more often, or that fewer take part, than is priced.
+UNLIKELY = 1e-6
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The same shuffled release, `rounds` times, about the same people.
+
+    Attributes:
+        local_epsilon: eps0 of each report.
+        num_users: People.
+        num_sampled: People who report in each round, drawn anew; `num_users` if all do.
+        rounds: Releases.
+        points_per_client: Data points that each person holds; one of them is protected.
+        points_sampled: Data points that a drawn person draws and reports.
+        sampling: "fixed" draws `num_sampled` people without replacement; with "self" everybody
+            takes part by a coin of their own, `num_sampled` people on average.
+        randomizer: The mechanism at hand, or None if only the local epsilon is known.
+
+    >>> training = Schedule(2.0, num_users=60_000, num_sampled=2_000, rounds=6_000)
+    >>> training.num_reports, round(training.rate, 4), training.seen.rounds
+    (2000, 0.0333, 287)
+    """
+
+    local_epsilon: float
+    num_users: int
+    num_sampled: int
+    rounds: int
+    points_per_client: int = 1
+    points_sampled: int = 1
+    sampling: Literal["fixed", "self"] = "fixed"
+    randomizer: Any = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.local_epsilon <= MAX_LOCAL_EPSILON:
+            raise ValueError(
+                f"local_epsilon must lie in (0, {MAX_LOCAL_EPSILON:g}], got {self.local_epsilon!r}"
+            )
+        for name in ("num_users", "num_sampled", "points_per_client", "points_sampled"):
+            check_reports(getattr(self, name))
+        if not 1 <= self.rounds <= 10**9:
+            raise ValueError(f"rounds must lie in [1, 1e9], got {self.rounds!r}")
+        if self.num_sampled > self.num_users:
+            raise ValueError(
+                f"num_sampled must be at most num_users ({self.num_users}), got {self.num_sampled}"
+            )
+        if self.points_sampled > self.points_per_client:
+            raise ValueError(
+                f"points_sampled must be at most points_per_client ({self.points_per_client}), "
+                f"got {self.points_sampled}"
+            )
+        if self.sampling not in ("fixed", "self"):
+            raise ValueError(f'sampling must be "fixed" or "self", got {self.sampling!r}')
+        if self.sampling == "self" and self.points_sampled > 1:
+            raise ValueError('points_sampled must be 1 with sampling "self"')
+        if self.randomizer is not None:
+            self._check_randomizer()
+
+    def _check_randomizer(self) -> None:
+        if self.randomizer.local_epsilon != self.local_epsilon:
+            raise ValueError(
+                f"local_epsilon must be that of the randomizer "
+                f"({self.randomizer.local_epsilon!r}), got {self.local_epsilon!r}"
+            )
+        if crowd(self.randomizer, self.num_reports) < self.num_reports:
+            raise ValueError(
+                "randomizer splits the crowd by something public: price the smallest group "
+                f"({crowd(self.randomizer, self.num_reports)} reports) without sampling"
+            )
+
+    @property
+    def num_reports(self) -> int:
+        """Reports in each shuffled batch (their mean, where everybody decides alone)."""
+        return self.num_sampled * self.points_sampled
+
+    @property
+    def rate(self) -> float:
+        """How likely a data point is to be reported in a round."""
+        return self.num_reports / (self.num_users * self.points_per_client)
+
+    @property
+    def sampled(self) -> bool:
+        return self.rate < 1
+
+    @property
+    def reader(self) -> str:
+        """Against whom a price holds."""
+        if self.sampled:
+            return "readers who cannot see who took part"
+        return "every reader of the shuffled reports"
+
+    @property
+    def own_event(self) -> LocalRandomizerDpEvent | None:
+        """One report of the mechanism at hand, by what it tells of itself."""
+        return None if self.randomizer is None else local_event(self.randomizer)
+
+    @property
+    def any_event(self) -> LocalRandomizerDpEvent:
+        """One report of which only the local epsilon is known."""
+        return LocalRandomizerDpEvent(self.local_epsilon)
+
+    @property
+    def one_message(self) -> bool:
+        """Whether every person's report is one message."""
+        return self.randomizer is None or messages_per_user(self.randomizer) == 1
+
+    def event(
+        self, local: LocalRandomizerDpEvent | None = None
+    ) -> ShuffledDpEvent | SubsampledShuffledDpEvent:
+        """One round, against `reader`; of any randomizer with this local epsilon by default."""
+        local = self.any_event if local is None else local
+        require(self.sampling == "fixed", "samples of a fixed size")
+        if self.sampled:
+            return SubsampledShuffledDpEvent(
+                local,
+                self.num_users,
+                self.num_sampled,
+                self.points_per_client,
+                self.points_sampled,
+            )
+        return ShuffledDpEvent(local, self.num_reports)
+
+    @property
+    def seen(self) -> Schedule:
+        """The same for a reader who sees whose data was used: full shuffles, the busiest person's.
+
+        Nobody's data is used in more rounds, nor does any batch hold fewer reports, but with a
+        chance of one in a million.
+        """
+        if not self.sampled:
+            return self
+        points = self.num_users * self.points_per_client
+        most = int(stats.binom.isf(UNLIKELY / points, self.rounds, self.rate))
+        reports = self.num_reports
+        if self.sampling == "self":
+            reports = max(1, self.participants[0]) * self.points_sampled
+        return replace(
+            self,
+            num_users=reports,
+            num_sampled=reports,
+            rounds=max(1, most),
+            points_per_client=1,
+            points_sampled=1,
+            sampling="fixed",
+        )
+
+    @property
+    def participants(self) -> tuple[int, int]:
+        """The fewest and the most people in any round, but with a chance of one in a million."""
+        if self.sampling == "fixed":
+            return self.num_sampled, self.num_sampled
+        law = stats.binom(self.num_users, self.num_sampled / self.num_users)
+        chance = UNLIKELY / (2 * self.rounds)
+        return int(law.ppf(chance)), int(law.isf(chance))
