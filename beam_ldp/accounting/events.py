@@ -95,6 +95,15 @@ def _messages(instance: Any, attribute: Any, value: tuple[tuple[int, float], ...
         raise ValueError("messages must hold counts >= 1 with finite message epsilons > 0")
 
 
+def _as_witness(witness: Iterable[Any]) -> tuple[tuple[int, float, float], ...]:
+    return tuple((int(count), float(first), float(second)) for count, first, second in witness)
+
+
+def _witness(instance: Any, attribute: Any, value: tuple[tuple[int, float, float], ...]) -> None:
+    if not all(n >= 1 and 0 < first < 1 and 0 < second < 1 for n, first, second in value):
+        raise ValueError("witness must hold counts >= 1 with two probabilities in (0, 1)")
+
+
 def _sum_of_messages(event: Any) -> float:
     return math.fsum(count * budget for count, budget in event.messages)
 
@@ -121,6 +130,9 @@ class ShuffledMessagesDpEvent(dp_accounting.DpEvent):
         squared_change: For vectors of bounded length, how far they can be apart (see
             `beam_ldp.accounting.l2_messages`); None if all of a person's bits may flip.
         local_epsilon: The declared local budget of all messages of one person; by default the sum.
+        witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
+            columns in which the victim's bit is one with probability `first` or `second`, and
+            everybody else's with `second`. Empty where none is known.
     """
 
     messages: tuple[tuple[int, float], ...] = attr.ib(converter=_as_messages, validator=_messages)
@@ -132,6 +144,9 @@ class ShuffledMessagesDpEvent(dp_accounting.DpEvent):
         default=attr.Factory(_sum_of_messages, takes_self=True),
         converter=float,
         validator=_positive,
+    )
+    witness: tuple[tuple[int, float, float], ...] = attr.ib(
+        default=(), converter=_as_witness, validator=_witness
     )
 
 

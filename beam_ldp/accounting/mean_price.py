@@ -6,12 +6,13 @@ from typing import Any
 
 from beam_ldp.accounting.events import ShuffledMessagesDpEvent
 from beam_ldp.accounting.l2_messages import l2_messages_epsilon
-from beam_ldp.accounting.multi_message import Method, multi_message_epsilon
+from beam_ldp.accounting.multi_message import Method, multi_message_epsilon, witness_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.randomizer_events import messages_event
 
 _BOUNDED_LENGTH = "blanket, bounded length"
-_NO_PAIR = "no pair of data sets is priced for several messages"
+_NO_PAIR = "none: the event names no concrete pair of data sets"
+_WITNESS = "one vector against its opposite, which all others hold"
 _PURE = "local epsilon (no amplification)"
 
 
@@ -51,12 +52,17 @@ def messages_epsilon(
         return PrivacyBound(local, method=_PURE, lower_method=_NO_PAIR)
     found: list[tuple[float, str]] = []
     if method in ("auto", "l2") and change is not None:
-        ((_, budget),) = event.messages
+        ((columns, budget),) = event.messages
         value = l2_messages_epsilon(budget, change, reports, delta)
         found.append((min(value, local), _BOUNDED_LENGTH))
+        if method == "auto" and change < columns / 2:
+            method = "l2"  # far from flipping every bit: the general price is higher
     if method != "l2":
         general: Any = method
         value = multi_message_epsilon(event.messages, reports, delta, general)
         found.append((value, "blanket" if method == "auto" else method))
     epsilon, way = min(found)
-    return PrivacyBound(epsilon, method=way, lower_method=_NO_PAIR)
+    lower, pair = 0.0, _NO_PAIR
+    if event.witness:
+        lower, pair = witness_epsilon(event.witness, reports, delta), _WITNESS
+    return PrivacyBound(epsilon, lower=min(lower, epsilon), method=way, lower_method=pair)

@@ -32,8 +32,8 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy import optimize, special
 
 from beam_ldp.accounting.conversions import closed_form_epsilon, default_orders, rdp_to_epsilon
-from beam_ldp.accounting.moments import Atoms, binomial_log_pmf
-from beam_ldp.accounting.privacy_loss import hockey_sticks
+from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window
+from beam_ldp.accounting.privacy_loss import hockey_sticks, mixed_lower_epsilon
 from beam_ldp.accounting.shuffle_rdp import lower_edge_blocks
 
 Method = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
@@ -54,6 +54,7 @@ _REACH_DEVIATIONS = 40
 _TAIL_REACH = 14.0
 _TAIL_MASS = 2 * math.exp(-2 * _TAIL_REACH**2)
 _CALIBRATION_TOLERANCE = 1e-5
+_TILT = 100.0  # orders at which the counts left out of a witness still do not matter
 
 
 class Messages(NamedTuple):
@@ -139,6 +140,36 @@ def multi_message_rdp(
             one = np.array([atoms.renyi(float(order)) for order in orders])
         total += column.columns * np.minimum(one, column.message_epsilon)
     return total
+
+
+@lru_cache(maxsize=64)
+def witness_epsilon(
+    witness: tuple[tuple[int, float, float], ...], num_reports: int, delta: float
+) -> float:
+    """What a concrete pair of data sets costs at `delta`: the price cannot be below.
+
+    Args:
+        witness: `(count, first, second)`: so many columns in which the victim's bit is one with
+            probability `first` or `second`, and everybody else's with probability `second`.
+        num_reports: users whose messages each shuffler permutes.
+        delta: in (0, 1).
+
+    >>> low = witness_epsilon(((300, 0.608, 0.392),), 1000, 1e-5)
+    >>> 0.8 < low < multi_message_epsilon([(300, 0.44)], 1000, 1e-5)
+    True
+    """
+    return mixed_lower_epsilon(
+        [(count, _witness_atoms(first, second, num_reports)) for count, first, second in witness],
+        delta,
+    )
+
+
+def _witness_atoms(first: float, second: float, num_reports: int) -> Atoms:
+    """Number of ones: the others' are binomial, the victim's bit comes with either probability."""
+    counts = binomial_window(num_reports, second, _TILT)
+    slope = (first - second) / (num_reports * second * (1 - second))
+    ratio = 1 + slope * (counts - num_reports * second)
+    return Atoms(binomial_log_pmf(counts, num_reports, second), ratio, np.ones(len(counts)))
 
 
 def calibrate_messages(

@@ -6,10 +6,15 @@ not depend on earlier results.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from dataclasses import replace
+
 import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+from beam_ldp.accounting.loss_grid import LossGrid
 from beam_ldp.accounting.moments import Atoms
 
 # Grid of losses: steps per standard deviation of one release's loss, and its reach. Coarser grids
@@ -37,9 +42,8 @@ def privacy_loss_distribution(atoms: Atoms) -> PrivacyLossDistribution:
     Never below the truth (connecting the dots of the hockey stick curve; Doroshenko, Ghazi,
     Kamath, Kumar and Manurangsi 2022).
     """
-    mass = np.exp(atoms.log_mass)
     loss = np.log(atoms.first) - np.log(atoms.second)
-    deviation = float(np.sqrt(np.sum(mass * atoms.first * loss**2)))
+    deviation = _deviation(atoms)
     step = deviation / _STEPS_PER_DEVIATION
     reach = min(float(np.abs(loss).max()), _DEVIATIONS * deviation)
     limit = int(np.ceil(reach / step)) + 1
@@ -66,24 +70,38 @@ def _sums_from(values: np.ndarray) -> np.ndarray:
 
 
 def composed_lower_epsilon(atoms: Atoms, count: int, delta: float) -> float:
-    """A value that the epsilon at `delta` of `count` releases of a concrete pair cannot be below.
+    """A value that the epsilon at `delta` of `count` releases of a concrete pair cannot be below."""
+    grids = [pooled_losses(pair).repeated(count) for pair in (atoms, atoms.swapped())]
+    return max(lower_epsilon(grid, delta) for grid in grids)
+
+
+def lower_epsilon(grid: LossGrid, delta: float) -> float:
+    """The epsilon at `delta` of pooled losses, less what rounding may have added."""
+    return replace(grid, beyond=0.0).epsilon(delta + grid.rounding)
+
+
+def pooled_losses(atoms: Atoms, step: float | None = None) -> LossGrid:
+    """The losses of a concrete pair, in its own direction, never above the truth.
 
     Outcomes are pooled until the likelihood ratio of each pool is a point of the grid: pooling is
     post-processing, so the pooled pair is no easier to tell apart, and its losses need no rounding.
+    Without a step the grid fits the spread of the losses.
     """
     mass = np.exp(atoms.log_mass)
+    if step is None:
+        step = loss_spread(atoms) / _STEPS_PER_DEVIATION
+    pools = _pooled(mass * atoms.first, mass * atoms.second, step)
+    lowest = min(pools)
+    masses = np.zeros(max(pools) - lowest + 1)
+    for place, pool in pools.items():
+        masses[place - lowest] = pool
+    return LossGrid(step, lowest, masses)
+
+
+def loss_spread(atoms: Atoms) -> float:
+    """Root mean square of the loss under the first law."""
     loss = np.log(atoms.first) - np.log(atoms.second)
-    deviation = float(np.sqrt(np.sum(mass * atoms.first * loss**2)))
-    step = deviation / _STEPS_PER_DEVIATION
-    best = 0.0
-    for pair in (atoms, atoms.swapped()):
-        masses = _pooled(mass * pair.first, mass * pair.second, step)
-        pmf = pld_pmf.create_pmf(masses, step, 0.0, pessimistic_estimate=False)
-        composed = PrivacyLossDistribution(pmf)
-        with np.errstate(over="ignore"):  # vanishing terms of the library's tail bounds
-            composed = composed.self_compose(count) if count > 1 else composed
-        best = max(best, float(composed.get_epsilon_for_delta(delta)))
-    return best
+    return float(np.sqrt(np.sum(np.exp(atoms.log_mass) * atoms.first * loss**2)))
 
 
 def _pooled(first: np.ndarray, second: np.ndarray, step: float) -> dict[int, float]:

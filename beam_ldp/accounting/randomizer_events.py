@@ -75,6 +75,7 @@ def messages_event(randomizer: Any, num_reports: int) -> ShuffledMessagesDpEvent
         crowd(randomizer, num_reports),
         change if len(messages) == 1 else None,
         randomizer.local_epsilon,
+        getattr(randomizer, "message_witness", tuple)(),
     )
 
 
