@@ -151,6 +151,26 @@ class L2Mean(BlockMean):
         assert self.cutoff is not None
         return count / max(1.0, self.cutoff**2)
 
+    def message_witness(self) -> tuple[tuple[int, float, float], ...]:
+        """As for the family, or vectors that reach the cutoff in few coordinates, if that is worse.
+
+        The first half of the padded coordinates is data. A vector of it rotates into any vector
+        whose halves are equal: all its length can sit at the cutoff, where bits flip in full and
+        those of the others, who hold its opposite, vary least.
+        """
+        even = super().message_witness()
+        if not even or self.squared_change is None or self.num_coordinates == 1:
+            return even
+        assert self.cutoff is not None
+        reached = 2 * int(self.num_coordinates / 2 / max(1.0, self.cutoff**2))
+        flip = self.layout.law(0, 1).flip_probability
+        full = ((reached * self.layout.repeats(0), 1 - flip, flip),)
+
+        def telling(witness: tuple[tuple[int, float, float], ...]) -> float:
+            return sum(n * (a - b) ** 2 / (b * (1 - b)) for n, a, b in witness)
+
+        return max(even, full, key=telling) if reached else even
+
     @classmethod
     def _shuffle_options(cls, num_users: int, options: dict[str, Any]) -> dict[str, Any]:
         return {"expected_users": num_users, **options}
