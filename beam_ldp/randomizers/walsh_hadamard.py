@@ -87,14 +87,21 @@ def _transform(rows, cached):  # type: ignore[no-untyped-def]
                 stride = half
         for first in range(0, length, block):
             stride = block
-            while stride >= 4:
+            while stride >= 64:
                 quarter = stride // 4
                 for start in range(first, first + block, stride):
                     _two_levels(row, start, quarter)
                 stride = quarter
-            if stride == 2:
-                for start in range(first, first + block, 2):
-                    _one_level(row, start, 1)
+            if stride in (2, 8, 32):  # an odd number of levels is left
+                stride //= 2
+                for start in range(first, first + block, 2 * stride):
+                    _one_level(row, start, stride)
+            if stride == 16:
+                for start in range(first, first + block, 16):
+                    _four_levels(row, start)
+            elif stride == 4:
+                for start in range(first, first + block, 4):
+                    _two_levels(row, start, 1)
 
 
 @subroutine
@@ -107,8 +114,27 @@ def _one_level(row, start, half):  # type: ignore[no-untyped-def]
 
 @subroutine
 def _two_levels(row, start, quarter):  # type: ignore[no-untyped-def]
-    for i in range(start, start + quarter):
-        j, k, m = i + quarter, i + 2 * quarter, i + 3 * quarter
-        a, b, c, d = row[i], row[j], row[k], row[m]
-        row[i], row[j] = a + c + b + d, a + c - b - d
-        row[k], row[m] = a - c + b - d, a - c - b + d
+    # Slices of one length, so that the compiler sees a loop over neighbours.
+    first, second = row[start : start + quarter], row[start + quarter : start + 2 * quarter]
+    start += 2 * quarter
+    third, fourth = row[start : start + quarter], row[start + quarter : start + 2 * quarter]
+    for i in range(first.size):
+        a, b, c, d = first[i], second[i], third[i], fourth[i]
+        plus, minus, odd_plus, odd_minus = a + c, a - c, b + d, b - d
+        first[i], second[i] = plus + odd_plus, plus - odd_plus
+        third[i], fourth[i] = minus + odd_minus, minus - odd_minus
+
+
+@subroutine
+def _four_levels(row, start):  # type: ignore[no-untyped-def]
+    """Sixteen neighbours: strides of four, then of one."""
+    for i in range(start, start + 4):
+        a, b, c, d = row[i], row[i + 4], row[i + 8], row[i + 12]
+        plus, minus, odd_plus, odd_minus = a + c, a - c, b + d, b - d
+        row[i], row[i + 4] = plus + odd_plus, plus - odd_plus
+        row[i + 8], row[i + 12] = minus + odd_minus, minus - odd_minus
+    for i in range(start, start + 16, 4):
+        a, b, c, d = row[i], row[i + 1], row[i + 2], row[i + 3]
+        plus, minus, odd_plus, odd_minus = a + c, a - c, b + d, b - d
+        row[i], row[i + 1] = plus + odd_plus, plus - odd_plus
+        row[i + 2], row[i + 3] = minus + odd_minus, minus - odd_minus
