@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -32,8 +32,14 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy import optimize, special
 
 from beam_ldp.accounting.conversions import closed_form_epsilon, default_orders, rdp_to_epsilon
+from beam_ldp.accounting.loss_grid import LossGrid
 from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window
-from beam_ldp.accounting.privacy_loss import hockey_sticks, mixed_lower_epsilon
+from beam_ldp.accounting.privacy_loss import (
+    hockey_sticks,
+    loss_spread,
+    lower_epsilon,
+    pooled_losses,
+)
 from beam_ldp.accounting.shuffle_rdp import lower_edge_blocks
 
 Method = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
@@ -158,10 +164,11 @@ def witness_epsilon(
     >>> 0.8 < low < multi_message_epsilon([(300, 0.44)], 1000, 1e-5)
     True
     """
-    return mixed_lower_epsilon(
-        [(count, _witness_atoms(first, second, num_reports)) for count, first, second in witness],
-        delta,
-    )
+    kinds = [(n, _witness_atoms(first, second, num_reports)) for n, first, second in witness]
+    step = min(loss_spread(atoms) for _, atoms in kinds) / _STEPS_PER_DEVIATION
+    forth = [pooled_losses(atoms, step).repeated(count) for count, atoms in kinds]
+    back = [pooled_losses(atoms.swapped(), step).repeated(count) for count, atoms in kinds]
+    return max(lower_epsilon(reduce(LossGrid.composed, side), delta) for side in (forth, back))
 
 
 def _witness_atoms(first: float, second: float, num_reports: int) -> Atoms:
