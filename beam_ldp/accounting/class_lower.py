@@ -44,7 +44,7 @@ def three_response_difference_atoms(
     """
     ratio = math.exp(local_epsilon)
     each, both = 1 / (ratio + 2), ratio / (ratio + 2)
-    others = _difference_law(num_reports - 1, each, both)
+    others = difference_law(num_reports - 1, each, both)
     base = each * others[:-2] + both * others[1:-1] + each * others[2:]
     lower, same, upper = (part / base for part in (others[:-2], others[1:-1], others[2:]))
     first = both * lower + each * same + each * upper  # the report adds one to what others sum to
@@ -52,7 +52,7 @@ def three_response_difference_atoms(
     return Atoms(np.log(base), 1 + rate * (first - 1), 1 + rate * (second - 1))
 
 
-def _difference_law(trials: int, each: float, neither: float) -> np.ndarray:
+def difference_law(trials: int, each: float, neither: float) -> np.ndarray:
     """Law of a sum of draws from {1, -1, 0} with probabilities (each, each, neither).
 
     At every integer of a window symmetric around zero, by the recurrence of the coefficients of

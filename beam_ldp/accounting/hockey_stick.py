@@ -104,7 +104,7 @@ def _delta(
     values = law.difference - step * law.second - absent / n
     if values.max() <= 0.0:
         return DeltaBounds(0.0, 0.0)
-    listed = _enumeration(pair, n)
+    listed = listed_configurations(pair, n)
     if listed is None:
         low, high = positive_part(values, law.probability, n, smoothing)
     else:
@@ -142,7 +142,7 @@ def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool
     if top <= 0.0 or excess(0.0) <= 0.0:
         return 0.0
     guess = _guess(pair, n, delta, top)
-    if _enumeration(pair, n) is None and guide(0.0) > 0.0:
+    if listed_configurations(pair, n) is None and guide(0.0) > 0.0:
         low, high = _bracket(guide, guess, top, 1.5)
         if low < high:
             guess = float(brentq(guide, low, high, rtol=1e-5))
@@ -236,7 +236,7 @@ def _law(pair: ShufflePair) -> _Law:
     return _Law((first - second)[order], second[order], probability[order])
 
 
-class _Listed(NamedTuple):
+class Configurations(NamedTuple):
     """Every configuration of the rarer atoms: sums, probabilities, and the tail left out."""
 
     difference: Array
@@ -252,7 +252,8 @@ class _Listed(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _enumeration(pair: ShufflePair, n: int) -> _Listed | None:
+def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
+    """All that a batch of `n` reports can look like; None where that is too much to list."""
     law = _law(pair)
     rare = float(law.probability[1:].sum())  # 1 - probability[0] would lose digits
     kinds = len(law.probability) - 1
@@ -275,7 +276,7 @@ def _enumeration(pair: ShufflePair, n: int) -> _Listed | None:
     every = np.column_stack([n - total, counts])
     # E[M'; more than `most` rare atoms] <= n * blanket_mass * Pr[Bin(n - 1, rare) >= most].
     tail = float(binom.sf(most - 1, n - 1, rare)) if most < n else 0.0
-    return _Listed(
+    return Configurations(
         every @ law.difference,
         every @ law.second,
         np.exp(log_weight),

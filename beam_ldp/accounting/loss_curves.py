@@ -36,7 +36,7 @@ STEPS_PER_DEVIATION = 20
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
 _ORDERS_OF_LENGTH = (3.0, 512.0)  # where the price of bounded length is proved and computed
-_NEGLIGIBLE = 1e-25  # delta of a loss beyond which compositions count everything as unbounded
+NEGLIGIBLE = 1e-25  # delta of a loss beyond which compositions count everything as unbounded
 
 
 def message_columns(event: ShuffledMessagesDpEvent) -> list[tuple[int, ShuffledDpEvent]]:
@@ -69,7 +69,7 @@ def loss_distribution(event: OwnEvent, step: float, whole: bool = True) -> Priva
     """
     knots, forwards, backwards = _sticks(event, step)
     if not whole:
-        kept = 1 + np.count_nonzero(np.maximum(forwards, backwards) >= _NEGLIGIBLE)
+        kept = 1 + np.count_nonzero(np.maximum(forwards, backwards) >= NEGLIGIBLE)
         knots, forwards, backwards = knots[:kept], forwards[:kept], backwards[:kept]
     forth = connect(step, knots, forwards, backwards)
     if backwards is forwards or np.array_equal(forwards, backwards):
@@ -82,7 +82,7 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray, np.nd
     """Positions on the grid, and the hockey sticks there in both directions."""
     curve = _curve(event)
     last = max(1, math.ceil(curve.top / step - 1e-9))
-    knots = _knots(step, loss_deviation(event), last)
+    knots = loss_knots(step, loss_deviation(event), last)
     losses = knots * step
     inside = losses < curve.top
 
@@ -181,7 +181,8 @@ def _spread(pair: ShufflePair) -> float:
     return sum(p * (first - second) ** 2 for (first, second), p in both) / pair.blanket_mass
 
 
-def _knots(step: float, deviation: float, last: int) -> np.ndarray:
+def loss_knots(step: float, deviation: float, last: int) -> np.ndarray:
+    """Positions from 0 to `last`: every one where most losses lie, ever fewer beyond."""
     fine = min(last, math.ceil(_FINE_DEVIATIONS * deviation / step))
     knots = list(range(fine + 1))
     position = float(max(fine, 1))

@@ -6,8 +6,8 @@ not depend on earlier results.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from beam_ldp.accounting.moments import Atoms
 _STEPS_PER_DEVIATION = 40
 _DEVIATIONS = 40
 _TRUNCATED_MASS = 1e-20
+_COMMON_STEPS_PER_DEVIATION = 60
 
 
 def hockey_sticks(atoms: Atoms, losses: np.ndarray) -> np.ndarray:
@@ -43,7 +44,7 @@ def privacy_loss_distribution(atoms: Atoms) -> PrivacyLossDistribution:
     Kamath, Kumar and Manurangsi 2022).
     """
     loss = np.log(atoms.first) - np.log(atoms.second)
-    deviation = _deviation(atoms)
+    deviation = loss_spread(atoms)
     step = deviation / _STEPS_PER_DEVIATION
     reach = min(float(np.abs(loss).max()), _DEVIATIONS * deviation)
     limit = int(np.ceil(reach / step)) + 1
@@ -70,9 +71,39 @@ def _sums_from(values: np.ndarray) -> np.ndarray:
 
 
 def composed_lower_epsilon(atoms: Atoms, count: int, delta: float) -> float:
-    """A value that the epsilon at `delta` of `count` releases of a concrete pair cannot be below."""
-    grids = [pooled_losses(pair).repeated(count) for pair in (atoms, atoms.swapped())]
-    return max(lower_epsilon(grid, delta) for grid in grids)
+    """A value that the epsilon at `delta` of `count` releases of a concrete pair is not below."""
+    return mixed_lower_epsilon([(count, atoms)], delta)
+
+
+def mixed_lower_epsilon(parts: Sequence[tuple[int, Atoms]], delta: float) -> float:
+    """The same of so many releases of each of several concrete pairs, all in one direction."""
+    return max(
+        lower_epsilon(
+            composed_grids([pooled_losses(side).repeated(count) for count, side in sides]), delta
+        )
+        for sides in (parts, [(count, atoms.swapped()) for count, atoms in parts])
+    )
+
+
+def composed_grids(grids: Sequence[LossGrid]) -> LossGrid:
+    """Independent pooled losses together, pooled again on a grid that fits their spread."""
+    if len(grids) == 1:
+        return grids[0]
+    step = math.hypot(*(_standard_deviation(grid) for grid in grids)) / _COMMON_STEPS_PER_DEVIATION
+    total = None
+    for grid in grids:
+        mass = np.maximum(grid.mass, 0.0)
+        losses, mass = grid.losses[mass > 0], mass[mass > 0]
+        atoms = Atoms(np.log(mass), np.ones(len(mass)), np.exp(-losses))
+        one = replace(pooled_losses(atoms, step), rounding=grid.rounding)
+        total = one if total is None else total.composed(one)
+    assert total is not None
+    return total
+
+
+def _standard_deviation(grid: LossGrid) -> float:
+    losses, mass = grid.losses, np.maximum(grid.mass, 0.0) / np.maximum(grid.mass, 0.0).sum()
+    return math.sqrt(float(mass @ (losses - mass @ losses) ** 2))
 
 
 def lower_epsilon(grid: LossGrid, delta: float) -> float:

@@ -1,0 +1,180 @@
+"""What the releases of a ledger cost at least, all together.
+
+Each release is made of concrete data sets, the victim's value differing between them and everybody
+else's the same. Different releases ask about different things, so the values of each may be chosen
+alone, and either way round. Releases of which no concrete pair is known are left out: nobody
+learns more from fewer of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+import attr
+import dp_accounting
+import numpy as np
+from scipy import special, stats
+
+from beam_ldp.accounting.class_lower import three_response_witnesses, two_response_witnesses
+from beam_ldp.accounting.events import (
+    SELF,
+    WITHOUT_REPLACEMENT,
+    LocalRandomizerDpEvent,
+    ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
+    SubsampledShuffledDpEvent,
+)
+from beam_ldp.accounting.loss_grid import LossGrid
+from beam_ldp.accounting.moments import Atoms
+from beam_ldp.accounting.privacy_loss import composed_grids, lower_epsilon, pooled_losses
+from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON
+from beam_ldp.accounting.witness_atoms import witness_atoms
+
+# Where counts of participants are cut, in standard deviations; within a block the least one counts.
+_CUTS = np.array([-6.0, -2.5, -1.8, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 1.8, 2.5])
+_BINS_PER_DEVIATION = 100
+_REACH = 10.0
+
+Counts = Mapping[dp_accounting.DpEvent, int]
+
+
+def lower_value(counts: Counts, delta: float) -> tuple[float, str]:
+    """What concrete data sets cost with the very mechanisms of a ledger, and of how many kinds."""
+    known = {event: n for event, n in counts.items() if _has_witness(event)}
+    value = _ledger_epsilon(known, delta)
+    if not known:
+        return 0.0, "none: the mechanisms offer no concrete pair of data sets"
+    left_out = len(counts) - len(known)
+    method = "concrete data sets, composed"
+    return value, f"{method}; {left_out} kinds of release left out" if left_out else method
+
+
+def class_lower_value(counts: Counts, delta: float) -> float:
+    """What the ledger costs with binary or ternary randomized response of the same budgets.
+
+    Nobody who knows the releases by their local epsilons alone can prove less: those might be the
+    mechanisms. Mechanisms at a curator are what they are.
+    """
+    replaced: dict[dp_accounting.DpEvent, int] = {}
+    for event, count in counts.items():
+        for part, times in _responses(event):
+            replaced[part] = replaced.get(part, 0) + times * count
+    return _ledger_epsilon(replaced, delta)
+
+
+def _ledger_epsilon(counts: Counts, delta: float) -> float:
+    if not counts or not 0 < delta < 1:
+        return 0.0
+    parts = [_part(event, count, delta) for event, count in counts.items()]
+    return max(lower_epsilon(grid, delta) for grid in (*parts, composed_grids(parts)))
+
+
+@lru_cache(maxsize=128)
+def _part(event: dp_accounting.DpEvent, count: int, delta: float) -> LossGrid:
+    """The worst concrete pair of a kind of release, in its worse direction, `count` times."""
+    grids = [
+        pooled_losses(side).repeated(count)
+        for atoms in _pairs(event)
+        for side in (atoms, atoms.swapped())
+    ]
+    return max(grids, key=lambda grid: (lower_epsilon(grid, delta), grid.mass @ grid.losses))
+
+
+def _responses(event: dp_accounting.DpEvent) -> list[tuple[dp_accounting.DpEvent, int]]:
+    """The release with randomized response in the place of its mechanism, and how often."""
+    if isinstance(event, ShuffledMessagesDpEvent):
+        return [
+            (ShuffledDpEvent(_response(budget), event.num_reports), columns)
+            for columns, budget in event.messages
+            if budget <= MAX_LOCAL_EPSILON
+        ]
+    if isinstance(event, LocalRandomizerDpEvent):
+        fits = event.local_epsilon <= MAX_LOCAL_EPSILON
+        return [(_response(event.local_epsilon), 1)] if fits else []
+    if isinstance(event, (ShuffledDpEvent, SubsampledShuffledDpEvent)):
+        if event.local_epsilon > MAX_LOCAL_EPSILON:
+            return []
+        return [(attr.evolve(event, local_event=_response(event.local_epsilon)), 1)]
+    return [(event, 1)] if _has_witness(event) else []
+
+
+def _response(local_epsilon: float) -> LocalRandomizerDpEvent:
+    """Binary or ternary randomized response, whichever is worse where it is used."""
+    witnesses = two_response_witnesses(local_epsilon) + three_response_witnesses(local_epsilon)
+    return LocalRandomizerDpEvent(local_epsilon, None, witnesses)
+
+
+def _has_witness(event: dp_accounting.DpEvent) -> bool:
+    if isinstance(event, (ShuffledDpEvent, SubsampledShuffledDpEvent)):
+        return bool(event.local_event.witnesses)
+    if isinstance(event, LocalRandomizerDpEvent):
+        return bool(event.witnesses)
+    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+        event = event.event
+    return isinstance(event, dp_accounting.GaussianDpEvent) and event.noise_multiplier > 0
+
+
+def _pairs(event: dp_accounting.DpEvent) -> list[Atoms]:
+    """Concrete pairs of data sets of one release."""
+    if isinstance(event, LocalRandomizerDpEvent):
+        return [witness_atoms(witness, 1) for witness in event.witness_pairs()]
+    if isinstance(event, ShuffledDpEvent):
+        return [witness_atoms(w, event.num_reports) for w in event.local_event.witness_pairs()]
+    if isinstance(event, SubsampledShuffledDpEvent):
+        return [
+            _mixture([(c, witness_atoms(w, k, rate)) for c, k, rate in _batches(event)])
+            for w in event.local_event.witness_pairs()
+        ]
+    rate, noise = 1.0, event
+    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+        rate, noise = event.sample_size / event.source_dataset_size, event.event
+    return [_gaussian(2.0 / noise.noise_multiplier, rate)]
+
+
+def _batches(event: SubsampledShuffledDpEvent) -> list[tuple[float, int, float]]:
+    """Chances, reports in the batch, and chance that the victim's point is among them.
+
+    With coins the number of reports is rounded down: the reader throws some away.
+    """
+    if event.sampling == WITHOUT_REPLACEMENT:
+        return [(1.0, event.num_reports, event.rate)]
+    points = event.num_users * event.points_per_client
+    coins = event.num_users if event.sampling == SELF else points
+    law = stats.binom(coins, event.num_sampled / coins)
+    cuts = np.unique(np.clip(np.ceil(law.mean() + law.std() * _CUTS), 1, coins)).astype(int)
+    chances = -np.diff(np.append(law.sf(cuts - 1), 0.0))
+    return [(float(c), int(k), int(k) / points) for c, k in zip(chances, cuts) if c > 0]
+
+
+def _mixture(parts: list[tuple[float, Atoms]]) -> Atoms:
+    """Which part it is can be seen."""
+    return Atoms(
+        np.concatenate([math.log(chance) + atoms.log_mass for chance, atoms in parts]),
+        np.concatenate([atoms.first for _, atoms in parts]),
+        np.concatenate([atoms.second for _, atoms in parts]),
+    )
+
+
+def _gaussian(mu: float, rate: float) -> Atoms:
+    """Noise around 0 or, for the victim's other value, around `mu`: seen in bins."""
+    edges = np.arange(-_REACH, _REACH + mu, 1 / _BINS_PER_DEVIATION)
+    log_base, log_moved = (
+        np.where(
+            edges[:-1] > centre,
+            _log_difference(
+                special.log_ndtr(centre - edges[:-1]), special.log_ndtr(centre - edges[1:])
+            ),
+            _log_difference(
+                special.log_ndtr(edges[1:] - centre), special.log_ndtr(edges[:-1] - centre)
+            ),
+        )
+        for centre in (0.0, mu)
+    )
+    ratio = 1 + rate * np.expm1(log_moved - log_base)
+    return Atoms(log_base, ratio, np.ones_like(ratio))
+
+
+def _log_difference(more: np.ndarray, less: np.ndarray) -> np.ndarray:
+    return more + np.log(-np.expm1(np.minimum(less - more, -1e-300)))

@@ -1,0 +1,96 @@
+"""What a reader of a shuffled batch sees of two concrete data sets, by likelihood ratios.
+
+Everybody but the victim holds one value, so that reports are independent draws from one law and
+the likelihood ratio is an average over them. Small batches are listed whole. In large ones reports
+are put in two classes, or three, before they are counted: that is post-processing, so the pair is
+never easier to tell apart than the batch itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from beam_ldp.accounting.class_lower import difference_law
+from beam_ldp.accounting.hockey_stick import listed_configurations
+from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+_TILT = 100.0
+_TOLERANCE = 1e-12
+
+
+@lru_cache(maxsize=64)
+def witness_atoms(witness: ShufflePair, num_reports: int, rate: float = 1.0) -> Atoms:
+    """The pair of laws of a batch in which the victim's report is with probability `rate`.
+
+    Args:
+        witness: Concrete pair of values of the victim, and the value of everybody else.
+        num_reports: Reports in the batch.
+        rate: In (0, 1]; where the victim's is not there, somebody else's is.
+    """
+    listed = listed_configurations(witness, num_reports)
+    if listed is not None:
+        second = listed.second / num_reports
+        first = second + listed.difference / num_reports
+        seen = (listed.probability > 0) & (first > 0) & (second > 0)
+        log_mass = np.log(listed.probability[seen])
+        return Atoms(log_mass, _mixed(first[seen], rate), _mixed(second[seen], rate))
+    best = max(_classes(witness), key=_information)
+    counted = _two_classes if len(best) == 2 else _three_classes
+    return counted(best, num_reports, rate)
+
+
+def _classes(witness: ShufflePair) -> Iterator[np.ndarray]:
+    """Ways to put reports in classes: rows (chance, first ratio, second ratio).
+
+    Two classes, or three of which the outer are mirror images.
+    """
+    table = np.array([(p, *both) for both, p in zip(witness.ratios, witness.probabilities)])
+    gain = table[:, 1] - table[:, 2]
+    for cut in sorted(set(gain))[:-1]:
+        yield _merged(table, [gain <= cut, gain > cut])
+    for cut in sorted(set(np.abs(gain)))[:-1]:
+        three = _merged(table, [gain < -cut, np.abs(gain) <= cut, gain > cut])
+        if len(three) == 3 and np.allclose(three[0], three[2][[0, 2, 1]], rtol=_TOLERANCE):
+            yield three
+
+
+def _merged(table: np.ndarray, groups: list[np.ndarray]) -> np.ndarray:
+    parts = [table[group] for group in groups if group.any()]
+    chances = [part[:, 0].sum() for part in parts]
+    return np.array([(c, *(part[:, 0] @ part[:, 1:] / c)) for c, part in zip(chances, parts)])
+
+
+def _information(classes: np.ndarray) -> float:
+    """How well two values can be told apart in a large crowd."""
+    return float(classes[:, 0] @ (classes[:, 1] - classes[:, 2]) ** 2)
+
+
+def _two_classes(classes: np.ndarray, num_reports: int, rate: float) -> Atoms:
+    chance, *high = classes[1]
+    counts = binomial_window(num_reports, chance, _TILT)
+    share = counts / num_reports - chance
+    # The ratio of the upper class over that of the lower one: what a report more of it says.
+    first, second = (1 + share * (h - low) for h, low in zip(high, classes[0, 1:]))
+    log_mass = binomial_log_pmf(counts, num_reports, chance)
+    return Atoms(log_mass, _mixed(first, rate), _mixed(second, rate))
+
+
+def _three_classes(classes: np.ndarray, num_reports: int, rate: float) -> Atoms:
+    """By how many more reports of one outer class there are than of the other."""
+    chances = classes[:, 0]
+    others = difference_law(num_reports - 1, chances[2], chances[1])
+    shifted = (others[2:], others[1:-1], others[:-2])  # the victim's report: lower, middle, upper
+    base = sum(chance * law for chance, law in zip(chances, shifted))
+    first, second = (
+        sum(c * ratio * law for c, ratio, law in zip(chances, classes[:, side], shifted)) / base
+        for side in (1, 2)
+    )
+    return Atoms(np.log(base), _mixed(first, rate), _mixed(second, rate))
+
+
+def _mixed(ratio: np.ndarray, rate: float) -> np.ndarray:
+    return 1 + rate * (ratio - 1)
