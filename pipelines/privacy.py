@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from rich.console import Console
@@ -15,7 +15,7 @@ from rich.console import Console
 from beam_ldp.pipelines.plan import whole
 
 if TYPE_CHECKING:
-    from beam_ldp.accounting.schedule import Schedule
+    from beam_ldp.accounting.schedule import Sampling, Schedule
 
 _UNKNOWNS = ("local-epsilon", "rounds", "users", "sampled")
 _LEAST_LOCAL_EPSILON, _LARGEST_LOCAL_EPSILON = 0.01, 20.0
@@ -52,7 +52,7 @@ class Question:
             self.rounds,
             self.points_per_client,
             self.points_sampled,
-            self.sampling,  # type: ignore[arg-type]  # click has checked the choice
+            cast("Sampling", self.sampling),  # click has checked the choice
             None if self.build is None else self.build(self.local_epsilon),
         )
 
@@ -79,11 +79,11 @@ class Question:
 )
 @click.option(
     "--sampling",
-    type=click.Choice(["fixed", "self"]),
-    default="fixed",
+    type=click.Choice(["without_replacement", "self", "poisson"]),
+    default="without_replacement",
     show_default=True,
-    help="a sample of --sampled people, or everybody by a coin of "
-    "their own, --sampled people on average",
+    help="a sample of --sampled people; or everybody, or every data point, by a coin of its own, "
+    "--sampled on average",
 )
 @click.option("--mechanism", help="price this mechanism by its own pair, such as SubsetSelection")
 @click.option("--domain-size", type=whole, help="of a mechanism for frequencies")

@@ -167,12 +167,12 @@ def _title(schedule: Schedule, delta: float) -> str:
     who = f"{schedule.num_users:,} people"
     if schedule.points_per_client > 1:
         who += f" with {schedule.points_per_client:,} points each"
-    if schedule.sampling == "self":
-        who += f", {schedule.num_sampled:,} on average in each round by their own coins"
+    if not schedule.fixed_size:
+        who += f", {schedule.num_sampled:,} reports on average in each round by coins"
     elif schedule.num_sampled < schedule.num_users:
         who += f", {schedule.num_sampled:,} drawn for each round"
-    if schedule.points_per_client > 1:
-        who += f", {schedule.points_sampled:,} points each"
+    if schedule.points_sampled > 1:
+        who += f", {schedule.points_sampled:,} of their points each"
     name = "" if schedule.randomizer is None else f"{type(schedule.randomizer).__name__}, "
     return (
         f"{name}{who}, {schedule.rounds:,} rounds, local epsilon {schedule.local_epsilon:g}, "

@@ -30,7 +30,6 @@ from beam_ldp.accounting.loss_curves import (
 )
 from beam_ldp.accounting.randomizer_events import shuffled_event
 from beam_ldp.accounting.schedule import Schedule
-from beam_ldp.accounting.self_sampling import self_sampled_distribution, self_sampled_divergences
 from beam_ldp.accounting.shuffle import shuffle_epsilon
 from beam_ldp.accounting.shuffle_rdp import leading_constant, thesis_reduction_exact
 from beam_ldp.accounting.validity import require
@@ -92,9 +91,6 @@ def by_losses(local: Callable[[Schedule], LocalRandomizerDpEvent]) -> Price:
     """Privacy-loss distributions; for a single full shuffle the exact hockey stick."""
 
     def price(schedule: Schedule, delta: float) -> float:
-        if schedule.sampling == "self":
-            losses = self_sampled_distribution(local(schedule), *_coins(schedule))
-            return float(_composed(losses, schedule.rounds).get_epsilon_for_delta(delta))
         event = schedule.event(local(schedule))
         if schedule.rounds == 1 and not schedule.sampled:
             return float(shuffle_epsilon(event.local_event, event.num_reports, delta))
@@ -121,10 +117,7 @@ def by_orders(local: Callable[[Schedule], LocalRandomizerDpEvent]) -> Price:
 
     def price(schedule: Schedule, delta: float) -> float:
         orders = default_orders(best_order(schedule, delta))
-        if schedule.sampling == "self":
-            curve = self_sampled_divergences(local(schedule), orders, *_coins(schedule))
-        else:
-            curve = renyi_divergences(schedule.event(local(schedule)), orders)
+        curve = renyi_divergences(schedule.event(local(schedule)), orders)
         return rdp_to_epsilon(orders, schedule.rounds * curve, delta)[0]
 
     return price
@@ -140,7 +133,7 @@ def by_composition(guarantee: Guarantee, compose: Composition = compose_kov_exac
     """
 
     def price(schedule: Schedule, delta: float) -> float:
-        require(schedule.sampling == "fixed", "samples of a fixed size")
+        require(schedule.fixed_size, "as many reports in every round")
         if schedule.rounds == 1:
             return sampled_guarantee(guarantee, schedule, delta)[0]
         epsilon, each = sampled_guarantee(guarantee, schedule, delta / (2 * schedule.rounds))
@@ -218,7 +211,7 @@ def by_curve(
     """
 
     def price(schedule: Schedule, delta: float) -> float:
-        require(schedule.sampling == "fixed", "samples of a fixed size")
+        require(schedule.fixed_size, "as many reports in every round")
         guess = best_order(schedule, delta)
         orders = default_orders(min(top / 8, guess))
         if few:
@@ -267,7 +260,7 @@ def three_response(schedule: Schedule, delta: float) -> float:
 
 
 def _certified(lower: Callable[..., float], schedule: Schedule, delta: float) -> float:
-    require(schedule.sampling == "fixed", "samples of a fixed size")
+    require(schedule.fixed_size, "as many reports in every round")
     return lower(
         schedule.local_epsilon, schedule.num_reports, schedule.rate, schedule.rounds, delta
     )
@@ -312,12 +305,6 @@ def best_order(schedule: Schedule, delta: float) -> float:
     """The order that is best in the Gaussian limit."""
     spread = schedule.rounds * schedule.rate**2 * leading_constant(schedule.local_epsilon)
     return 1 + math.sqrt(2 * math.log(1 / delta) * schedule.num_reports / spread)
-
-
-def _coins(schedule: Schedule) -> tuple[int, float, int]:
-    """People, how likely each takes part, points of each."""
-    chance = schedule.num_sampled / schedule.num_users
-    return schedule.num_users, chance, schedule.points_per_client
 
 
 def _composed(losses: PrivacyLossDistribution, rounds: int) -> PrivacyLossDistribution:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from scipy import stats
 
 from beam_ldp.accounting.events import (
+    POISSON,
+    WITHOUT_REPLACEMENT,
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
@@ -15,7 +17,8 @@ from beam_ldp.accounting.events import (
 from beam_ldp.accounting.hockey_stick import check_reports
 from beam_ldp.accounting.randomizer_events import crowd, local_event, messages_per_user
 from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON
-from beam_ldp.accounting.validity import require
+
+Sampling = Literal["without_replacement", "self", "poisson"]
 
 # Chance that anybody takes part more often, or that fewer take part, than is priced.
 UNLIKELY = 1e-6
@@ -32,8 +35,9 @@ class Schedule:
         rounds: Releases.
         points_per_client: Data points that each person holds; one of them is protected.
         points_sampled: Data points that a drawn person draws and reports.
-        sampling: "fixed" draws `num_sampled` people without replacement; with "self" everybody
-            takes part by a coin of their own, `num_sampled` people on average.
+        sampling: How they are drawn (see `SubsampledShuffledDpEvent`): "without_replacement", or
+            "self" or "poisson", by everybody's or every data point's own coin; then `num_sampled`
+            is a mean.
         randomizer: The mechanism at hand, or None if only the local epsilon is known.
 
     >>> training = Schedule(2.0, num_users=60_000, num_sampled=2_000, rounds=6_000)
@@ -47,7 +51,7 @@ class Schedule:
     rounds: int
     points_per_client: int = 1
     points_sampled: int = 1
-    sampling: Literal["fixed", "self"] = "fixed"
+    sampling: Sampling = WITHOUT_REPLACEMENT
     randomizer: Any = None
 
     def __post_init__(self) -> None:
@@ -68,10 +72,8 @@ class Schedule:
                 f"points_sampled must be at most points_per_client ({self.points_per_client}), "
                 f"got {self.points_sampled}"
             )
-        if self.sampling not in ("fixed", "self"):
-            raise ValueError(f'sampling must be "fixed" or "self", got {self.sampling!r}')
-        if self.sampling == "self" and self.points_sampled > 1:
-            raise ValueError('points_sampled must be 1 with sampling "self"')
+        if self.sampled:
+            self.event()  # checks the sampling
         if self.randomizer is not None:
             self._check_randomizer()
 
@@ -89,13 +91,18 @@ class Schedule:
 
     @property
     def num_reports(self) -> int:
-        """Reports in each shuffled batch (their mean, where everybody decides alone)."""
+        """Reports in each shuffled batch; with coins, on average."""
         return self.num_sampled * self.points_sampled
 
     @property
     def rate(self) -> float:
         """How likely a data point is to be reported in a round."""
         return self.num_reports / (self.num_users * self.points_per_client)
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether the number of reports is the same in every round."""
+        return self.sampling == WITHOUT_REPLACEMENT
 
     @property
     def sampled(self) -> bool:
@@ -128,7 +135,6 @@ class Schedule:
     ) -> ShuffledDpEvent | SubsampledShuffledDpEvent:
         """One round, against `reader`; of any randomizer with this local epsilon by default."""
         local = self.any_event if local is None else local
-        require(self.sampling == "fixed", "samples of a fixed size")
         if self.sampled:
             return SubsampledShuffledDpEvent(
                 local,
@@ -136,6 +142,7 @@ class Schedule:
                 self.num_sampled,
                 self.points_per_client,
                 self.points_sampled,
+                self.sampling,
             )
         return ShuffledDpEvent(local, self.num_reports)
 
@@ -151,8 +158,10 @@ class Schedule:
         points = self.num_users * self.points_per_client
         most = int(stats.binom.isf(UNLIKELY / points, self.rounds, self.rate))
         reports = self.num_reports
-        if self.sampling == "self":
-            reports = max(1, self.participants[0]) * self.points_sampled
+        if not self.fixed_size:
+            coins = points if self.sampling == POISSON else self.num_users
+            fewest = stats.binom.ppf(UNLIKELY / self.rounds, coins, reports / coins)
+            reports = max(1, int(fewest))
         return replace(
             self,
             num_users=reports,
@@ -160,14 +169,5 @@ class Schedule:
             rounds=max(1, most),
             points_per_client=1,
             points_sampled=1,
-            sampling="fixed",
+            sampling=WITHOUT_REPLACEMENT,
         )
-
-    @property
-    def participants(self) -> tuple[int, int]:
-        """The fewest and the most people in any round, but with a chance of one in a million."""
-        if self.sampling == "fixed":
-            return self.num_sampled, self.num_sampled
-        law = stats.binom(self.num_users, self.num_sampled / self.num_users)
-        chance = UNLIKELY / (2 * self.rounds)
-        return int(law.ppf(chance)), int(law.isf(chance))
