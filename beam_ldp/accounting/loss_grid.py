@@ -78,7 +78,8 @@ class LossGrid:
         """The hockey stick at each epsilon >= 0."""
         losses, above, weighted = self._tails()
         start = np.searchsorted(losses, epsilons, side="right")
-        inside = above[start] - np.exp(epsilons) * weighted[start]
+        ends = np.append(losses, np.inf)[start]  # past the last loss nothing is left to weigh
+        inside = above[start] - np.exp(epsilons - ends) * weighted[start]
         return np.clip(self.beyond + inside, 0.0, 1.0)
 
     def epsilon(self, delta: float) -> float:
@@ -86,18 +87,25 @@ class LossGrid:
         if delta < self.beyond:
             return math.inf
         losses, above, weighted = self._tails()
-        if not len(losses) or self.beyond + above[0] - weighted[0] <= delta:
+        if not len(losses):
             return 0.0
-        at_losses = self.beyond + above[1:] - np.exp(losses) * weighted[1:]
+        if self.beyond + above[0] - math.exp(-losses[0]) * weighted[0] <= delta:
+            return 0.0
+        at_losses = self.beyond + above[1:] - math.exp(-self.step) * weighted[1:]
         last = int(np.argmax(at_losses <= delta))  # the stick at the last of all losses is `beyond`
-        return max(0.0, math.log((self.beyond + above[last] - delta) / weighted[last]))
+        share = (self.beyond + above[last] - delta) / weighted[last]
+        return max(0.0, float(losses[last]) + math.log(share))
 
     def _tails(self) -> tuple[Array, Array, Array]:
-        """Positive losses; masses of each and all above under P and under Q, ending with zero."""
+        """Positive losses; masses of each and all above, ending with zero.
+
+        Under P, and under Q times e to that loss, so that large losses neither vanish nor overflow.
+        """
         first = max(0, 1 - self.lowest)
         losses, mass = self.losses[first:], self.mass[first:]
         above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
-        weighted = np.append(np.cumsum((mass * np.exp(-losses))[::-1])[::-1], 0.0)
+        faded = signal.lfilter([1.0], [1.0, -math.exp(-self.step)], mass[::-1])
+        weighted = np.append(faded[::-1], 0.0)
         return losses, above, weighted
 
     def _window(self, count: int) -> tuple[int, int]:
