@@ -16,13 +16,13 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, Withheld
 from beam_ldp.transforms.carried import NAMESPACE, check_min_reports
-from beam_ldp.transforms.frequencies import EXPECTED_SHARE
 from beam_ldp.transforms.gate import window_bounds
 from beam_ldp.transforms.person_means import MeanPerPerson
 from beam_ldp.transforms.randomize import Randomize, check_randomness
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 from beam_ldp.transforms.vectors import EncodeVectors
 
+EXPECTED_SHARE = 0.9  # of the people expected: the least number, unless it is given
 _ONLY = "0"  # name of the coordinate where there is one
 _INCOMPLETE = "a coordinate without enough reports in round one"
 
