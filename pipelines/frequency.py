@@ -171,7 +171,7 @@ class Frequency(Question[FrequencySettings]):
         )
         return Outputs(released, released.withheld, (table[BAD_ROWS], released.bad_rows))
 
-    def answer(self, release: Release, truth: np.ndarray | None) -> FrequencyAnswer:
+    def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> FrequencyAnswer:
         return FrequencyAnswer(release, self.domain.labels, self.settings.top, truth)
 
 

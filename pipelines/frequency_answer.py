@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.plots import TopList, plot_top, shortened, top_list
+from beam_ldp.pipelines.canvas import shortened
+from beam_ldp.pipelines.plots import TopList, plot_top, top_list
 from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.tables import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.randomizers.estimate import Estimate

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.statement import number
+from beam_ldp.pipelines.statement_words import WEAK_LOCAL_EPSILON
 from beam_ldp.pipelines.watch import JobError
 from beam_ldp.transforms.blocks import Release, Withheld
-
-WEAK_LOCAL_EPSILON = 8.0  # odds of 3000 to 1 for whoever sees the report
 
 
 class NothingReleasedError(RuntimeError):
@@ -65,8 +64,17 @@ def gate_bad_rows(num_bad_rows: int, settings: Settings) -> None:
         )
 
 
-def gate_price(price: Price, release: Release, settings: Settings) -> tuple[str, ...]:
-    """Warnings; a price above the target is one of them, or with `--strict` the end."""
+def gate_price(
+    price: Price, release: Release, settings: Settings, messages: int
+) -> tuple[str, ...]:
+    """Warnings; a price above the target is one of them, or with `--strict` the end.
+
+    Args:
+        price: of what was received.
+        release: what would be released.
+        settings: what was asked for.
+        messages: how many of them one person sends.
+    """
     warnings = []
     if settings.seed is not None:
         warnings.append("simulated with a seed: no privacy guarantee")
@@ -81,9 +89,14 @@ def gate_price(price: Price, release: Release, settings: Settings) -> tuple[str,
         warnings.append(said)
     local = None if release.simulated else release.mechanism.get("local_epsilon")
     if local is not None and local > WEAK_LOCAL_EPSILON:
+        seen, rests = "a report learns its value", "on the shuffler (see --max-local-epsilon)"
+        if messages > 1:
+            seen = f"all {messages:,} messages of a person learns the values"
+        if not settings.trusts_the_shuffler:
+            rests = "on nobody's seeing the reports"
         warnings.append(
-            f"local epsilon is {number(local)}: whoever sees a report learns its value almost "
-            "surely, and all protection rests on the shuffler (see --max-local-epsilon)"
+            f"local epsilon is {number(local)}: whoever sees {seen} almost surely, and all "
+            f"protection rests {rests}"
         )
     if settings.user_id is None:
         warnings.append("no --user-id: each row was taken for a person")

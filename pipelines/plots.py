@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from beam_ldp.pipelines.canvas import (
+    ABOVE,
+    BELOW,
+    ESTIMATE,
+    GREY,
+    GRID,
+    TRUTH,
+    bare,
+    figure_with,
+    png,
+    shortened,
+)
 from beam_ldp.randomizers.estimate import Estimate
-
-ESTIMATE, TRUTH, GREY = "#1f5fa8", "#d1495b", "#5f6b76"
 
 
 @dataclass(frozen=True)
@@ -55,14 +63,12 @@ def top_list(
 
 def plot_top(top: TopList, title: str, subtitle: str) -> bytes:
     """PNG of a list: a dot and a bar per value, and a cross where the truth is known."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
-    rows = max(1, len(top.labels))
-    figure = Figure(figsize=(9, 1.9 + 0.3 * rows), dpi=150)
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.24, 0.75 / (1.9 + 0.3 * rows), 0.71, 0.3 * rows / (1.9 + 0.3 * rows)))
+    inside = 0.3 * max(1, len(top.labels))
+    height = ABOVE + BELOW + inside
+    figure = figure_with(title, subtitle, height)
+    axes = figure.add_axes((0.24, BELOW / height, 0.71, inside / height))
     places = np.arange(len(top.labels))[::-1]
     axes.hlines(places, top.low, top.high, color=ESTIMATE, alpha=0.3, linewidth=7, zorder=2)
     axes.plot(top.estimate, places, "o", color=ESTIMATE, markersize=5, zorder=4, label="estimate")
@@ -75,25 +81,10 @@ def plot_top(top: TopList, title: str, subtitle: str) -> bytes:
     axes.set_yticks(places, [shortened(label) for label in top.labels], parse_math=False)
     axes.set_ylim(-0.7, len(top.labels) - 0.3)
     axes.axvline(0, color=GREY, linewidth=0.8, zorder=1)
-    axes.grid(axis="x", color="#e3e7eb", linewidth=0.8, zorder=0)
+    axes.grid(axis="x", color=GRID, linewidth=0.8, zorder=0)
     axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(axis="y", length=0)
+    bare(axes, "top", "right", "left")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("people", color=GREY)
     axes.legend(loc="lower right", frameon=False, fontsize=9)
-    height = 1.9 + 0.3 * rows
-    figure.text(0.03, 1 - 0.36 / height, title, fontsize=13, fontweight="bold", parse_math=False)
-    figure.text(0.03, 1 - 0.72 / height, subtitle, fontsize=9, color=GREY, parse_math=False)
-    stream = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # what the font lacks becomes a box
-        figure.savefig(stream, format="png", metadata={"Software": "beam-ldp"})
-    return stream.getvalue()
-
-
-def shortened(label: str, length: int = 24) -> str:
-    """A label that fits beside the plot; what does not print becomes a box."""
-    clean = "".join(c if c.isprintable() else "\u25a1" for c in label)
-    return clean if len(clean) <= length else clean[: length - 1] + "\u2026"
+    return png(figure)

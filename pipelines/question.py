@@ -172,7 +172,7 @@ class Question(ABC, Generic[S]):
         return {}
 
     @abstractmethod
-    def answer(self, release: Release, truth: np.ndarray | None) -> Answer:
+    def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> Answer:
         """The release, ready to be shown."""
 
 

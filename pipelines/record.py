@@ -93,3 +93,32 @@ class PrivacyRecord:
         found["interval_level"] = 0.95
         found["intervals"] = "pointwise"
         return found
+
+
+@dataclass(frozen=True)
+class MeanRecord(PrivacyRecord):
+    """The record of a mean.
+
+    Attributes:
+        statistic: "mean".
+        model: "shuffle", or "local": nobody but the device is trusted.
+        dimension: numbers per person.
+        messages_per_user: messages that one person sends, each column permuted on its own.
+        message_epsilon: the largest budget of one message; None where there is but one.
+        values: in words, where the values of a person lie.
+        in_ranges: whether each coordinate has a public range in its own unit.
+        outside: what happened to values that lie elsewhere: "clip" or "raise".
+        mean_squared_error: predicted, of the whole vector, noise only, for the worst vectors.
+        bias_bound: what the mechanism's own truncation can shift a coordinate by.
+    """
+
+    statistic: str = "mean"
+    model: str = "shuffle"
+    dimension: int = 1
+    messages_per_user: int = 1
+    message_epsilon: float | None = None
+    values: str = ""
+    in_ranges: bool = False
+    outside: str = "clip"
+    mean_squared_error: float | None = None
+    bias_bound: float = 0.0

@@ -65,11 +65,12 @@ def execute(
         release = gate_reports(found.releases, found.withheld, settings, found.bad_rows)
         gate_bad_rows(found.num_bad_rows, settings)
         price = question.price(release)
-        warnings = gate_price(price, release, settings)
+        messages = choice.randomizer.messages_per_user
+        warnings = gate_price(price, release, settings, messages)
         for warning in warnings:
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
         record = make_record(question, choice, release, price, found.num_bad_rows, warnings)
-        answer = question.answer(release, truth)
+        answer = question.answer(release, choice, truth)
         write(folder, record, answer, found.bad_rows)
     logged = log_run(question, folder, record, choice, answer, console)
     return Result(question, choice, answer, record, folder.path, logged)
@@ -180,6 +181,11 @@ def price_line(record: PrivacyRecord) -> str:
     """What is written below the title of the plot."""
     if record.simulated:
         return f"{record.num_reports:,} simulated reports: no privacy guarantee"
+    if getattr(record, "model", "shuffle") == "local":
+        return (
+            f"{record.num_reports:,} reports; local epsilon = {number(record.local_epsilon)}, "
+            "whoever sees the reports"
+        )
     return (
         f"{record.num_reports:,} reports; epsilon = {number(record.epsilon)} at delta = "
         f"{record.delta:g} against readers of this plot, local epsilon = "

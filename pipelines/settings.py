@@ -60,6 +60,11 @@ class Settings:
         return self.bad_rows == SHOWN
 
     @property
+    def trusts_the_shuffler(self) -> bool:
+        """Whether a central price is stated at all."""
+        return True
+
+    @property
     def planned_reports(self) -> int:
         """Reports that plans and expected prices are about."""
         return self.expected_users or self.min_reports
@@ -68,19 +73,27 @@ class Settings:
 S = TypeVar("S", bound=Settings)
 
 
-def check_common(values: argparse.Namespace, kind: type[S], **own: Any) -> S:
+def check_common(
+    values: argparse.Namespace, kind: type[S], *, shuffled: bool = True, **own: Any
+) -> S:
     """The flags, with the rules that hold for every program checked and every default filled in.
 
     Args:
         values: as parsed.
         kind: the program's settings.
+        shuffled: whether there is a central price; without one `--epsilon` is the local promise.
         own: fields that the program has worked out itself; they win.
 
     Raises:
         UsageError: naming the flag and what is allowed.
     """
-    need(values, "input", "delta", "output")
-    _check_price(values)
+    need(values, "input", "output")
+    if shuffled:
+        need(values, "delta")
+        _check_price(values)
+    else:
+        own = {**own, **_local_price(values)}
+    _check_reports(values)
     _check_randomness(values)
     try:
         files = find_all_files(values.input)
@@ -113,8 +126,6 @@ def _check_price(values: argparse.Namespace) -> None:
         raise UsageError(f"--delta must lie in (0, 1), got {values.delta}")
     if (values.epsilon is None) == (values.local_epsilon is None):
         raise UsageError("give one of --epsilon (central target) and --local-epsilon")
-    if values.expected_users is not None and values.expected_users < 1:
-        raise UsageError("--expected-users must be >= 1")
     if values.epsilon is not None and values.expected_users is None:
         raise UsageError(
             "--epsilon needs --expected-users: the local noise that meets a central price "
@@ -126,6 +137,22 @@ def _check_price(values: argparse.Namespace) -> None:
         raise UsageError("--max-local-epsilon needs --epsilon: --local-epsilon is what it says")
     if not 0 < values.honest_fraction <= 1:
         raise UsageError(f"--honest-fraction must lie in (0, 1], got {values.honest_fraction}")
+
+
+def _local_price(values: argparse.Namespace) -> dict[str, Any]:
+    """The price where only the device is trusted: one promise, which needs no delta."""
+    if (values.epsilon is None) == (values.local_epsilon is None):
+        raise UsageError("give one of --epsilon and --local-epsilon; here they mean the same")
+    if values.strict or values.max_local_epsilon is not None:
+        flag = "--strict" if values.strict else "--max-local-epsilon"
+        raise UsageError(f"{flag} is about a central target, which --model local has not")
+    promised = values.local_epsilon if values.epsilon is None else values.epsilon
+    return {"epsilon": None, "local_epsilon": promised, "delta": 0.0}
+
+
+def _check_reports(values: argparse.Namespace) -> None:
+    if values.expected_users is not None and values.expected_users < 1:
+        raise UsageError("--expected-users must be >= 1")
     if values.expected_users is None and values.min_reports is None:
         raise UsageError(
             "give --expected-users or --min-reports: below a known number nothing is released"

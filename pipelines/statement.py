@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.statement_words import words_of
 
 
 def privacy_statement(record: PrivacyRecord) -> str:
@@ -54,14 +55,15 @@ def rounded_down(value: float | None) -> str:
 
 
 def _in_short(record: PrivacyRecord) -> str:
+    words = words_of(record)
     lower, class_lower = record.epsilon_lower, record.epsilon_class_lower
     rows = [
         "| against whom | price | holds for |",
         "|---|---|---|",
-        f"| everybody who sees a person's report | local epsilon = {number(record.local_epsilon)} "
+        f"| everybody who sees {words.whole} | local epsilon = {number(record.local_epsilon)} "
         "| any other knowledge, any amount of computing |",
         f"| everybody who sees only what left the shuffler | epsilon = {number(record.epsilon)} "
-        f"at delta = {record.delta:g} | {record.priced_reports:,} reports that hide each other |",
+        f"at delta = {record.delta:g} | {words.crowd} |",
     ]
     below = []
     if lower is not None:
@@ -79,7 +81,8 @@ def _in_short(record: PrivacyRecord) -> str:
         "conjectured": "**The bound is conjectured, not proved.**",
     }.get(record.proof_status, f"Status of the bound: {record.proof_status}.")
     text = f"Method: {record.method}. {how} {' '.join(below)}".rstrip()
-    return "## In short\n\n" + "\n".join(rows) + f"\n\n{text}"
+    weak = f"\n\n{words.weak}" if words.weak else ""
+    return "## In short\n\n" + "\n".join(rows) + weak + f"\n\n{text}"
 
 
 def _who(record: PrivacyRecord) -> str:
@@ -90,18 +93,7 @@ def _who(record: PrivacyRecord) -> str:
         else "**Each row is taken for a person.** No user id was named, so somebody with several "
         "rows is protected for each of them separately and pays the price once per row."
     )
-    form = (
-        "Only sums left the shuffler: no individual report did. A sum does not depend on the "
-        "order of the reports, so its reader learns no more than one who sees them shuffled."
-        if record.output == "statistic"
-        else "A shuffled batch of individual reports left the shuffler, permuted "
-        + (
-            "all together."
-            if record.scope == "global"
-            else "in batches of which each is a crowd of its own; the smallest one, "
-            f"{record.smallest_batch:,} reports, sets the price."
-        )
-    )
+    words = words_of(record)
     return "\n\n".join(
         [
             "## Who is protected, and against whom",
@@ -110,14 +102,12 @@ def _who(record: PrivacyRecord) -> str:
             "(replace-one). **That a person took part is not protected.**",
             "* **The device** (or the trusted edge that runs `Randomize`) sees the value itself. "
             "So does whoever can read the input.\n"
-            "* **The shuffler**, that is the workers of the runner, sees each randomized report "
-            "and whose it is. There a person is protected by the local epsilon alone.\n"
-            f"* **The collector**, and everybody who reads the result. {form} There the central "
-            "epsilon holds, if the shuffler does its job and does not collude.",
+            f"* **{words.shuffler}\n"
+            f"* **The collector**, and everybody who reads the result. {words.left} {words.credit}",
             "Epsilon bounds how much better anybody can tell one value from another: their odds "
             f"change at most by a factor of e^epsilon, {_odds(record.epsilon)} here (but for a "
             f"probability of delta = {record.delta:g}), and e^(local epsilon), "
-            f"{_odds(record.local_epsilon)}, for somebody who sees the report itself.",
+            f"{_odds(record.local_epsilon)}, for somebody who sees {words.itself}.",
         ]
     )
 
@@ -127,20 +117,20 @@ def _odds(epsilon: float | None) -> str:
 
 
 def _what_is_public(record: PrivacyRecord) -> str:
+    words = words_of(record)
     lines = [
-        "* the list of values, the mechanism and its parameters (public input, never derived "
-        "from the data);",
+        f"* {words.public} (public input, never derived from the data);",
         f"* the number of reports: {record.num_reports:,};",
     ]
-    if record.bad_rows == "other":
+    if record.bad_rows == words.hide_flag:
         lines.append(
             "* of rows without a user id, that they were rejected. Other rows that could not be "
-            "used were reported as `other` and left no trace;"
+            f"used were reported as {words.hidden_as} and left no trace;"
         )
     else:
         lines.append(
             f"* that a row was bad, where it stands and why: {record.num_bad_rows or 0:,} rows "
-            "(`--bad-rows other` hides that);"
+            f"(`--bad-rows {words.hide_flag}` hides that);"
         )
     lines.append("* that a person took part.")
     return "## What is public\n\n" + "\n".join(lines)
@@ -165,10 +155,8 @@ def _how(record: PrivacyRecord) -> str:
         )
         lines.append(_noise(record))
     lines.append(f"* nothing would have been released below {record.min_reports:,} reports")
-    lines.append(
-        "* intervals: 95 %, of each value by itself, in the files; for all values at once in the "
-        "list of the most frequent ones, because that list was chosen by its estimates"
-    )
+    words = words_of(record)
+    lines += [f"* intervals: 95 %, {words.intervals}", *(f"* {note}" for note in words.notes)]
     return "## How\n\n" + "\n".join(lines)
 
 
@@ -188,12 +176,9 @@ def _noise(record: PrivacyRecord) -> str:
 
 
 def _rests_on(record: PrivacyRecord) -> str:
-    batches = " in every batch" if record.smallest_batch < record.num_reports else ""
     lines = [
-        f"* {record.num_reports:,} reports were received; {100 * record.honest_fraction:g} % of "
-        f"them{batches} are declared honest (`--honest-fraction`), "
-        f"since fake reports hide nobody. The price counts {record.priced_reports:,}",
-        "* this release alone: several releases about the same people add up",
+        words_of(record).counted,
+        "this release alone: several releases about the same people add up",
     ]
     if record.expected_users is not None:
         target = (
@@ -201,9 +186,9 @@ def _rests_on(record: PrivacyRecord) -> str:
             if record.target_epsilon is not None
             else ""
         )
-        lines.append(f"* {record.expected_users:,} reports were expected{target}")
-    lines.append("* one window, all of the input: nothing was released more than once")
-    return "## What the price rests on\n\n" + "\n".join(lines)
+        lines.append(f"{record.expected_users:,} reports were expected{target}")
+    lines.append("one window, all of the input: nothing was released more than once")
+    return "## What the price rests on\n\n" + "\n".join(f"* {line}" for line in lines)
 
 
 def _code(text: str | None) -> str:

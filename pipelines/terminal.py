@@ -13,6 +13,7 @@ from rich.table import Table
 from beam_ldp.pipelines.question import Choice, Question
 from beam_ldp.pipelines.record import PrivacyRecord
 from beam_ldp.pipelines.statement import number, rounded_down
+from beam_ldp.pipelines.statement_words import words_of
 
 
 def printed_json(value: dict[str, Any]) -> str:
@@ -29,6 +30,7 @@ def price_table(record: PrivacyRecord) -> Table:
         table.add_row("guarantee", "[bold red]none: this was a simulation with a seed[/bold red]")
         table.add_row("reports", f"{record.num_reports:,} received")
         return table
+    words = words_of(record)
     lower = [f"this mechanism cannot have less than {rounded_down(record.epsilon_lower)}"]
     if record.epsilon_lower is None:
         lower = []
@@ -38,7 +40,7 @@ def price_table(record: PrivacyRecord) -> Table:
             f"{rounded_down(record.epsilon_class_lower)} can be proved"
         )
     table.add_row(
-        "against everybody who sees a report",
+        f"against everybody who sees {words.whole_briefly}",
         f"local epsilon = {number(record.local_epsilon)}",
     )
     table.add_row(
@@ -94,7 +96,7 @@ def plan_table(question: Question[Any], choice: Choice) -> Table:
 
 def _bad(record: PrivacyRecord) -> str:
     if record.num_bad_rows is None:
-        return "unusable rows reported as `other`"
+        return f"unusable rows reported as {words_of(record).hidden_as}"
     return f"{record.num_bad_rows:,} bad rows"
 
 

@@ -1,0 +1,225 @@
+"""`beam-ldp mean`: the mean of vectors of numbers, one per person.
+
+The same program as `python -m beam_ldp.pipelines.mean`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from beam_ldp.pipelines import run
+from beam_ldp.pipelines.fields import choose_fields, dimension_of, read_fields
+from beam_ldp.pipelines.job import Outputs
+from beam_ldp.pipelines.mean_answer import MeanAnswer, comparison_of
+from beam_ldp.pipelines.mean_choice import MeanChoice, choose, local_price
+from beam_ldp.pipelines.mean_settings import FLAGS, MeanSettings, check_mean, ranges_of
+from beam_ldp.pipelines.mean_view import mean_view, picture_shape
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.price import Price
+from beam_ldp.pipelines.question import Choice, Question, Rows
+from beam_ldp.pipelines.record import MeanRecord
+from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.sources import (
+    BAD_ROWS,
+    ROWS,
+    BadRows,
+    InputFileError,
+    ReadTable,
+    find_all_files,
+)
+from beam_ldp.pipelines.statement import number
+from beam_ldp.transforms import PrivateMean
+from beam_ldp.transforms.blocks import Release
+
+__all__ = ["DONE", "FAILED", "MISUSED", "NOTHING_RELEASED", "Mean", "main"]
+
+EXAMPLES = """examples:
+  what would it cost, and how accurate would it be? (looks at the columns' names, not at rows)
+    beam-ldp mean --input vectors.parquet --columns 'f*' --norm l2 --radius 1 \\
+        --epsilon 1 --delta 1e-8 --expected-users 1e5 --output out --dry-run
+  numbers in units of their own: a file of public ranges (column,low,high)
+    beam-ldp mean --input people.csv --columns age,bmi,charges --ranges ranges.csv \\
+        --epsilon 1 --delta 1e-8 --expected-users 1e5 --output out
+  one number per person, all of them between 0 and 1440, and at most 4 lost to the shuffler
+    beam-ldp mean --input visits.csv --columns minutes --user-id uid --range 0 1440 \\
+        --epsilon 1 --max-local-epsilon 4 --delta 1e-8 --expected-users 1e5 --output out
+  pictures of 28 x 28 in one column of lists; nobody but the device is trusted
+    beam-ldp mean --input images.parquet --columns pixels --norm l2 --radius 28 --shape 28x28 \\
+        --model local --epsilon 4 --expected-users 1e5 --output out
+  on a cluster (all of Beam's flags are understood)
+    beam-ldp mean ... --runner=SparkRunner --job_endpoint=host:8099 --environment_type=LOOPBACK
+"""
+
+
+class Mean(Question[MeanSettings]):
+    """What is the mean of people's vectors?"""
+
+    name = "mean"
+    summary = (
+        "The mean of vectors of numbers, one per person. Every person's vector is randomized "
+        "before anything is added up; the result has honest error bars and a stated price."
+    )
+    usage = (
+        "--input PATH --columns NAMES (--norm NORM --radius R | --range LOW HIGH | --ranges FILE) "
+        "--delta D (--epsilon EPS --expected-users N | --local-epsilon EPS0) --output DIR [...]"
+    )
+    examples = EXAMPLES
+    flags = FLAGS
+    record_type = MeanRecord
+
+    def __init__(self, settings: MeanSettings) -> None:
+        super().__init__(settings)
+        path = find_all_files(settings.input)[0][0]
+        try:
+            known = read_fields(path, settings.input_format, settings.csv_delimiter)
+        except InputFileError as error:
+            raise UsageError(f"--input {error}") from None
+        fields = choose_fields(settings.columns, known, settings.user_id)
+        self.dimension = dimension_of(fields, settings.dimension)
+        self.columns = tuple(field.name for field in fields)
+        self.labels = self.columns
+        if len(self.columns) < self.dimension:
+            self.labels = tuple(map(str, range(self.dimension)))
+        self.ranges = ranges_of(settings, self.labels)
+        self.shape = settings.shape or picture_shape(self.labels)
+        if self.shape is not None and self.shape[0] * self.shape[1] != self.dimension:
+            raise UsageError(
+                f"--shape {self.shape[0]}x{self.shape[1]} has not {self.dimension:,} pixels"
+            )
+
+    @classmethod
+    def check(cls, values: argparse.Namespace) -> MeanSettings:
+        return check_mean(values)
+
+    @property
+    def about(self) -> str:
+        return ",".join(self.settings.columns)
+
+    @property
+    def bounds(self) -> str:
+        """In words, where the values of a person lie."""
+        settings = self.settings
+        if settings.one_range is not None:
+            return "each number in [{:g}, {:g}]".format(*settings.one_range)
+        if settings.ranges is not None:
+            return "each number in the public range of its column"
+        if settings.norm == "binary":
+            return "numbers 0 and 1"
+        kinds = {"l2": "Euclidean length", "l1": "sum of absolute values", "linf": "each number"}
+        norm = settings.norm
+        kind = kinds[norm] if isinstance(norm, str) else f"l_{norm:g} norm"
+        return f"{kind} at most {settings.radius:g}"
+
+    def choose(self) -> MeanChoice:
+        return choose(self.settings, self.dimension, self.ranges)
+
+    def expectation(self, choice: Choice) -> str:
+        assert isinstance(choice, MeanChoice)
+        which = "the mean" if self.dimension == 1 else "each coordinate of the mean"
+        return f"{which} will be off by about {_error_said(self, choice)}"
+
+    def inputs(self) -> Rows:
+        names = self.columns if len(self.columns) <= 6 else (*self.columns[:5], "…")
+        return [
+            ("columns", f"{', '.join(names)} ({self.dimension:,} numbers per person)"),
+            ("values", self.bounds),
+        ]
+
+    def expected(self, choice: Choice) -> Rows:
+        assert isinstance(choice, MeanChoice)
+        plan = choice.plan
+        best = comparison_of(plan.times_lower_bound, plan.lower_bound_name)
+        return [
+            ("error of a coordinate", _error_said(self, choice)),
+            ("against the best possible", best),
+        ]
+
+    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+        assert isinstance(choice, MeanChoice)
+        return {
+            "dimension": self.dimension,
+            "messages_per_user": choice.randomizer.messages_per_user,
+            "predicted_relative_error": choice.relative_error,
+            "times_lower_bound": choice.plan.times_lower_bound,
+            "lower_bound_name": choice.plan.lower_bound_name,
+        }
+
+    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
+        settings = self.settings
+        bad_rows: BadRows = "dead_letter" if settings.bad_rows_leave_a_trace else "zero"
+        table = pipeline | "Read" >> ReadTable(
+            settings.input,
+            settings.input_format,  # type: ignore[arg-type]
+            self.columns,
+            settings.user_id,
+            bad_rows=bad_rows,
+            delimiter=settings.csv_delimiter,
+            dimension=self.dimension,
+        )
+        released = table[ROWS] | "PrivateMean" >> PrivateMean(
+            choice.randomizer,  # type: ignore[arg-type]
+            columns=self.columns,
+            user_id_column=settings.user_id,
+            ranges=self.ranges,
+            min_reports=settings.min_reports,
+            output=settings.shuffle_output,  # type: ignore[arg-type]
+            scope=settings.scope,  # type: ignore[arg-type]
+            bad_rows=bad_rows,
+            question=self.about,
+            memoize_key_file=settings.memoize_key_file,
+            release_id=settings.release_id,
+            dataset=settings.dataset,
+            seed=settings.seed,
+        )
+        return Outputs(released, released.withheld, (table[BAD_ROWS], released.bad_rows))
+
+    def price(self, release: Release) -> Price:
+        if self.settings.trusts_the_shuffler or release.simulated:
+            return super().price(release)
+        return local_price(release.mechanism["local_epsilon"])
+
+    def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
+        randomizer, estimate = choice.randomizer, release.estimate
+        budgets = getattr(randomizer, "message_epsilons", None)
+        return dict(
+            model=self.settings.model,
+            dimension=self.dimension,
+            messages_per_user=randomizer.messages_per_user,
+            message_epsilon=None if budgets is None or release.simulated else max(budgets),
+            values=self.bounds,
+            in_ranges=self.ranges is not None,
+            outside=self.settings.outside,
+            mean_squared_error=estimate.mean_squared_error,  # type: ignore[attr-defined]
+            bias_bound=estimate.bias_bound,  # type: ignore[attr-defined]
+        )
+
+    def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> MeanAnswer:
+        assert isinstance(choice, MeanChoice)
+        view = mean_view(release.estimate, self.labels, truth, self.ranges, self.shape)
+        comparison = comparison_of(choice.plan.times_lower_bound, choice.plan.lower_bound_name)
+        return MeanAnswer(release, view, self.settings.top, comparison)
+
+
+def _error_said(question: Mean, choice: MeanChoice) -> str:
+    ranges = question.ranges
+    if ranges is not None and len(set(zip(ranges.low, ranges.high))) > 1:
+        return f"{number(100 * choice.relative_error / 2)} % of its range"
+    return number(choice.predicted_error)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program; the exit codes are in `--help`."""
+    return run.main(Mean, argv)
+
+
+if __name__ == "__main__":
+    # The module that runs is called __main__; what workers unpickle must have its real name.
+    from beam_ldp.pipelines.mean import main as program
+
+    sys.exit(program())
