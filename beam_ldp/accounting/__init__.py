@@ -4,6 +4,7 @@ Needs NumPy, SciPy and dp-accounting only.
 """
 
 from beam_ldp.accounting.accountant import ShuffleAccountant
+from beam_ldp.accounting.central import central_gaussian
 from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
@@ -21,6 +22,7 @@ from beam_ldp.accounting.shuffle import (
     shuffle_epsilon,
     solve,
 )
+from beam_ldp.accounting.shuffle_grid import shuffle_epsilons
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 __all__ = [
@@ -33,12 +35,14 @@ __all__ = [
     "ShuffledDpEvent",
     "ShuffledMessagesDpEvent",
     "SubsampledShuffledDpEvent",
+    "central_gaussian",
     "epsilon_bounds",
     "event_epsilon",
     "local_epsilon_for",
     "local_event",
     "shuffle_delta",
     "shuffle_epsilon",
+    "shuffle_epsilons",
     "shuffled_event",
     "solve",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import attr
 import dp_accounting
+from dp_accounting import dp_event
 
 from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
@@ -16,24 +18,21 @@ from beam_ldp.accounting.events import (
 
 FORMAT_VERSION = 1
 
-_KINDS: dict[str, type[dp_accounting.DpEvent]] = {
-    kind.__name__: kind
-    for kind in (
-        LocalRandomizerDpEvent,
-        ShuffledDpEvent,
-        ShuffledMessagesDpEvent,
-        SubsampledShuffledDpEvent,
-        dp_accounting.NoOpDpEvent,
-        dp_accounting.NonPrivateDpEvent,
-        dp_accounting.ComposedDpEvent,
-        dp_accounting.SelfComposedDpEvent,
-        dp_accounting.GaussianDpEvent,
-        dp_accounting.LaplaceDpEvent,
-        dp_accounting.ZCDpEvent,
-        dp_accounting.RandomizedResponseDpEvent,
-        dp_accounting.SampledWithoutReplacementDpEvent,
-    )
-}
+_OWN = (
+    LocalRandomizerDpEvent,
+    ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
+    SubsampledShuffledDpEvent,
+)
+_THEIRS = tuple(
+    kind
+    for kind in vars(dp_event).values()
+    if isinstance(kind, type)
+    and issubclass(kind, dp_accounting.DpEvent)
+    and kind not in (dp_accounting.DpEvent, dp_accounting.UnsupportedDpEvent)
+)
+_KINDS: dict[str, type[dp_accounting.DpEvent]] = {kind.__name__: kind for kind in (*_OWN, *_THEIRS)}
+_NUMBER = "number"  # the kind of what JSON cannot write
 
 
 def event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
@@ -65,6 +64,8 @@ def _encode(value: Any) -> Any:
         return {"kind": name, **fields}
     if isinstance(value, (list, tuple)):
         return [_encode(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"kind": _NUMBER, "value": repr(value)}
     return value
 
 
@@ -75,12 +76,15 @@ def _decode(value: Any) -> Any:
         return value
     fields = dict(value)
     name = fields.pop("kind", None)
+    if name == _NUMBER:
+        return float(fields["value"])
     if name not in _KINDS:
         raise ValueError(f"kind must be a known event, got {name!r}")
+    kind = _KINDS[name]
     decoded = {key: _decode(item) for key, item in fields.items()}
-    if "events" in decoded:
-        decoded["events"] = list(decoded["events"])
+    if kind in _THEIRS:
+        decoded = {k: list(v) if isinstance(v, tuple) else v for k, v in decoded.items()}
     try:
-        return _KINDS[name](**decoded)
+        return kind(**decoded)
     except TypeError as error:
         raise ValueError(f"event does not fit {name}: {error}") from None

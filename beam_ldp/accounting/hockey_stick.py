@@ -43,6 +43,7 @@ MAX_REPORTS = 10**12
 _ENUMERATED = 350_000  # configurations: 8 MB
 _NEGLIGIBLE = 1e-24  # probability that enumeration leaves out, and accounts for
 _ABSOLUTE = 1e-15  # allowance of an epsilon: means of the ratios are 1 up to a few units of 1e-16
+_MOST_SECANTS = 12
 _ROUNDING = 1e-9  # relative allowance for floating-point rounding of a delta
 
 Array = NDArray[np.float64]
@@ -130,10 +131,7 @@ def epsilon_bounds(pair: ShufflePair, num_reports: int, delta: float) -> tuple[f
 def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool) -> float:
     """One of `epsilon_bounds`, at half the cost."""
     n, top = check_reports(num_reports), largest_log_ratio(pair)
-
-    def excess(epsilon: float) -> float:
-        found = _delta(pair, n, epsilon, FINE)
-        return math.log(max(found.upper if upper else found.lower, 1e-300) / delta)
+    excess = _excess(pair, n, delta, upper)
 
     def guide(epsilon: float) -> float:
         found = _delta(pair, n, epsilon, COARSE)
@@ -141,7 +139,7 @@ def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool
 
     if top <= 0.0 or excess(0.0) <= 0.0:
         return 0.0
-    guess = _guess(pair, n, delta, top)
+    guess = min(0.9 * top, gaussian_epsilon(pair, n, delta))
     if listed_configurations(pair, n) is None and guide(0.0) > 0.0:
         low, high = _bracket(guide, guess, top, 1.5)
         if low < high:
@@ -150,7 +148,45 @@ def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool
     if low == high:
         return top * (1.0 + 1e-12) + _ABSOLUTE if upper else top * (1.0 - 1e-9)
     root = float(brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10))
-    # A few steps outward: the root finder stops on either side.
+    return _outward(excess, root, low, high, upper)
+
+
+def epsilon_near(pair: ShufflePair, num_reports: int, delta: float, guess: float) -> float:
+    """The upper one of `epsilon_bounds` where it is known roughly: a few evaluations by secants."""
+    n, top = check_reports(num_reports), largest_log_ratio(pair)
+    excess = _excess(pair, n, delta, True)
+    before, position = 0.0, math.log(max(guess, 1e-300))
+    known, slope = 0.0, 1.6 * math.log(delta)  # roughly that of the Gaussian limit
+    for _ in range(_MOST_SECANTS):
+        if not math.exp(position) < top * (1.0 - 1e-9):
+            break
+        found = excess(math.exp(position))
+        if before:
+            slope = (found - known) / (position - before)
+        if not slope < 0.0:
+            break
+        before, known, step = position, found, -found / slope
+        if abs(step) < 1e-10:
+            root = math.exp(position + step)
+            return _outward(excess, root, root, root * (1.0 + 1e-5), True)
+        position += max(-0.5, min(0.5, step))
+    return epsilon_bound(pair, n, delta, upper=True)
+
+
+def _excess(pair: ShufflePair, n: int, delta: float, upper: bool) -> Callable[[float], float]:
+    """Log of the hockey stick at an epsilon over `delta`."""
+
+    def excess(epsilon: float) -> float:
+        found = _delta(pair, n, epsilon, FINE)
+        return math.log(max(found.upper if upper else found.lower, 1e-300) / delta)
+
+    return excess
+
+
+def _outward(
+    excess: Callable[[float], float], root: float, low: float, high: float, upper: bool
+) -> float:
+    """A few steps to the safe side of a root that a finder may have left on either."""
     for away in (3e-10, 3e-9, 3e-8, 3e-7):
         moved = root * (1.0 + away if upper else 1.0 - away)
         if (excess(moved) <= 0.0) == upper:
@@ -192,14 +228,14 @@ def check_reports(num_reports: int) -> int:
     return int(num_reports)
 
 
-def _guess(pair: ShufflePair, n: int, delta: float, top: float) -> float:
-    """The Gaussian limit, good enough to start a bracket from."""
+def gaussian_epsilon(pair: ShufflePair, n: int, delta: float) -> float:
+    """Roughly the Gaussian limit, good enough to start a search from."""
     spread = sum(
         p * (first - second) ** 2
         for (first, second), p in zip(pair.ratios, pair.probabilities, strict=True)
     )
     mu = math.sqrt(spread / (n * pair.blanket_mass))
-    return min(0.9 * top, mu * math.sqrt(2.0 * math.log(1.0 + 0.4 / delta)) + 0.5 * mu * mu)
+    return mu * math.sqrt(2.0 * math.log(1.0 + 0.4 / delta)) + 0.5 * mu * mu
 
 
 def _bracket(

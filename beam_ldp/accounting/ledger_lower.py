@@ -31,6 +31,7 @@ from beam_ldp.accounting.moments import Atoms
 from beam_ldp.accounting.privacy_loss import composed_grids, lower_epsilon, pooled_losses
 from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON
 from beam_ldp.accounting.witness_atoms import witness_atoms
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 # Where counts of participants are cut, in standard deviations; within a block the least one counts.
 _CUTS = np.array([-6.0, -2.5, -1.8, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 1.8, 2.5])
@@ -75,9 +76,9 @@ def _ledger_epsilon(counts: Counts, delta: float) -> float:
 def _part(event: dp_accounting.DpEvent, count: int, delta: float) -> LossGrid:
     """The worst concrete pair of a kind of release, in its worse direction, `count` times."""
     grids = [
-        pooled_losses(side).repeated(count)
-        for atoms in _pairs(event)
-        for side in (atoms, atoms.swapped())
+        composed_grids([pooled_losses(side).repeated(times * count) for times, side in sides])
+        for columns in _pairs(event)
+        for sides in (columns, [(times, pair.swapped()) for times, pair in columns])
     ]
     return max(grids, key=lambda grid: (lower_epsilon(grid, delta), grid.mass @ grid.losses))
 
@@ -107,30 +108,48 @@ def _response(local_epsilon: float) -> LocalRandomizerDpEvent:
 
 
 def _has_witness(event: dp_accounting.DpEvent) -> bool:
-    if isinstance(event, (ShuffledDpEvent, SubsampledShuffledDpEvent)):
-        return bool(event.local_event.witnesses)
+    if isinstance(event, ShuffledMessagesDpEvent):
+        return bool(event.witness)
     if isinstance(event, LocalRandomizerDpEvent):
         return bool(event.witnesses)
+    if isinstance(event, (ShuffledDpEvent, SubsampledShuffledDpEvent)):
+        return bool(event.local_event.witnesses)
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         event = event.event
     return isinstance(event, dp_accounting.GaussianDpEvent) and event.noise_multiplier > 0
 
 
-def _pairs(event: dp_accounting.DpEvent) -> list[Atoms]:
-    """Concrete pairs of data sets of one release."""
-    if isinstance(event, LocalRandomizerDpEvent):
-        return [witness_atoms(witness, 1) for witness in event.witness_pairs()]
-    if isinstance(event, ShuffledDpEvent):
-        return [witness_atoms(w, event.num_reports) for w in event.local_event.witness_pairs()]
-    if isinstance(event, SubsampledShuffledDpEvent):
+def _pairs(event: dp_accounting.DpEvent) -> list[list[tuple[int, Atoms]]]:
+    """Concrete pairs of data sets of one release: of each, so many independent columns."""
+    if isinstance(event, ShuffledMessagesDpEvent):
         return [
-            _mixture([(c, witness_atoms(w, k, rate)) for c, k, rate in _batches(event)])
-            for w in event.local_event.witness_pairs()
+            [
+                (columns, witness_atoms(_bit(first, second), event.num_reports))
+                for columns, first, second in event.witness
+            ]
         ]
-    rate, noise = 1.0, event
-    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
-        rate, noise = event.sample_size / event.source_dataset_size, event.event
-    return [_gaussian(2.0 / noise.noise_multiplier, rate)]
+    if isinstance(event, LocalRandomizerDpEvent):
+        found = [witness_atoms(witness, 1) for witness in event.witness_pairs()]
+    elif isinstance(event, ShuffledDpEvent):
+        witnesses = event.local_event.witness_pairs()
+        found = [witness_atoms(witness, event.num_reports) for witness in witnesses]
+    elif isinstance(event, SubsampledShuffledDpEvent):
+        found = [
+            _mixture([(c, witness_atoms(witness, k, rate)) for c, k, rate in _batches(event)])
+            for witness in event.local_event.witness_pairs()
+        ]
+    else:
+        rate, noise = 1.0, event
+        if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+            rate, noise = event.sample_size / event.source_dataset_size, event.event
+        found = [_gaussian(2.0 / noise.noise_multiplier, rate)]
+    return [[(1, atoms)] for atoms in found]
+
+
+def _bit(first: float, second: float) -> ShufflePair:
+    """A bit that is one with probability `first` for the victim and `second` for all others."""
+    ratios = ((first / second, 1.0), ((1 - first) / (1 - second), 1.0))
+    return ShufflePair(1.0, ratios, (second, 1 - second))
 
 
 def _batches(event: SubsampledShuffledDpEvent) -> list[tuple[float, int, float]]:

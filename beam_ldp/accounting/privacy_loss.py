@@ -150,7 +150,8 @@ def _pooled(first: np.ndarray, second: np.ndarray, step: float) -> dict[int, flo
         while p_pool + p >= np.exp(target * step) * (q_pool + q):
             # The part of this bin that takes the pool's ratio to the grid exactly.
             ratio = np.exp(target * step)
-            part = min(1.0, max(0.0, (ratio * q_pool - p_pool) / (p - ratio * q)))
+            excess = p - ratio * q
+            part = min(1.0, max(0.0, (ratio * q_pool - p_pool) / excess)) if excess > 0 else 1.0
             pools[target] = pools.get(target, 0.0) + p_pool + part * p
             p_pool = q_pool = 0.0
             p, q = (1 - part) * p, (1 - part) * q
