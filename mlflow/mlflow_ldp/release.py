@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-NAMESPACE = "privacy"
+from mlflow_ldp.runs import (
+    LONGEST_KEY,
+    LONGEST_PARAM,
+    LONGEST_TAG,
+    NAMESPACE,
+    PARAMS_PER_BATCH,
+    as_text,
+    clean_key,
+    find_experiment,
+)
+
 _METRICS = (
     "local_epsilon",
     "epsilon",
@@ -22,8 +30,6 @@ _METRICS = (
     "smallest_batch",
     "num_bad_rows",
 )
-_LONGEST_KEY, _LONGEST_PARAM, _LONGEST_TAG = 250, 6000, 5000
-_PARAMS_PER_BATCH = 100
 
 
 class MlflowMissingError(RuntimeError):
@@ -108,22 +114,22 @@ def log_release(
         experiment_id = str(parent.info.experiment_id)
         tags["mlflow.parentRunId"] = str(parent.info.run_id)
     else:
-        experiment_id = _experiment_id(client, experiment, uri)
+        experiment_id = find_experiment(client, experiment, uri)
     name = run_name or str(record.get("question") or "release")
-    run = client.create_run(experiment_id, tags=tags, run_name=name[:_LONGEST_KEY])
+    run = client.create_run(experiment_id, tags=tags, run_name=name[:LONGEST_KEY])
     run_id, now = str(run.info.run_id), int(run.info.start_time)
     try:
         measured, unbounded = _split_finite({**_record_metrics(record), **(metrics or {})})
         told = [
-            Param(_key(key), _text(value)[:_LONGEST_PARAM])
+            Param(clean_key(key), as_text(value)[:LONGEST_PARAM])
             for key, value in {**_record_params(record), **(params or {})}.items()
         ]
-        found = [RunTag(_key(key), value[:_LONGEST_TAG]) for key, value in
+        found = [RunTag(clean_key(key), value[:LONGEST_TAG]) for key, value in
                  {**_record_tags(record), **unbounded}.items()]  # fmt: skip
         client.log_batch(
             run_id,
-            metrics=[Metric(_key(key), value, now, 0) for key, value in measured.items()],
-            params=told[:_PARAMS_PER_BATCH],
+            metrics=[Metric(clean_key(key), value, now, 0) for key, value in measured.items()],
+            params=told[:PARAMS_PER_BATCH],
             tags=found,
         )
         client.log_dict(run_id, dict(record.get("mechanism") or {}), "privacy/mechanism.json")
@@ -136,17 +142,6 @@ def log_release(
         raise
     client.set_terminated(run_id, "FINISHED")
     return LoggedRun(run_id, experiment_id, uri)
-
-
-def _experiment_id(client: Any, name: str, uri: str) -> str:
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return str(found.experiment_id)
-    place = None
-    if uri.startswith("sqlite:///"):  # or the files would land in the working directory
-        database = Path(uri.removeprefix("sqlite:///")).absolute()
-        place = (database.parent / "mlartifacts").as_uri()
-    return str(client.create_experiment(name, artifact_location=place))
 
 
 def _record_metrics(record: Mapping[str, Any]) -> dict[str, float]:
@@ -182,14 +177,3 @@ def _record_tags(record: Mapping[str, Any]) -> dict[str, str]:
 def _split_finite(values: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
     finite = {key: float(value) for key, value in values.items() if math.isfinite(value)}
     return finite, {key: "unbounded" for key in values if key not in finite}
-
-
-def _key(name: str) -> str:
-    """A key that every MLflow store takes."""
-    return re.sub(r"[^\w\-./ ]", "_", name, flags=re.ASCII)[:_LONGEST_KEY]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, sort_keys=True, default=str)

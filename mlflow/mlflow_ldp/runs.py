@@ -1,0 +1,190 @@
+"""One MLflow run that a long program writes to: in batches, and never at the program's cost."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+NAMESPACE = "privacy"
+ARTIFACTS = "privacy"
+
+# MLflow's limits, per key, value and request.
+LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 5000
+METRICS_PER_BATCH, PARAMS_PER_BATCH = 1000, 100
+FLUSH_AT = 5000  # metrics that wait
+FLUSH_SECONDS = 10.0
+
+_Item = TypeVar("_Item")
+
+
+class RunLog:
+    """Metrics, parameters and artifacts of one program, sent in batches.
+
+    Writes into the caller's active run if it lives in the same store, else into a new run. A store
+    that cannot be reached is said once, tried again at every flush, and never an error: `finish`
+    says what was lost.
+
+    Args:
+        tracking_uri: where to log; default: MLflow's own.
+        experiment: name of the experiment of a new run.
+        run_name: name of a new run.
+        params: parameters to log at the start.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracking_uri: str | None,
+        experiment: str,
+        run_name: str,
+        params: Mapping[str, Any],
+    ) -> None:
+        self._uri = tracking_uri
+        self._experiment, self._run_name = experiment, run_name
+        self._params = dict(params)
+        self._waiting: list[tuple[str, float, int, int]] = []
+        self._tags: dict[str, str] = {}
+        self._flushed = time.monotonic()
+        self._client: Any = None
+        self._own_run = False
+        self._warned = False
+        self.run_id: str | None = None
+
+    def start(self) -> None:
+        """Open the run, or try again later."""
+        self._quietly(self._start)
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        """Values of one step; what is not finite becomes a tag that says so."""
+        now = int(time.time() * 1000)
+        for name, value in values.items():
+            if math.isfinite(value):
+                self._waiting.append((clean_key(name), float(value), now, step))
+            else:
+                self._tags[clean_key(name)] = "unbounded"
+        overdue = time.monotonic() - self._flushed > FLUSH_SECONDS
+        if overdue or len(self._waiting) >= FLUSH_AT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        self._quietly(self._flush)
+
+    def finish(self, artifacts: Mapping[str, Any], failed: bool = False) -> bool:
+        """Send the rest, and files: dictionaries as JSON, text and bytes as they are.
+
+        Returns:
+            Whether everything arrived.
+        """
+        sent = self._quietly(self._flush) and self._quietly(lambda: self._send_files(artifacts))
+        if self._own_run:
+            self._quietly(
+                lambda: self._client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
+            )
+        if not sent:
+            warnings.warn(
+                "the tracking server could not be reached: the record of this run is incomplete. "
+                "Charges that are in a ledger can be logged later with mlflow_ldp.mirror",
+                stacklevel=3,
+            )
+        return sent
+
+    # Inside ------------------------------------------------------------------------------------
+
+    def _quietly(self, do: Callable[[], None]) -> bool:
+        try:
+            if self.run_id is None and do != self._start:
+                self._start()
+            do()
+        except Exception as error:  # a record that is lost must not stop what it records
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"MLflow could not be written ({type(error).__name__}); it is tried again",
+                    stacklevel=4,
+                )
+            return False
+        return True
+
+    def _start(self) -> None:
+        import mlflow
+        from mlflow.entities import Param
+        from mlflow.tracking import MlflowClient
+        from mlflow.tracking.context.registry import resolve_tags
+
+        uri = self._uri or mlflow.get_tracking_uri()
+        client = MlflowClient(tracking_uri=uri)
+        run = mlflow.active_run()
+        if run is not None and uri == mlflow.get_tracking_uri():
+            run_id = str(run.info.run_id)
+        else:
+            made = client.create_run(
+                find_experiment(client, self._experiment, uri),
+                tags=dict(resolve_tags()),
+                run_name=self._run_name[:LONGEST_KEY],
+            )
+            run_id, self._own_run = str(made.info.run_id), True
+        told = [
+            Param(clean_key(key), as_text(value)[:LONGEST_PARAM])
+            for key, value in self._params.items()
+        ]
+        for batch in batches(told, PARAMS_PER_BATCH):
+            client.log_batch(run_id, params=batch)
+        self._client, self.run_id = client, run_id
+
+    def _flush(self) -> None:
+        from mlflow.entities import Metric, RunTag
+
+        while self._waiting:
+            batch = self._waiting[:METRICS_PER_BATCH]
+            self._client.log_batch(self.run_id, metrics=[Metric(*item) for item in batch])
+            del self._waiting[: len(batch)]
+        if self._tags:
+            tags = [RunTag(key, value[:LONGEST_TAG]) for key, value in self._tags.items()]
+            self._client.log_batch(self.run_id, tags=tags)
+            self._tags = {}
+        self._flushed = time.monotonic()
+
+    def _send_files(self, artifacts: Mapping[str, Any]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in artifacts.items():
+                if isinstance(content, dict):
+                    content = json.dumps(content, indent=2)
+                data = content.encode() if isinstance(content, str) else content
+                (Path(folder) / name).write_bytes(data)
+            self._client.log_artifacts(self.run_id, folder, ARTIFACTS)
+
+
+def find_experiment(client: Any, name: str, uri: str) -> str:
+    """Id of the experiment of that name, made where it does not exist."""
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return str(found.experiment_id)
+    place = None
+    if uri.startswith("sqlite:///"):  # or the files would land in the working directory
+        database = Path(uri.removeprefix("sqlite:///")).absolute()
+        place = (database.parent / "mlartifacts").as_uri()
+    return str(client.create_experiment(name, artifact_location=place))
+
+
+def batches(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    """The items, at most `size` at a time."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def clean_key(name: str) -> str:
+    """A key that every MLflow store takes."""
+    return re.sub(r"[^\w\-./ ]", "_", name, flags=re.ASCII)[:LONGEST_KEY]
+
+
+def as_text(value: Any) -> str:
+    """A parameter's value as text."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)

@@ -1,0 +1,381 @@
+"""Cumulative privacy of a running program, step by step, refused before it would be overspent."""
+
+from __future__ import annotations
+
+import math
+import os
+import uuid
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dp_accounting
+
+from beam_ldp.accounting import ShuffleAccountant
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger
+from beam_ldp.ledger.ledger import URL_VARIABLE
+from beam_ldp.ledger.losses import DEFAULT_ORDERS, Loss, as_json, loss_of, no_loss
+from beam_ldp.ledger.status import times
+from mlflow_ldp.runs import NAMESPACE, RunLog
+
+LARGEST_BLOCK = 64  # charges that are reserved ahead at once
+_EVENTS_VERSION = 1
+
+_active: list[PrivacyTracker] = []
+
+
+def active_tracker() -> PrivacyTracker | None:
+    """The innermost tracker that is open in this process."""
+    return _active[-1] if _active else None
+
+
+@dataclass
+class Spent:
+    """What was charged so far.
+
+    Attributes:
+        epsilon: proved, cumulative, at the tracker's delta.
+        order: the Rényi order that gives it; infinite: epsilons added up.
+        local_epsilon: sum per person, for somebody who took part in every step.
+        num_charges: charges so far.
+    """
+
+    epsilon: float
+    order: float
+    local_epsilon: float
+    num_charges: int
+
+
+class PrivacyTracker:
+    """Charges releases one by one, logs the cumulative price, and stops before it is overspent.
+
+    Protects whom the ledger protects: call `charge` *before* each release; it raises
+    `BudgetExceededError` where the release must not happen. With a ledger, every charge is in it
+    before `charge` returns (reserved ahead in blocks, settled at what was used); a crash leaves
+    them spent. Without one nothing is held across runs, and the record says so.
+
+    Metrics of each step go to MLflow in batches: into the caller's active run if there is one,
+    else into a run of its own. A tracking server that cannot be reached costs the record, not the
+    charge: what is in the ledger can be logged later (`mlflow_ldp.mirror`).
+
+    Args:
+        dataset: whose data; the ledger's name of it.
+        delta: of the cumulative price; with a ledger, of the budget.
+        ledger: a `BudgetLedger` or its URL; default: BEAM_LDP_LEDGER if it is set.
+        epsilon: limit of this run's own, besides the budget.
+        local_epsilon_limit: likewise for the sum of local epsilons.
+        adaptive: whether later steps are chosen after seeing earlier results. Say False only where
+            the schedule was fixed beforehand: it is then priced more tightly.
+        tracking_uri, experiment, run_name: as MLflow takes them.
+        params: further parameters to log.
+
+    Raises:
+        BudgetExceededError, LedgerError: see `BudgetLedger`.
+
+    Example::
+
+        with PrivacyTracker("telemetry", delta=1e-8, ledger="sqlite:///privacy.db") as tracker:
+            for step in range(rounds):
+                tracker.charge(event, step=step)
+                release()
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        delta: float,
+        *,
+        ledger: BudgetLedger | str | None = None,
+        epsilon: float | None = None,
+        local_epsilon_limit: float | None = None,
+        adaptive: bool = True,
+        tracking_uri: str | None = None,
+        experiment: str = "beam-ldp",
+        run_name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must lie in (0, 1), got {delta}")
+        for name, value in (("epsilon", epsilon), ("local_epsilon_limit", local_epsilon_limit)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a finite number > 0, got {value}")
+        self.dataset, self.delta = dataset, float(delta)
+        self._ledger = _open_ledger(ledger)
+        self._limit, self._local_limit = epsilon, local_epsilon_limit
+        self._adaptive = adaptive
+        self.run_id = uuid.uuid4().hex  # of the charges; MLflow has its own
+        self._log = RunLog(
+            tracking_uri=tracking_uri,
+            experiment=experiment,
+            run_name=run_name or f"privacy of {dataset}",
+            params={**self._params(), **(params or {})},
+        )
+        self._orders = self._fixed_orders()
+        self._loss: Loss = no_loss(self._orders)
+        self._local = 0.0
+        self._kinds: dict[dp_accounting.DpEvent, _Kind] = {}
+        self._num_charges = 0
+        self._curve: list[tuple[int, float, float]] = []
+        self._blocks = None if self._ledger is None else _Blocks(self._ledger, self)
+
+    # Life ----------------------------------------------------------------------------------
+
+    def __enter__(self) -> PrivacyTracker:
+        _active.append(self)
+        self._log.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
+        _active.remove(self)
+        if self._blocks is not None:
+            self._blocks.close()
+        self._log.finish(self._artifacts(), failed=kind is not None)
+
+    # Charging --------------------------------------------------------------------------------
+
+    def charge(
+        self,
+        event: dp_accounting.DpEvent,
+        step: int | None = None,
+        *,
+        local_epsilon: float | None = None,
+        num_reports: int | None = None,
+    ) -> Spent:
+        """Charge one release, before it happens.
+
+        Args:
+            event: what will be released.
+            step: MLflow's step; default: the number of charges before this one.
+            local_epsilon: what one person loses to whoever sees their reports; default: as the
+                event says.
+            num_reports: for the record.
+
+        Raises:
+            BudgetExceededError: if it does not fit; nothing was charged.
+        """
+        kind = self._kind(event)
+        local = kind.local_epsilon if local_epsilon is None else float(local_epsilon)
+        loss = self._loss + kind.loss
+        epsilon, order = loss.epsilon(self._orders, self.delta, adaptive=self._adaptive)
+        self._refuse(epsilon, self._local + local)
+        if self._blocks is not None:
+            self._blocks.charge(event, local)
+        self._loss, self._local = loss, self._local + local
+        kind.count += 1
+        step = self._num_charges if step is None else step
+        self._num_charges += 1
+        spent = Spent(epsilon, order, self._local, self._num_charges)
+        self._curve.append((step, epsilon, self._local))
+        self._log_step(step, spent, num_reports)
+        return spent
+
+    def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool:
+        """Whether so many more charges would go beyond this run's own limits or the budget."""
+        kind = self._kind(event)
+        total = self._loss + times(kind.loss, count)
+        epsilon = total.epsilon(self._orders, self.delta, adaptive=self._adaptive)[0]
+        local = self._local + count * kind.local_epsilon
+        if self._limit is not None and epsilon > self._limit:
+            return True
+        if self._local_limit is not None and local > self._local_limit:
+            return True
+        return self._blocks is not None and self._blocks.would_exceed(
+            event, kind.local_epsilon, count
+        )
+
+    @property
+    def spent(self) -> Spent:
+        """What this run was charged so far."""
+        found = self._loss.epsilon(self._orders, self.delta, adaptive=self._adaptive)
+        return Spent(*found, self._local, self._num_charges)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether steps were chosen after seeing earlier results."""
+        return self._adaptive
+
+    @property
+    def charged(self) -> bool:
+        """Whether a ledger holds the charges."""
+        return self._ledger is not None
+
+    @property
+    def mlflow_run_id(self) -> str | None:
+        """MLflow's run; None while the server could not be reached."""
+        return self._log.run_id
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What MLflow's runs are tagged with while this tracker is open."""
+        return {
+            f"{NAMESPACE}.dataset": self.dataset[:250],
+            f"{NAMESPACE}.neighbours": "replace-one",
+            f"{NAMESPACE}.charged": "yes" if self.charged else "no: no ledger was named",
+        }
+
+    # Inside ------------------------------------------------------------------------------------
+
+    def _fixed_orders(self) -> tuple[float, ...]:
+        if self._ledger is not None:
+            return self._ledger.status(self.dataset).budget.orders
+        return DEFAULT_ORDERS if self._adaptive else tuple(ShuffleAccountant().orders.tolist())
+
+    def _params(self) -> dict[str, Any]:
+        return {
+            f"{NAMESPACE}.dataset": self.dataset,
+            f"{NAMESPACE}.delta": self.delta,
+            f"{NAMESPACE}.neighbours": "replace-one",
+            f"{NAMESPACE}.schedule": "adaptive" if self._adaptive else "fixed beforehand",
+            f"{NAMESPACE}.charged": "yes" if self._ledger else "no: no ledger was named",
+            f"{NAMESPACE}.run_id": self.run_id,
+        }
+
+    def _refuse(self, epsilon: float, local: float) -> None:
+        if self._limit is not None and epsilon > self._limit:
+            raise BudgetExceededError(
+                f"this release would take epsilon to {epsilon:.4g}; the limit of this run is "
+                f"{self._limit:g} at delta = {self.delta:g}. It was not charged"
+            )
+        if self._local_limit is not None and local > self._local_limit:
+            raise BudgetExceededError(
+                f"this release would take the sum of local epsilons to {local:.4g}; the limit of "
+                f"this run is {self._local_limit:g}. It was not charged"
+            )
+
+    def _log_step(self, step: int, spent: Spent, num_reports: int | None) -> None:
+        found = {"epsilon": spent.epsilon, "local_epsilon": spent.local_epsilon}
+        if math.isfinite(spent.order):
+            found["renyi_order"] = spent.order
+        if num_reports is not None:
+            found["num_reports"] = float(num_reports)
+        self._log.metrics({f"{NAMESPACE}.{name}": value for name, value in found.items()}, step)
+
+    def accountant(self) -> ShuffleAccountant:
+        """An accountant that holds all charges of this run."""
+        accountant = ShuffleAccountant(adaptive=self._adaptive)
+        for event, kind in self._kinds.items():
+            accountant.compose(event, kind.count)
+        return accountant
+
+    def _kind(self, event: dp_accounting.DpEvent) -> _Kind:
+        if event not in self._kinds:
+            told = as_json(event)
+            loss = loss_of(told, self._orders)
+            self._kinds[event] = _Kind(told, loss, local_epsilon_of(event))
+        return self._kinds[event]
+
+    def _artifacts(self) -> dict[str, Any]:
+        from mlflow_ldp.pages import tracked_pages
+
+        events = {
+            "version": _EVENTS_VERSION,
+            "dataset": self.dataset,
+            "delta": self.delta,
+            "run_id": self.run_id,
+            "events": [{"count": k.count, "event": k.told} for k in self._kinds.values()],
+        }
+        return {"events.json": events, **tracked_pages(self, self._curve)}
+
+
+@dataclass
+class _Kind:
+    """Equal events and how many of them."""
+
+    told: dict[str, Any]
+    loss: Loss
+    local_epsilon: float
+    count: int = 0
+
+
+class _Blocks:
+    """Charges reserved ahead: one row in the ledger for many steps of the same kind."""
+
+    def __init__(self, ledger: BudgetLedger, tracker: PrivacyTracker) -> None:
+        self._ledger, self._tracker = ledger, tracker
+        self._event: dp_accounting.DpEvent | None = None
+        self._local = 0.0
+        self._size = self._used = self._number = 0
+        self._next = 1
+
+    def charge(self, event: dp_accounting.DpEvent, local: float) -> None:
+        """Use one charge of the open block, or reserve a block first."""
+        if (event, local) != (self._event, self._local):
+            self.close()
+            self._next = 1
+        if self._used == self._size:
+            self.close()
+            self._open(event, local)
+        self._used += 1
+
+    def would_exceed(self, event: dp_accounting.DpEvent, local: float, count: int) -> bool:
+        """Whether the budget has no room for so many, beyond what is reserved ahead."""
+        needed = count - (self._size - self._used if event == self._event else 0)
+        status = self._ledger.status(self._tracker.dataset)
+        return needed > 0 and status.times_left(event, local, needed) < needed
+
+    def close(self) -> None:
+        """Settle what was used of the open block; give back what was not."""
+        if self._used:
+            self._ledger.settle(
+                self._name,
+                _repeated(self._event, self._used),
+                local_epsilon=self._used * self._local,
+                about={"charges": self._used, "mlflow_run_id": self._tracker.mlflow_run_id},
+            )
+        elif self._size:
+            self._ledger.abandon(self._name, randomized=False, why="reserved ahead and not used")
+        self._size = self._used = 0
+
+    @property
+    def _name(self) -> str:
+        return f"{self._tracker.run_id}/{self._number}"
+
+    def _open(self, event: dp_accounting.DpEvent, local: float) -> None:
+        size = self._next
+        while not self._reserved(event, local, size):
+            size = max(1, size // 4)
+        self._event, self._local, self._size = event, local, size
+        self._next = min(LARGEST_BLOCK, 2 * size)
+
+    def _reserved(self, event: dp_accounting.DpEvent, local: float, size: int) -> bool:
+        self._number += 1
+        tracker = self._tracker
+        try:
+            self._ledger.reserve(
+                tracker.dataset,
+                self._name,
+                _repeated(event, size),
+                local_epsilon=size * local,
+                about={"run": tracker.run_id, "delta": tracker.delta},
+            )
+        except BudgetExceededError:
+            if size == 1:
+                raise
+            return False
+        return True
+
+
+def _repeated(event: dp_accounting.DpEvent | None, count: int) -> dp_accounting.DpEvent:
+    assert event is not None
+    return event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)
+
+
+def local_epsilon_of(event: dp_accounting.DpEvent) -> float:
+    """The local epsilon of one person who takes part in the release; 0 for central mechanisms."""
+    accountant = ShuffleAccountant()
+    accountant.compose(event)
+    return float(accountant.local_epsilon)
+
+
+def _open_ledger(ledger: BudgetLedger | str | None) -> BudgetLedger | None:
+    if isinstance(ledger, BudgetLedger):
+        return ledger
+    if ledger is None and not os.environ.get(URL_VARIABLE):
+        warnings.warn(
+            f"no ledger is named (ledger=..., or {URL_VARIABLE}): nothing is charged across runs, "
+            "and the record says so",
+            stacklevel=3,
+        )
+        return None
+    return BudgetLedger(ledger)

@@ -1,0 +1,280 @@
+"""The tracker refuses before it is overspent, and logs in batches."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    ShuffleAccountant,
+    ShuffledDpEvent,
+    SubsampledShuffledDpEvent,
+)
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError
+from mlflow_ldp.pages import curve_page, curve_png, statement_page, thinned
+from mlflow_ldp.tracker import LARGEST_BLOCK, PrivacyTracker, active_tracker
+
+mlflow = pytest.importorskip("mlflow")
+
+pytestmark = pytest.mark.exact
+
+PURE = LocalRandomizerDpEvent(0.01)
+EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 100_000)
+ROUND = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(2.0), 60_000, 2_000)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+
+
+@pytest.fixture(autouse=True)
+def tracking(store: str) -> Iterator[None]:
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(store)
+    yield
+    while mlflow.active_run():
+        mlflow.end_run()
+    mlflow.set_tracking_uri(before)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> BudgetLedger:
+    made = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
+    # At so small a delta, epsilons of one hundredth are cheapest added up.
+    made.set_budget("visits", epsilon=1.0, delta=1e-40, local_epsilon=500.0)
+    return made
+
+
+def uncharged(**how: Any) -> PrivacyTracker:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PrivacyTracker("visits", 1e-6, **how)
+
+
+def history(run_id: str | None, key: str) -> list[tuple[int, float]]:
+    found = mlflow.MlflowClient().get_metric_history(run_id, f"privacy.{key}")
+    return sorted((m.step, m.value) for m in found)
+
+
+# Prices ------------------------------------------------------------------------------------
+
+
+def test_each_step_shows_the_cumulative_price() -> None:
+    with uncharged() as tracker:
+        for step in range(3):
+            tracker.charge(EVENT, step=10 * step, num_reports=100_000)
+    logged = history(tracker.mlflow_run_id, "epsilon")
+    assert [step for step, _ in logged] == [0, 10, 20]
+    assert [e for _, e in logged] == sorted(e for _, e in logged)
+    assert logged[-1][1] == tracker.spent.epsilon
+    assert [v for _, v in history(tracker.mlflow_run_id, "local_epsilon")] == [1.0, 2.0, 3.0]
+    assert [v for _, v in history(tracker.mlflow_run_id, "num_reports")] == [100_000.0] * 3
+
+
+def test_a_fixed_schedule_is_priced_by_the_accountant() -> None:
+    with uncharged(adaptive=False) as tracker:
+        for _ in range(20):
+            tracker.charge(ROUND)
+    expected = ShuffleAccountant().compose(ROUND, 20)
+    # By Rényi orders; privacy-loss distributions, at the end, may be tighter.
+    assert tracker.spent.epsilon >= expected.get_epsilon(1e-6)
+    assert tracker.accountant().get_epsilon(1e-6) == expected.get_epsilon(1e-6)
+
+
+def test_adaptive_steps_cost_more_than_a_fixed_schedule() -> None:
+    spent = []
+    for adaptive in (True, False):
+        with uncharged(adaptive=adaptive) as tracker:
+            for _ in range(20):
+                tracker.charge(ROUND)
+        spent.append(tracker.spent.epsilon)
+    assert spent[0] > spent[1]
+
+
+# Refusals ------------------------------------------------------------------------------------
+
+
+def test_a_limit_of_its_own() -> None:
+    with uncharged(epsilon=0.05) as tracker:
+        for _ in range(5):
+            tracker.charge(PURE)
+        assert tracker.would_exceed(PURE)
+        with pytest.raises(BudgetExceededError, match="not charged"):
+            tracker.charge(PURE)
+        assert tracker.spent.num_charges == 5
+
+
+def test_a_limit_of_local_epsilons() -> None:
+    with uncharged(local_epsilon_limit=2.0) as tracker:
+        tracker.charge(EVENT)
+        assert not tracker.would_exceed(EVENT)
+        assert tracker.would_exceed(EVENT, 2)
+        tracker.charge(EVENT)
+        with pytest.raises(BudgetExceededError, match="local epsilons"):
+            tracker.charge(EVENT)
+
+
+def test_the_budget_ends_the_run_at_its_last_epsilon(ledger: BudgetLedger) -> None:
+    done = 0
+    with PrivacyTracker("visits", 1e-6, ledger=ledger) as tracker:
+        while not tracker.would_exceed(PURE):
+            tracker.charge(PURE)
+            done += 1
+        with pytest.raises(BudgetExceededError, match="budget of 'visits'"):
+            tracker.charge(PURE)
+    assert done == 100
+    assert ledger.status("visits").spent == pytest.approx(1.0, rel=1e-9)
+
+
+def test_runs_share_the_budget(ledger: BudgetLedger) -> None:
+    for _ in range(2):
+        with PrivacyTracker("visits", 1e-6, ledger=ledger) as tracker:
+            for _ in range(40):
+                tracker.charge(PURE)
+    with PrivacyTracker("visits", 1e-6, ledger=ledger) as tracker:
+        for _ in range(20):
+            tracker.charge(PURE)
+        with pytest.raises(BudgetExceededError):
+            tracker.charge(PURE)
+
+
+def test_charges_are_in_the_ledger_before_charge_returns(ledger: BudgetLedger) -> None:
+    with PrivacyTracker("visits", 1e-6, ledger=ledger) as tracker:
+        for step in range(1, 30):
+            tracker.charge(PURE)
+            assert ledger.status("visits").committed >= step * 0.01 * (1 - 1e-12)
+    assert ledger.status("visits").committed == pytest.approx(0.29)
+
+
+def test_a_crash_leaves_what_was_reserved_spent(ledger: BudgetLedger) -> None:
+    tracker = PrivacyTracker("visits", 1e-6, ledger=ledger)
+    for _ in range(4):  # blocks of 1, 2 and 4: three are left over
+        tracker.charge(PURE)
+    assert ledger.status("visits").committed == pytest.approx(0.07)
+
+
+def test_long_trainings_take_few_rows(ledger: BudgetLedger) -> None:
+    with PrivacyTracker("visits", 1e-6, ledger=ledger) as tracker:
+        for _ in range(100):
+            tracker.charge(PURE)
+    blocks = sum(row.kind == "reserve" for row in ledger.rows())
+    assert blocks <= 6 + 100 / LARGEST_BLOCK + 8  # growing, full, and shrinking at the end
+
+
+def test_an_unknown_dataset_stops_before_anything(ledger: BudgetLedger) -> None:
+    with pytest.raises(LedgerError, match="did you mean"):
+        PrivacyTracker("visit", 1e-6, ledger=ledger)
+
+
+def test_without_a_ledger_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BEAM_LDP_LEDGER", raising=False)
+    with pytest.warns(UserWarning, match="nothing is charged"):
+        tracker = PrivacyTracker("visits", 1e-6)
+    with tracker:
+        tracker.charge(PURE)
+    run = mlflow.get_run(tracker.mlflow_run_id)
+    assert run.data.params["privacy.charged"].startswith("no")
+
+
+@pytest.mark.parametrize(
+    "how", [{"delta": 0.0}, {"delta": 1.0}, {"epsilon": 0.0}, {"local_epsilon_limit": math.nan}]
+)
+def test_bad_arguments(how: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(how))):
+        PrivacyTracker(**{"dataset": "visits", "delta": 1e-6, **how})
+
+
+# MLflow -----------------------------------------------------------------------------------------
+
+
+def test_it_writes_into_the_users_own_run() -> None:
+    with mlflow.start_run() as run:
+        mlflow.log_metric("loss", 0.5)
+        with uncharged() as tracker:
+            tracker.charge(EVENT)
+        assert mlflow.active_run().info.run_id == run.info.run_id
+    assert tracker.mlflow_run_id == run.info.run_id
+    data = mlflow.get_run(run.info.run_id).data
+    assert data.metrics["loss"] == 0.5
+    assert data.metrics["privacy.epsilon"] == tracker.spent.epsilon
+    assert mlflow.get_run(run.info.run_id).info.status == "FINISHED"
+
+
+def test_a_run_of_its_own_ends_with_the_block() -> None:
+    with pytest.raises(RuntimeError), uncharged() as tracker:
+        tracker.charge(EVENT)
+        raise RuntimeError("training went wrong")
+    assert mlflow.get_run(tracker.mlflow_run_id).info.status == "FAILED"
+    assert mlflow.active_run() is None
+
+
+def test_files_of_a_run(tmp_path: Path) -> None:
+    with uncharged() as tracker:
+        tracker.charge(EVENT)
+        tracker.charge(EVENT)
+    folder = Path(
+        mlflow.artifacts.download_artifacts(
+            run_id=tracker.mlflow_run_id, artifact_path="privacy", dst_path=str(tmp_path)
+        )
+    )
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["epsilon.html", "epsilon.png", "events.json", "statement.html", "statement.md"]
+    events = json.loads((folder / "events.json").read_text())
+    assert [kind["count"] for kind in events["events"]] == [2]
+    assert "epsilon" in (folder / "statement.md").read_text()
+
+
+def test_a_server_that_is_down_costs_the_record_not_the_charge(
+    ledger: BudgetLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    nobody = "http://127.0.0.1:9"  # the discard port: nothing listens
+    tracker = PrivacyTracker("visits", 1e-6, ledger=ledger, tracking_uri=nobody)
+    with pytest.warns(UserWarning) as caught, tracker:
+        for _ in range(3):
+            tracker.charge(PURE)
+    assert [str(w.message)[:12] for w in caught if "MLflow" in str(w.message)] == ["MLflow could"]
+    assert any("incomplete" in str(w.message) for w in caught)
+    assert ledger.status("visits").spent == pytest.approx(0.03)
+
+
+def test_the_active_tracker() -> None:
+    assert active_tracker() is None
+    with uncharged() as outer:
+        with uncharged() as inner:
+            assert active_tracker() is inner
+        assert active_tracker() is outer
+    assert active_tracker() is None
+
+
+# Pages ------------------------------------------------------------------------------------------
+
+CURVE = [(step, step**0.5, float(step)) for step in range(5001)]
+
+
+def test_long_curves_are_thinned_and_keep_their_end() -> None:
+    assert len(thinned(CURVE)) <= 2001
+    assert thinned(CURVE)[-1] == CURVE[-1]
+    assert thinned([]) == []
+
+
+def test_pages_of_hostile_names_hold_no_script_of_theirs() -> None:
+    name = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    page = curve_page(CURVE, name, 1e-6)
+    assert page.count("<script>") == 1 and "<img" not in page
+    assert "<img" not in statement_page(name, f"# x\n\n* {name}\n")
+    for text in (page, statement_page("t", "# x\n\n* y\n")):
+        assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_pictures_of_any_curve() -> None:
+    for curve in (CURVE, CURVE[:1], [], [(0, math.inf, 1.0)]):
+        assert curve_png(curve, "$x_$ " * 40, 1e-6).startswith(b"\x89PNG")
