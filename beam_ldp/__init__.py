@@ -19,7 +19,9 @@ _STAGES = (
     "Shuffle",
     "Aggregate",
     "EstimateFrequencies",
+    "EstimateMean",
     "PrivateFrequencies",
+    "PrivateMean",
     "ReleaseToRows",
 )
 _ROOMS = ("randomizers", "accounting", "planning", "transforms")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import (
     BadRow,
+    BadRowBlock,
     Release,
     ReportBlock,
     ShuffledBlock,
@@ -17,25 +18,32 @@ from beam_ldp.transforms.blocks import (
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.carried import IntegerDomain
 from beam_ldp.transforms.encode import EncodeRows
-from beam_ldp.transforms.estimate import EstimateFrequencies
+from beam_ldp.transforms.estimate import EstimateFrequencies, EstimateMean
 from beam_ldp.transforms.frequencies import PrivateFrequencies
+from beam_ldp.transforms.means import PrivateMean
 from beam_ldp.transforms.panes import SlidingSums
 from beam_ldp.transforms.randomize import Randomize
-from beam_ldp.transforms.release_rows import FrequencyRow, ReleaseToRows, rows_of
+from beam_ldp.transforms.release_rows import FrequencyRow, MeanRow, ReleaseToRows, rows_of
 from beam_ldp.transforms.shuffle import Shuffle
 from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import MismatchError
+from beam_ldp.transforms.vectors import EncodeVectors
 
 __all__ = [
     "Aggregate",
     "BadRow",
+    "BadRowBlock",
     "BoundContributions",
     "EncodeRows",
+    "EncodeVectors",
     "EstimateFrequencies",
+    "EstimateMean",
     "FrequencyRow",
     "IntegerDomain",
+    "MeanRow",
     "MismatchError",
     "PrivateFrequencies",
+    "PrivateMean",
     "Randomize",
     "Release",
     "ReleaseToRows",

@@ -23,6 +23,7 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
 from beam_ldp.transforms.carried import NAMESPACE, Carried
 from beam_ldp.transforms.gate import GroupNames
+from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.permutation import permute
 from beam_ldp.transforms.stage_types import Element
 from beam_ldp.transforms.sums import NO_KEY, check_digest, check_groups, split_groups
@@ -45,9 +46,10 @@ class BatchCutter:
         self._messages = randomizer.messages_per_user
         self._digest = randomizer.config_digest()
         self._dtype, self._shape = randomizer.report_dtype, randomizer.report_shape
-        self._keep = max(min_reports, KEPT_REPORTS)
-        self._small = max(min_reports, SMALL_REPORTS)
-        self._batch = max(min_reports, BATCH_REPORTS)
+        fitting = rows_in(BLOCK_BYTES, report_bytes(randomizer))  # fewer where reports are long
+        self._keep = max(min_reports, min(KEPT_REPORTS, fitting))
+        self._small = max(min_reports, min(SMALL_REPORTS, fitting))
+        self._batch = max(min_reports, min(BATCH_REPORTS, fitting))
         self._waiting: list[np.ndarray] = []
         self._count = 0
         self._simulated = False

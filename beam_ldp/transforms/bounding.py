@@ -27,16 +27,17 @@ from beam_ldp.transforms.randomize import check_randomness
 from beam_ldp.transforms.stage_types import check_fires_once, check_windows, expect
 
 NUM_SHARDS = 64
-HELD_ROWS = 1 << 20  # candidates that wait in a worker before they are cut down again
+HELD_ROWS = 1 << 20  # candidates that wait in a worker before they are cut down again,
+HELD_BYTES = 1 << 26  # or what they may take, where they are vectors
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # splitmix64
 
 
 class BoundContributions(beam.PTransform):
     """Draws one row of each person, uniformly, in every window.
 
-    The estimate then speaks of the mean of the persons' shares: use `sampling="iid"` for its
-    errors, which include this draw. Over groups too one row is drawn: a person reports in one
-    group.
+    The estimate then speaks of the mean of the persons' shares, or of the persons' own means: use
+    `sampling="iid"` for its errors, which include this draw. Over groups too one row is drawn: a
+    person reports in one group.
 
     In: `ValueBlock`s with user ids. Out: `ValueBlock`s with every person once.
 
@@ -72,7 +73,7 @@ class BoundContributions(beam.PTransform):
         if element.keyed:
             raise ValueError(
                 "BoundContributions takes ValueBlock without keys: a person could report once per "
-                "key. Give groups to EncodeRows instead"
+                "key. Give groups to EncodeRows or EncodeVectors instead"
             )
         check_windows("BoundContributions", pcoll)
         check_fires_once(
@@ -113,10 +114,11 @@ class _Rank(beam.DoFn):
         candidates = CandidateBlock(block.values, block.user_ids, self._ranks(block), block.groups)
         held = self._held[window, block.user_ids.dtype.kind == "O"]
         held.append(best_rows([candidates]))
-        if sum(map(len, held)) >= HELD_ROWS:
+        limit = held_rows(block.values)
+        if sum(map(len, held)) >= limit:
             best = best_rows(held)
             held[:] = [best]
-            if len(best) >= HELD_ROWS // 2:  # mostly different persons: waiting longer gains little
+            if len(best) >= limit // 2:  # mostly different persons: waiting longer gains little
                 held.clear()
                 yield from self._send(best)
 
@@ -170,7 +172,7 @@ class _Draw(beam.DoFn):
         for block in blocks:
             kind = held[block.user_ids.dtype.kind == "O"]
             kind.append(block)
-            if sum(map(len, kind)) >= HELD_ROWS + 2 * len(kind[0]):
+            if sum(map(len, kind)) >= held_rows(block.values) + 2 * len(kind[0]):
                 kind[:] = [best_rows(kind)]
         for textual, parts in sorted(held.items()):
             best = best_rows(parts)
@@ -184,11 +186,16 @@ class _Draw(beam.DoFn):
             )
 
 
+def held_rows(values: np.ndarray) -> int:
+    """How many rows with such values may wait."""
+    return min(HELD_ROWS, max(1, HELD_BYTES // max(1, values[:1].nbytes)))
+
+
 def best_rows(blocks: list[CandidateBlock]) -> CandidateBlock:
     """The row of each person with the least rank, in the order of the ids. O(n log n).
 
     The result depends only on the set of rows, not on their order: of equal ranks (probability
-    2**-64 per pair of rows) the row with the least value counts.
+    2**-64 per pair of rows) the row with the least value counts, of vectors the first one.
     """
     rows = blocks[0] if len(blocks) == 1 else _concatenate(blocks)
     codes = _id_codes(rows.user_ids)

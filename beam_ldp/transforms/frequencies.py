@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import apache_beam as beam
-
-from beam_ldp.randomizers.base import FrequencyOracle, Sampling
+from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.transforms.aggregate import Aggregate
-from beam_ldp.transforms.blocks import Withheld
-from beam_ldp.transforms.bounding import BoundContributions
-from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain, check_min_reports
+from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES
+from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.encode import EncodeRows
 from beam_ldp.transforms.estimate import EstimateFrequencies
-from beam_ldp.transforms.randomize import Randomize, check_randomness
-from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
-
-EXPECTED_SHARE = 0.9  # of the expected users: the least number of reports, unless it is given
 
 
-class PrivateFrequencies(beam.PTransform):
+class PrivateFrequencies(PrivateEstimate):
     """How often each value of a public list occurs among people, under local privacy.
 
     Protects each person's value with the randomizer's local epsilon against everybody who sees the
@@ -33,7 +24,7 @@ class PrivateFrequencies(beam.PTransform):
 
     In: rows, scalars or blocks as `EncodeRows` takes them. Out: one `Release` per window; with
     `groups` one `(group, Release)` per group and window. Attributes of the result: `bad_rows`, a
-    collection of `BadRow`, and `withheld`, a collection of `Withheld`.
+    collection of `BadRowBlock`, and `withheld`, a collection of `Withheld`.
 
     Args:
         randomizer: the frequency oracle; its domain_size counts `other`.
@@ -89,22 +80,26 @@ class PrivateFrequencies(beam.PTransform):
         seed: int | None = None,
         question: str = "",
     ) -> None:
-        super().__init__()
         if not isinstance(randomizer, FrequencyOracle):
             raise TypeError(
                 f"randomizer must be a FrequencyOracle, got {type(randomizer).__name__}"
             )
-        check_randomness(memoize_key_file, release_id, seed)
-        self._randomizer = randomizer
-        self._min_reports = _min_reports(min_reports, expected_users)
-        if one_report_per not in (None, "user", "row"):
-            raise ValueError(f'one_report_per must be "user" or "row", got {one_report_per!r}')
-        if one_report_per is None:
-            one_report_per = "row" if user_id_column is None else "user"
-        self._per_user = one_report_per == "user"
-        self._question = question
-        self._groups = groups
-        self._encode = EncodeRows(
+        super().__init__(
+            randomizer,
+            user_id_column=user_id_column,
+            groups=groups,
+            min_reports=min_reports,
+            expected_users=expected_users,
+            one_report_per=one_report_per,
+            output=output,
+            scope=scope,
+            memoize_key_file=memoize_key_file,
+            release_id=release_id,
+            dataset=dataset,
+            seed=seed,
+            question=question,
+        )
+        self._encoder = EncodeRows(
             IntegerDomain(randomizer.domain_size) if domain is None else domain,
             column,
             user_id_column=user_id_column,
@@ -114,62 +109,9 @@ class PrivateFrequencies(beam.PTransform):
             max_value_bytes=max_value_bytes,
             domain_size=randomizer.domain_size,
         )
-        self._randomness: dict[str, Any] = {
-            "memoize_key_file": memoize_key_file,
-            "release_id": release_id,
-            "dataset": dataset,
-            "seed": seed,
-        }
-        self._shuffle = Shuffle(randomizer, self._min_reports, output, scope, groups=groups)
-
-    @property
-    def sampling(self) -> Sampling:
-        """Which errors the estimates have: with drawn rows they speak of the mean share."""
-        return "iid" if self._per_user else "fixed"
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        values = encoded = pcoll | "Encode" >> self._encode
-        if self._per_user:
-            values = values | "Bound" >> BoundContributions(**self._randomness)
-        shuffled = (
-            values | "Randomize" >> Randomize(self._randomizer, **self._randomness)
-        ) | "Shuffle" >> ShuffleInParts(self._shuffle)
-        releases = (
-            shuffled
-            | "Aggregate" >> Aggregate(self._randomizer)
-            | "Estimate"
-            >> EstimateFrequencies(
-                self._randomizer,
-                min_reports=self._min_reports,
-                sampling=self.sampling,
-                question=self._question,
-            )
+        self._estimator = EstimateFrequencies(
+            randomizer,
+            min_reports=self._min_reports,
+            sampling=self.sampling,
+            question=question,
         )
-        withheld = (shuffled[0].withheld, releases.withheld) | "Withheld" >> beam.Flatten()
-        releases.bad_rows = encoded.bad_rows
-        releases.withheld = withheld | "Name" >> beam.Map(
-            _with_question, self._question
-        ).with_output_types(Withheld)
-        return releases
-
-    def display_data(self) -> dict[str, Any]:
-        return {
-            "mechanism": type(self._randomizer).__name__,
-            "local_epsilon": self._randomizer.local_epsilon,
-            "min_reports": self._min_reports,
-            "one_report_per": "user" if self._per_user else "row",
-            "question": self._question,
-        }
-
-
-def _min_reports(min_reports: int | None, expected_users: float | None) -> int:
-    if min_reports is None:
-        if expected_users is None:
-            raise ValueError("min_reports or expected_users must be given")
-        min_reports = max(1, round(EXPECTED_SHARE * expected_users))
-    return check_min_reports(min_reports)
-
-
-def _with_question(withheld: Withheld, question: str) -> Withheld:
-
-    return replace(withheld, question=question)

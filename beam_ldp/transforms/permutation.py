@@ -25,39 +25,52 @@ def permute(reports: np.ndarray, messages: int = 1) -> np.ndarray:
     O(n) time and memory, one secure word per report and message.
     """
     if messages > 1:
-        columns = [permute(reports[:, j]) for j in range(messages)]
-        return np.stack(columns, axis=1)
+        columns = np.ascontiguousarray(np.moveaxis(reports, 1, 0))
+        if columns.ndim == 2:
+            _shuffle_in_place(columns)
+        else:
+            columns = np.stack([permute(column) for column in columns])
+        return np.ascontiguousarray(np.moveaxis(columns, 0, 1))
     if reports.ndim == 1:
         out = np.array(reports)
-        _shuffle_in_place(out)
+        _shuffle_in_place(out[None, :])
         return out
     order = np.arange(len(reports))
-    _shuffle_in_place(order)
+    _shuffle_in_place(order[None, :])
     return reports[order]
 
 
-def _shuffle_in_place(array: np.ndarray) -> None:
+def _shuffle_in_place(columns: np.ndarray) -> None:
+    """Every row of a C-contiguous array `(columns, n)` by itself."""
+    count, length = columns.shape
     source = FreshWords()
-    left = len(array)
-    while left > 1:
-        words = source.words(0, min(left - 1, _CHUNK), 1)[:, 0]
-        left = _fisher_yates(array, left, words)
+    column, left = 0, length
+    while column < count and length > 1:
+        needed = (count - column - 1) * (length - 1) + left - 1
+        words = source.words(0, min(needed, _CHUNK), 1)[:, 0]
+        column, left = _fisher_yates(columns, column, left, words)
 
 
 @kernel
-def _fisher_yates(array, left, words):  # type: ignore[no-untyped-def]
-    """Place one entry per word, from position left - 1 down; the number of entries left."""
+def _fisher_yates(columns, column, left, words):  # type: ignore[no-untyped-def]
+    """Place one entry per word, from position left - 1 of the column down.
+
+    Returns the column and the number of its entries where the next word goes on.
+    """
     for word in words:
         bound = np.uint64(left)
         low = word * bound
         if low < bound and low < (np.uint64(0) - bound) % bound:
             continue  # a word that would make some positions likelier than others
         j = multiply_high(word, bound)  # type: ignore[arg-type]
-        held = array[left - 1]
-        array[left - 1] = array[j]
-        array[j] = held
+        held = columns[column, left - 1]
+        columns[column, left - 1] = columns[column, j]
+        columns[column, j] = held
         left -= 1
-    return left
+        if left == 1:
+            column += 1
+            left = columns.shape[1]
+    return column, left
 
 
 def scatter(words: np.ndarray, num_shards: int) -> tuple[np.ndarray, np.ndarray]:

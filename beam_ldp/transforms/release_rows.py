@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain
-from beam_ldp.transforms.stage_types import expect
+from beam_ldp.transforms.stage_types import Asked, expect
 
 
 class FrequencyRow(NamedTuple):
@@ -33,51 +33,105 @@ class FrequencyRow(NamedTuple):
     frequency_high: float
 
 
-beam.coders.registry.register_coder(FrequencyRow, beam.coders.RowCoder)
+class MeanRow(NamedTuple):
+    """One coordinate of one release, in the unit of the data."""
+
+    question: str
+    group: str | None
+    window_start: Timestamp | None
+    window_end: Timestamp | None
+    coordinate: str
+    mean: float
+    standard_error: float
+    low: float
+    high: float
+
+
+for _kind in (FrequencyRow, MeanRow):
+    beam.coders.registry.register_coder(_kind, beam.coders.RowCoder)
 
 
 class ReleaseToRows(beam.PTransform):
-    """One `FrequencyRow` per value of every release.
+    """One `FrequencyRow` per value, or one `MeanRow` per coordinate, of every release.
 
-    In: `Release`s, with or without keys. Out: `FrequencyRow`s, which have a Beam schema.
+    In: `Release`s, with or without keys. Out: rows that have a Beam schema.
 
     Args:
-        domain: the public list of values, as given to `EncodeRows`; None names them 0, 1, ...
+        domain: for frequencies: the public list of values, as given to `EncodeRows`; None names
+            them 0, 1, ...
+        coordinates: for means: the names of the coordinates, or how many there are (they are then
+            named 0, 1, ...).
         level: probability with which an interval covers the truth.
-        simultaneous: intervals that cover all values at once.
+        simultaneous: intervals that cover all values, or coordinates, at once.
+
+    Raises:
+        ValueError: for arguments that do not fit together; at run time for releases of the other
+            kind.
     """
 
     def __init__(
         self,
         domain: Domain | IntegerDomain | str | Path | None = None,
         *,
+        coordinates: int | Sequence[str] | None = None,
         level: float = 0.95,
         simultaneous: bool = False,
     ) -> None:
         super().__init__()
         if not 0 < level < 1:
             raise ValueError(f"level must lie in (0, 1), got {level}")
-        self._doer = _Rows(None if domain is None else CarriedDomain(domain), level, simultaneous)
+        if domain is not None and coordinates is not None:
+            raise ValueError(
+                "domain is for frequencies and coordinates for means: give one of them"
+            )
+        if isinstance(coordinates, int):
+            coordinates = [str(i) for i in range(coordinates)]
+        self._coordinates = None if coordinates is None else tuple(coordinates)
+        self._domain = None if domain is None else CarriedDomain(domain)
+        self._level = level
+        self._simultaneous = simultaneous
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        element = expect("ReleaseToRows", pcoll, Release)
+        asked: Asked = "frequency" if self._coordinates is None else "mean"
+        element = expect("ReleaseToRows", pcoll, Release, asked=asked)
         releases = pcoll
         if element.keyed:
             releases = pcoll | "Drop key" >> beam.Values().with_output_types(Release)
-        return releases | "Rows" >> beam.ParDo(self._doer).with_output_types(FrequencyRow)
+        kind: Any = FrequencyRow if self._coordinates is None else MeanRow
+        doer = _Rows(kind, self._domain, self._coordinates, self._level, self._simultaneous)
+        return releases | "Rows" >> beam.ParDo(doer).with_output_types(kind)
 
 
 class _Rows(beam.DoFn):
-    def __init__(self, domain: CarriedDomain | None, level: float, simultaneous: bool) -> None:
+    def __init__(
+        self,
+        kind: type,
+        domain: CarriedDomain | None,
+        coordinates: tuple[str, ...] | None,
+        level: float,
+        simultaneous: bool,
+    ) -> None:
+        self._kind = kind
         self._domain = domain
+        self._labels = coordinates
         self._level = level
         self._simultaneous = simultaneous
 
     def setup(self) -> None:
-        self._labels = None if self._domain is None else self._domain.load().labels
+        if self._domain is not None:
+            self._labels = self._domain.load().labels
 
-    def process(self, release: Release) -> Iterator[FrequencyRow]:
+    def process(self, release: Release) -> Iterator[FrequencyRow | MeanRow]:
+        if is_mean_release(release) != (self._kind is MeanRow):
+            raise ValueError(
+                "ReleaseToRows needs coordinates=... for releases of means, and only for them"
+            )
         yield from rows_of(release, self._labels, self._level, self._simultaneous)
+
+
+def is_mean_release(release: Release) -> bool:
+    """Whether the estimate is a mean vector, not a list of frequencies."""
+    return hasattr(release.estimate, "bias_bound")
 
 
 def rows_of(
@@ -85,19 +139,28 @@ def rows_of(
     labels: tuple[str, ...] | None = None,
     level: float = 0.95,
     simultaneous: bool = False,
-) -> Iterator[FrequencyRow]:
-    """The rows of one release; also for programs that hold releases outside a pipeline."""
+) -> Iterator[FrequencyRow | MeanRow]:
+    """The rows of one release; also for programs that hold releases outside a pipeline.
+
+    `labels` name the values or the coordinates; None names them 0, 1, ...
+    """
     estimate = release.estimate
-    if labels is not None and len(labels) != estimate.value.size:
-        raise ValueError(f"domain must name {estimate.value.size} values, got {len(labels)}")
+    if labels is None:
+        labels = tuple(map(str, range(estimate.value.size)))
+    if len(labels) != estimate.value.size:
+        name = "coordinates" if is_mean_release(release) else "domain"
+        raise ValueError(f"{name} must name {estimate.value.size} values, got {len(labels)}")
     start, end = (
         (None, None)
         if release.window is None
         else (Timestamp(micros=bound) for bound in release.window)
     )
+    place = (release.question, release.group, start, end)
     low, high = estimate.confidence_interval(level, simultaneous=simultaneous)
     columns: list[Any] = [estimate.value, estimate.standard_error, low, high]
-    for i, fractions in enumerate(zip(*(column.tolist() for column in columns))):
-        counts = (fraction * release.num_reports for fraction in fractions)
-        name = str(i) if labels is None else labels[i]
-        yield FrequencyRow(release.question, release.group, start, end, name, *counts, *fractions)
+    for name, numbers in zip(labels, zip(*(column.tolist() for column in columns))):
+        if is_mean_release(release):
+            yield MeanRow(*place, name, *numbers)
+        else:
+            counts = (fraction * release.num_reports for fraction in numbers)
+            yield FrequencyRow(*place, name, *counts, *numbers)

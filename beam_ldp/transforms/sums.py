@@ -14,8 +14,9 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.block_coder import BlockCoder
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, ShuffledSum, StatisticBlock
 from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 
-FOLD_REPORTS = 1 << 20
+FOLD_BYTES = BLOCK_BYTES  # of reports that wait to be counted together
 LARGE_STATISTIC = 1 << 18  # entries from which sums are combined in a tree
 NO_KEY = ""  # the key of collections without keys
 
@@ -43,6 +44,13 @@ def split_groups(groups: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
             yield int(groups[rows[0]]), rows
 
 
+def fold_at(randomizer: LocalRandomizer) -> int:
+    """Reports that are counted together: as many as fit, or as repay adding a large statistic."""
+    size = report_bytes(randomizer)
+    statistic = int(np.prod(randomizer.statistic_shape)) * randomizer.statistic_dtype.itemsize
+    return max(rows_in(FOLD_BYTES, size), statistic // (2 * size))
+
+
 class RunningSum:
     """The sum of the reports of one key and window within a bundle.
 
@@ -57,7 +65,7 @@ class RunningSum:
         self._num_reports = 0
         self._smallest = 0
         self._simulated = False
-        self._fold_at = max(FOLD_REPORTS, int(np.prod(randomizer.statistic_shape)))
+        self._fold_at = fold_at(randomizer)
 
     def add(self, reports: np.ndarray, batch_size: int, simulated: bool) -> None:
         self._simulated |= simulated

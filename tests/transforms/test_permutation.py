@@ -57,6 +57,24 @@ def test_rows_of_wide_reports_stay_together_and_messages_part():
 
 
 @pytest.mark.statistical
+def test_message_columns_are_permuted_independently():
+    """The joint law of the orders of two columns of three is uniform on 36 pairs; 5 sigma."""
+    rows = np.repeat(np.arange(3)[:, None], 2, axis=1).astype(np.uint8)
+    counts = Counter(permute(rows, messages=2).tobytes() for _ in range(DRAWS))
+    assert len(counts) == 36
+    assert chi_square(np.array(list(counts.values())), DRAWS / 36) < 5
+
+
+@pytest.mark.exact
+def test_one_report_has_one_order():
+    assert permute(np.array([[1, 2, 3]]), messages=3).tolist() == [[1, 2, 3]]
+    assert permute(np.zeros((0, 3)), messages=3).shape == (0, 3)
+    deep = np.arange(2 * 3 * 4).reshape(2, 3, 4)
+    parted = permute(deep, messages=3)
+    assert np.array_equal(np.sort(parted, axis=0), deep)
+
+
+@pytest.mark.statistical
 def test_shards_are_uniform_and_complete():
     """16 shards of 2**18 words, 5 sigma."""
     words = np.random.default_rng(5).integers(0, 2**64, 1 << 18, dtype=np.uint64)
@@ -123,7 +141,8 @@ def test_words_that_would_favour_a_position_are_thrown_away(left):
         entries = np.arange(left)
         product = word * left
         thrown = product % 2**64 < 2**64 % left
-        found = _fisher_yates(entries, left, np.array([word], dtype=np.uint64))
-        assert found == (left if thrown else left - 1)
+        word_array = np.array([word], dtype=np.uint64)
+        found = _fisher_yates(entries[None, :], 0, left, word_array)
+        assert found == (0, left if thrown else left - 1)
         assert thrown == (word == 0)
         assert (entries == np.arange(left)).all() == thrown

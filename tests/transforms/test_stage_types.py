@@ -59,7 +59,7 @@ def typed(pipeline, kind, label="typed"):
         ("Randomize", ReportBlock, "already past this stage"),
         ("Randomize", StatisticBlock, "already past this stage"),
         ("Randomize", TableBlock, "put EncodeRows before it"),
-        ("BoundContributions", TableBlock, "put EncodeRows before it"),
+        ("BoundContributions", TableBlock, "put EncodeRows or EncodeVectors before it"),
         ("BoundContributions", ReportBlock, "already past"),
     ],
 )

@@ -85,7 +85,7 @@ def test_another_mechanism_stops_the_sum(other):
 
 @pytest.mark.parametrize("fold_at", [1, 7, 10**6])
 def test_running_sum_equals_accumulate(monkeypatch, fold_at):
-    monkeypatch.setattr("beam_ldp.transforms.sums.FOLD_REPORTS", fold_at)
+    monkeypatch.setattr("beam_ldp.transforms.sums.FOLD_BYTES", fold_at)
     reports = np.random.default_rng(3).integers(0, 5, 1000).astype(np.uint8)
     running = RunningSum(ORACLE)
     for part in np.array_split(reports, 13):
