@@ -130,16 +130,16 @@ class PrivateUserMean(beam.PTransform):
         encoded = pcoll | "Encode" >> self._encode
         persons = encoded | "Mean per person" >> MeanPerPerson(self._protocol.space)
         withheld: list[beam.PCollection] = []
-        answered: tuple[Any, ...] = ()
+        answered: dict[str, Any] = {}
         if self._protocol.search is not None:
             found = self._round_one(persons, withheld)
-            answered = (beam.pvalue.AsList(found),)
+            answered["answered"] = beam.pvalue.AsList(found)
         places = persons | "Encode means" >> beam.ParDo(
-            _EncodeMeans(self._protocol), *answered
+            _EncodeMeans(self._protocol), **answered
         ).with_output_types(ValueBlock)
         sums = self._ask(places, "Round two", self._protocol.final, self._least[1], withheld)
         doer = _Finish(self._protocol, self._question)
-        releases = sums | "Finish" >> beam.ParDo(doer, *answered).with_output_types(Release)
+        releases = sums | "Finish" >> beam.ParDo(doer, **answered).with_output_types(Release)
         releases.bad_rows = encoded.bad_rows
         releases.withheld = (
             withheld
