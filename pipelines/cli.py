@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -46,6 +47,7 @@ def group() -> None:
       beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8
       beam-ldp privacy --local-epsilon 2 --users 1e6 --rounds 30 --delta 1e-8
       beam-ldp frequency --help
+      beam-ldp mean --help
 
     \b
     exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
@@ -53,20 +55,32 @@ def group() -> None:
     """
 
 
-@group.command(
-    "frequency",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    add_help_option=False,
-    short_help="How often does each value of a public list occur?",
-)
-@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-def frequency(flags: Sequence[str]) -> None:
-    """How often does each value of a public list occur? Takes Beam's own flags too."""
-    from beam_ldp.pipelines.frequency import main as program
-
-    sys.exit(program(list(flags)))
+# Programs that run on Beam take its flags too, so they read their flags themselves; each is
+# loaded when it is called.
+_PROGRAMS = {
+    "frequency": "How often does each value of a public list occur?",
+    "mean": "What is the mean of people's numbers, or of their vectors?",
+}
 
 
+def _program(name: str, question: str) -> click.Command:
+    @click.command(
+        name,
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        add_help_option=False,
+        short_help=question,
+        help=f"{question} Takes Beam's own flags too.",
+    )
+    @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+    def command(flags: Sequence[str]) -> None:
+        module = importlib.import_module(f"beam_ldp.pipelines.{name.replace('-', '_')}")
+        sys.exit(module.main(list(flags)))
+
+    return command
+
+
+for _name, _question in _PROGRAMS.items():
+    group.add_command(_program(_name, _question))
 plan.add_command(plan_mean)
 group.add_command(plan)
 group.add_command(privacy)

@@ -159,8 +159,14 @@ COMMON: Groups = {
 
 
 def with_own(own: Mapping[str, Flags]) -> Groups:
-    """The common flags with a program's own, which follow in their group.
+    """The common flags with a program's own, which follow the first one of their group.
 
     A common flag that the program describes anew keeps its place.
     """
-    return {title: {**flags, **own.get(title, {})} for title, flags in COMMON.items()}
+    return {title: _merged(flags, own.get(title, {})) for title, flags in COMMON.items()}
+
+
+def _merged(common: Flags, own: Flags) -> Flags:
+    first, *rest = common
+    names = [first, *(name for name in own if name not in common), *rest]
+    return {name: own.get(name) or common[name] for name in names}

@@ -176,6 +176,7 @@ class Mean(Question[MeanSettings]):
             release_id=settings.release_id,
             dataset=settings.dataset,
             seed=settings.seed,
+            one_row_each=settings.one_row_each,
         )
         return Outputs(released, released.withheld, (table[BAD_ROWS], released.bad_rows))
 
@@ -194,6 +195,7 @@ class Mean(Question[MeanSettings]):
             message_epsilon=None if budgets is None or release.simulated else max(budgets),
             values=self.bounds,
             in_ranges=self.ranges is not None,
+            sampling=self.settings.sampling,
             outside=self.settings.outside,
             mean_squared_error=estimate.mean_squared_error,  # type: ignore[attr-defined]
             bias_bound=estimate.bias_bound,  # type: ignore[attr-defined]

@@ -54,7 +54,7 @@ def choose(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | No
     assert randomizer is not None
     randomizer = replace(randomizer, clipping=settings.outside)
     n = settings.planned_reports
-    error = predicted_errors(randomizer, n, settings.user_id is not None)
+    error = np.sqrt(randomizer.variance(n, None, settings.sampling))
     half = np.ones(1) if ranges is None else np.array(ranges.high) / 2 - np.array(ranges.low) / 2
     return MeanChoice(
         randomizer=randomizer,
@@ -64,11 +64,6 @@ def choose(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | No
         plan=plan,
         relative_error=float(np.max(error)) / _half_range(randomizer),
     )
-
-
-def predicted_errors(randomizer: MeanRandomizer, num_reports: int, drawn: bool) -> np.ndarray:
-    """Standard error of each coordinate for the worst vectors, with the draw of a person's row."""
-    return np.sqrt(randomizer.variance(num_reports, None, "iid" if drawn else "fixed"))
 
 
 def _half_range(randomizer: MeanRandomizer) -> float:

@@ -23,6 +23,7 @@ from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.sources import TEXT_COLUMN
 from beam_ldp.planning.means import MAX_DIMENSION, Model
+from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.mean.base import Clipping, Norm
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
@@ -75,6 +76,11 @@ FLAGS = with_own(
                 "metavar": "FILE",
                 "help": "instead: a CSV file column,low,high with a range for each column",
             },
+            "--one-row-each": {
+                "action": "store_true", "default": False,
+                "help": "every person of --user-id has one row, so that errors need not allow for "
+                "the draw of a row; one report per person is sent in any case",
+            },
             "--outside": {
                 "choices": ["clip", "raise"], "default": "clip",
                 "help": "values outside those bounds: moved to their edge on the device, which "
@@ -125,6 +131,7 @@ class MeanSettings(Settings):
     radius: float
     one_range: tuple[float, float] | None
     ranges: str | None
+    one_row_each: bool
     outside: Clipping
     model: Model
     top: int
@@ -133,6 +140,11 @@ class MeanSettings(Settings):
     @property
     def trusts_the_shuffler(self) -> bool:
         return self.model == "shuffle"
+
+    @property
+    def sampling(self) -> Sampling:
+        """What errors allow for: the draw of one row of each person, where there may be several."""
+        return "fixed" if self.user_id is None or self.one_row_each else "iid"
 
 
 def check_mean(values: argparse.Namespace) -> MeanSettings:
@@ -143,6 +155,8 @@ def check_mean(values: argparse.Namespace) -> MeanSettings:
         raise UsageError(f"--dimension must lie in [1, {MAX_DIMENSION}], got {values.dimension}")
     if values.top < 1:
         raise UsageError("--top must be >= 1")
+    if values.one_row_each and values.user_id is None:
+        raise UsageError("--one-row-each needs --user-id: without it each row is a person anyway")
     settings = check_common(
         values,
         MeanSettings,

@@ -107,6 +107,7 @@ class MeanRecord(PrivacyRecord):
         message_epsilon: the largest budget of one message; None where there is but one.
         values: in words, where the values of a person lie.
         in_ranges: whether each coordinate has a public range in its own unit.
+        sampling: "iid" where errors allow for the draw of one row of each person, else "fixed".
         outside: what happened to values that lie elsewhere: "clip" or "raise".
         mean_squared_error: predicted, of the whole vector, noise only, for the worst vectors.
         bias_bound: what the mechanism's own truncation can shift a coordinate by.
@@ -119,6 +120,7 @@ class MeanRecord(PrivacyRecord):
     message_epsilon: float | None = None
     values: str = ""
     in_ranges: bool = False
+    sampling: str = "fixed"
     outside: str = "clip"
     mean_squared_error: float | None = None
     bias_bound: float = 0.0

@@ -107,12 +107,21 @@ def _mean(record: MeanRecord) -> Words:
         hide_flag="zero",
         intervals="of each coordinate by itself, in the files; for all coordinates at once in the "
         "table and in the plot. Errors are those of the values that are worst for the mechanism"
+        + _draw(record)
         + _bias(record),
         notes=(f"values: {record.values}", _outside(record)),
     )
     if record.messages_per_user > 1:
         words = _with_messages(words, record)
     return _without_shuffler(words, record) if record.model == "local" else words
+
+
+def _draw(record: MeanRecord) -> str:
+    if record.sampling == "iid":
+        return ", the draw of one row of each person included"
+    if record.user_id is not None:
+        return ", and suppose that every person has one row (`--one-row-each`)"
+    return ""
 
 
 def _bias(record: MeanRecord) -> str:
@@ -134,20 +143,20 @@ def _with_messages(words: Words, record: MeanRecord) -> Words:
     count = f"{record.messages_per_user:,}"
     each = (
         "" if record.message_epsilon is None
-        else f" of at most {record.message_epsilon:.3g} each"
+        else f", {record.message_epsilon:.3g} each at most"
     )  # fmt: skip
     weak = ""
     if record.local_epsilon is not None and record.local_epsilon > WEAK_LOCAL_EPSILON:
         weak = (
             f"**Before the shuffle there is next to no protection.** A person sends {count} "
-            f"messages, and the local epsilon is the sum of their budgets,{each}: whoever sees "
+            f"messages, and the local epsilon is the sum of their budgets{each}: whoever sees "
             "all messages of a person, and whose they are, learns the values almost surely. "
             "All protection rests on the shuffling (`--max-local-epsilon` limits that)."
         )
     left = (
-        "Only sums over all people left the shufflers, one for each message column: no individual "
-        "message did. A sum does not depend on the order of the messages, so its reader learns no "
-        "more than one who sees every column shuffled."
+        "Only sums over all people left the shufflers: no individual message did. A sum does not "
+        "depend on the order of the messages, so its reader learns no more than one who sees every "
+        "column shuffled."
         if record.output == "statistic"
         else "Individual messages left the shufflers, each of the columns permuted on its own, so "
         f"that nothing links the messages of a person, {_together(record)}"
