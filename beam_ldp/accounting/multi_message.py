@@ -22,6 +22,7 @@ Source: thesis, sections 3.3 and 5.3; the blanket of Balle, Bell, Gascon and Nis
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
 from typing import Any, Literal, NamedTuple, cast
@@ -51,14 +52,14 @@ _LEMMA_CONSTANT = 48.0
 _ORDER_CONSTANT = 16.0
 
 _STEPS_PER_DEVIATION = 40  # merging losses on this grid widens their variance by 0.02 %
-_CROWD_BLOCKS = 80  # overstates divergences by about 0.03 %
+_CROWD_BLOCKS = (12, 80)  # so many at least and at most
+_BLOCK_WIDTH = 2.5e-5  # relative; overstates divergences by about 0.03 % with 80 blocks
 _MOST_LOSSES = 400_000
 _TRUNCATED_MASS = 1e-20
 _REACH_DEVIATIONS = 40
-# Counts of ones further than this times sqrt(crowd) from the middle have less than this mass
-# (Hoeffding); it is charged at the largest loss.
-_TAIL_REACH = 14.0
-_TAIL_MASS = 2 * math.exp(-2 * _TAIL_REACH**2)
+# Counts of ones further than reach * sqrt(crowd) from the middle have a mass of at most
+# 2 exp(-2 reach^2) (Hoeffding), which is charged at the largest loss. High orders need more reach.
+_REACH, _REACH_OF_ORDERS = 7.0, 14.0
 _CALIBRATION_TOLERANCE = 1e-5
 _TILT = 100.0  # orders at which the counts left out of a witness still do not matter
 
@@ -248,7 +249,9 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def message_atoms(message_epsilon: float, num_reports: int, clones: bool = False) -> Atoms:
+def message_atoms(
+    message_epsilon: float, num_reports: int, clones: bool = False, reach: float = _REACH_OF_ORDERS
+) -> Atoms:
     """The dominating pair of one shuffled two-response message; mirror symmetric.
 
     Given that C others blend in, A of the C + 1 blended bits are ones: binomial, fair. The count
@@ -257,7 +260,9 @@ def message_atoms(message_epsilon: float, num_reports: int, clones: bool = False
     """
     ratio = math.exp(message_epsilon)
     probability = 1 / ratio if clones else 2 / (ratio + 1)
-    edges, log_weights = lower_edge_blocks(num_reports - 1, probability, _CROWD_BLOCKS)
+    spread = 1 / math.sqrt(1 + num_reports * probability)  # of the crowd, relative
+    blocks = int(np.clip(spread / _BLOCK_WIDTH, *_CROWD_BLOCKS))
+    edges, log_weights = lower_edge_blocks(num_reports - 1, probability, blocks)
     deviation = 2 * math.sinh(message_epsilon / 2) / math.sqrt(num_reports)
     step = min(deviation / _STEPS_PER_DEVIATION, message_epsilon / _STEPS_PER_DEVIATION)
     step = max(step, 2 * message_epsilon / _MOST_LOSSES)
@@ -266,8 +271,8 @@ def message_atoms(message_epsilon: float, num_reports: int, clones: bool = False
     for crowd, log_weight in zip(edges.tolist(), log_weights.tolist()):
         if log_weight == -math.inf:
             continue
-        middle, reach = (crowd + 1) / 2, _TAIL_REACH * math.sqrt(crowd + 1)
-        ones = np.arange(max(0, int(middle - reach)), min(crowd + 1, int(middle + reach) + 1) + 1)
+        middle, most = (crowd + 1) / 2, reach * math.sqrt(crowd + 1)
+        ones = np.arange(max(0, int(middle - most)), min(crowd + 1, int(middle + most) + 1) + 1)
         log_mass = log_weight + _fair_log_pmf(ones, crowd + 1)
         first = 2 * (ratio * ones + (crowd + 1 - ones)) / ((ratio + 1) * (crowd + 1))
         second = 2 * (ones + ratio * (crowd + 1 - ones)) / ((ratio + 1) * (crowd + 1))
@@ -279,7 +284,7 @@ def message_atoms(message_epsilon: float, num_reports: int, clones: bool = False
         place = (below + limit).astype(np.int64)
         mass += np.bincount(place, weight * (1 - upper), len(mass))
         mass += np.bincount(place + 1, weight * upper, len(mass))
-    mass[-1] += _TAIL_MASS
+    mass[-1] += 2 * math.exp(-2 * reach**2)
     kept = mass > 0
     losses = (np.arange(len(mass)) - limit)[kept] * step
     return Atoms(np.log(mass[kept]), np.exp(losses), np.ones(int(kept.sum())))
@@ -296,7 +301,8 @@ def _fair_log_pmf(counts: np.ndarray, trials: int) -> np.ndarray:
 def _pld(
     columns: tuple[Messages, ...], num_reports: int, method: Method
 ) -> PrivacyLossDistribution:
-    kinds = [(c, message_atoms(c.message_epsilon, num_reports, _clones(method))) for c in columns]
+    clones = _clones(method)
+    kinds = [(c, message_atoms(c.message_epsilon, num_reports, clones, _REACH)) for c in columns]
     deviations = [2 * math.sinh(c.message_epsilon / 2) / math.sqrt(num_reports) for c in columns]
     step = min([*deviations, *(c.message_epsilon for c in columns)]) / _STEPS_PER_DEVIATION
     total = None
@@ -346,38 +352,45 @@ def largest_below(
     top: float,
     tolerance: float = _CALIBRATION_TOLERANCE,
 ) -> float:
-    """The largest argument up to `top` whose (growing) price is at most the target.
+    """An argument up to `top` whose (growing) price is at most the target, and hardly less.
 
-    Never more than that, and less by at most about `tolerance`.
+    The logarithm of the price, which grows about as fast as the argument, misses that of the
+    target by at most `tolerance`; where the price jumps, the argument misses the jump by that.
 
     Raises:
         ValueError: if even `top` costs less.
     """
-
-    def excess(argument: float) -> float:
-        return math.log(max(price(argument), 1e-300) / target)
-
-    high = min(guess, top)
-    low = high - 0.25
-    while excess(low) > 0:
-        low, high = low - 0.5, low
-    while excess(high) <= 0:
-        if high >= top:
+    at, low, high = min(guess, top), -math.inf, math.inf
+    below = above = 0.0
+    while True:
+        found = math.log(max(price(at), 1e-300) / target)
+        if -tolerance <= found <= 0:
+            return at
+        if found > 0:
+            high, above = at, found
+        elif at < top:
+            low, below = at, found
+        else:
             raise ValueError(
                 "epsilon must be small enough to need noise, got one that the largest message "
                 "budget does not reach"
             )
-        low, high = high, min(top, high + 0.25)
-    root = float(optimize.brentq(excess, low, high, xtol=tolerance / 4))
-    while excess(root) > 0:
-        root -= tolerance / 4
-    return root
+        if high - low <= tolerance:
+            return low
+        if low == -math.inf or high == math.inf:
+            at = min(top, at - math.copysign(min(abs(found) + tolerance / 2, 0.5), found))
+        else:  # the secant, or half way where it says nothing
+            share = (below + tolerance / 2) / (below - above) if above < 1 else 0.5
+            at = low + min(max(share, 0.02), 0.98) * (high - low)
 
 
 def _checked(
     messages: Iterable[tuple[int, float]], num_reports: int, delta: float, method: Method
 ) -> tuple[Messages, ...]:
-    columns = tuple(Messages(int(count), float(budget)) for count, budget in messages)
+    counts: Counter[float] = Counter()
+    for count, budget in messages:
+        counts[float(budget)] += int(count)
+    columns = tuple(Messages(count, budget) for budget, count in counts.items())
     if not columns or not all(c.columns >= 1 and 0 < c.message_epsilon <= 40 for c in columns):
         raise ValueError("messages must hold counts >= 1 and message epsilons in (0, 40]")
     if num_reports != int(num_reports) or num_reports < 1:
