@@ -26,7 +26,13 @@ __all__ = [
 
 Status = Literal["proved", "conjectured", "approximation"]
 
-_PROVED = (DEFAULT, "own pair, privacy losses", "own messages", "local epsilons added up")
+# What is proved for the mechanism at hand: of each group the first that applies.
+_PROVED = (
+    (DEFAULT, "clone pair, Rényi orders"),
+    ("own pair, privacy losses", "own pair, Rényi orders"),
+    ("own messages",),
+    ("local epsilons added up",),
+)
 _FLOORS = ("binary randomized response", "ternary randomized response")
 _STRIDE = math.log(8)
 _RANKS = ("proved", "conjectured", "lower", "approximation")
@@ -103,8 +109,8 @@ def schedule_epsilon(schedule: Schedule, delta: float) -> PrivacyBound:
     (0.88, 0.61, 'clone pair, privacy losses')
     """
     value, name = _default(schedule, delta)
-    floors = [_epsilon(method(lower), schedule, delta)[0] for lower in _FLOORS]
-    own = _epsilon(method("own data sets"), schedule, delta)[0] or 0.0
+    floors = [price_of(lower, schedule, delta) for lower in _FLOORS]
+    own = price_of("own data sets", schedule, delta) or 0.0
     return PrivacyBound(
         value,
         lower=min(own, value),
@@ -165,8 +171,11 @@ def solve_schedule(
 
 def _default(schedule: Schedule, delta: float) -> tuple[float, str]:
     """The smallest proved price of the pairs at hand, and the method."""
-    found = [(_epsilon(method(name), schedule, delta)[0], name) for name in _PROVED]
-    return min((epsilon, name) for epsilon, name in found if epsilon is not None)
+    found = []
+    for group in _PROVED:
+        priced = ((price_of(name, schedule, delta), name) for name in group)
+        found += [next(((e, name) for e, name in priced if e is not None), (math.inf, ""))]
+    return min(found)
 
 
 def _price(entry: Method, schedule: Schedule, delta: float) -> MethodPrice:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from beam_ldp.accounting import subsampled_rdp
 from beam_ldp.accounting.accountant import ShuffleAccountant
@@ -22,12 +21,8 @@ from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.events import LocalRandomizerDpEvent
 from beam_ldp.accounting.hockey_stick import epsilon_bound, hockey_stick, largest_log_ratio
 from beam_ldp.accounting.large_n import crowd_constant, large_crowd_epsilon
-from beam_ldp.accounting.loss_curves import (
-    STEPS_PER_DEVIATION,
-    loss_deviation,
-    loss_distribution,
-    renyi_divergences,
-)
+from beam_ldp.accounting.ledger_losses import ledger_losses
+from beam_ldp.accounting.loss_curves import renyi_divergences
 from beam_ldp.accounting.randomizer_events import shuffled_event
 from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.accounting.shuffle import shuffle_epsilon
@@ -39,7 +34,6 @@ Price = Callable[[Schedule, float], float]
 Guarantee = Callable[[float, int, float], float]  # (local epsilon, reports, delta) -> epsilon
 Composition = Callable[[float, float, int, float], tuple[float, float]]
 
-_LARGEST_GRID = 1 << 22
 _FEW_ORDERS = np.exp2(np.linspace(-2.0, 1.0, 13))
 _KNOTS = 400
 
@@ -94,10 +88,10 @@ def by_losses(local: Callable[[Schedule], LocalRandomizerDpEvent]) -> Price:
         event = schedule.event(local(schedule))
         if schedule.rounds == 1 and not schedule.sampled:
             return float(shuffle_epsilon(event.local_event, event.num_reports, delta))
-        step = loss_deviation(event) / STEPS_PER_DEVIATION
-        require(schedule.local_epsilon / step <= _LARGEST_GRID, "a smaller crowd: use Rényi orders")
-        losses = loss_distribution(event, step, whole=False)
-        return float(_composed(losses, schedule.rounds).get_epsilon_for_delta(delta))
+        losses = ledger_losses({event: schedule.rounds})
+        require(losses is not None, "losses that fit a grid")
+        assert losses is not None
+        return losses.epsilon(delta)
 
     return price
 
@@ -145,19 +139,20 @@ def by_composition(guarantee: Guarantee, compose: Composition = compose_kov_exac
 def sampled_guarantee(
     guarantee: Guarantee, schedule: Schedule, delta: float
 ) -> tuple[float, float]:
-    """The guarantee of one round, whose delta is at most `delta`.
-
-    Where a person reports several points, only the choice among those amplifies (thesis,
-    Appendix C.1).
-    """
+    """The guarantee of one round, whose delta is at most `delta` (thesis, Appendix C.1)."""
     inner = delta / schedule.rate
     if inner >= 1:  # being drawn at all is no more likely than delta
         return 0.0, schedule.rate
-    amplified = schedule.rate
-    if schedule.points_sampled > 1:
-        amplified = schedule.points_sampled / schedule.points_per_client
     full = guarantee(schedule.local_epsilon, schedule.num_reports, inner)
-    return subsample(full, inner, amplified)[0], delta
+    return subsample(full, inner, _amplifying_rate(schedule))[0], delta
+
+
+def _amplifying_rate(schedule: Schedule) -> float:
+    """Where a person reports several points, only the choice among those amplifies."""
+    require(schedule.fixed_size, "as many reports in every round")
+    if schedule.points_sampled > 1:
+        return schedule.points_sampled / schedule.points_per_client
+    return schedule.rate
 
 
 def clone_guarantee(local_epsilon: float, num_reports: int, delta: float) -> float:
@@ -191,9 +186,11 @@ def thesis_reduction(schedule: Schedule, delta: float) -> float:
     return by_curve(curve, few=True)(schedule, delta)
 
 
-def no_shuffle(local_epsilon: float, num_reports: int, delta: float) -> float:
-    """The local epsilon, which needs no shuffler."""
-    return local_epsilon
+def without_shuffle(schedule: Schedule, delta: float) -> float:
+    """The local epsilon, lessened by sampling alone: no shuffler, and all of delta to compose."""
+    amplified = _amplifying_rate(schedule)
+    epsilon, _ = subsample(schedule.local_epsilon, 0.0, amplified)
+    return compose_kov_exact(epsilon, 0.0, schedule.rounds, delta)[0]
 
 
 # Rényi curves ----------------------------------------------------------------------------
@@ -305,11 +302,6 @@ def best_order(schedule: Schedule, delta: float) -> float:
     """The order that is best in the Gaussian limit."""
     spread = schedule.rounds * schedule.rate**2 * leading_constant(schedule.local_epsilon)
     return 1 + math.sqrt(2 * math.log(1 / delta) * schedule.num_reports / spread)
-
-
-def _composed(losses: PrivacyLossDistribution, rounds: int) -> PrivacyLossDistribution:
-    with np.errstate(over="ignore"):  # vanishing terms of the library's tail bounds
-        return losses.self_compose(rounds) if rounds > 1 else losses
 
 
 def _flat(table: list[tuple[tuple[float, float], float]]) -> np.ndarray:

@@ -184,7 +184,7 @@ _BUILT_IN = (
            by_composition(closed_forms.erlingsson_2019_epsilon),
            condition="eps0 <= 0.5, n >= 1000, delta < 0.01 in each round"),
     Method("sampling without the shuffle", "optimal composition of the sampled local epsilon",
-           by_composition(method_prices.no_shuffle)),
+           method_prices.without_shuffle),
     Method("local epsilons added up", "no amplification", _added_up),
     # The thesis, full shuffles.
     Method("thesis, reduction evaluated", "Theorem 5.3.4, exact instead of bounded",

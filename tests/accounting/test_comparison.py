@@ -1,0 +1,157 @@
+"""Methods side by side, the default price, and a mechanism of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beam_ldp.accounting import ShuffleAccountant, shuffle_epsilon
+from beam_ldp.accounting.comparison import compare, schedule_epsilon, solve_schedule
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection
+from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+
+pytestmark = pytest.mark.exact
+
+SAMPLED = Schedule(1.0, 5_000, 500, 40)
+
+
+def test_order_of_the_lines():
+    prices = compare(SAMPLED, 1e-6, conjectured=True)
+    ranks = [
+        "refused" if p.epsilon is None else p.kind if p.kind != "upper" else p.status
+        for p in prices
+    ]
+    groups = list(dict.fromkeys(ranks))
+    assert groups == ["proved", "conjectured", "lower", "approximation", "refused"]
+    for group in groups[:4]:
+        values = [p.epsilon for p, rank in zip(prices, ranks, strict=True) if rank == group]
+        assert values == sorted(values, reverse=group == "lower")
+    assert all(p.refused.startswith("needs ") for p in prices if p.epsilon is None)
+
+
+def test_beside_every_sampled_figure_stands_the_one_for_who_sees_who_took_part():
+    unsampled = {p.method: p.epsilon for p in compare(SAMPLED.seen, 1e-6)}
+    for price in compare(SAMPLED, 1e-6):
+        assert price.reader == "readers who cannot see who took part"
+        if price.kind == "upper" and price.epsilon is not None:
+            assert price.seen_epsilon is not None and price.seen_epsilon > 0
+            if price.method in unsampled and unsampled[price.method] is not None:
+                assert price.seen_epsilon == unsampled[price.method]
+
+
+def test_every_method_is_announced():
+    said: list[str] = []
+    prices = compare(SAMPLED, 1e-6, say=said.append)
+    assert sorted(said) == sorted(price.method for price in prices)
+
+
+def test_default_price_is_the_smallest_proved_one():
+    for schedule in (SAMPLED, Schedule(4.0, 20, 20, 2), Schedule(2.0, 10**5, 10**5, 1)):
+        bound = schedule_epsilon(schedule, 1e-6)
+        proved = [p.epsilon for p in compare(schedule, 1e-6) if p.kind == "upper" and p.epsilon]
+        assert bound == pytest.approx(min(proved), rel=1e-6)
+        assert 0 < bound.class_lower <= bound
+
+
+def test_default_price_of_one_shuffle_is_that_of_the_library():
+    oracle = KRandomizedResponse(1000, 4.0)
+    bound = schedule_epsilon(Schedule(4.0, 10**5, 10**5, 1, randomizer=oracle), 1e-6)
+    direct = shuffle_epsilon(oracle, 10**5, 1e-6)
+    assert (bound, bound.lower, bound.class_lower) == pytest.approx(
+        (direct, direct.lower, direct.class_lower), rel=1e-9
+    )
+
+
+def test_default_price_agrees_with_the_accountant():
+    accountant = ShuffleAccountant().compose(SAMPLED.event(), SAMPLED.rounds)
+    assert schedule_epsilon(SAMPLED, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-3)
+
+
+@pytest.mark.parametrize("sampling", ["self", "poisson"])
+def test_coins_cost_what_samples_of_that_size_cost(sampling):
+    coins = Schedule(1.0, 5_000, 500, 40, sampling=sampling)
+    found, fixed = schedule_epsilon(coins, 1e-6), schedule_epsilon(SAMPLED, 1e-6)
+    assert found == pytest.approx(fixed, rel=1e-4)
+    assert found.class_lower == 0.0, "floors are certified for fixed sizes"
+
+
+def test_solver_returns_the_end_that_fits_whole():
+    assert solve_schedule(5.0, 1e-6, lambda e: Schedule(e, 10**6, 10**6, 1), 0.1, 2.0) == 2.0
+    with pytest.raises(ValueError, match=r"is exceeded even at 0\.1"):
+        solve_schedule(0.01, 1e-6, lambda e: Schedule(e, 5, 5, 1), 0.1, 2.0)
+
+
+# A mechanism of one's own -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Thermometer:
+    """Three answers, of which the middle one is near both: known to nobody but its user."""
+
+    local_epsilon: float
+
+    def channel(self) -> np.ndarray:
+        near = np.exp(self.local_epsilon / 2)
+        weights = np.array([[near**2, near, 1.0], [near, near**2, near], [1.0, near, near**2]])
+        return weights / weights.sum(axis=0)
+
+    def dominating_pair(self) -> ShufflePair:
+        return ShufflePair.clones(self.local_epsilon)
+
+
+class Described(Thermometer):
+    """The same with a pair of its own, which its author answers for."""
+
+    def dominating_pair(self) -> ShufflePair:
+        return ShufflePair.from_channel(self.channel(), 0, 2, "thermometer", "conjectured")
+
+
+def response_of_ones_own(budget: float) -> Any:
+    ratio = np.exp(budget)
+
+    @dataclass(frozen=True)
+    class Third:
+        local_epsilon: float
+
+        def dominating_pair(self) -> ShufflePair:
+            return ShufflePair.two_level(ratio, 1 / 3, 0.0, "three doors")
+
+        def witness_pairs(self) -> tuple[ShufflePair, ...]:
+            return two_level_witnesses(ratio, 1 / 3, 0.0, (0.0,))
+
+    return Third(budget)
+
+
+def test_without_a_pair_of_its_own_it_is_priced_by_its_epsilon():
+    plain = schedule_epsilon(SAMPLED, 1e-6)
+    schedule = Schedule(1.0, 5_000, 500, 40, randomizer=Thermometer(1.0))
+    assert schedule_epsilon(schedule, 1e-6) == plain
+
+
+def test_a_conjectured_pair_is_no_price():
+    schedule = Schedule(1.0, 5_000, 500, 40, randomizer=Described(1.0))
+    refused = next(p for p in compare(schedule, 1e-6) if p.method == "own pair, privacy losses")
+    assert refused.epsilon is None and refused.refused == "needs a pair that is proved"
+
+
+def test_with_a_proved_pair_every_own_method_applies():
+    third = response_of_ones_own(2.0)
+    ours = KRandomizedResponse(3, 2.0)
+    for users, drawn, rounds in ((5_000, 5_000, 1), (5_000, 500, 40)):
+        mine = schedule_epsilon(Schedule(2.0, users, drawn, rounds, randomizer=third), 1e-6)
+        known = schedule_epsilon(Schedule(2.0, users, drawn, rounds, randomizer=ours), 1e-6)
+        assert mine == pytest.approx(known, rel=1e-6)
+        assert mine.method == "own pair, privacy losses"
+
+
+def test_own_methods_lie_below_those_of_the_class():
+    oracle = SubsetSelection(100, 2.0)
+    prices = {p.method: p.epsilon for p in compare(
+        Schedule(2.0, 10**4, 10**3, 50, randomizer=oracle), 1e-6)}  # fmt: skip
+    assert prices["own pair, privacy losses"] < prices["own pair, Rényi orders"]
+    assert prices["own pair, Rényi orders"] < prices["clone pair, Rényi orders"]
+    assert prices["Gaussian limit of this mechanism"] < prices["own pair, privacy losses"]

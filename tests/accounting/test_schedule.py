@@ -1,0 +1,75 @@
+"""What a schedule is, and for whom its price holds."""
+
+from __future__ import annotations
+
+import pytest
+from scipy import stats
+
+from beam_ldp.accounting.events import ShuffledDpEvent, SubsampledShuffledDpEvent
+from beam_ldp.accounting.schedule import UNLIKELY, Schedule
+from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse
+
+pytestmark = pytest.mark.exact
+
+TRAINING = Schedule(2.0, 60_000, 2_000, 6_000)
+
+
+def test_event_of_a_round():
+    assert isinstance(TRAINING.event(), SubsampledShuffledDpEvent)
+    assert TRAINING.event().num_reports == 2_000
+    assert Schedule(2.0, 100, 100, 7).event() == ShuffledDpEvent(TRAINING.any_event, 100)
+    coins = Schedule(2.0, 100, 10, 7, sampling="poisson").event()
+    assert isinstance(coins, SubsampledShuffledDpEvent) and coins.sampling == "poisson"
+
+
+def test_points_count_for_the_rate():
+    schedule = Schedule(1.0, 1000, 100, 5, points_per_client=20, points_sampled=4)
+    assert schedule.num_reports == 400
+    assert schedule.rate == pytest.approx(0.1 * 0.2)
+    assert schedule.sampled and not Schedule(1.0, 1000, 1000, 5).sampled
+    assert Schedule(1.0, 1000, 1000, 5, points_per_client=2).sampled
+
+
+def test_who_sees_who_took_part_sees_full_shuffles_of_the_busiest():
+    seen = TRAINING.seen
+    assert (seen.num_users, seen.num_sampled, seen.sampled) == (2_000, 2_000, False)
+    law = stats.binom(6_000, 1 / 30)
+    assert 60_000 * law.sf(seen.rounds) <= UNLIKELY < 60_000 * law.sf(seen.rounds - 1)
+    whole = Schedule(2.0, 100, 100, 7)
+    assert whole.seen is whole
+    assert TRAINING.reader != whole.reader
+
+
+@pytest.mark.parametrize("sampling", ["self", "poisson"])
+def test_with_coins_the_smallest_batch_is_priced_where_it_is_seen(sampling):
+    schedule = Schedule(2.0, 6_000, 600, 100, points_per_client=5, sampling=sampling)
+    law = stats.binom(6_000 if sampling == "self" else 30_000, 600 / (
+        6_000 if sampling == "self" else 30_000))  # fmt: skip
+    fewest = schedule.seen.num_reports
+    assert 100 * law.cdf(fewest - 1) <= UNLIKELY < 100 * law.cdf(fewest)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"local_epsilon": 0.0}, "local_epsilon must lie in"),
+        ({"local_epsilon": 31.0}, "local_epsilon must lie in"),
+        ({"num_users": 0}, "num_reports must be"),
+        ({"num_sampled": 70_000}, "num_sampled must be at most num_users"),
+        ({"rounds": 0}, "rounds must lie in"),
+        ({"points_sampled": 2}, "points_sampled must be at most points_per_client"),
+        ({"sampling": "sorted"}, "sampling must be"),
+        ({"sampling": "self", "points_per_client": 3, "points_sampled": 2}, "points_sampled must"),
+        ({"randomizer": KRandomizedResponse(10, 1.0)}, "local_epsilon must be that of"),
+    ],
+)
+def test_impossible_schedules_are_refused(change, message):
+    fields = {"local_epsilon": 2.0, "num_users": 60_000, "num_sampled": 2_000, "rounds": 10}
+    with pytest.raises(ValueError, match=message):
+        Schedule(**{**fields, **change})
+
+
+def test_a_crowd_that_is_split_in_public_is_refused_with_its_smallest_part():
+    oracle = BinaryHadamard(1000, 2.0, row="public")
+    with pytest.raises(ValueError, match=rf"\({oracle.crowd_size(10**6)} reports\)"):
+        Schedule(2.0, 10**6, 10**6, 1, randomizer=oracle)
