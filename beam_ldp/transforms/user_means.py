@@ -279,8 +279,8 @@ class _Finish(beam.DoFn):
     def process(
         self,
         total: StatisticBlock,
-        answered: Iterable[Answered] | None = None,
         window: Any = beam.DoFn.WindowParam,
+        answered: Iterable[Answered] | None = None,
     ) -> Iterator[Release]:
         state = _round_two(self._protocol, answered)
         if state is None:
