@@ -2,6 +2,7 @@
 
 from beam_ldp.protocols.spaces import Ball, Box, Space
 from beam_ldp.protocols.user_mean_plan import plan_user_mean
+from beam_ldp.protocols.user_mean_price import RoundPrice, UserMeanPrice, user_mean_price
 from beam_ldp.protocols.user_means import Found, RoundOne, RoundTwo, UserMean, run_user_mean
 
 __all__ = [
@@ -9,9 +10,12 @@ __all__ = [
     "Box",
     "Found",
     "RoundOne",
+    "RoundPrice",
     "RoundTwo",
     "Space",
     "UserMean",
+    "UserMeanPrice",
     "plan_user_mean",
     "run_user_mean",
+    "user_mean_price",
 ]

@@ -34,6 +34,7 @@ from beam_ldp.protocols.range_search import (
     oracle_for,
 )
 from beam_ldp.protocols.spaces import Ball, Space
+from beam_ldp.protocols.user_mean_price import SEARCH_DELTA
 from beam_ldp.protocols.user_means import Model, UserMean, fewest
 from beam_ldp.randomizers.base import check_integer
 from beam_ldp.randomizers.mean import LInfMean, PrivUnitInf, ScalarMean
@@ -41,7 +42,6 @@ from beam_ldp.randomizers.mean.base import MeanRandomizer
 
 _MAX_USERS = 10**12
 _MAX_ROWS = 1 << 40
-_SEARCH_DELTA = 0.01  # share of delta that pays for round one
 _MOST_SEARCHED = 0.5  # of the people, where they are split
 
 
@@ -225,7 +225,7 @@ class _Task:
         Prices of the rounds add up: (epsilon1, delta1) and (epsilon2, delta2) compose to their
         sums whatever the second round learned from the first.
         """
-        first_delta = _SEARCH_DELTA * delta
+        first_delta = SEARCH_DELTA * delta
         best = self._noise(epsilon, delta), None, epsilon, delta
         for search in self._searches():
             crowd = fewest(self.num_users, 1 / self.size)

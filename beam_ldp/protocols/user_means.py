@@ -145,6 +145,25 @@ class UserMean:
     def _space_failure(self, num_users: int) -> float:
         return self.space.failure_probability(num_users) if isinstance(self.space, Ball) else 0.0
 
+    # What a person sends ------------------------------------------------------------------
+
+    @property
+    def messages_per_user(self) -> int:
+        """Messages that one person sends in the round that takes the most."""
+        return self.final.messages_per_user
+
+    @property
+    def bits_per_report(self) -> int:
+        """Bits of everything that one person sends, at most."""
+        first = 0 if self.search is None else self.search.oracle.bits_per_report
+        last = self.final.bits_per_report
+        return max(first, last) if self.split == "users" else first + last
+
+    @property
+    def exactness(self) -> str:
+        """Whether the implemented law keeps the budget, or that of ideal real numbers does."""
+        return self.final.exactness
+
     # What it costs and how good it will be ------------------------------------------------
 
     @property
@@ -222,6 +241,7 @@ class UserMean:
         """Both rounds as JSON-able values, for records."""
         config: dict[str, Any] = {
             "mechanism": "UserMean",
+            "local_epsilon": self.local_epsilon,
             "split": self.split,
             "model": self.model,
             "rows_per_user": self.rows_per_user,

@@ -300,7 +300,8 @@ class _Finish(beam.DoFn):
             event=None if simulated else dp_accounting.ComposedDpEvent([event]),
             question=self._question,
             window=window_bounds(window),
-            mechanism=self._protocol.to_config(),
+            mechanism=self._protocol.to_config()
+            | {"crowds": [first.crowd, total.smallest_batch][-len(crowds) :]},
             smallest_batch=min(crowds),
             output=total.output,
             simulated=simulated,
