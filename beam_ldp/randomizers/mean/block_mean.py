@@ -26,9 +26,11 @@ from beam_ldp.randomizers.mean.two_response import (
     MessageLayout,
     bit_means,
     count_bits,
+    count_covering,
     message_pair,
     pack_columns,
     respond,
+    respond_covering,
     unpack_columns,
 )
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
@@ -233,10 +235,17 @@ class BlockMean(MeanRandomizer):
         step = max(1, _CHUNK_COORDINATES // self.num_coordinates)
         for start in range(0, len(values), step):
             part = slice(start, start + step)
-            respond(
-                self._rotate(values[part]), *self._affine, words[part], c.level, c.start, c.size,
-                c.low, c.span, c.scale, self.layout.num_levels, reports[part],
-            )  # fmt: skip
+            rotated = self._rotate(values[part])
+            if self.layout.covers:
+                respond_covering(
+                    rotated, *self._affine, words[part], c.low[0], c.span[0], c.scale[0],
+                    reports[part],
+                )  # fmt: skip
+            else:
+                respond(
+                    rotated, *self._affine, words[part], c.level, c.start, c.size,
+                    c.low, c.span, c.scale, self.layout.num_levels, reports[part],
+                )  # fmt: skip
 
     def pack(self, reports: np.ndarray) -> bytes:
         return pack_columns(np.asarray(reports), self.layout.columns.widths)
@@ -266,7 +275,15 @@ class BlockMean(MeanRandomizer):
             raise ValueError(f"reports must be unsigned integers, got {reports.dtype}")
         c = self.layout.columns
         counts = np.zeros(self.statistic_shape, dtype=np.int64)
-        if count_bits(reports, c.level, c.start, c.size, self.num_coordinates, counts):
+        if self.layout.covers:
+            ones = np.zeros(self.messages_per_user, dtype=np.int64)
+            impossible = count_covering(reports, ones) > 1
+            repeated = ones.reshape(-1, self.num_coordinates)
+            counts[0, :, 1] = repeated.sum(axis=0)
+            counts[0, :, 0] = len(reports) * len(repeated) - counts[0, :, 1]
+        else:
+            impossible = count_bits(reports, c.level, c.start, c.size, self.num_coordinates, counts)
+        if impossible:
             raise ValueError("reports must name coordinates inside their blocks")
         return counts
 

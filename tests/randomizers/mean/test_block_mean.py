@@ -508,3 +508,38 @@ def test_clipping_is_what_the_ball_says_not_what_the_batch_says():
     changed = mechanism.randomize(vectors, np.random.default_rng(2))
     others = np.arange(10) != 4
     assert np.array_equal(whole[others], changed[others])
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        LInfMean(5, 20.0, messages=(5,), message_epsilons=(4.0,)),
+        BinaryVectorMean(4, 24.0, messages=(12,), message_epsilons=(2.0,)),
+        L2Mean(7, 32.0, messages=(16,), message_epsilons=(2.0,), cutoff=0.3),
+    ],
+)
+def test_messages_about_every_coordinate_take_a_fast_way_to_the_same_bits(mechanism, monkeypatch):
+    """Values in the middle, at both ends, and beyond the cutoff; every count the same."""
+    vectors = np.random.default_rng(1).integers(0, 2, (300, mechanism.dimension)).astype(float)
+    if mechanism.norm != "binary":
+        vectors *= np.linspace(-1.0, 1.0, 300)[:, None]
+    assert mechanism.layout.covers
+    fast = mechanism.randomize(vectors, np.random.default_rng(2))
+    counts = mechanism.accumulate(fast)
+    wrong = fast.copy()
+    wrong[150, -1] = 2
+    with pytest.raises(ValueError, match="inside their blocks"):
+        mechanism.accumulate(wrong)
+    monkeypatch.setattr(type(mechanism.layout), "covers", False)
+    assert np.array_equal(mechanism.randomize(vectors, np.random.default_rng(2)), fast)
+    assert np.array_equal(mechanism.accumulate(fast), counts)
+    with pytest.raises(ValueError, match="inside their blocks"):
+        mechanism.accumulate(wrong)
+
+
+@pytest.mark.exact
+def test_sampled_coordinates_and_several_levels_do_not_cover():
+    for messages, epsilons in (((2,), (1.0,)), ((4, 4), (1.0, 0.5))):
+        mechanism = LInfMean(4, 20.0, messages=messages, message_epsilons=epsilons)
+        assert not mechanism.layout.covers
