@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -38,7 +39,7 @@ class Pairs(NamedTuple):
 
     def sticks(self, epsilons: Iterable[float]) -> Array:
         """The worst E[(P - e^epsilon Q)_+], the delta at each epsilon, over all pairs."""
-        gaps = (self.first - math.exp(epsilon) * self.second for epsilon in epsilons)
+        gaps = (self.first - math.exp(min(epsilon, 700.0)) * self.second for epsilon in epsilons)
         return np.array([np.max(np.sum(np.maximum(gap, 0.0), axis=1)) for gap in gaps])
 
     def times(self, other: Pairs) -> Pairs:
@@ -117,6 +118,29 @@ def two_level_pairs(rows: Array, clients: int, points: int, drawn: int, sent: in
                     yield law(tuple(sorted((*others, one)))), law(tuple(sorted((*others, two))))
 
     return _collect(pairs())
+
+
+def with_coins(rows: Array, join: float) -> Array:
+    """Who stays away reports nothing, and how many stayed away shows: one more report."""
+    return np.column_stack([join * rows, np.full(len(rows), 1.0 - join)])
+
+
+def coin_pairs(rows: Array, clients: int, points: int, join: float, each_point: bool) -> Pairs:
+    """Coins decide who reports: clients, who then send one of their points, or every point."""
+    if each_point or points == 1:
+        return channel_pairs(with_coins(rows, join), clients * points)
+    mixtures = list(itertools.combinations_with_replacement(range(len(rows)), points))
+    mixed = with_coins(np.array([rows[list(held)].mean(axis=0) for held in mixtures]), join)
+    near = [
+        (i, j)
+        for (i, one), (j, two) in itertools.permutations(enumerate(mixtures), 2)
+        if sum((Counter(one) - Counter(two)).values()) == 1
+    ]
+    return _collect(
+        (crowd_law(mixed[[*others, i]]), crowd_law(mixed[[*others, j]]))
+        for others in itertools.combinations_with_replacement(range(len(mixtures)), clients - 1)
+        for i, j in near
+    )
 
 
 def victim_pairs(rows: Array, sampled: int | None = None) -> Pairs:
