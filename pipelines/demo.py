@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
+from beam_ldp.pipelines.demo_mean import demo_mean
 from beam_ldp.pipelines.plan import whole
 
 if TYPE_CHECKING:
@@ -111,7 +112,10 @@ def frequency_flags(
     ]  # fmt: skip
 
 
-@click.command(short_help="A private word count over a million simulated people.")
+@click.group(
+    invoke_without_command=True,
+    short_help="A private word count over a million simulated people; `demo mean`: means.",
+)
 @click.option("--output", type=click.Path(path_type=Path), default="demo-out", show_default=True,
               help="folder for the simulated people and the result")  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo")
@@ -122,7 +126,9 @@ def frequency_flags(
               help="promise no less to a person than this")  # fmt: skip
 @click.option("--delta", default=1e-8, show_default=True, help="of the central price")
 @click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
+@click.pass_context
 def demo(
+    context: click.Context,
     output: Path,
     overwrite: bool,
     users: int,
@@ -141,11 +147,26 @@ def demo(
     examples:
       beam-ldp demo --output demo-out
       beam-ldp demo --output demo-out --overwrite --users 1e5 --words 1000
+      beam-ldp demo mean --output demo-mean
     """
+    if context.invoked_subcommand is not None:
+        _refuse_own_options(context)
+        return
     console = Console()
     sys.exit(
         run(console, output, overwrite, users, words, epsilon, max_local_epsilon, delta, no_mlflow)
     )
+
+
+def _refuse_own_options(context: click.Context) -> None:
+    """Options in front of another demo's name would be lost without a word."""
+    for name in context.params:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            flag = "--" + name.replace("_", "-")
+            raise click.UsageError(f"{flag} stands behind `{context.invoked_subcommand}`", context)
+
+
+demo.add_command(demo_mean)
 
 
 def run(

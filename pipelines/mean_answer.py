@@ -60,7 +60,8 @@ class MeanAnswer(Answer):
 
     def plot(self, price: str) -> bytes:
         size = f", {len(self.view):,} coordinates" if len(self.view) > 1 else ""
-        return plot_mean(self.view, f"Mean of {self.release.question}{size}", price)
+        asked = shortened(self.release.question, 60)
+        return plot_mean(self.view, f"Mean of {asked}{size}", price)
 
     def show(self, console: Console) -> None:
         console.print(coordinate_table(self.view, self._length))

@@ -13,6 +13,7 @@ from beam_ldp.pipelines.canvas import (
     GREY,
     GRID,
     TRUTH,
+    WIDTH,
     bare,
     figure_with,
     png,
@@ -21,6 +22,7 @@ from beam_ldp.pipelines.canvas import (
 from beam_ldp.pipelines.mean_view import MeanView, decimals
 
 MOST_BARS = 40
+_MOST_ERRORS = 30.0  # standard errors that colours still tell apart
 ALL_AT_ONCE = "95 % interval, all at once"
 
 
@@ -77,11 +79,12 @@ def _on_one_axis(view: MeanView) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
 
 
 def _in_own_units(view: MeanView) -> list[str]:
+    """Each mean with half of its interval, and its range."""
     assert view.ranges is not None
     texts = []
-    for value, error, (low, high) in zip(view.value, view.error, view.ranges):
-        digits = decimals(error)
-        texts.append(f"{value:,.{digits}f} ± {error:,.{digits}f}  in [{low:g}, {high:g}]")
+    for value, half, (low, high) in zip(view.value, (view.high - view.low) / 2, view.ranges):
+        form = f",.{decimals(half)}f"
+        texts.append(f"{value:{form}} ± {half:{form}}  in [{low:g}, {high:g}]")
     return texts
 
 
@@ -110,24 +113,29 @@ def _band(view: MeanView, title: str, subtitle: str) -> bytes:
 
 
 def _images(view: MeanView, shape: tuple[int, int], title: str, subtitle: str) -> bytes:
-    """The estimate as an image, beside the truth, or beside how sure each pixel is."""
-    side = 3.3
-    height = ABOVE + 0.35 + side
-    figure = figure_with(title, subtitle, height)
-    lowest, highest = view.value.min(), view.value.max()
-    sure = np.abs(view.value) / np.maximum(view.error, np.finfo(float).tiny)
-    panels = [("estimate", view.value, lowest, highest)]
-    if view.truth is not None:
+    """The estimate as an image, the truth before it where it is known, and how sure a pixel is."""
+    lowest, highest = float(view.value.min()), float(view.value.max())
+    sure = view.value / np.maximum(view.error, np.finfo(float).tiny)
+    panels = [("estimate", view.value, lowest, highest, "gray_r")]
+    if view.truth is None:
+        most = float(max(3.0, min(_MOST_ERRORS, np.abs(sure).max())))
+        panels.append(("standard errors away from zero", sure, -most, most, "RdBu_r"))
+    else:
         lowest, highest = min(lowest, view.truth.min()), max(highest, view.truth.max())
+        off = (view.value - view.truth) / np.maximum(view.error, np.finfo(float).tiny)
         panels = [
-            ("truth", view.truth, lowest, highest),
-            ("estimate", view.value, lowest, highest),
+            ("truth", view.truth, lowest, highest, "gray_r"),
+            ("estimate", view.value, lowest, highest, "gray_r"),
+            ("off by, in standard errors", off, -4.0, 4.0, "RdBu_r"),
         ]
-    panels.append(("standard errors away from zero", sure, 0.0, max(6.0, min(30.0, sure.max()))))
-    width = 0.94 / len(panels)
-    for i, (heading, pixels, low, high) in enumerate(panels):
-        axes = figure.add_axes((0.03 + i * width, 0.25 / height, width * 0.8, side * 0.92 / height))
-        image = axes.imshow(pixels.reshape(shape), cmap=_colours(heading), vmin=low, vmax=high)
+    each = 0.94 / len(panels)
+    side = 0.8 * each * WIDTH  # inches
+    tall = min(side * shape[0] / shape[1], 1.6 * side)
+    height = ABOVE + tall + 0.5
+    figure = figure_with(title, subtitle, height)
+    for i, (heading, pixels, low, high, colours) in enumerate(panels):
+        axes = figure.add_axes((0.03 + i * each, 0.3 / height, 0.8 * each, tall / height))
+        image = axes.imshow(pixels.reshape(shape), cmap=colours, vmin=low, vmax=high)
         axes.set_title(heading, fontsize=10, color=GREY)
         axes.set_xticks([])
         axes.set_yticks([])
@@ -135,10 +143,6 @@ def _images(view: MeanView, shape: tuple[int, int], title: str, subtitle: str) -
         bar.ax.tick_params(labelsize=8, colors=GREY)
         bar.outline.set_visible(False)
     return png(figure)
-
-
-def _colours(heading: str) -> str:
-    return "viridis" if heading.startswith("standard") else "gray_r"
 
 
 def _legend(figure: Any, axes: Any, height: float) -> None:
