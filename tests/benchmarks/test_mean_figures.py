@@ -52,8 +52,9 @@ TABLES = {
 
 
 def half_digit(printed: float) -> float:
-    """Half a unit of the last of the two or three digits that the tables have."""
-    return 0.5 * 10.0 ** (math.floor(math.log10(printed)) - 1)
+    """Half a unit of the last of the two or three digits that the entry has."""
+    unit = 10.0 ** (math.floor(math.log10(printed)) - 1)
+    return 0.5 * (unit if math.isclose(printed / unit, round(printed / unit)) else unit / 10)
 
 
 def check(key: str, budgets: list[float]) -> None:
@@ -61,8 +62,8 @@ def check(key: str, budgets: list[float]) -> None:
     columns = figures.FIGURES[key]["columns"]
     for epsilon in budgets:
         for name, printed in zip(names, table[epsilon]):
-            # Within 2 %, or within the rounding of a table entry of two digits.
-            slack = max(0.02 * printed, half_digit(printed))
+            # Within 2 % of something that rounds to the entry, which has two or three digits.
+            slack = 0.02 * printed + half_digit(printed)
             assert columns[name](epsilon) == pytest.approx(printed, abs=slack), (name, epsilon)
 
 
