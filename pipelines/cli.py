@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import click
 
 import beam_ldp
+from beam_ldp.pipelines.audit import audit
+from beam_ldp.pipelines.budget import budget
 from beam_ldp.pipelines.demo import demo
 from beam_ldp.pipelines.plan import plan
 from beam_ldp.pipelines.plan_mean import plan_mean
@@ -48,6 +50,7 @@ def group() -> None:
       beam-ldp privacy --local-epsilon 2 --users 1e6 --rounds 30 --delta 1e-8
       beam-ldp frequency --help
       beam-ldp mean --help
+      beam-ldp user-mean --help
 
     \b
     exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
@@ -60,6 +63,7 @@ def group() -> None:
 _PROGRAMS = {
     "frequency": "How often does each value of a public list occur?",
     "mean": "What is the mean of people's numbers, or of their vectors?",
+    "user-mean": "What is the mean of people's numbers, where each person has many of them?",
 }
 
 
@@ -85,6 +89,8 @@ plan.add_command(plan_mean)
 group.add_command(plan)
 group.add_command(privacy)
 group.add_command(demo)
+group.add_command(budget)
+group.add_command(audit)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ the rows say of themselves but the events, and prices those anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -116,7 +117,7 @@ def audit(
         _check("no run released more than it had reserved", _overspent(state)),
         _check("no budget was raised to make room for what was spent", replay.raised),
         _printed(state, replay.prices),
-        _tracked(state, replay.prices, tracked),
+        _tracked(state, tracked),
     ]
     curves = {name: tuple(points) for name, points in replay.curves.items()}
     return AuditReport(tuple(checks), state, curves, replay.prices, len(rows))
@@ -252,28 +253,43 @@ def _printed(state: LedgerState, prices: Mapping[str, float]) -> Check:
 
 def _tracked(
     state: LedgerState,
-    prices: Mapping[str, float],
     tracked: Mapping[str, Mapping[str, Any]] | None,
 ) -> Check:
-    name = "the tracking server shows the same"
+    title = "the tracking server shows the same"
     if tracked is None:
-        return Check(name, "no evidence", ("no tracking server was asked",))
+        return Check(title, "no evidence", ("no tracking server was asked",))
+    groups: dict[str, list[Charge]] = {}
+    for charge in _charges(state):
+        if charge.status == "settled":
+            groups.setdefault(charge.group, []).append(charge)
     findings = []
-    settled = {c.run_id: c for c in _charges(state) if c.status == "settled"}
-    for run_id, charge in settled.items():
-        shown = tracked.get(run_id)
-        if shown is None:
-            findings.append(f"run {run_id!r} is in the ledger and not on the server")
-            continue
-        if shown.get("event_sha256") not in (None, event_digest(charge.settled)):
-            findings.append(f"run {run_id!r} shows another event on the server")
-        for key in ("epsilon", "delta", "local_epsilon"):
-            ours = charge.local_epsilon if key == "local_epsilon" else charge.about.get(key)
-            if shown.get(key) is not None and ours is not None and shown[key] != ours:
-                findings.append(f"run {run_id!r} shows {key} = {shown[key]} and not {ours}")
+    for name, charges in groups.items():
+        if name not in tracked:
+            findings.append(f"run {name!r} is in the ledger and not on the server")
+        else:
+            findings += _differences(name, charges, tracked[name])
     findings += [
-        f"run {run_id!r} is on the server and not in the ledger"
-        for run_id in tracked
-        if run_id not in settled
+        f"run {name!r} is on the server and not in the ledger"
+        for name in tracked
+        if name not in groups
     ]
-    return _check(name, findings)
+    return _check(title, findings)
+
+
+def _differences(name: str, charges: Sequence[Charge], shown: Mapping[str, Any]) -> list[str]:
+    """What a server shows otherwise; of a run that was charged in blocks, only their sum."""
+    ours: dict[str, Any] = {"local_epsilon": math.fsum(c.local_epsilon for c in charges)}
+    if charges[0].group == charges[0].run_id:
+        ours |= {key: charges[0].about.get(key) for key in ("epsilon", "delta")}
+        ours["event_sha256"] = event_digest(charges[0].settled)
+    return [
+        f"run {name!r} shows {key} = {shown[key]} and not {value}"
+        for key, value in ours.items()
+        if shown.get(key) is not None and value is not None and not _equal(shown[key], value)
+    ]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, (int, float)):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return bool(one == other)

@@ -90,6 +90,11 @@ class Charge:
     overspent: bool = False
 
     @property
+    def group(self) -> str:
+        """The run that this is a part of: long runs are charged in blocks."""
+        return str(self.about.get("run", self.run_id))
+
+    @property
     def event(self) -> dict[str, Any] | None:
         """The event that counts; None where nothing was released."""
         if self.status == "abandoned":

@@ -119,9 +119,16 @@ class RowStore:
     # Reading and writing -------------------------------------------------------------------
 
     def rows(self, start: int = 0) -> list[Row]:
-        """All rows from number `start` on."""
-        with self._engine.connect() as connection:
-            return list(_read(connection, start))
+        """All rows from number `start` on.
+
+        Raises:
+            LedgerMissingError: if the database cannot be read.
+        """
+        try:
+            with self._engine.connect() as connection:
+                return list(_read(connection, start))
+        except sa.exc.DBAPIError:
+            raise LedgerMissingError(f"{self.shown_url} cannot be reached or read") from None
 
     @contextmanager
     def writing(self) -> Iterator[Appender]:

@@ -11,11 +11,13 @@ MLflow is optional. Nothing here imports it before it is used; `available()` say
 there.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from mlflow_ldp.release import LoggedRun, MlflowMissingError, available, log_release
 
 if TYPE_CHECKING:
+    from mlflow_ldp.mirroring import charge_tags, mirror, tracked
     from mlflow_ldp.tracker import PrivacyTracker, active_tracker
 
 __all__ = [
@@ -24,14 +26,24 @@ __all__ = [
     "PrivacyTracker",
     "active_tracker",
     "available",
+    "charge_tags",
     "log_release",
+    "mirror",
+    "tracked",
 ]
+
+# What needs the packages of the extra `ledger`, by the module that has it.
+_OF_THE_LEDGER = {
+    "PrivacyTracker": "tracker",
+    "active_tracker": "tracker",
+    "charge_tags": "mirroring",
+    "mirror": "mirroring",
+    "tracked": "mirroring",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The tracker, loaded when it is used: it needs the ledger's dependencies."""
-    if name in ("PrivacyTracker", "active_tracker"):
-        from mlflow_ldp import tracker
-
-        return getattr(tracker, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """What needs more packages is loaded when it is used."""
+    if name not in _OF_THE_LEDGER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"mlflow_ldp.{_OF_THE_LEDGER[name]}"), name)

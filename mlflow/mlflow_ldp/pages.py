@@ -140,7 +140,7 @@ _PAGE = (
 <script>
 const points = {data};
 const svg = document.querySelector("svg"), said = document.querySelector("output");
-const left = 70, right = 785, top_ = 15, bottom = 370, spaces = "http://www.w3.org/2000/svg";
+const left = 70, right = 765, top_ = 15, bottom = 370, spaces = "http://www.w3.org/2000/svg";
 const last = points.length ? points[points.length - 1] : [0, 0, 0];
 const first = points.length ? points[0][0] : 0;
 const steps = Math.max(1, last[0] - first), most = Math.max(1e-12, ...points.map(p => p[1]));

@@ -78,6 +78,7 @@ def log_release(
     run_name: str | None = None,
     metrics: Mapping[str, float] | None = None,
     params: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> LoggedRun:
     """Log one release.
 
@@ -94,6 +95,7 @@ def log_release(
         run_name: name of the run; default: the question.
         metrics: further metrics, by their full keys.
         params: further parameters, by their full keys.
+        tags: further tags, by their full keys.
 
     Raises:
         MlflowMissingError: if MLflow is not installed.
@@ -109,14 +111,14 @@ def log_release(
     parent = mlflow.active_run()
     uri = tracking_uri or mlflow.get_tracking_uri()
     client = MlflowClient(tracking_uri=uri)
-    tags = dict(resolve_tags())
+    own = {**resolve_tags(), **(tags or {})}
     if parent is not None and tracking_uri in (None, mlflow.get_tracking_uri()):
         experiment_id = str(parent.info.experiment_id)
-        tags["mlflow.parentRunId"] = str(parent.info.run_id)
+        own["mlflow.parentRunId"] = str(parent.info.run_id)
     else:
         experiment_id = find_experiment(client, experiment, uri)
     name = run_name or str(record.get("question") or "release")
-    run = client.create_run(experiment_id, tags=tags, run_name=name[:LONGEST_KEY])
+    run = client.create_run(experiment_id, tags=own, run_name=name[:LONGEST_KEY])
     run_id, now = str(run.info.run_id), int(run.info.start_time)
     try:
         measured, unbounded = _split_finite({**_record_metrics(record), **(metrics or {})})

@@ -1,0 +1,141 @@
+"""`beam-ldp audit`: everything recomputed from the ledger's rows; anybody can repeat it."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from beam_ldp.pipelines.budget import ledger_option, open_ledger
+from beam_ldp.pipelines.terminal import printed_json
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import AuditReport, BudgetLedger
+
+SCHEMA_VERSION = 1
+_STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
+
+
+@click.command(short_help="Recompute every price and check that nothing was changed.")
+@ledger_option
+@click.option("--dataset", help="report on one dataset's population (the checks are about all)")
+@click.option("--anchors", type=click.Path(path_type=Path), multiple=True,
+              help="file of anchors that was kept elsewhere; may be repeated")  # fmt: skip
+@click.option("--public-key", type=click.Path(path_type=Path),
+              help="the auditor's public key (PEM); all anchors must be signed by it")  # fmt: skip
+@click.option("--mlflow-uri", metavar="URI", help="compare with what this tracking server shows")
+@click.option("--html", type=click.Path(path_type=Path), help="write the report for people")
+@click.option("--write-anchor", type=click.Path(path_type=Path),
+              help="append the head of the ledger to this file, if the audit is clean")  # fmt: skip
+@click.option("--sign-with", type=click.Path(path_type=Path),
+              help="private key (PEM) to sign that anchor with")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
+              show_default=True, help="what is printed")  # fmt: skip
+def audit(
+    ledger: str | None,
+    dataset: str | None,
+    anchors: tuple[Path, ...],
+    public_key: Path | None,
+    mlflow_uri: str | None,
+    html: Path | None,
+    write_anchor: Path | None,
+    sign_with: Path | None,
+    form: str,
+) -> None:
+    """Recompute every price from the stored events and check that nothing was changed.
+
+    The chain of rows shows edits, deletions and reorderings. That its tail was cut, or that all of
+    it was written anew, shows only against anchors: heads of the ledger that were kept where its
+    operator cannot write (MLflow runs hold them, and files of --write-anchor).
+
+    \b
+    examples:
+      beam-ldp audit --ledger sqlite:///privacy.db --html report.html
+      beam-ldp audit --anchors /auditor/anchors.jsonl --write-anchor /auditor/anchors.jsonl
+    \b
+    exit codes: 0 clean; 1 over budget, changed, or different from what is shown elsewhere;
+                2 unreadable
+    """
+    from beam_ldp.ledger import Anchor, LedgerMissingError
+    from beam_ldp.ledger import audit as check
+    from beam_ldp.ledger.anchors import load_public, read_anchors
+
+    book = open_ledger(ledger)
+    try:
+        found = [anchor for path in anchors for anchor in read_anchors(path)]
+        key = None if public_key is None else load_public(public_key.read_bytes())
+        tracked = None
+        if mlflow_uri is not None:
+            import mlflow_ldp
+
+            tracked, more = mlflow_ldp.tracked(mlflow_uri)
+            found += [Anchor(**anchor) for anchor in more]
+        report = check(book.rows(), found, public_key=key, tracked=tracked)
+    except (OSError, ValueError, LedgerMissingError) as error:
+        raise click.UsageError(str(error)) from None
+    if dataset is not None and dataset not in report.state.datasets:
+        raise click.UsageError(f"the ledger knows no dataset {dataset!r}")
+    if html is not None:
+        from beam_ldp.pipelines.audit_page import audit_page
+
+        html.write_text(audit_page(report, book.url, dataset), encoding="utf-8")
+    if write_anchor is not None and report.clean:
+        _write_anchor(report, write_anchor, sign_with)
+    if form == "json":
+        print(printed_json(_json(report, book)))
+    else:
+        show(Console(), report, book)
+    sys.exit(report.exit_code)
+
+
+def _write_anchor(report: AuditReport, path: Path, sign_with: Path | None) -> None:
+    from beam_ldp.ledger.anchors import Anchor, load_private, write_anchors
+
+    head = report.state.head
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    anchor = Anchor(report.state.ledger_id, head.count, head.hash, now)
+    try:
+        if sign_with is not None:
+            anchor = anchor.sign(load_private(sign_with.read_bytes()))
+        write_anchors(path, [anchor])
+    except (OSError, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+def show(console: Console, report: AuditReport, book: BudgetLedger) -> None:
+    """The checks for people."""
+    table = Table(title=f"{report.num_rows:,} rows of {escape(book.url)}", title_justify="left")
+    table.add_column("check", overflow="fold")
+    table.add_column("outcome", no_wrap=True)
+    for item in report.checks:
+        style = _STYLE[item.outcome]
+        table.add_row(escape(item.name), f"[{style}]{item.outcome}[/{style}]")
+    console.print(table)
+    for item in report.checks:
+        for finding in item.findings:
+            style = _STYLE[item.outcome]
+            console.print(f"[{style}]{item.outcome}[/{style}] {escape(finding)}", soft_wrap=True)
+    said = "clean" if report.clean else "NOT clean"
+    console.print(f"[bold]The ledger is {said}.[/bold]")
+
+
+def _json(report: AuditReport, book: BudgetLedger) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "ledger": book.url,
+        "ledger_id": report.state.ledger_id,
+        "rows": report.num_rows,
+        "head": report.state.head.hash,
+        "clean": report.clean,
+        "checks": [
+            {"name": c.name, "outcome": c.outcome, "findings": list(c.findings)}
+            for c in report.checks
+        ],
+        "prices": dict(report.prices),
+    }

@@ -1,0 +1,232 @@
+"""`beam-ldp budget`: grant budgets, and see what is left of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from beam_ldp.pipelines.statement import number
+from beam_ldp.pipelines.terminal import printed_json
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge
+
+SCHEMA_VERSION = 1
+BAR = 40  # characters
+_COMMAND = TypeVar("_COMMAND", bound=Callable[..., Any])
+
+
+def ledger_option(command: _COMMAND) -> _COMMAND:
+    """The option that names the ledger, for every command that needs it."""
+    return click.option(
+        "--ledger", metavar="URL",
+        help="database of the ledger, such as sqlite:///privacy.db or "
+        "postgresql+psycopg://host/database; default: the environment variable BEAM_LDP_LEDGER",
+    )(command)  # fmt: skip
+
+
+def open_ledger(url: str | None) -> BudgetLedger:
+    """The ledger of a command, or a usage error that says what to do."""
+    try:
+        from beam_ldp.ledger import BudgetLedger, LedgerMissingError
+    except ImportError:
+        raise click.UsageError(
+            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
+        ) from None
+    try:
+        return BudgetLedger(url)
+    except (ValueError, LedgerMissingError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+@click.group(short_help="Grant privacy budgets, and see what is left of them.")
+def budget() -> None:
+    """Grant privacy budgets, and see what is left of them.
+
+    A budget protects the people of one population against the sum of all releases about them, by
+    whatever program. A run that names the ledger and its dataset reserves its worst case before it
+    reads anything, and is refused if that does not fit.
+
+    \b
+    examples:
+      export BEAM_LDP_LEDGER=sqlite:///privacy.db
+      beam-ldp budget init
+      beam-ldp budget set --dataset telemetry --epsilon 4 --delta 1e-8 --local-epsilon 16 --new
+      beam-ldp budget show --dataset telemetry
+    """
+
+
+@budget.command("init")
+@click.option("--ledger", envvar="BEAM_LDP_LEDGER", required=True, metavar="URL",
+              help="database to make the ledger in")  # fmt: skip
+def init(ledger: str) -> None:
+    """Make a ledger, or bring an older one to this version's form. Nothing is ever lost."""
+    try:
+        from beam_ldp.ledger import BudgetLedger
+
+        made = BudgetLedger.create(ledger)
+    except ImportError:
+        raise click.UsageError(
+            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
+        ) from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    Console().print(f"ledger {made.state.ledger_id} in {escape(made.url)}", soft_wrap=True)
+
+
+@budget.command("set")
+@ledger_option
+@click.option("--dataset", required=True, help="its name, as runs give it")
+@click.option("--epsilon", type=float, required=True, help="central budget")
+@click.option("--delta", type=float, required=True, help="of the central budget")
+@click.option("--local-epsilon", type=float,
+              help="most that one person's local epsilons may sum to (default: any)")  # fmt: skip
+@click.option("--privacy-unit", default="user", show_default=True, help="what is protected")
+@click.option("--population", help="the people; datasets about the same people share one budget")
+@click.option("--period-days", type=int, help="grant it anew after so many days")
+@click.option("--by", help="who grants it (default: the login name)")
+@click.option("--why", default="", help="for the record, which audits show")
+@click.option("--new", is_flag=True, help="the dataset is not in the ledger yet")
+def set_budget(ledger: str | None, dataset: str, new: bool, privacy_unit: str, **how: Any) -> None:
+    """Grant a budget, or change one. Every change is a row that audits show."""
+    book = open_ledger(ledger)
+    if dataset not in book.state.datasets and not new:
+        near = get_close_matches(dataset, book.state.datasets, 1, 0.6)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise click.UsageError(f"there is no dataset {dataset!r}{hint} (--new makes it)")
+    if dataset in book.state.datasets:
+        privacy_unit = book.state.population_of(dataset).privacy_unit
+    try:
+        status = book.set_budget(dataset, privacy_unit=privacy_unit, **how)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    show_status(Console(), status)
+
+
+@budget.command("show")
+@ledger_option
+@click.option("--dataset", help="whose budget (default: all)")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
+              show_default=True, help="what is printed")  # fmt: skip
+def show(ledger: str | None, dataset: str | None, form: str) -> None:
+    """What is spent, reserved and left, and what the next run of each kind would cost."""
+    book = open_ledger(ledger)
+    names = [dataset] if dataset else _one_per_population(book)
+    try:
+        found = [book.status(name) for name in names]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if form == "json":
+        print(printed_json({"schema_version": SCHEMA_VERSION, "budgets": list(map(_json, found))}))
+        return
+    console = Console()
+    if not found:
+        console.print("no budget was granted yet: `beam-ldp budget set`")
+    for status in found:
+        show_status(console, status)
+    sys.stdout.flush()
+
+
+@budget.command("abandon")
+@ledger_option
+@click.argument("run_id")
+@click.option("--why", required=True, help="for the record")
+@click.option("--never-began", is_flag=True,
+              help="no device randomized anything: gives the local epsilon back too")  # fmt: skip
+def abandon(ledger: str | None, run_id: str, why: str, never_began: bool) -> None:
+    """Give back what a run reserved: only if provably nothing of it was released."""
+    try:
+        charge = open_ledger(ledger).abandon(run_id, randomized=not never_began, why=why)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    Console().print(f"run {escape(run_id)} is {charge.status}", soft_wrap=True)
+
+
+def _one_per_population(book: BudgetLedger) -> list[str]:
+    state = book.state
+    return [min(p.datasets) for p in state.populations.values() if p.budget is not None]
+
+
+def show_status(console: Console, status: BudgetStatus) -> None:
+    """A budget for people: a bar, what it holds, and what comes next."""
+    granted = status.budget
+    names = ", ".join(status.datasets)
+    console.print(f"\n[bold]{escape(names)}[/bold]  protects one {escape(status.privacy_unit)}")
+    console.print(_bar(status.spent, status.reserved, granted.epsilon))
+    period = "" if granted.period_days is None else (
+        f", period {status.period} of {granted.period_days} days"
+    )  # fmt: skip
+    console.print(
+        f"epsilon {number(status.spent)} spent, {number(status.reserved)} reserved, "
+        f"{status.left:.4g} left of {granted.epsilon:g} at delta = {granted.delta:g}{period}"
+    )
+    limit = "no limit" if granted.local_epsilon is None else f"of {granted.local_epsilon:g}"
+    local = number(status.local_committed)
+    console.print(f"local epsilons per {escape(status.privacy_unit)}: {local} {limit}")
+    kinds = next_runs(status)
+    if kinds:
+        table = Table(title="the next run of each kind", title_justify="left")
+        for heading in ("like run", "what it asks", "epsilon then", "more of them that fit"):
+            table.add_column(heading, overflow="fold")
+        for charge, epsilon, left in kinds:
+            about = str(charge.about.get("question", ""))
+            table.add_row(escape(charge.run_id), escape(about), number(epsilon), f"{left:,}")
+        console.print(table)
+
+
+def _bar(spent: float, reserved: float, granted: float) -> str:
+    full = min(BAR, round(BAR * min(1.0, spent / granted)))
+    held = min(BAR - full, round(BAR * min(1.0, reserved / granted)))
+    rest = BAR - full - held
+    return f"[red]{'█' * full}[/red][yellow]{'▒' * held}[/yellow][dim]{'░' * rest}[/dim]"
+
+
+def next_runs(status: BudgetStatus, most: int = 5) -> list[tuple[Charge, float, int]]:
+    """The latest run of each kind, epsilon after one more of it, and how many more fit."""
+    kinds: dict[tuple[str, str], Charge] = {}
+    for charge in status.charges:
+        if charge.event is not None:
+            key = (charge.dataset, str(charge.about.get("question", "")))
+            kinds[key] = charge
+    latest = sorted(kinds.values(), key=lambda charge: -charge.number)[:most]
+    return [
+        (c, status.epsilon_with(c.reserved), status.times_left(c.reserved, c.local_epsilon, 10_000))
+        for c in latest
+    ]
+
+
+def _json(status: BudgetStatus) -> dict[str, Any]:
+    granted = status.budget
+    return {
+        "population": status.population,
+        "datasets": list(status.datasets),
+        "privacy_unit": status.privacy_unit,
+        "epsilon": granted.epsilon,
+        "delta": granted.delta,
+        "local_epsilon": granted.local_epsilon,
+        "period": status.period,
+        "period_days": granted.period_days,
+        "spent": status.spent,
+        "reserved": status.reserved,
+        "left": status.left,
+        "local_spent": status.local_spent,
+        "local_committed": status.local_committed,
+        "charges": [
+            {
+                "run_id": c.run_id, "dataset": c.dataset, "status": c.status,
+                "local_epsilon": c.local_epsilon, "time": c.time, "overspent": c.overspent,
+            }
+            for c in status.charges
+        ],
+        "next": [
+            {"like": c.run_id, "epsilon": epsilon, "fits": left}
+            for c, epsilon, left in next_runs(status)
+        ],
+    }  # fmt: skip
