@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 import numpy as np
@@ -28,7 +28,6 @@ from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.sources import (
     BAD_ROWS,
     ROWS,
-    BadRows,
     InputFileError,
     ReadTable,
     find_all_files,
@@ -150,18 +149,26 @@ class Mean(Question[MeanSettings]):
             "lower_bound_name": choice.plan.lower_bound_name,
         }
 
-    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
+    @property
+    def bad_rows(self) -> Literal["dead_letter", "zero"]:
+        """What becomes of rows that cannot be used."""
+        return "dead_letter" if self.settings.bad_rows_leave_a_trace else "zero"
+
+    def read(self, pipeline: beam.Pipeline) -> dict[str, beam.PCollection]:
+        """The rows, and those that cannot be used."""
         settings = self.settings
-        bad_rows: BadRows = "dead_letter" if settings.bad_rows_leave_a_trace else "zero"
-        table = pipeline | "Read" >> ReadTable(
+        return pipeline | "Read" >> ReadTable(
             settings.input,
             settings.input_format,  # type: ignore[arg-type]
             self.columns,
             settings.user_id,
-            bad_rows=bad_rows,
+            bad_rows=self.bad_rows,
             delimiter=settings.csv_delimiter,
             dimension=self.dimension,
         )
+
+    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
+        settings, table = self.settings, self.read(pipeline)
         released = table[ROWS] | "PrivateMean" >> PrivateMean(
             choice.randomizer,  # type: ignore[arg-type]
             columns=self.columns,
@@ -170,7 +177,7 @@ class Mean(Question[MeanSettings]):
             min_reports=settings.min_reports,
             output=settings.shuffle_output,  # type: ignore[arg-type]
             scope=settings.scope,  # type: ignore[arg-type]
-            bad_rows=bad_rows,
+            bad_rows=self.bad_rows,
             question=self.about,
             memoize_key_file=settings.memoize_key_file,
             release_id=settings.release_id,

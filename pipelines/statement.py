@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from beam_ldp.pipelines.record import PrivacyRecord
 from beam_ldp.pipelines.statement_words import words_of
@@ -97,9 +99,9 @@ def _who(record: PrivacyRecord) -> str:
     return "\n\n".join(
         [
             "## Who is protected, and against whom",
-            f"{person} What is protected is the *value* that a person holds: replacing it by any "
-            "other changes the probability of anything that is seen by at most the stated price "
-            "(replace-one). **That a person took part is not protected.**",
+            f"{words.person or person} What is protected is the *value* that a person holds: "
+            "replacing it by any other changes the probability of anything that is seen by at most "
+            "the stated price (replace-one). **That a person took part is not protected.**",
             "* **The device** (or the trusted edge that runs `Randomize`) sees the value itself. "
             "So does whoever can read the input.\n"
             f"* **{words.shuffler}\n"
@@ -137,14 +139,8 @@ def _what_is_public(record: PrivacyRecord) -> str:
 
 
 def _how(record: PrivacyRecord) -> str:
-    parameters = ", ".join(
-        f"{name} = {value}"
-        for name, value in record.mechanism.items()
-        if name not in ("mechanism", "version") and value is not None
-    )
-    name = record.mechanism.get("mechanism", "?")
     bits = "" if record.bits_per_report is None else f", {record.bits_per_report} bits per report"
-    lines = [f"* mechanism: {name} ({parameters}{bits})"]
+    lines = [f"* mechanism: {_mechanism(record.mechanism, bits)}"]
     if record.simulated:
         lines.append("* its `local_epsilon` is the level of the noise here, not a promise")
     if not record.simulated:
@@ -158,6 +154,16 @@ def _how(record: PrivacyRecord) -> str:
     words = words_of(record)
     lines += [f"* intervals: 95 %, {words.intervals}", *(f"* {note}" for note in words.notes)]
     return "## How\n\n" + "\n".join(lines)
+
+
+def _mechanism(config: Mapping[str, Any], more: str = "") -> str:
+    """A mechanism with its parameters; those of its rounds likewise, where it has rounds."""
+    parameters = ", ".join(
+        f"{name}: {_mechanism(value)}" if isinstance(value, Mapping) else f"{name} = {value}"
+        for name, value in config.items()
+        if name not in ("mechanism", "version") and value is not None
+    )
+    return f"{config.get('mechanism', '?')} ({parameters}{more})"
 
 
 def _noise(record: PrivacyRecord) -> str:

@@ -29,6 +29,7 @@ class Words:
         intervals: what they hold for.
         notes: further lines on how.
         weak: a paragraph below the prices, where one of them needs it.
+        person, person_briefly: who counts as a person, where it is not whose row was drawn.
     """
 
     whole: str
@@ -45,6 +46,8 @@ class Words:
     intervals: str
     notes: tuple[str, ...] = ()
     weak: str = ""
+    person: str = ""
+    person_briefly: str = ""
 
 
 @singledispatch

@@ -61,7 +61,7 @@ def price_table(record: PrivacyRecord) -> Table:
         if record.user_id is not None
         else "[yellow]each row is taken for a person (no --user-id)[/yellow]"
     )
-    table.add_row("a person is", person)
+    table.add_row("a person is", words.person_briefly or person)
     return table
 
 

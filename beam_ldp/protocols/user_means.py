@@ -149,8 +149,8 @@ class UserMean:
 
     @property
     def messages_per_user(self) -> int:
-        """Messages that one person sends in the round that takes the most."""
-        return self.final.messages_per_user
+        """Messages that one person sends, at most."""
+        return self.final.messages_per_user + (self.split == "budget")
 
     @property
     def bits_per_report(self) -> int:
