@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, optimize, stats
 
 from beam_ldp.accounting import l2_messages as l2
+from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.accounting.hockey_stick import epsilon_bounds
 from beam_ldp.accounting.mean_price import mean_epsilon
 from beam_ldp.accounting.multi_message import (
@@ -86,6 +88,98 @@ def test_the_real_mechanism_stays_below_the_bound():
             assert total <= bound
             worst = max(worst, total / bound)
     assert worst > 0.4
+
+
+@pytest.mark.parametrize(
+    ("b", "c", "order"), [(0.4, -0.4, 3.0), (-0.1, 0.3, 7.5), (0.0, 0.2, 20.0)]
+)
+def test_the_moment_is_the_integral_of_curvatures(b, c, order):
+    """G(b, c) = 1 + a (a-1) (c-b)^2 integral of (1-t) M(b, b + t (c-b)): Taylor, exactly."""
+    s, mass = offsets(0.3, 12)
+    moment = mass @ ((1 + c * s) ** order * (1 + b * s) ** (1 - order))
+
+    def curvature(t):
+        x = b + t * (c - b)
+        return (1 - t) * (mass @ (s**2 * (1 + x * s) ** (order - 2) * (1 + b * s) ** (1 - order)))
+
+    integral = integrate.quad(curvature, 0, 1, epsabs=0, epsrel=1e-12)[0]
+    assert moment - 1 == pytest.approx(order * (order - 1) * (c - b) ** 2 * integral, rel=1e-9)
+    assert mass @ s == pytest.approx(0.0, abs=1e-14)
+
+
+@pytest.mark.parametrize(("b", "c"), [(0.4, -0.4), (-0.1, 0.3)])
+def test_the_law_given_the_blanket_is_linear_in_the_offset(b, c):
+    """Bits that nobody can attribute: y of N are ones with density 1 + b s against fair coins."""
+    for crowd in (0, 1, 5):
+        total = crowd + 1
+        fair = stats.binom(crowd, 0.5).pmf(np.arange(crowd + 1))
+        y = np.arange(total + 1)
+        for shift in (b, c):
+            own = (1 + shift) / 2
+            law = np.append(fair, 0) * (1 - own) + np.append(0, fair) * own
+            density = 1 + shift * (2 * y - total) / total
+            assert np.allclose(law, density * stats.binom(total, 0.5).pmf(y), rtol=1e-12)
+
+
+def test_passed_cells_hold_every_point_of_the_path():
+    rng = np.random.default_rng(7)
+    for k, (share, passed) in enumerate(l2._passed_cells()):
+        assert share == pytest.approx(integrate.quad(lambda t: 1 - t, k / 24, (k + 1) / 24)[0])
+        for _ in range(300):
+            i, j = rng.integers(48, size=2)
+            b, c, t = i + rng.random(), j + rng.random(), (k + rng.random()) / 24
+            assert int(b + t * (c - b)) in passed[:, i, j]
+        for i, j in ((0, 47), (47, 0), (5, 5)):  # the very ends
+            for b, c in itertools.product((i, i + 1), (j, j + 1)):
+                x = b + (k + 1) / 24 * (c - b)
+                assert passed[:, i, j].min() <= x <= passed[:, i, j].max() + 1
+
+
+@pytest.mark.parametrize(("n", "d", "cutoff"), [(8, 2, 1.3), (6, 2, 1.0), (5, 4, 1.6)])
+def test_a_search_for_the_worst_vectors_finds_none_above_the_bound(n, d, cutoff):
+    """Two vectors and everybody else's, all in the ball, by local search from many starts."""
+    budget, order = 0.8, 4.0
+    contrast, half = math.tanh(budget / 2), cutoff / math.sqrt(d)
+    bound = l2.l2_messages_rdp(budget, d / cutoff**2, n, order)
+
+    def divergence(flat):
+        vectors = flat.reshape(n + 1, d)
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1.0)
+        chances = 0.5 + contrast * np.clip(vectors / (2 * half), -0.5, 0.5)
+        total = 0.0
+        for j in range(d):
+            p = bits_law([chances[0, j], *chances[2:, j]])
+            q = bits_law([chances[1, j], *chances[2:, j]])
+            total += math.log(np.sum(p**order * q ** (1 - order))) / (order - 1)
+        return total
+
+    rng = np.random.default_rng(n * d)
+    found = 0.0
+    for start in range(6):
+        first = rng.normal(size=(n + 1, d))
+        if start == 0:
+            first[:] = np.eye(d)[0]
+            first[0] *= -1
+        best = optimize.minimize(
+            lambda flat: -divergence(flat), first.ravel(), method="Powell",
+            options={"maxfev": 600, "xtol": 1e-3, "ftol": 1e-5},
+        )  # fmt: skip
+        found = max(found, -best.fun)
+    assert 0.4 * bound < found <= bound
+
+
+def test_every_order_is_a_bound_and_the_best_is_found():
+    """The downhill search ends where trying all orders does."""
+    for budget, change, n, delta in (
+        (1.9, 390.0, 100_000, 1e-8), (0.5, 30.0, 1000, 1e-5), (3.0, 2.0, 50, 1e-5)
+    ):  # fmt: skip
+        every = [l2.l2_messages_rdp(budget, change, n, float(order)) for order in l2._ORDERS]
+        finite = np.isfinite(every)
+        values = np.array(every)[finite]
+        expected = rdp_to_epsilon(l2._ORDERS[finite], values, delta)[0]
+        assert l2.l2_messages_epsilon(budget, change, n, delta) == pytest.approx(
+            expected, rel=1e-12
+        )
 
 
 def test_as_many_flips_as_the_length_allows_cost_the_general_price():
