@@ -71,12 +71,16 @@ def run_job(path: str, output: str, scope: str, workers: int) -> None:
 
 def measure(path: Path, output: str, scope: str, workers: int) -> tuple[float, float, float]:
     """`(seconds, CPU seconds of all processes, largest resident set in MiB)` of one job."""
-    import psutil
-
     command = [sys.executable, "-m", "benchmarks.pipeline_throughput", "--job", str(path)]
     command += ["--output-form", output, "--scope", scope, "--workers", str(workers)]
+    return measured(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+
+def measured(process: subprocess.Popen[bytes]) -> tuple[float, float, float]:
+    """The same of a process that has just been started."""
+    import psutil
+
     begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     peak, done = 0, threading.Event()
     used: dict[int, float] = {}
 

@@ -147,9 +147,7 @@ def finite(vectors: np.ndarray, codes: Codes) -> tuple[np.ndarray, Codes]:
         codes[not_finite & ~is_nan] = INFINITE
     bad = codes != SOUND
     if bad.any():
-        if not vectors.flags.writeable:
-            vectors = vectors.copy()
-        vectors[bad] = 0.0
+        vectors = np.where(bad[:, None], vectors.dtype.type(0), vectors)  # the input stays
     return vectors, codes
 
 

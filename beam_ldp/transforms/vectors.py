@@ -97,10 +97,11 @@ class EncodeVectors(beam.PTransform):
         element = element_of(pcoll)
         check_rows("EncodeVectors", element)
         pairs = element.keyed and self._groups is not None and self._names.values is None
-        doer = _Encode(
-            self._dimension, self._ranges, self._names, self._groups, self._to_zero, pairs
-        )
-        return encoded(pcoll, doer)
+        return encoded(pcoll, self._doer(pairs))
+
+    def _doer(self, pairs: bool) -> _Encode:
+        arguments = (self._names, self._groups, self._to_zero, pairs)
+        return _Encode(self._dimension, self._ranges, *arguments)
 
     def display_data(self) -> dict[str, Any]:
         return {

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from apache_beam.coders import registry
 
+from beam_ldp.accounting import event_epsilon, shuffled_event
+from beam_ldp.accounting.mean_price import mean_epsilon
 from beam_ldp.randomizers.frequency import BinaryHadamard
-from beam_ldp.transforms import Aggregate, EstimateFrequencies, Release, ShuffledBlock
-from beam_ldp.transforms.blocks import StatisticBlock, shuffle_event
+from beam_ldp.randomizers.mean import LInfMean
+from beam_ldp.transforms import (
+    Aggregate,
+    EstimateFrequencies,
+    EstimateMean,
+    Release,
+    ShuffledBlock,
+)
+from beam_ldp.transforms.blocks import StatisticBlock
 from tests.transforms.helpers import ORACLE, blocks_of, run
 
 pytestmark = pytest.mark.pipeline
@@ -58,9 +67,17 @@ def test_rows_of_one_batch_among_several_are_not_known():
     assert released(PUBLIC, block).event.num_reports == PUBLIC.crowd_size(7000) < 1000
 
 
-def test_several_messages_have_no_single_event():
-    class TwoMessages(type(ORACLE)):
-        messages_per_user = 2
-
-    with pytest.raises(ValueError, match="one message per user"):
-        shuffle_event(TwoMessages(5, 1.0), 10)
+def test_several_messages_are_priced_by_column_and_by_the_smallest_batch():
+    mechanism = LInfMean(6, 8.0)
+    assert mechanism.messages_per_user > 1
+    reports = mechanism.randomize(np.zeros((1000, 6)))
+    digest = mechanism.config_digest()
+    block = StatisticBlock(mechanism.accumulate(reports), 1000, 600, digest)
+    (release,) = run(lambda p: blocks_of(p, [block]) | EstimateMean(mechanism))
+    assert release.event == shuffled_event(mechanism, 600)
+    assert event_epsilon(release.event, 1e-6) == mean_epsilon(mechanism, 600, 1e-6)
+    coder = registry.get_coder(Release)
+    back = coder.decode(coder.encode(release))
+    assert back.event == release.event
+    assert back.estimate.mean_squared_error == release.estimate.mean_squared_error
+    assert np.array_equal(back.estimate.value, release.estimate.value)
