@@ -101,13 +101,12 @@ def repeated_losses(part: dp_accounting.DpEvent, count: int) -> Losses:
         coarse = step / math.sqrt(most)
         long = repeated_losses(part, _LONG // 2).on(coarse).repeated(most).on(step)
         return long.composed(_on_common_grid(part, rest, step)) if rest else long
-    deviation = _deviation(part)
-    assert deviation is not None
-    step = deviation / loss_curves.STEPS_PER_DEVIATION
     if isinstance(part, _OWN):
-        one = loss_curves.loss_distribution(part, step, whole=False)
+        one = loss_curves.loss_distribution(part, loss_curves.natural_step(part), whole=False)
     else:
-        one = central.loss_distribution(part, step)
+        deviation = central.deviation(part)
+        assert deviation is not None
+        one = central.loss_distribution(part, deviation / loss_curves.STEPS_PER_DEVIATION)
     forth = _grid(one._pmf_remove)
     back = forth if one._symmetric else _grid(one._pmf_add)
     return Losses(forth, back).repeated(count)

@@ -59,6 +59,12 @@ def loss_deviation(event: OwnEvent) -> float:
     return min(deviation, curve.top)
 
 
+def natural_step(event: OwnEvent) -> float:
+    """The step of a grid that fits the spread of the losses and ends at the largest of them."""
+    top = _curve(event).top
+    return top / math.ceil(top * STEPS_PER_DEVIATION / loss_deviation(event) * (1 - 1e-12))
+
+
 @lru_cache(maxsize=256)
 def loss_distribution(event: OwnEvent, step: float, whole: bool = True) -> PrivacyLossDistribution:
     """Pessimistic privacy-loss distribution of one release, on a grid of `step`.
@@ -122,8 +128,7 @@ def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
 
     Taken from a distribution that is no better than the release, on its own fine grid.
     """
-    step = loss_deviation(event) / STEPS_PER_DEVIATION
-    both = loss_distribution(event, step)
+    both = loss_distribution(event, natural_step(event))
     forth = _moments(both._pmf_remove, orders)
     return forth if both._symmetric else np.maximum(forth, _moments(both._pmf_add, orders))
 
