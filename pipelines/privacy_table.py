@@ -99,7 +99,7 @@ def _answer(schedule: Schedule, bound: PrivacyBound, prices: Sequence[MethodPric
     if seen is not None:
         lines.append(
             f"[bold]epsilon = {number(seen)}[/bold] against readers who see who took part, for "
-            f"data used in {schedule.seen.rounds:,} of the {schedule.rounds:,} rounds"
+            f"data used in {schedule.seen.rounds:,} of {_counted(schedule.rounds, 'round')}"
         )
         lines.append(f"  nobody's is used more often, but with a chance of {UNLIKELY:.0e}")
     return lines
@@ -175,9 +175,13 @@ def _title(schedule: Schedule, delta: float) -> str:
         who += f", {schedule.points_sampled:,} of their points each"
     name = "" if schedule.randomizer is None else f"{type(schedule.randomizer).__name__}, "
     return (
-        f"{name}{who}, {schedule.rounds:,} rounds, local epsilon {schedule.local_epsilon:g}, "
-        f"delta = {delta:g}"
+        f"{name}{who}, {_counted(schedule.rounds, 'round')}, "
+        f"local epsilon {schedule.local_epsilon:g}, delta = {delta:g}"
     )
+
+
+def _counted(number_of: int, name: str) -> str:
+    return f"{number_of:,} {name}{'' if number_of == 1 else 's'}"
 
 
 def _caption(schedule: Schedule, bound: PrivacyBound) -> str:

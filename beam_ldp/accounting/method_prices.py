@@ -129,6 +129,7 @@ def by_composition(guarantee: Guarantee, compose: Composition = compose_kov_exac
     def price(schedule: Schedule, delta: float) -> float:
         require(schedule.fixed_size, "as many reports in every round")
         if schedule.rounds == 1:
+            require(compose is compose_kov_exact, "more than one round")
             return sampled_guarantee(guarantee, schedule, delta)[0]
         epsilon, each = sampled_guarantee(guarantee, schedule, delta / (2 * schedule.rounds))
         return compose(epsilon, each, schedule.rounds, delta / 2)[0]
@@ -214,7 +215,10 @@ def by_curve(
         if few:
             orders = 1 + max(guess - 1, 0.05) * _FEW_ORDERS
         values = np.array([schedule.rounds * curve(schedule, float(a)) for a in orders])
-        require(bool(np.isfinite(values).any()), "orders that its range does not hold")
+        require(
+            bool(np.isfinite(values).any()),
+            "a larger crowd or a smaller local epsilon: its range holds no order",
+        )
         return rdp_to_epsilon(orders, values, delta)[0]
 
     return price

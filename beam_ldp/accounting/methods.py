@@ -137,6 +137,7 @@ def _zhu_wang(order: int, local_epsilon: float, num_users: int, num_sampled: int
 _FIXED = "a schedule fixed beforehand"
 _ALL = "everybody reports in every round"
 _SAMPLED = "sampling, one point per person"
+_SEVERAL = "more than one round"
 _UPPER_1 = "thesis, Theorem 5.3.1"
 _CLONES_RENYI = "clone pair, Rényi orders"
 
@@ -163,11 +164,11 @@ _BUILT_IN = (
     Method("clone pair, optimal composition", "Kairouz, Oh and Viswanath 2015, exact",
            by_composition(method_prices.clone_guarantee)),
     Method("clone pair, closed composition", "Kairouz, Oh and Viswanath 2015, closed form",
-           by_composition(method_prices.clone_guarantee, compose_kov)),
+           by_composition(method_prices.clone_guarantee, compose_kov), condition=_SEVERAL),
     Method("clone pair, strong composition", "Dwork, Rothblum and Vadhan 2010",
-           by_composition(method_prices.clone_guarantee, compose_strong)),
+           by_composition(method_prices.clone_guarantee, compose_strong), condition=_SEVERAL),
     Method("clone pair, added up", "basic composition",
-           by_composition(method_prices.clone_guarantee, compose_basic_with)),
+           by_composition(method_prices.clone_guarantee, compose_basic_with), condition=_SEVERAL),
     Method("Feldman et al. 2021, Theorem 3.1", "closed form, optimal composition",
            by_composition(closed_forms.feldman_2021_epsilon),
            condition="eps0 <= log(n / (16 log(2/delta))) in each round"),

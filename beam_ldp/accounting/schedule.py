@@ -51,7 +51,7 @@ class Schedule:
     rounds: int
     points_per_client: int = 1
     points_sampled: int = 1
-    sampling: Sampling = WITHOUT_REPLACEMENT
+    sampling: Sampling = "without_replacement"
     randomizer: Any = None
 
     def __post_init__(self) -> None:
@@ -169,5 +169,5 @@ class Schedule:
             rounds=max(1, most),
             points_per_client=1,
             points_sampled=1,
-            sampling=WITHOUT_REPLACEMENT,
+            sampling="without_replacement",
         )

@@ -10,7 +10,7 @@ from dp_accounting import rdp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.accounting import composition, conversions
+from beam_ldp.accounting import composition, conversions, shuffle_rdp
 
 pytestmark = pytest.mark.exact
 
@@ -45,6 +45,35 @@ def test_chord_lies_above_a_convex_curve(order):
     )
     assert bound(order) <= between * (1 + 1e-12)
     assert between <= bound(order) * 1.2
+
+
+@pytest.mark.parametrize("order", [1.05, 1.5, 2.0, 2.3, 7.5, 40.9])
+def test_integer_bounds_hold_at_real_orders(order):
+    """Of a curve that is known at every order: binary randomized response of a million."""
+    exact = shuffle_rdp.two_response_direction(order, 1.0, 10**6)
+    between = conversions.at_real_orders(
+        lambda a: shuffle_rdp.two_response_direction(a, 1.0, 10**6)
+    )
+    assert exact <= between(order) * (1 + 1e-12)
+    assert between(order) <= exact * (2.1 if order < 2 else 1.1)
+    real = conversions.at_real_orders(lambda a: shuffle_rdp.thesis_upper_1(a, 1.0, 10**4))
+    assert real(order) >= shuffle_rdp.two_response_lower(order, 1.0, 10**4)
+
+
+def test_there_is_no_order_one():
+    with pytest.raises(ValueError, match="order must be > 1"):
+        conversions.at_real_orders(float)(1.0)
+
+
+def test_real_orders_help_where_many_rounds_want_less_than_two():
+    def bound(order):
+        return shuffle_rdp.thesis_upper_1(order, 2.0, 1000)
+
+    rounds, orders = 3000, np.concatenate([np.linspace(1.1, 1.9, 9), ORDERS])
+    whole = [rounds * bound(int(a)) for a in ORDERS]
+    real = [rounds * conversions.at_real_orders(bound)(float(a)) for a in orders]
+    by_integers, _ = conversions.rdp_to_epsilon(ORDERS, whole, 1e-6)
+    assert conversions.rdp_to_epsilon(orders, real, 1e-6)[0] <= by_integers
 
 
 @pytest.mark.parametrize(
@@ -96,3 +125,12 @@ def test_subsampling_of_a_guarantee():
 def test_default_orders_reach_far_enough():
     assert ORDERS[0] == 2 and np.all(np.diff(ORDERS) > 0)
     assert conversions.default_orders(1e4)[-1] >= 0.8 * 8e4
+
+
+@pytest.mark.parametrize("compose", [composition.compose_kov, composition.compose_kov_exact])
+def test_compositions_grow_with_everything(compose):
+    here = compose(0.3, 1e-9, 50, 1e-6)[0]
+    assert here <= compose(0.31, 1e-9, 50, 1e-6)[0]
+    assert here <= compose(0.3, 1e-9, 51, 1e-6)[0]
+    assert here <= compose(0.3, 1e-9, 50, 0.9e-6)[0]
+    assert composition.compose_basic_with(0.3, 1e-9, 50, 1e-6)[0] == pytest.approx(15.0)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from beam_ldp.accounting.comparison import schedule_epsilon, solve_schedule
 from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.privacy_plot import crowds_along, rounds_along
 
 pytestmark = pytest.mark.exact
 
@@ -104,6 +105,16 @@ def test_a_plot_is_drawn_where_it_was_asked_for(tmp_path):
     assert str(picture) in run(f"{flags} --plot {picture}").replace("\n", "")
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
     assert "No such file" in run(f"{flags} --plot {tmp_path}/none/p.png", code=2)
+
+
+def test_a_plot_covers_what_was_asked_for():
+    training = Schedule(2.0, 60_000, 2_000, 6_000)
+    rounds = [s.rounds for s in rounds_along(training)]
+    assert rounds[0] == 1 and rounds[-1] == 6_000 and rounds == sorted(set(rounds))
+    crowds = crowds_along(Schedule(2.0, 10**6, 10**5, 1))
+    assert (crowds[0].num_users, crowds[-1].num_users) == (10, 10**6)
+    assert all(s.rate == pytest.approx(0.1, rel=0.5) for s in crowds)
+    assert [s.num_users for s in crowds_along(Schedule(1.0, 7, 7, 1))] == [7]
 
 
 @pytest.mark.parametrize(
