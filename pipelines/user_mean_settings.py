@@ -72,8 +72,9 @@ _OWN: Groups = {
         "--model": OF_MEAN[MECHANISM]["--model"],
         "--split": {
             "choices": ["auto", "budget", "users"], "default": "auto",
-            "help": "with --local-epsilon: everybody answers both rounds, or each person one; auto "
-            "takes the more accurate",
+            "help": "with --local-epsilon: everybody answers both rounds with a part of the "
+            "budget, or each person one round with all of it; auto takes the more accurate. The "
+            "few people of the first round hide less once they are shuffled: see both prices",
         },
     },
     OUTPUT: {name: OF_MEAN[OUTPUT][name] for name in ("--top", "--shape")},
@@ -108,9 +109,10 @@ def check_user_mean(values: argparse.Namespace) -> UserMeanSettings:
     for flag, least in (("rows_per_user", 1), ("top", 1)):
         if getattr(values, flag) < least:
             raise UsageError(f"--{flag.replace('_', '-')} must be >= {least}")
-    if not 0 < values.failure_probability < 1 - LEVEL:
+    left = round(1 - LEVEL, 12)
+    if not 0 < values.failure_probability < left:
         raise UsageError(
-            f"--failure-probability must lie in (0, {1 - LEVEL:.2g}): intervals of {LEVEL:.0%} "
+            f"--failure-probability must lie in (0, {left:g}): intervals of {LEVEL:.0%} "
             f"leave no more, got {values.failure_probability}"
         )
     settings = check_common(

@@ -60,8 +60,7 @@ def released(blocks, protocol, **arguments):
     )
 
 
-@pytest.mark.parametrize("split", ["users", "budget"])
-@pytest.mark.parametrize("output", ["statistic", "reports"])
+@pytest.mark.parametrize(("split", "output"), [("users", "statistic"), ("budget", "reports")])
 def test_release_is_close_and_says_so(split, output):
     blocks, truth = rows_of_people()
     protocol = plan(split=split)
