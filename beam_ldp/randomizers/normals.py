@@ -2,7 +2,7 @@
 
 The ziggurat of Marsaglia and Tsang (2000) with 256 layers on 64-bit words: eight bits choose the
 layer, 53 the signed place in it, and 98.8 % of the draws need nothing else. On AES-CTR words
-it costs 3 ns per normal, words included (measured beside others in benchmarks/priv_unit.py).
+it costs 3 ns per normal, words included (measured beside others in benchmarks/mean_speed.py).
 The law is that of ideal normals up to the resolution of 64-bit floats.
 
 A kernel reads words one after the other and returns the position of the next one. How many it
