@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from beam_ldp.accounting import ShuffleAccountant, shuffle_epsilon
 from beam_ldp.accounting.comparison import compare, schedule_epsilon, solve_schedule
 from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 
@@ -89,63 +90,69 @@ def test_solver_returns_the_end_that_fits_whole():
 
 
 @dataclass(frozen=True)
-class Thermometer:
-    """Three answers, of which the middle one is near both: known to nobody but its user."""
+class YesNo(FrequencyOracle):
+    """Answers 0 or 1 and lies with the probability that its budget asks for; no more is said."""
 
-    local_epsilon: float
+    bits_per_report, report_dtype, statistic_shape = 1, np.dtype(np.uint8), (2,)
 
-    def channel(self) -> np.ndarray:
-        near = np.exp(self.local_epsilon / 2)
-        weights = np.array([[near**2, near, 1.0], [near, near**2, near], [1.0, near, near**2]])
-        return weights / weights.sum(axis=0)
+    @property
+    def support_probabilities(self) -> tuple[float, float]:
+        lie = math.ceil(2.0**64 / (1 + math.exp(self.local_epsilon))) / 2**64
+        return 1 - lie, lie
+
+    def log_ratio_max(self) -> float:
+        truth, lie = self.support_probabilities
+        return math.log(truth / lie)
+
+    def _randomize_block(self, values, words, extra, reports):
+        threshold = np.uint64(math.ceil(self.support_probabilities[1] * 2**64))
+        reports[:] = values ^ (words[:, 0] < threshold)
+
+    def accumulate(self, reports: np.ndarray) -> np.ndarray:
+        return np.bincount(reports, minlength=2)
+
+
+class Described(YesNo):
+    """The same with the pair that its author proved, and two data sets."""
 
     def dominating_pair(self) -> ShufflePair:
-        return ShufflePair.clones(self.local_epsilon)
+        return ShufflePair.two_level(math.exp(self.log_ratio_max()), 1 / 2, 0.0, "two answers")
+
+    def witness_pairs(self) -> tuple[ShufflePair, ...]:
+        return two_level_witnesses(math.exp(self.log_ratio_max()), 1 / 2, 0.0)
 
 
-class Described(Thermometer):
-    """The same with a pair of its own, which its author answers for."""
+class Hoped(YesNo):
+    """The same with a pair that its author only believes in."""
 
     def dominating_pair(self) -> ShufflePair:
-        return ShufflePair.from_channel(self.channel(), 0, 2, "thermometer", "conjectured")
-
-
-def response_of_ones_own(budget: float) -> Any:
-    ratio = np.exp(budget)
-
-    @dataclass(frozen=True)
-    class Third:
-        local_epsilon: float
-
-        def dominating_pair(self) -> ShufflePair:
-            return ShufflePair.two_level(ratio, 1 / 3, 0.0, "three doors")
-
-        def witness_pairs(self) -> tuple[ShufflePair, ...]:
-            return two_level_witnesses(ratio, 1 / 3, 0.0, (0.0,))
-
-    return Third(budget)
+        ratio = math.exp(self.log_ratio_max())
+        return ShufflePair.two_level(ratio, 1 / 2, 0.0, "hoped", proof_status="conjectured")
 
 
 def test_without_a_pair_of_its_own_it_is_priced_by_its_epsilon():
     plain = schedule_epsilon(SAMPLED, 1e-6)
-    schedule = Schedule(1.0, 5_000, 500, 40, randomizer=Thermometer(1.0))
-    assert schedule_epsilon(schedule, 1e-6) == plain
-
-
-def test_a_conjectured_pair_is_no_price():
-    schedule = Schedule(1.0, 5_000, 500, 40, randomizer=Described(1.0))
-    refused = next(p for p in compare(schedule, 1e-6) if p.method == "own pair, privacy losses")
+    for own in (YesNo(2, 1.0), Hoped(2, 1.0)):
+        assert schedule_epsilon(replace(SAMPLED, randomizer=own), 1e-6) == plain
+    refused = next(
+        p
+        for p in compare(replace(SAMPLED, randomizer=Hoped(2, 1.0)), 1e-6)
+        if p.method == "own pair, privacy losses"
+    )
     assert refused.epsilon is None and refused.refused == "needs a pair that is proved"
 
 
-def test_with_a_proved_pair_every_own_method_applies():
-    third = response_of_ones_own(2.0)
-    ours = KRandomizedResponse(3, 2.0)
-    for users, drawn, rounds in ((5_000, 5_000, 1), (5_000, 500, 40)):
-        mine = schedule_epsilon(Schedule(2.0, users, drawn, rounds, randomizer=third), 1e-6)
-        known = schedule_epsilon(Schedule(2.0, users, drawn, rounds, randomizer=ours), 1e-6)
-        assert mine == pytest.approx(known, rel=1e-6)
-        assert mine.method == "own pair, privacy losses"
+@pytest.mark.parametrize(("drawn", "rounds"), [(5_000, 1), (500, 40)])
+def test_with_a_proved_pair_every_own_method_applies(drawn, rounds):
+    schedule = Schedule(1.0, 5_000, drawn, rounds, randomizer=Described(2, 1.0))
+    mine = schedule_epsilon(schedule, 1e-6)
+    known = schedule_epsilon(replace(schedule, randomizer=KRandomizedResponse(2, 1.0)), 1e-6)
+    assert mine == pytest.approx(known, rel=1e-6) and mine.method == "own pair, privacy losses"
+    assert 0 < mine.lower == pytest.approx(known.lower, rel=1e-6)
+    prices = {p.method: p.epsilon for p in compare(schedule, 1e-6)}
+    for name in ("own pair, Rényi orders", "own data sets", "Gaussian limit of this mechanism"):
+        assert prices[name] is not None
+    assert prices["strong clone pair, privacy losses"] == pytest.approx(mine, rel=1e-6)
 
 
 def test_own_methods_lie_below_those_of_the_class():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -296,6 +297,13 @@ def test_every_method_says_whose_it_is_and_what_it_is_proved_for():
         assert not entry.seen or method(entry.seen).kind == "upper"
         assert entry.kind != "approximation" or not entry.proved(ONCE)
     assert len({entry.name for entry in methods()}) == len(methods()) >= 34
+
+
+def test_the_page_lists_every_method():
+    page = (Path(__file__).parents[2] / "docs" / "accounting.md").read_text(encoding="utf-8")
+    for entry in methods():
+        assert f"| {entry.name} | {entry.source} | " in page
+        assert f"{entry.proved_for} | {entry.condition or 'always'} |" in page
 
 
 def test_a_method_of_ones_own_joins_the_comparison(monkeypatch):
