@@ -124,6 +124,19 @@ def test_words_of_coding_by_enumeration(bits, epsilon):
 
 
 @pytest.mark.exact
+def test_plain_weights_of_coding_would_exceed_the_budget():
+    """Normalizing PrivUnit's density over the candidates is 2 eps-private only; not used."""
+    epsilon, n = 2.0, 16
+    c1, c2 = MinimalRandomCoding(20, epsilon, index_bits=4).coded_cap.levels
+    plain = [
+        weight / (count * c1 + (n - count) * c2)
+        for count in range(n + 1)
+        for weight in ([c1] if count else []) + ([c2] if count < n else [])
+    ]
+    assert epsilon * 1.3 < math.log(max(plain) / min(plain)) < 2 * epsilon
+
+
+@pytest.mark.exact
 @pytest.mark.parametrize("d", [2, 3, 50])
 def test_nodes_integrate_known_moments(d):
     nodes = HeightNodes(d)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -129,6 +130,33 @@ def test_dominating_pair_is_the_two_level_blanket():
     assert mechanism.witness_pairs()[0].is_witness
     with pytest.raises(ValueError, match="local_epsilon must be at most"):
         PrivUnit(1000, 1000.0).dominating_pair()
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("d", [2, 1000, 10**6])
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-2, 700.0, 1e4])
+def test_extreme_budgets_give_finite_parameters(d, epsilon):
+    mechanism = PrivUnit(d, epsilon, inputs="sphere")
+    assert 0 < mechanism.marginal <= 1
+    assert math.isfinite(mechanism.mean_squared_error(1))
+    assert 0 < mechanism.log_ratio_max() <= epsilon
+    assert np.isfinite(mechanism.fixed_point.decode(mechanism.randomize(units(1, d)))).all()
+
+
+@pytest.mark.bench
+def test_parameters_and_draws_are_fast_in_a_million_dimensions():
+    """Parameters within 5 ms, one draw within 0.2 s (best of three)."""
+    vector, parameters, draws = units(1, 10**6), [], []
+    for epsilon in (3.0, 8.0, 500.0):
+        begin = time.perf_counter()
+        mechanism = PrivUnit(10**6, epsilon)
+        _ = mechanism.marginal
+        parameters.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        mechanism.randomize(vector)
+        draws.append(time.perf_counter() - begin)
+    assert min(parameters) < 0.005
+    assert min(draws) < 0.2
 
 
 # Error -------------------------------------------------------------------------------------

@@ -167,6 +167,23 @@ def test_the_false_corollary_is_not_used():
 
 
 @pytest.mark.exact
+def test_the_papers_second_condition_holds():
+    """Equation (21), with kappa + 2, is sufficient; its least slack is about 0.04."""
+
+    def condition(d, kappa):
+        x = (kappa + 2) / d
+        entropy = (1 + x) * math.log1p(x) + ((1 - x) * math.log1p(-x) if x < 1 else 0.0)
+        return 0.5 * math.log(2) + 0.5 * math.log(d * (1 - x**2)) + d / 2 * entropy
+
+    slack = [
+        condition(d, kappa) - true_cost(d, kappa)
+        for d in range(4, 201, 2)
+        for kappa in range(0, d - 2, 2)
+    ]
+    assert 0.03 < min(slack) < 0.05
+
+
+@pytest.mark.exact
 def test_corners_cost_what_directions_cost():
     for d in (128, 1024):
         for epsilon in (1, 2, 4, 8, 16):

@@ -122,6 +122,38 @@ def test_the_false_lemma_on_the_relative_grid_is_not_used():
 
 
 @pytest.mark.exact
+def test_the_promise_of_the_papers_relative_grid_fails_and_the_plain_grid_does_better():
+    """Below e^(-eps/4) of the range: claimed 1.6e-6 at eps = 16, in truth 9.7e-5, plain 1.4e-5."""
+    epsilon, floor = 16, math.exp(-4)
+    below = VALUES[floor >= VALUES]
+    ratio = 1 + floor ** (-2 / 3) * math.exp(-epsilon / 3)
+    candidates = [relative_grid(floor, nu) for nu in (ratio, 1.05, 1.1, 1.2, 1.5)]
+    paper = min(GridResponse.ideal(g, epsilon).variance(below).max() for g in candidates)
+    plain = uniform_grid(paper_cells(epsilon), epsilon).worst_variance()
+    assert math.exp(-5 * epsilon / 6) == pytest.approx(1.6e-6, rel=0.02)
+    assert paper > 9e-5 and plain == pytest.approx(1.4e-5, rel=0.05)
+    ours = GridResponse.ideal(corrected_relative_grid(floor, epsilon), epsilon)
+    assert ours.variance(below).max() < 1.6e-6
+
+
+@pytest.mark.exact
+def test_the_universal_constant_of_the_paper_needs_epsilon_bounded_below():
+    """Lemma 4.4: Var <= C e^(-2 eps/3) range^2. C is 15,083 at eps = 0.01, 2.41 at 1, 0.95 at 2."""
+    for epsilon, constant in ((0.01, 15_083), (1, 2.41), (2, 0.95)):
+        worst = uniform_grid(paper_cells(epsilon), epsilon).worst_variance()
+        assert worst * math.exp(2 * epsilon / 3) == pytest.approx(constant, rel=0.01)
+
+
+@pytest.mark.exact
+def test_the_papers_cells_are_not_those_of_its_misprint():
+    """e^(2 eps/3) = 786 cells at eps = 10 have 16 times the error of e^(eps/3) = 29."""
+    misprint = math.ceil(math.exp(2 * 10 / 3))
+    assert misprint == 786
+    cost = uniform_grid(misprint, 10).worst_variance() / uniform_grid(29, 10).worst_variance()
+    assert cost == pytest.approx(16, rel=0.05)
+
+
+@pytest.mark.exact
 def test_corrected_relative_grid_meets_its_promise():
     floor = math.exp(-4)
     grid = corrected_relative_grid(floor, 16)
