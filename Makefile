@@ -95,7 +95,7 @@ doctest: $(VENV)/.ready  ## the examples in the docstrings
 bench: $(VENV)/.ready  ## time and memory, measured (not part of the tests)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -s -m bench tests benchmarks
 
-tools:  ## Java, Maven and Go where missing (Debian packages)
+tools:  ## Java, Maven, Go and PostgreSQL where missing (Debian packages)
 	.ci/install-tools
 
 engines: $(VENV)/.ready tools  ## Prism and Spark's job server, into .engines/

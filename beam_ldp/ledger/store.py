@@ -103,6 +103,9 @@ class RowStore:
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         config.attributes["engine"] = self._engine
         command.upgrade(config, "head")
+        if self.is_sqlite:  # readers and the one writer then do not wait for each other
+            with self._engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
 
     def check(self) -> None:
         """Refuse a place without a ledger.

@@ -1,0 +1,109 @@
+"""Many programs at once, killed at random points: never above the budget, nothing lost.
+
+On SQLite and on a real PostgreSQL (`make tools` installs Debian's server).
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger, audit
+from tests.ledger.postgres import find_binaries, server
+from tests.ledger.spender import EVENT
+
+PROGRAMS, EACH = 8, 1000
+FEW = 40
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    if find_binaries() is None:
+        pytest.skip("PostgreSQL's server is not installed: `make tools` installs it")
+    with server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'privacy.db'}"
+    pytest.importorskip("psycopg")
+    import sqlalchemy as sa
+
+    url: str = request.getfixturevalue("postgres")
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP SCHEMA public CASCADE; CREATE SCHEMA public"))
+    engine.dispose()
+    return url
+
+
+def start(url: str, name: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.ledger.spender", url, name, str(count)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(programs: list[subprocess.Popen[str]]) -> tuple[set[str], int]:
+    """Runs that were settled by their programs' own word, and how many were refused."""
+    settled, refused = set(), 0
+    for program in programs:
+        out, _ = program.communicate(timeout=900)
+        for line in out.splitlines():
+            word, _, run_id = line.partition(" ")
+            refused += word == "refused"
+            if word == "settled":
+                settled.add(run_id)
+    return settled, refused
+
+
+def spend_together(url: str, each: int, budget: float, kills: int) -> tuple[BudgetLedger, int]:
+    """Programs that spend at once, some killed on the way; checks what must hold always."""
+    ledger = BudgetLedger.create(url)
+    ledger.set_budget("visits", epsilon=budget, delta=1e-300, local_epsilon=None)
+    programs = [start(url, f"program {i}", each) for i in range(PROGRAMS)]
+    draw = random.Random(1)
+    for i in range(kills):
+        time.sleep(1.0 + draw.random())
+        programs[draw.randrange(PROGRAMS)].kill()
+        programs.append(start(url, f"later {i}", each))
+    settled, refused = said(programs)
+    report = audit(ledger.rows())
+    assert report.clean, [c for c in report.checks if c.outcome == "failed"]
+    charges = report.state.populations["visits"].charges
+    assert settled <= {name for name, c in charges.items() if c.status == "settled"}
+    spent = sum(charge.event is not None for charge in charges.values())
+    assert spent * EVENT.local_epsilon <= budget * (1 + 1e-9)
+    return ledger, refused
+
+
+@pytest.mark.exact
+def test_a_few_programs_at_once(database: str) -> None:
+    """More is asked for than there is: exactly the budget is spent."""
+    ledger, refused = spend_together(database, FEW, budget=0.2, kills=0)
+    assert refused > 0
+    assert ledger.status("visits").committed == pytest.approx(0.2)
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("visits", "more", EVENT, local_epsilon=0.001)
+
+
+@pytest.mark.exact
+@pytest.mark.slow
+def test_thousands_of_charges_with_programs_killed(database: str) -> None:
+    """Eight programs of a thousand charges each, six of them killed at random points."""
+    ledger, refused = spend_together(database, EACH, budget=100.0, kills=6)
+    charges = ledger.state.populations["visits"].charges
+    assert refused == 0
+    assert len(charges) > PROGRAMS * EACH / 2
+    # What a killed program had reserved stays spent.
+    open_runs = sum(charge.status == "reserved" for charge in charges.values())
+    assert open_runs <= 6
