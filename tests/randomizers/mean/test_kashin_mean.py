@@ -53,7 +53,7 @@ def test_representation_is_exact_and_mostly_even(d):
 
 @pytest.mark.exact
 def test_the_public_parameters_miss_the_level_they_claim_and_ours_do_not():
-    """Shrinking by 0.4 for floor(ln N) rounds: over a tenth of all levels exceed the 1.863 claimed."""
+    """Shrinking by 0.4 for floor(ln N) rounds: over a tenth of levels exceed the 1.863 claimed."""
     mechanism = KashinMean(128, 4.0, redundancy=2)
     vectors, size = units(400, 128), mechanism.coefficients
     rest, total = vectors.copy(), np.zeros((400, size))
