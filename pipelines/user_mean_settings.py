@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from beam_ldp.pipelines.flags import (
     DATA,
@@ -26,7 +26,7 @@ from beam_ldp.randomizers.mean.base import Norm
 # The plan of both rounds chooses the mechanisms.
 _NOT_HERE = ("--mechanism", "--max-bits")
 
-_OWN: Groups = {
+_OWN: dict[str, dict[str, Any]] = {
     DATA: {
         "--column": {"metavar": "NAME", "help": "column of numbers; short for --columns"},
         **COLUMNS,

@@ -42,6 +42,9 @@ class Space(Protocol):
     def scale(self) -> np.ndarray:
         """Coordinates per unit of the data: one number per column, or one for all directions."""
 
+    def failure_probability(self, num_users: int) -> float:
+        """That the coordinates of any of so many means leave [-1, 1] and are clipped."""
+
     def unit(self, rows: np.ndarray) -> np.ndarray:
         """Rows `(n, dimension)` of the data, moved into the set and scaled to [-1, 1]."""
 
@@ -85,6 +88,9 @@ class Box:
     @property
     def scale(self) -> np.ndarray:
         return 2 / (np.array(self.ranges.high) - np.array(self.ranges.low))
+
+    def failure_probability(self, num_users: int) -> float:
+        return 0.0
 
     def unit(self, rows: np.ndarray) -> np.ndarray:
         return np.clip(self.ranges.encode(rows), -1.0, 1.0)

@@ -149,17 +149,13 @@ class _Task:
     @property
     def _half_failure(self) -> float:
         """For people outside, and for wrong bins of all coordinates: half of what is left each."""
-        known = self.space.failure_probability(self.num_users) if self._is_ball else 0.0
+        known = self.space.failure_probability(self.num_users)
         if not known < self.failure:
             raise ValueError(
                 f"failure_probability must exceed {known:.2g}, that of the ball's cutoff, got "
                 f"{self.failure!r}"
             )
         return (self.failure - known) / 2
-
-    @property
-    def _is_ball(self) -> bool:
-        return isinstance(self.space, Ball)
 
     def _radii(self) -> Iterator[Radii]:
         """Those that make the interval shorter than the range."""

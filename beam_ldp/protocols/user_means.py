@@ -28,7 +28,7 @@ from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, shuffle
 from beam_ldp.protocols.assignment import public_words
 from beam_ldp.protocols.concentration import Concentration
 from beam_ldp.protocols.range_search import RangeSearch
-from beam_ldp.protocols.spaces import Ball, Space
+from beam_ldp.protocols.spaces import Space
 from beam_ldp.randomizers.base import FrequencyOracle, Rng
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
@@ -139,11 +139,10 @@ class UserMean:
         if (found is None) != (self.search is None):
             raise ValueError("found must be given exactly where there is a round one")
         size = self.space.num_coordinates
-        everything = Found((-1.0,) * size, (1.0,) * size, self._space_failure(self.num_users), 0)
+        everything = Found(
+            (-1.0,) * size, (1.0,) * size, self.space.failure_probability(self.num_users), 0
+        )
         return RoundTwo(self, found or everything)
-
-    def _space_failure(self, num_users: int) -> float:
-        return self.space.failure_probability(num_users) if isinstance(self.space, Ball) else 0.0
 
     # What a person sends ------------------------------------------------------------------
 
@@ -213,7 +212,7 @@ class UserMean:
     def failure_probability(self) -> float:
         """That the interval misses somebody or a wrong bin wins, with as many people as planned."""
         if self.search is None:
-            return self._space_failure(self.num_users)
+            return self.space.failure_probability(self.num_users)
         size = self.space.num_coordinates
         per_coordinate = [self.num_users * self.search_share / size] * size
         return self._failure(per_coordinate, self.num_users)
@@ -224,7 +223,7 @@ class UserMean:
         far = self.search.radii.far
         outside = self.concentration.failure_probability(far, num_users, size)
         wrong = sum(map(self.search.failure_probability, per_coordinate))
-        return min(1.0, outside + wrong + self._space_failure(num_users))
+        return min(1.0, outside + wrong + self.space.failure_probability(num_users))
 
     @property
     def predicted(self) -> MeanEstimate:
