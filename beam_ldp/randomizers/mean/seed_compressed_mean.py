@@ -145,7 +145,7 @@ class SeedCompressedMean(DirectionMean):
     @cached_property
     def _second_moment(self) -> tuple[float, float]:
         moments = sphere_moments if self.base == "PrivUnit" else normal_moments
-        return moments(self._favoured, self.marginal)  # type: ignore[operator, no-any-return]
+        return moments(self._favoured, self.marginal)
 
     def log_ratio_max(self) -> float:
         high, low = self._levels
