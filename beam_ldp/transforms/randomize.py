@@ -267,7 +267,7 @@ def _as_value(payload: Any, size: int | None) -> Any:
     """A single value: a number, or a vector of `size` numbers."""
     if isinstance(payload, dict):
         payload = _only(tuple(payload.values()))
-    elif hasattr(payload, "as_dict"):  # beam.Row
+    elif hasattr(payload, "as_dict") or hasattr(payload, "_fields"):  # beam.Row, named tuples
         payload = _only(tuple(payload))
     if size is None:
         return _only(payload) if isinstance(payload, (tuple, list)) else payload

