@@ -20,9 +20,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+from beam_ldp.randomizers.mean import CoordinateRanges, L2Mean, LInfMean, MeanRandomizer, PrivUnit
+from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.transforms import (
+    BadRowBlock,
     BoundContributions,
     PrivateFrequencies,
+    PrivateMean,
     Randomize,
     Release,
     ReleaseToRows,
@@ -88,6 +92,8 @@ def as_text(element: Any) -> str:
                 "window": element.window,
             }
         )
+    if isinstance(element, BadRowBlock):
+        return json.dumps([row.reason for row in element])
     if isinstance(element, ShuffledBlock):
         return json.dumps(element.reports.tolist())
     if isinstance(element, ValueBlock):
@@ -150,8 +156,6 @@ def one_row_per_person(options: list[str], folder: Path) -> None:
 
 def memoized_estimates_are_identical(options: list[str], folder: Path) -> None:
     """Two runs, and the same computation without Beam, agree to the last bit."""
-    from beam_ldp.randomizers.randomness import UserRandomness
-
     key = bytes(range(32))
     (folder / "key").write_bytes(key)
     stage = PrivateFrequencies(
@@ -165,6 +169,91 @@ def memoized_estimates_are_identical(options: list[str], folder: Path) -> None:
     estimate = ORACLE.estimate(ORACLE.accumulate(reports), NUM_USERS)
     assert runs[0] == runs[1]
     assert runs[0][0]["value"] == estimate.value.tolist()
+
+
+MEAN_KEY = bytes(range(32, 64))
+MEAN_USERS = 1200
+RANGES = CoordinateRanges((0.0, -5.0, 10.0), (1.0, 5.0, 30.0))
+
+
+def mean_vectors(dimension: int, start: int, stop: int) -> np.ndarray:
+    """Vectors of these users: the same whoever makes them, some of them outside the ball."""
+    users = np.arange(start, stop)[:, None]
+    return np.sin(users * 0.37 + np.arange(dimension)) / dimension**0.5 * 1.2
+
+
+def make_vectors(start: int, dimension: int, size: int) -> ValueBlock:
+    users = np.arange(start, min(start + size, MEAN_USERS))
+    vectors = mean_vectors(dimension, start, min(start + size, MEAN_USERS))
+    return ValueBlock(vectors, users, source="made", positions=users)
+
+
+def mean_of(
+    mechanism: MeanRandomizer, folder: Path, size: int, label: str, **how: Any
+) -> Callable[[beam.Pipeline], beam.PCollection]:
+    """The mean of `mean_vectors` in blocks of `size`, memoized."""
+    return lambda pipeline: (
+        pipeline
+        | f"Starts {label}" >> beam.Create(list(range(0, MEAN_USERS, size)))
+        | f"Spread {label}" >> beam.Reshuffle()
+        | f"Make {label}"
+        >> beam.Map(make_vectors, mechanism.dimension, size).with_output_types(ValueBlock)
+        | f"Mean {label}"
+        >> PrivateMean(
+            mechanism,
+            min_reports=1000,
+            memoize_key_file=str(folder / "mean key"),
+            release_id="r",
+            question=label,
+            **how,
+        )
+    )
+
+
+def memoized_means_are_identical(options: list[str], folder: Path) -> None:
+    """Any block size and either form of output, each mechanism: as without Beam, to the last bit.
+
+    One job holds them all: two-response bits of the cube (with ranges) and of the ball, and the
+    fixed-point coordinates of PrivUnit.
+    """
+    (folder / "mean key").write_bytes(MEAN_KEY)
+    mechanisms: dict[str, tuple[MeanRandomizer, dict[str, Any]]] = {
+        "linf": (LInfMean(3, 8.0), {"ranges": RANGES}),
+        "l2": (L2Mean(20, 6.0), {}),
+        "PrivUnit": (PrivUnit(20, 4.0), {}),
+    }
+
+    def build(pipeline: beam.Pipeline) -> beam.PCollection:
+        releases = []
+        for name, (mechanism, how) in mechanisms.items():
+            for size, output in ((MEAN_USERS, "statistic"), (77, "statistic"), (190, "reports")):
+                label = f"{name} {size} {output}"
+                made = mean_of(mechanism, folder, size, label, output=output, **how)(pipeline)
+                releases.append(
+                    made
+                    | f"Name {label}"
+                    >> beam.Map(with_name, name).with_output_types(tuple[str, Release])
+                )
+        return releases | "All means" >> beam.Flatten()
+
+    found = run(options, folder, build)["main"]
+    assert sorted(name for name, _ in found) == sorted([*mechanisms] * 3)
+    for name, release in found:
+        mechanism, how = mechanisms[name]
+        vectors = mean_vectors(mechanism.dimension, 0, MEAN_USERS)
+        ranges = how.get("ranges")
+        inside = vectors if ranges is None else ranges.encode(vectors)
+        rng = UserRandomness(MEAN_KEY, np.arange(MEAN_USERS), "r")
+        reports = mechanism.randomize(inside, rng)
+        direct = mechanism.estimate(mechanism.accumulate(reports), MEAN_USERS)
+        direct = direct if ranges is None else ranges.decode(direct)
+        assert release["value"] == direct.value.tolist()
+        assert release["error"] == direct.standard_error.tolist()
+        assert (release["num"], release["crowd"]) == (MEAN_USERS, MEAN_USERS)
+
+
+def with_name(release: Release, name: str) -> tuple[str, Release]:
+    return name, release
 
 
 def no_draw_is_shared(options: list[str], folder: Path) -> None:
@@ -206,7 +295,8 @@ def rows_groups_and_dead_letters(options: list[str], folder: Path) -> None:
     for name, truth in (("de", [0.5, 0, 0.5, 0]), ("fr", [0, 0.5, 0, 0.5])):
         error = np.array(releases[name]["error"])
         assert (np.abs(np.array(releases[name]["value"]) - truth) < 5 * error).all()
-    assert sorted(row["reason"] for row in found["bad_rows"]) == ["no user id", "null"]
+    reasons = [reason for block in found["bad_rows"] for reason in block]
+    assert sorted(reasons) == ["no user id", "null"]
 
 
 def windows_and_rows(options: list[str], folder: Path) -> None:
@@ -240,6 +330,7 @@ SUITE: tuple[Callable[[list[str], Path], None], ...] = (
     too_few_are_withheld,
     one_row_per_person,
     memoized_estimates_are_identical,
+    memoized_means_are_identical,
     no_draw_is_shared,
     rows_groups_and_dead_letters,
     windows_and_rows,
