@@ -122,6 +122,17 @@ def _sampled(bound: Callable[[int, float, int, int], float]) -> Callable[[Schedu
     return curve
 
 
+def _uniform(bound: Callable[[int, float, int, int], float]) -> Callable[[Schedule, float], float]:
+    """The same where the theorem knows one uniform sample only, not people and then points."""
+    curve = _sampled(bound)
+
+    def uniform(schedule: Schedule, order: float) -> float:
+        require(schedule.points_per_client == 1, "people with one point each")
+        return curve(schedule, order)
+
+    return uniform
+
+
 def _refined(order: int, local_epsilon: float, num_users: int, num_sampled: int) -> float:
     return subsampled_rdp.thesis_subsampled(
         order, local_epsilon, num_users, num_sampled, refined=True
@@ -137,6 +148,7 @@ def _zhu_wang(order: int, local_epsilon: float, num_users: int, num_sampled: int
 _FIXED = "a schedule fixed beforehand"
 _ALL = "everybody reports in every round"
 _SAMPLED = "sampling, one point per person"
+_UNIFORM = "sampling people with one point each"
 _SEVERAL = "more than one round"
 _UPPER_1 = "thesis, Theorem 5.3.1"
 _CLONES_RENYI = "clone pair, Rényi orders"
@@ -209,11 +221,11 @@ _BUILT_IN = (
     Method("thesis, 5.4.1, sharper constants", "the same proof",
            by_curve(_sampled(_refined)), condition=_SAMPLED, seen=_UPPER_1),
     Method("Wang et al. 2019 over 5.3.1", "Wang, Balle and Kasiviswanathan",
-           by_curve(_sampled(subsampled_rdp.wang_balle_kasiviswanathan), top=256),
-           condition=_SAMPLED, seen=_UPPER_1),
+           by_curve(_uniform(subsampled_rdp.wang_balle_kasiviswanathan), top=256),
+           condition=_UNIFORM, seen=_UPPER_1),
     Method("Zhu and Wang 2019 over 5.3.1", "Poisson sampling, as the thesis compares",
-           by_curve(_sampled(_zhu_wang), top=256), proved_for="adding or removing a person",
-           condition=_SAMPLED, proved=never, seen=_UPPER_1),
+           by_curve(_uniform(_zhu_wang), top=256), proved_for="adding or removing a person",
+           condition=_UNIFORM, proved=never, seen=_UPPER_1),
     # What cannot be beaten.
     Method("binary randomized response", "thesis, Theorem 5.3.3, both directions, composed",
            method_prices.two_response, kind="lower"),

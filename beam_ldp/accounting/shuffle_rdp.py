@@ -117,6 +117,12 @@ def two_response_direction(
     return log_moment(log_mass, excess, 1 - order if reverse else order) / (order - 1)
 
 
+def thesis_simple_lower(order: float, local_epsilon: float, num_reports: int) -> float:
+    """Thesis, Corollary 5.3.2: the second moment alone of the lower bound of Theorem 5.3.3."""
+    square = np.expm1(local_epsilon) ** 2 / (num_reports * np.exp(local_epsilon))
+    return float(np.log1p(order * (order - 1) / 2 * square) / (order - 1))
+
+
 def two_response_lower(
     order: float, local_epsilon: float, num_reports: int, rate: float = 1.0
 ) -> float:

@@ -186,6 +186,11 @@ def test_many_shuffles_of_a_million_reports(budget, rounds, upper, reduction, cl
         ("own messages", ONCE, "a mechanism of several messages"),
         ("own data sets", ONCE, "a mechanism at hand"),
         (
+            "Wang et al. 2019 over 5.3.1",
+            Schedule(1.0, 100, 10, 2, points_per_client=4),
+            "people with one point each",
+        ),
+        (
             "clone pair, optimal composition",
             Schedule(1.0, 100, 10, 2, sampling="self"),
             "as many reports in every round",

@@ -45,6 +45,23 @@ def test_golden_table(row):
 
 
 @pytest.mark.parametrize(
+    ("order", "epsilon", "n", "golden"),
+    [
+        (2, 1.0, 10**4, 1.08610229e-4),
+        (10, 1.0, 10**4, 5.41757729e-4),
+        (32, 0.5, 10**6, 4.08377238e-6),
+        (100, 0.5, 10**6, 1.27545406e-5),
+        (10, 2.0, 10**6, 2.76185241e-5),
+        (10, 4.0, 10**6, 2.62771364e-4),
+    ],
+)
+def test_second_moment_alone_is_a_lower_bound(order, epsilon, n, golden):
+    simple = rdp.thesis_simple_lower(order, epsilon, n)
+    assert simple == pytest.approx(golden, rel=1e-8)
+    assert simple <= rdp.two_response_direction(order, epsilon, n) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
     ("order", "epsilon", "clones", "strong"),
     [
         (2, 1.0, 2.3233350446e-3, 1.5887269072e-3),
@@ -83,12 +100,18 @@ def worst_by_enumeration(k: int, n: int, epsilon: float, order: float) -> float:
     [
         (2, 2, 0.7, 2, 0.26777),
         (2, 2, 0.7, 10, 0.61043),
+        (2, 2, 0.7, 50, 0.68354),
         (2, 10, 0.7, 2, 0.05477),
+        (2, 10, 0.7, 10, 0.30809),
         (2, 10, 0.7, 50, 0.61772),
+        (2, 14, 3.0, 2, 2.34726),
+        (2, 14, 3.0, 10, 2.92442),
         (3, 7, 0.7, 2, 0.07081),
         (3, 7, 0.7, 10, 0.29476),
+        (3, 7, 0.7, 50, 0.60156),
         (3, 7, 3.0, 2, 2.45587),
         (4, 4, 0.7, 2, 0.09438),
+        (4, 4, 0.7, 10, 0.35494),
         (4, 4, 0.7, 50, 0.62554),
     ],
 )
@@ -111,6 +134,15 @@ def test_every_proved_bound_lies_above_every_dataset(k, n, epsilon, order, golde
     assert all(upper >= worst * (1 - 1e-9) for upper in uppers)
 
 
+def test_smallest_crowd_by_every_bound():
+    """Two people: the reduction is the clone pair there, and the printed bound is far off."""
+    strong = 2 / (math.exp(0.7) + 1)
+    assert rdp.clone_rdp(2, 0.7, 2, strong) == pytest.approx(0.29342, abs=6e-6)
+    assert rdp.clone_rdp(2, 0.7, 2) == pytest.approx(0.32471, abs=6e-6)
+    assert rdp.thesis_reduction_exact(2, 0.7, 2) == pytest.approx(0.32471, abs=6e-6)
+    assert rdp.thesis_upper_1(2, 0.7, 2) == 0.7, "printed: 1.6717, more than the local epsilon"
+
+
 def test_three_responses_beat_two_beyond_log_two():
     assert rdp.three_response_lower(10, 3.0, 1000) > rdp.two_response_lower(10, 3.0, 1000)
 
@@ -129,6 +161,28 @@ def test_simplified_bound_knows_its_range():
     n = 10**6
     bound = rdp.thesis_simplified(5, 0.5, n)
     assert rdp.clone_rdp(5, 0.5, n) <= bound <= 2 * 5 * math.expm1(0.5) ** 2 / n
+
+
+@pytest.mark.parametrize("n", [10**4, 10**6])
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 2.0])
+def test_simplified_bound_holds_wherever_its_range_does(n, epsilon):
+    """Its printed proof rounds and argues for large crowds only; the clone pair settles it."""
+    largest = int((n / 9 * math.exp(-5 * epsilon)) ** 0.25)
+    for order in {2, 3, largest // 2, largest}:
+        if 2 <= order <= largest:
+            bound = rdp.thesis_simplified(order, epsilon, n)
+            assert rdp.clone_rdp(order, epsilon, n) <= bound
+    assert math.isinf(rdp.thesis_simplified(max(2, largest + 1), epsilon, n))
+
+
+def test_withdrawn_closed_form_knows_its_range():
+    strong = 2 / (math.exp(1.0) + 1)
+    bound = rdp.feldman_2023(10, 1.0, 10**4)
+    assert bound == pytest.approx(48 * 10 * math.expm1(1.0) ** 2 / (10**4 * math.e))
+    assert bound > 10 * rdp.clone_rdp(10, 1.0, 10**4, strong), "it is far from what it bounds"
+    edge = 10**4 / (16 * math.e)
+    assert math.isfinite(rdp.feldman_2023(edge * 0.999, 1.0, 10**4))
+    assert math.isinf(rdp.feldman_2023(edge * 1.001, 1.0, 10**4))
 
 
 def test_chernoff_fraction_helps_for_large_crowds():
