@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from beam_ldp.accounting.hockey_stick import epsilon_bound
+from beam_ldp.accounting.hockey_stick import epsilon_bound, hockey_stick
 from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window
 from beam_ldp.accounting.privacy_loss import composed_lower_epsilon
 from beam_ldp.accounting.shuffle_rdp import three_response_atoms
@@ -135,4 +135,8 @@ def _both(pairs: tuple[ShufflePair, ...]) -> tuple[ShufflePair, ...]:
 
 
 def _one_shuffle(pairs: tuple[ShufflePair, ...], num_reports: int, delta: float) -> float:
-    return max(epsilon_bound(pair, num_reports, delta, upper=False) for pair in pairs)
+    best = 0.0
+    for pair in pairs:
+        if hockey_stick(pair, num_reports, best).lower > delta:  # else it cannot be the largest
+            best = max(best, epsilon_bound(pair, num_reports, delta, upper=False))
+    return best

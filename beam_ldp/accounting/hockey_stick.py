@@ -44,6 +44,7 @@ _ENUMERATED = 350_000  # configurations: 8 MB
 _NEGLIGIBLE = 1e-24  # probability that enumeration leaves out, and accounts for
 _ABSOLUTE = 1e-15  # allowance of an epsilon: means of the ratios are 1 up to a few units of 1e-16
 _MOST_SECANTS = 12
+_USUAL_SLOPE = -25.0  # of log delta in log epsilon, at deltas of about 1e-6 in large crowds
 _ROUNDING = 1e-9  # relative allowance for floating-point rounding of a delta
 
 Array = NDArray[np.float64]
@@ -144,33 +145,16 @@ def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool
         low, high = _bracket(guide, guess, top, 1.5)
         if low < high:
             guess = float(brentq(guide, low, high, rtol=1e-5))
-    low, high = _bracket(excess, guess, top, 1.001)
-    if low == high:
-        return top * (1.0 + 1e-12) + _ABSOLUTE if upper else top * (1.0 - 1e-9)
-    root = float(brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10))
-    return _outward(excess, root, low, high, upper)
+    return _safe_root(excess, guess, top, upper)
 
 
 def epsilon_near(pair: ShufflePair, num_reports: int, delta: float, guess: float) -> float:
-    """The upper one of `epsilon_bounds` where it is known roughly: a few evaluations by secants."""
+    """The upper one of `epsilon_bounds` where it is known roughly."""
     n, top = check_reports(num_reports), largest_log_ratio(pair)
     excess = _excess(pair, n, delta, True)
-    before, position = 0.0, math.log(max(guess, 1e-300))
-    known, slope = 0.0, 1.6 * math.log(delta)  # roughly that of the Gaussian limit
-    for _ in range(_MOST_SECANTS):
-        if not math.exp(position) < top * (1.0 - 1e-9):
-            break
-        found = excess(math.exp(position))
-        if before:
-            slope = (found - known) / (position - before)
-        if not slope < 0.0:
-            break
-        before, known, step = position, found, -found / slope
-        if abs(step) < 1e-10:
-            root = math.exp(position + step)
-            return _outward(excess, root, root, root * (1.0 + 1e-5), True)
-        position += max(-0.5, min(0.5, step))
-    return epsilon_bound(pair, n, delta, upper=True)
+    root = _secant_root(excess, guess, top)
+    found = None if root is None else _outward(excess, root, True)
+    return epsilon_bound(pair, n, delta, upper=True) if found is None else found + _ABSOLUTE
 
 
 def _excess(pair: ShufflePair, n: int, delta: float, upper: bool) -> Callable[[float], float]:
@@ -183,17 +167,49 @@ def _excess(pair: ShufflePair, n: int, delta: float, upper: bool) -> Callable[[f
     return excess
 
 
-def _outward(
-    excess: Callable[[float], float], root: float, low: float, high: float, upper: bool
-) -> float:
+def _safe_root(excess: Callable[[float], float], guess: float, top: float, upper: bool) -> float:
+    """Where `excess` changes its sign, never on the unsafe side."""
+    root = _secant_root(excess, guess, top)
+    found = None if root is None else _outward(excess, root, upper)
+    if found is None:
+        low, high = _bracket(excess, guess, top, 1.001)
+        if low == high:
+            return top * (1.0 + 1e-12) + _ABSOLUTE if upper else top * (1.0 - 1e-9)
+        root = float(brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10))
+        found = _outward(excess, root, upper)
+    if found is None:
+        found = high if upper else low
+    return found + _ABSOLUTE if upper else max(0.0, found - _ABSOLUTE)
+
+
+def _secant_root(excess: Callable[[float], float], guess: float, top: float) -> float | None:
+    """The root by a few secants in the logarithm of epsilon, or None if they do not find it."""
+    position = math.log(max(guess, 1e-300))
+    last: tuple[float, float] | None = None
+    slope = _USUAL_SLOPE
+    for _ in range(_MOST_SECANTS):
+        if not math.exp(position) < top * (1.0 - 1e-9):
+            return None
+        found = excess(math.exp(position))
+        if last is not None:
+            slope = (found - last[1]) / (position - last[0])
+        if not slope < 0.0:
+            return None
+        step = -found / slope
+        if abs(step) < 1e-10:
+            return math.exp(position + step)
+        last = (position, found)
+        position += max(-0.5, min(0.5, step))
+    return None
+
+
+def _outward(excess: Callable[[float], float], root: float, upper: bool) -> float | None:
     """A few steps to the safe side of a root that a finder may have left on either."""
     for away in (3e-10, 3e-9, 3e-8, 3e-7):
         moved = root * (1.0 + away if upper else 1.0 - away)
         if (excess(moved) <= 0.0) == upper:
-            break
-    else:
-        moved = high if upper else low
-    return moved + _ABSOLUTE if upper else max(0.0, moved - _ABSOLUTE)
+            return moved
+    return None
 
 
 def largest_log_ratio(pair: ShufflePair) -> float:

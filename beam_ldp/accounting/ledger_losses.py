@@ -68,12 +68,10 @@ class Losses(NamedTuple):
         knots = np.arange(max(1, math.ceil(top / step - 1e-9)) + 1)
         sticks = [side.deltas(knots * step) for side in self]
         rounding = self.forth.rounding
-        forth = _grid(loss_curves.connect(step, knots, sticks[0], sticks[1]), rounding)
+        forth = LossGrid.connecting(step, knots, sticks[0], sticks[1], rounding)
         if self.back is self.forth:
             return Losses(forth, forth)
-        return Losses(
-            forth, _grid(loss_curves.connect(step, knots, sticks[1], sticks[0]), rounding)
-        )
+        return Losses(forth, LossGrid.connecting(step, knots, sticks[1], sticks[0], rounding))
 
 
 def ledger_losses(counts: Counts) -> Losses | None:
@@ -102,11 +100,10 @@ def repeated_losses(part: dp_accounting.DpEvent, count: int) -> Losses:
         long = repeated_losses(part, _LONG // 2).on(coarse).repeated(most).on(step)
         return long.composed(_on_common_grid(part, rest, step)) if rest else long
     if isinstance(part, _OWN):
-        one = loss_curves.loss_distribution(part, loss_curves.natural_step(part), whole=False)
-    else:
-        deviation = central.deviation(part)
-        assert deviation is not None
-        one = central.loss_distribution(part, deviation / loss_curves.STEPS_PER_DEVIATION)
+        return Losses(*loss_curves.loss_grids(part)).repeated(count)
+    deviation = central.deviation(part)
+    assert deviation is not None
+    one = central.loss_distribution(part, deviation / loss_curves.STEPS_PER_DEVIATION)
     forth = _grid(one._pmf_remove)
     back = forth if one._symmetric else _grid(one._pmf_add)
     return Losses(forth, back).repeated(count)
@@ -143,8 +140,6 @@ def _total_deviation(parts: Counts) -> float:
     return math.sqrt(sum(count * (_deviation(part) or 0.0) ** 2 for part, count in parts.items()))
 
 
-def _grid(pmf: pld_pmf.PLDPmf, rounding: float = 0.0) -> LossGrid:
+def _grid(pmf: pld_pmf.PLDPmf) -> LossGrid:
     dense = pmf.to_dense_pmf()
-    return LossGrid(
-        dense._discretization, dense._lower_loss, dense._probs, dense._infinity_mass, rounding
-    )
+    return LossGrid(dense._discretization, dense._lower_loss, dense._probs, dense._infinity_mass)

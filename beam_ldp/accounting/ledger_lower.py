@@ -17,7 +17,6 @@ import dp_accounting
 import numpy as np
 from scipy import special, stats
 
-from beam_ldp.accounting.class_lower import three_response_witnesses, two_response_witnesses
 from beam_ldp.accounting.events import (
     SELF,
     WITHOUT_REPLACEMENT,
@@ -26,12 +25,13 @@ from beam_ldp.accounting.events import (
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
+from beam_ldp.accounting.hockey_stick import directions
 from beam_ldp.accounting.loss_grid import LossGrid
 from beam_ldp.accounting.moments import Atoms
 from beam_ldp.accounting.privacy_loss import composed_grids, lower_epsilon, pooled_losses
 from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON
 from beam_ldp.accounting.witness_atoms import witness_atoms
-from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 
 # Where counts of participants are cut, in standard deviations; within a block the least one counts.
 _CUTS = np.array([-6.0, -2.5, -1.8, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 1.8, 2.5])
@@ -76,9 +76,8 @@ def _ledger_epsilon(counts: Counts, delta: float) -> float:
 def _part(event: dp_accounting.DpEvent, count: int, delta: float) -> LossGrid:
     """The worst concrete pair of a kind of release, in its worse direction, `count` times."""
     grids = [
-        composed_grids([pooled_losses(side).repeated(times * count) for times, side in sides])
+        composed_grids([pooled_losses(pair).repeated(times * count) for times, pair in columns])
         for columns in _pairs(event)
-        for sides in (columns, [(times, pair.swapped()) for times, pair in columns])
     ]
     return max(grids, key=lambda grid: (lower_epsilon(grid, delta), grid.mass @ grid.losses))
 
@@ -102,9 +101,14 @@ def _responses(event: dp_accounting.DpEvent) -> list[tuple[dp_accounting.DpEvent
 
 
 def _response(local_epsilon: float) -> LocalRandomizerDpEvent:
-    """Binary or ternary randomized response, whichever is worse where it is used."""
-    witnesses = two_response_witnesses(local_epsilon) + three_response_witnesses(local_epsilon)
-    return LocalRandomizerDpEvent(local_epsilon, None, witnesses)
+    """Binary or ternary randomized response, whichever is worse where it is used.
+
+    All others hold one of the victim's two values, or the third.
+    """
+    ratio = math.exp(local_epsilon)
+    binary = two_level_witnesses(ratio, 1 / 2, 0.0)
+    _, ternary = two_level_witnesses(ratio, 1 / 3, 0.0, (0.0,))
+    return LocalRandomizerDpEvent(local_epsilon, None, (*binary, ternary))
 
 
 def _has_witness(event: dp_accounting.DpEvent) -> bool:
@@ -122,28 +126,23 @@ def _has_witness(event: dp_accounting.DpEvent) -> bool:
 def _pairs(event: dp_accounting.DpEvent) -> list[list[tuple[int, Atoms]]]:
     """Concrete pairs of data sets of one release: of each, so many independent columns."""
     if isinstance(event, ShuffledMessagesDpEvent):
+        forth = [
+            (columns, witness_atoms(_bit(first, second), event.num_reports))
+            for columns, first, second in event.witness
+        ]
+        return [forth, [(columns, pair.swapped()) for columns, pair in forth]]
+    if isinstance(event, (LocalRandomizerDpEvent, ShuffledDpEvent, SubsampledShuffledDpEvent)):
+        local = event if isinstance(event, LocalRandomizerDpEvent) else event.local_event
         return [
-            [
-                (columns, witness_atoms(_bit(first, second), event.num_reports))
-                for columns, first, second in event.witness
-            ]
+            [(1, _mixture([(c, witness_atoms(side, k, rate)) for c, k, rate in _batches(event)]))]
+            for witness in local.witness_pairs()
+            for side in directions(witness)
         ]
-    if isinstance(event, LocalRandomizerDpEvent):
-        found = [witness_atoms(witness, 1) for witness in event.witness_pairs()]
-    elif isinstance(event, ShuffledDpEvent):
-        witnesses = event.local_event.witness_pairs()
-        found = [witness_atoms(witness, event.num_reports) for witness in witnesses]
-    elif isinstance(event, SubsampledShuffledDpEvent):
-        found = [
-            _mixture([(c, witness_atoms(witness, k, rate)) for c, k, rate in _batches(event)])
-            for witness in event.local_event.witness_pairs()
-        ]
-    else:
-        rate, noise = 1.0, event
-        if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
-            rate, noise = event.sample_size / event.source_dataset_size, event.event
-        found = [_gaussian(2.0 / noise.noise_multiplier, rate)]
-    return [[(1, atoms)] for atoms in found]
+    rate, noise = 1.0, event
+    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+        rate, noise = event.sample_size / event.source_dataset_size, event.event
+    atoms = _gaussian(2.0 / noise.noise_multiplier, rate)
+    return [[(1, atoms)], [(1, atoms.swapped())]]
 
 
 def _bit(first: float, second: float) -> ShufflePair:
@@ -152,11 +151,15 @@ def _bit(first: float, second: float) -> ShufflePair:
     return ShufflePair(1.0, ratios, (second, 1 - second))
 
 
-def _batches(event: SubsampledShuffledDpEvent) -> list[tuple[float, int, float]]:
+def _batches(event: dp_accounting.DpEvent) -> list[tuple[float, int, float]]:
     """Chances, reports in the batch, and chance that the victim's point is among them.
 
     With coins the number of reports is rounded down: the reader throws some away.
     """
+    if isinstance(event, LocalRandomizerDpEvent):
+        return [(1.0, 1, 1.0)]
+    if isinstance(event, ShuffledDpEvent):
+        return [(1.0, event.num_reports, 1.0)]
     if event.sampling == WITHOUT_REPLACEMENT:
         return [(1.0, event.num_reports, event.rate)]
     points = event.num_users * event.points_per_client

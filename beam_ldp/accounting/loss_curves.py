@@ -25,6 +25,7 @@ from beam_ldp.accounting.events import (
 )
 from beam_ldp.accounting.hockey_stick import directions, hockey_stick, largest_log_ratio
 from beam_ldp.accounting.l2_messages import l2_messages_rdp
+from beam_ldp.accounting.loss_grid import LossGrid, connect_dots
 from beam_ldp.accounting.moments import log_sum
 from beam_ldp.accounting.thinning import thinned
 from beam_ldp.randomizers.mean.two_response import message_pair
@@ -33,6 +34,7 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair
 OwnEvent = ShuffledDpEvent | SubsampledShuffledDpEvent
 
 STEPS_PER_DEVIATION = 20
+_LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
 _ORDERS_OF_LENGTH = (3.0, 512.0)  # where the price of bounded length is proved and computed
@@ -59,12 +61,6 @@ def loss_deviation(event: OwnEvent) -> float:
     return min(deviation, curve.top)
 
 
-def natural_step(event: OwnEvent) -> float:
-    """The step of a grid that fits the spread of the losses and ends at the largest of them."""
-    top = _curve(event).top
-    return top / math.ceil(top * STEPS_PER_DEVIATION / loss_deviation(event) * (1 - 1e-12))
-
-
 @lru_cache(maxsize=256)
 def loss_distribution(event: OwnEvent, step: float, whole: bool = True) -> PrivacyLossDistribution:
     """Pessimistic privacy-loss distribution of one release, on a grid of `step`.
@@ -73,14 +69,37 @@ def loss_distribution(event: OwnEvent, step: float, whole: bool = True) -> Priva
     Costs a few hundred hockey sticks, about a second; results are kept. With `whole=False` losses
     that are too rare to matter count as unbounded: the short grid composes a million times.
     """
-    knots, forwards, backwards = _sticks(event, step)
-    if not whole:
-        kept = 1 + np.count_nonzero(np.maximum(forwards, backwards) >= NEGLIGIBLE)
-        knots, forwards, backwards = knots[:kept], forwards[:kept], backwards[:kept]
+    knots, forwards, backwards = _sticks(event, step) if whole else _short(event, step)
     forth = connect(step, knots, forwards, backwards)
     if backwards is forwards or np.array_equal(forwards, backwards):
         return PrivacyLossDistribution(forth)
     return PrivacyLossDistribution(forth, connect(step, knots, backwards, forwards))
+
+
+def loss_grids(event: OwnEvent) -> tuple[LossGrid, LossGrid]:
+    """Both directions of one release, for compositions; one object where they are the same."""
+    step = _natural_step(event)
+    longest = int(_short(event, step)[0][-1])
+    if longest > _LARGEST_GRID:  # of mechanisms that tell all, but hardly ever
+        step *= math.ceil(longest / _LARGEST_GRID)
+    knots, forwards, backwards = _short(event, step)
+    forth = LossGrid.connecting(step, knots, forwards, backwards)
+    if np.array_equal(forwards, backwards):
+        return forth, forth
+    return forth, LossGrid.connecting(step, knots, backwards, forwards)
+
+
+def _natural_step(event: OwnEvent) -> float:
+    """The step of a grid that fits the spread of the losses and ends at the largest of them."""
+    top = _curve(event).top
+    return top / math.ceil(top * STEPS_PER_DEVIATION / loss_deviation(event) * (1 - 1e-12))
+
+
+def _short(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sticks that matter."""
+    knots, forwards, backwards = _sticks(event, step)
+    kept = 1 + np.count_nonzero(np.maximum(forwards, backwards) >= NEGLIGIBLE)
+    return knots[:kept], forwards[:kept], backwards[:kept]
 
 
 @lru_cache(maxsize=256)
@@ -128,9 +147,13 @@ def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
 
     Taken from a distribution that is no better than the release, on its own fine grid.
     """
-    both = loss_distribution(event, natural_step(event))
-    forth = _moments(both._pmf_remove, orders)
-    return forth if both._symmetric else np.maximum(forth, _moments(both._pmf_add, orders))
+    step = _natural_step(event)
+    knots, forwards, backwards = _sticks(event, step)
+    losses = knots * step
+    forth = _moments(*connect_dots(losses, forwards, backwards), orders)
+    if np.array_equal(forwards, backwards):
+        return forth
+    return np.maximum(forth, _moments(*connect_dots(losses, backwards, forwards), orders))
 
 
 class _Curve(NamedTuple):
@@ -211,17 +234,13 @@ def connect(
     return pld_pmf.create_pmf_pessimistic_connect_dots(step, grid, sticks)
 
 
-def _moments(pmf: pld_pmf.PLDPmf, orders: np.ndarray) -> np.ndarray:
+def _moments(losses: np.ndarray, mass: np.ndarray, beyond: float, orders: np.ndarray) -> np.ndarray:
     """Rényi divergences of a distribution of losses, without cancellation near zero.
 
     With weights q = p e^-loss of the second law, E_q[e^(a loss)] - 1 is the sum of the
     non-negative q (expm1(a loss) - a expm1(loss)).
     """
-    dense = pmf.to_dense_pmf()
-    losses = (dense._lower_loss + np.arange(dense.size)) * dense._discretization
-    mass = np.maximum(dense._probs, 0.0)
-    kept = mass > 0.0
-    losses, mass = losses[kept], mass[kept]
+    losses, mass = losses[mass > 0.0], mass[mass > 0.0]
     result = np.empty(len(orders))
     for i, order in enumerate(orders):
         power = order * losses
@@ -233,5 +252,5 @@ def _moments(pmf: pld_pmf.PLDPmf, orders: np.ndarray) -> np.ndarray:
         if large.any():
             tail = log_sum(np.log(mass[large]) + (order - 1) * losses[large])
             total = float(np.logaddexp(total, tail))
-        result[i] = total / (order - 1) if dense._infinity_mass == 0.0 else math.inf
+        result[i] = total / (order - 1) if beyond == 0.0 else math.inf
     return result

@@ -23,6 +23,30 @@ _TILTS = np.exp(np.linspace(-2.5, 1.5, 25))
 Array = np.ndarray
 
 
+def connect_dots(losses: Array, forwards: Array, backwards: Array) -> tuple[Array, Array, float]:
+    """The distribution whose hockey stick is the chords between points: never below the truth.
+
+    Below zero the stick of (P, Q) at loss -x is 1 - e^-x + e^-x times that of (Q, P) at x.
+
+    Args:
+        losses: Ascending, from zero on; evenly spaced or not.
+        forwards: Hockey stick of (P, Q) at each.
+        backwards: Hockey stick of (Q, P) at each.
+
+    Returns:
+        Losses of either sign, their masses under P, and the mass of losses without bound.
+
+    Source: Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022.
+    """
+    below = -np.expm1(-losses) + np.exp(-losses) * backwards
+    both = np.concatenate([-losses[:0:-1], losses])
+    sticks = np.minimum.accumulate(np.clip(np.concatenate([below[:0:-1], forwards]), 0.0, 1.0))
+    slopes = np.diff(sticks) / (np.exp(both[:-1]) * np.expm1(np.diff(both)))
+    first = (sticks[0] - 1.0) * math.exp(-both[0])  # a stick starts from one at a ratio of zero
+    weights = np.diff(np.concatenate([[first], slopes, [0.0]]))
+    return both, np.exp(both) * np.maximum(weights, 0.0), float(sticks[-1])
+
+
 @dataclass(frozen=True, eq=False)
 class LossGrid:
     """The privacy loss of one or many releases, in one direction.
@@ -40,6 +64,17 @@ class LossGrid:
     mass: Array
     beyond: float = 0.0
     rounding: float = 0.0
+
+    @classmethod
+    def connecting(
+        cls, step: float, knots: Array, forwards: Array, backwards: Array, rounding: float = 0.0
+    ) -> LossGrid:
+        """The grid through hockey sticks at positions `knots` (see `connect_dots`)."""
+        _, masses, beyond = connect_dots(knots * step, forwards, backwards)
+        last = int(knots[-1])
+        mass = np.zeros(2 * last + 1)
+        mass[last + np.concatenate([-knots[:0:-1], knots])] = masses
+        return cls(step, -last, mass, beyond, rounding)
 
     @property
     def losses(self) -> Array:

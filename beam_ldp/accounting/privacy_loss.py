@@ -126,7 +126,7 @@ def pooled_losses(atoms: Atoms, step: float | None = None) -> LossGrid:
     masses = np.zeros(max(pools) - lowest + 1)
     for place, pool in pools.items():
         masses[place - lowest] = pool
-    return LossGrid(step, lowest, masses)
+    return LossGrid(step, lowest, masses / max(1.0, masses.sum()))  # rounding adds nothing
 
 
 def loss_spread(atoms: Atoms) -> float:

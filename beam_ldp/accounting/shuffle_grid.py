@@ -28,7 +28,7 @@ def shuffle_epsilons(
 ) -> np.ndarray:
     """Upper values of `shuffle_epsilon` for arrays of arguments, which broadcast.
 
-    Each search starts from where its neighbour ended, and lower bounds are left out: about ten times
+    Each search starts from where its neighbour ended, and lower bounds are left out: several times
     faster than one call per value, and equal to them (to 1e-8).
 
     Args:

@@ -35,9 +35,7 @@ def witness_atoms(witness: ShufflePair, num_reports: int, rate: float = 1.0) -> 
     if listed is not None:
         second = listed.second / num_reports
         first = second + listed.difference / num_reports
-        seen = (listed.probability > 0) & (first > 0) & (second > 0)
-        log_mass = np.log(listed.probability[seen])
-        return Atoms(log_mass, _mixed(first[seen], rate), _mixed(second[seen], rate))
+        return _atoms(listed.probability, first, second, rate)
     best = max(_classes(witness), key=_information)
     counted = _two_classes if len(best) == 2 else _three_classes
     return counted(best, num_reports, rate)
@@ -75,8 +73,8 @@ def _two_classes(classes: np.ndarray, num_reports: int, rate: float) -> Atoms:
     share = counts / num_reports - chance
     # The ratio of the upper class over that of the lower one: what a report more of it says.
     first, second = (1 + share * (h - low) for h, low in zip(high, classes[0, 1:]))
-    log_mass = binomial_log_pmf(counts, num_reports, chance)
-    return Atoms(log_mass, _mixed(first, rate), _mixed(second, rate))
+    mass = np.exp(binomial_log_pmf(counts, num_reports, chance))
+    return _atoms(mass, first, second, rate)
 
 
 def _three_classes(classes: np.ndarray, num_reports: int, rate: float) -> Atoms:
@@ -89,8 +87,14 @@ def _three_classes(classes: np.ndarray, num_reports: int, rate: float) -> Atoms:
         sum(c * ratio * law for c, ratio, law in zip(chances, classes[:, side], shifted)) / base
         for side in (1, 2)
     )
-    return Atoms(np.log(base), _mixed(first, rate), _mixed(second, rate))
+    return _atoms(base, first, second, rate)
 
 
-def _mixed(ratio: np.ndarray, rate: float) -> np.ndarray:
-    return 1 + rate * (ratio - 1)
+def _atoms(mass: np.ndarray, first: np.ndarray, second: np.ndarray, rate: float) -> Atoms:
+    """The outcomes of a batch in which the victim's report may not be.
+
+    Outcomes whose ratios rounding has made zero are left out, which only lowers the result.
+    """
+    first, second = 1 + rate * (first - 1), 1 + rate * (second - 1)
+    seen = (mass > 0) & (first > 0) & (second > 0)
+    return Atoms(np.log(mass[seen]), first[seen], second[seen])
