@@ -115,13 +115,20 @@ def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | Non
     except ValueError as error:
         raise UsageError(str(error)) from None
     usable = [plan for plan in plans if not plan.excluded]
+    fitting = [plan for plan in usable if plan.messages_per_user == 1 or settings.parts_messages]
+    if fitting:
+        return fitting[0]
     if usable:
-        return usable[0]
+        raise UsageError(
+            f"--scope global with --shuffle-output reports takes one message per person, and "
+            f"{usable[0].mechanism} sends {usable[0].messages_per_user:,}: the shard of a person "
+            "would tie them together. Take --shuffle-output statistic, or --scope batch"
+        )
     if settings.mechanism == "auto":
         raise UsageError("no mechanism fits these flags (see `beam-ldp plan mean`)")
-    reason = (
-        plans[0].excluded if plans else f"not for --norm {settings.norm} in {dimension} numbers"
-    )
+    reason = f"not for norm {settings.norm} in dimension {dimension:,}"
+    if plans:
+        reason = plans[0].excluded
     raise UsageError(f"--mechanism {settings.mechanism}: {reason}")
 
 

@@ -142,6 +142,11 @@ class MeanSettings(Settings):
         return self.model == "shuffle"
 
     @property
+    def parts_messages(self) -> bool:
+        """Whether the shuffler can permute the columns of several messages each on its own."""
+        return not (self.shuffle_output == "reports" and self.scope == "global")
+
+    @property
     def sampling(self) -> Sampling:
         """What errors allow for: the draw of one row of each person, where there may be several."""
         return "fixed" if self.user_id is None or self.one_row_each else "iid"
