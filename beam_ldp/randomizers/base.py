@@ -44,7 +44,8 @@ class LocalRandomizer(ABC):
     Attributes:
         local_epsilon: declared local budget, in nats.
         exactness: "exact" where the implemented law of finitely many outputs satisfies the stated
-            epsilon to the last bit; "real-arithmetic" where it does so for ideal real numbers.
+            epsilon to the last bit; "real-arithmetic" where it does so for ideal real numbers;
+            "computational" where it does so against readers who cannot break AES.
         messages_per_user: reports that one user sends.
     """
 
