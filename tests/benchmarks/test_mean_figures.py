@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+from beam_ldp.randomizers.mean import LInfMean, PrivUnitInf, ScalarMean
 from benchmarks import mean_baselines as baselines
 from benchmarks import mean_figures as figures
 
@@ -139,8 +140,6 @@ def test_staircase_variance_is_the_integral_of_its_density(epsilon):
 
 @pytest.mark.exact
 def test_duchi_is_a_grid_of_one_cell():
-    from beam_ldp.randomizers.mean import ScalarMean
-
     for epsilon in (0.5, 2.0):
         mechanism = ScalarMean(1, epsilon, 3.0, signed=True, cells=1)
         assert baselines.duchi(epsilon, 3.0) == pytest.approx(
@@ -157,6 +156,17 @@ def test_piecewise_vector_has_the_known_errors():
         assert baselines.piecewise(epsilon) / 4 == pytest.approx(expected, rel=0.01)
     for epsilon, expected in zip((0.5, 1, 2, 4, 8, 16, 32), hundred):
         assert baselines.piecewise_vector(100, epsilon) / 4 == pytest.approx(expected, rel=0.002)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("dimension", [10, 30, 1000])
+def test_the_piecewise_vector_mechanism_is_beaten_from_ten_coordinates_on(dimension):
+    """By bits of some coordinates at small eps, by one corner of the cube from eps = 2 on."""
+    for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0):
+        bits = LInfMean(dimension, epsilon).mean_squared_error(1)
+        corner = PrivUnitInf(dimension, epsilon).mean_squared_error(1)
+        assert min(bits, corner) < 0.8 * baselines.piecewise_vector(dimension, epsilon)
+        assert (corner < bits) == (epsilon >= 2)
 
 
 @pytest.mark.exact

@@ -189,14 +189,14 @@ def test_mechanisms_for_comparison():
     "options", [{}, {"signed": True}, {"grid": "relative"}, {"grid": "corrected_relative"}]
 )
 def test_bias_and_variance(options):
-    """200,000 reports of each of two values: mean within 5 s.e., variance within 5 %."""
+    """200,000 reports of each of two values: mean within 4 s.e., variance within 5 %."""
     n = 200_000
     mechanism = ScalarMean(1, 3.0, radius=7.0, **options)
     for value in (0.11, 5.3):
         reports = mechanism.randomize(np.full(n, value), np.random.default_rng(1))
         estimate = mechanism.estimate(mechanism.accumulate(reports), n)
         exact = mechanism.variance(n, np.array([value]))
-        assert abs(estimate.value[0] - value) < 5 * math.sqrt(exact[0])
+        assert abs(estimate.value[0] - value) < 4 * math.sqrt(exact[0])
         assert mechanism.response.decoded[reports].var() / n == pytest.approx(exact[0], rel=0.05)
         assert exact[0] <= estimate.standard_error[0] ** 2 * (1 + 1e-9)
 
