@@ -72,7 +72,7 @@ def plan_mean(users: int, dimension: int, norm: Norm | float, form: str, **targe
 
     The last column but one compares squared errors: with a local budget, with a bound that is
     proved for all unbiased mechanisms; with a central target, with the noise that a trusted
-    curator would add (a reference: shuffled mechanisms are not proved to need more).
+    curator would add (a reference: nothing proves that shuffling needs as much).
 
     \b
     examples:

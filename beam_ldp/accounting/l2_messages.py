@@ -128,7 +128,8 @@ def _curvature(message_epsilon: float, num_reports: int, order: float) -> float:
         return math.inf  # no bound from this order
     cells = np.maximum(table[:-1], table[1:])
     cells = np.maximum(cells[:, :-1], cells[:, 1:])
-    excess = order * (order - 1) * _path_bounds(cells)
+    with np.errstate(over="ignore"):
+        excess = order * (order - 1) * _path_bounds(cells)
     # (G - 1)/(c - b)^2 is at most `excess`; log(1 + z^2 excess)/z^2 falls with the distance z.
     apart = np.abs(np.subtract.outer(np.arange(_CELLS), np.arange(_CELLS))) - 1
     nearest = np.maximum(apart, 0) * (2 * contrast / _CELLS)

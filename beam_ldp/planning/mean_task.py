@@ -80,7 +80,7 @@ class MeanTask:
         """The mean squared error to compare with, and what it is.
 
         With a local budget a proved lower bound; with a central target the error of a trusted
-        curator, which nobody is known to need and nobody is known to beat by much.
+        curator who adds Gaussian noise, or Laplace noise in few dimensions. That is no bound.
         """
         d, n = self.dimension, self.num_users
         if self.local_epsilon is not None:
@@ -92,5 +92,8 @@ class MeanTask:
         assert self.epsilon is not None and self.delta is not None
         mu = gaussian_mu(self.epsilon, self.delta)
         radius = 0.5 if self.norm == "binary" else self.radius
-        value = lower_bounds.gaussian_reference(d, mu, n, self.power, radius)
-        return value, "trusted curator's Gaussian noise (a reference, not a bound)"
+        value = min(
+            lower_bounds.gaussian_reference(d, mu, n, self.power, radius),
+            lower_bounds.laplace_reference(d, self.epsilon, n, self.power, radius),
+        )
+        return value, "a trusted curator's Gaussian or Laplace noise (a reference, not a bound)"

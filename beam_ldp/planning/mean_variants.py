@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,9 +22,16 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 _SMALL = 1 << 18  # coordinates: beyond, no more than one message about each
 _MOST_BITS_EACH = 32
-_CANDIDATE_NUMBERS = 1 << 18  # random numbers per report of a codebook: 1 ms to randomize
+_MOST_NUMBERS = 1 << 18  # random numbers that a device draws for one report: 1 ms
+_KASHIN_FROM = 128  # dimensions; below, too many vectors exceed the level, and bias has no bound
 _INDEX_BITS = (4, 12)
-_COORDINATE_BITS = (8, 16, 32)
+_COORDINATE_BITS = (8, 16)  # instead of 32
+_SENDS_COORDINATES = (
+    mean.PrivUnit,
+    mean.PrivUnitGaussian,
+    mean.ProjectedPrivUnit,
+    mean.SeparatedMean,
+)
 _PROJECTED = (64, 256, 1024, 4096)
 
 _BY_NORM: dict[Norm, tuple[str, ...]] = {
@@ -39,6 +47,7 @@ _BY_NORM: dict[Norm, tuple[str, ...]] = {
         "KashinMean",
         "RandomCodebookMean",
         "MinimalRandomCoding",
+        "SeedCompressedMean",
     ),
 }
 _SCALAR = ("LInfMean", "ScalarMean")  # in one dimension all balls are the interval
@@ -78,14 +87,18 @@ def _options(task: MeanTask, cls: type[MeanRandomizer]) -> list[dict[str, Any]]:
         ]
     if issubclass(cls, CodebookMean):
         least, most = _INDEX_BITS
-        bits = min(most, (_CANDIDATE_NUMBERS // task.dimension).bit_length() - 1)
-        if bits < least:
-            raise ValueError(
-                f"even {1 << least} candidates take {task.dimension << least:,} random numbers "
-                "per report"
-            )
-        return [{"index_bits": bits}]
+        _check_numbers(task.dimension << least)
+        return [{"index_bits": min(most, (_MOST_NUMBERS // task.dimension).bit_length() - 1)}]
+    if cls is mean.KashinMean and task.dimension < _KASHIN_FROM:
+        raise ValueError(f"its bias has no bound below {_KASHIN_FROM} dimensions")
     return [{}]
+
+
+def _check_numbers(count: float) -> None:
+    if count > _MOST_NUMBERS:
+        raise ValueError(
+            f"{count:,.0f} random numbers per report, more than {_MOST_NUMBERS:,}: too slow"
+        )
 
 
 def _earned(task: MeanTask, build: Any) -> float:
@@ -100,17 +113,16 @@ def _earned(task: MeanTask, build: Any) -> float:
 
 
 def _with_coordinate_bits(build: Any) -> Iterator[MeanRandomizer]:
-    """Real coordinates in as many bits as there are; a mechanism without them as it is."""
+    """The mechanism, and with fewer bits for each real coordinate that it sends."""
     randomizer = build()
+    if isinstance(randomizer, mean.SeedCompressedMean):
+        _check_numbers(randomizer.expected_trials * randomizer.dimension)
     yield randomizer
-    if isinstance(randomizer, CodebookMean) or not hasattr(randomizer, "coordinate_bits"):
+    if not isinstance(randomizer, _SENDS_COORDINATES):
         return
     for bits in _COORDINATE_BITS:
-        if bits < randomizer.coordinate_bits:
-            try:
-                yield build(coordinate_bits=bits)
-            except ValueError:  # so coarse that the mean would be biased
-                continue
+        with contextlib.suppress(ValueError):  # so coarse that the mean would be biased
+            yield build(coordinate_bits=bits)
 
 
 def _messages_apart(

@@ -13,7 +13,7 @@ from beam_ldp.planning.mean_task import MeanTask
 from beam_ldp.planning.mean_variants import mechanisms, variants
 from beam_ldp.planning.targets import best_first, check_target, hidden_users
 from beam_ldp.randomizers.base import check_integer
-from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.randomizers.mean import L2Mean, MeanRandomizer
 from beam_ldp.randomizers.mean.base import Norm
 
 Model = Literal["shuffle", "local"]
@@ -34,6 +34,7 @@ _DECODING = {
     "ProjectedPrivUnit": "O(d log d), Walsh-Hadamard, O(n k) numbers to add up",
     "RandomCodebookMean": "O(d), but O(n d) random numbers to draw again",
     "ScalarMean": "O(points of the grid)",
+    "SeedCompressedMean": "O(d), but O(n d) random numbers to draw again",
     "SeparatedMean": "O(d), but O(n d) numbers to add up",
 }
 
@@ -54,8 +55,9 @@ class MeanPlan:
             local model the local epsilon.
         mean_squared_error: Expected squared Euclidean error of the mean, noise only.
         standard_error: Largest standard error of a coordinate, noise only.
-        rms_error: Root of the expected squared Euclidean error, with the most that the mechanism's
-            own truncation can shift the mean by.
+        rms_error: Root of the expected squared Euclidean error, with the most that the mechanism
+            itself (truncation after a public rotation, projections) shifts the mean by, on
+            average over its public randomness.
         times_lower_bound: `rms_error` squared over the value that `lower_bound_name` names.
         lower_bound_name: With a local budget, a proved bound that no unbiased mechanism is below;
             with a central target a trusted curator's error: a reference, not a bound.
@@ -196,8 +198,7 @@ def _best(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> MeanPlan:
 def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
     n, bits, budget = task.num_users, randomizer.bits_per_report, randomizer.local_epsilon
     noise = randomizer.mean_squared_error(n)
-    shift = getattr(randomizer, "bias_norm_bound", randomizer.bias_bound)
-    error = noise + shift**2
+    error = noise + _shift(randomizer) ** 2
     reference, name = task.reference()
     excluded = ""
     if bits > task.max_bits:
@@ -219,6 +220,13 @@ def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
         decoding=_DECODING[type(randomizer).__name__],
         excluded=excluded,
     )
+
+
+def _shift(randomizer: MeanRandomizer) -> float:
+    """The most that the mechanism itself moves the mean by, on average over public randomness."""
+    if isinstance(randomizer, L2Mean):  # its bias bound is about one coordinate
+        return min(randomizer.bias_norm_bound, randomizer.dimension * randomizer.bias_bound)
+    return randomizer.bias_bound
 
 
 def _priced(task: MeanTask, row: MeanPlan) -> MeanPlan:

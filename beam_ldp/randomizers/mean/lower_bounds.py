@@ -171,6 +171,21 @@ def gaussian_reference(
     return dimension * (2 * radius * stretch / (num_users * gaussian_mu)) ** 2
 
 
+def laplace_reference(
+    dimension: int, epsilon: float, num_users: int, p: float = 2.0, radius: float = 1.0
+) -> float:
+    """Error of the better central Laplace mechanism: not a bound, the reference for few dimensions.
+
+    Noise of density exp(-epsilon |z|/diameter), |z| the Euclidean norm (mean squared length
+    d (d + 1) diameter^2/epsilon^2) or, for the l1 ball, the l1 norm (2 d diameter^2/epsilon^2).
+    """
+    _check(dimension, num_users, epsilon, radius)
+    stretch = dimension ** (0.5 - 1 / p) if p > 2 else 1.0
+    square = dimension * (dimension + 1) * (2 * radius * stretch / (num_users * epsilon)) ** 2
+    by_l1 = dimension ** (1 - 1 / p)  # the l1 radius of the ball
+    return min(square, 2 * dimension * (2 * radius * by_l1 / (num_users * epsilon)) ** 2)
+
+
 def _check(dimension: int, num_users: int, epsilon: float, radius: float) -> None:
     if dimension < 1 or num_users < 1:
         raise ValueError("dimension and num_users must be integers >= 1")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 
 from beam_ldp.accounting.multi_message import gaussian_mu
-from beam_ldp.randomizers.mean import L1Mean, L2Mean, LInfMean
+from beam_ldp.randomizers.mean import (
+    BinaryVectorMean,
+    L1Mean,
+    L2Mean,
+    LInfMean,
+    PrivUnit,
+    PrivUnitGaussian,
+    PrivUnitInf,
+    SeparatedMean,
+)
 from beam_ldp.randomizers.mean import lower_bounds as lb
 from beam_ldp.randomizers.mean.lp import lp_mean, lp_mean_for_shuffle
 
@@ -62,6 +73,113 @@ def test_gaussian_reference_of_the_figures():
     assert lb.gaussian_reference(300, mu, 1000) == pytest.approx(0.017, rel=0.02)
 
 
+def unbiased_decoder(channel, vectors):
+    """The unbiased decoder of least mean squared error over the vectors, by least squares."""
+    weight = channel.mean(axis=1)
+    moment = (channel.T / weight) @ channel
+    return (np.linalg.pinv(moment, rcond=1e-10) @ vectors).T @ channel.T / weight
+
+
+@pytest.mark.parametrize(("norm", "d"), [("linf", 1), ("linf", 2), ("l1", 2), ("l1", 3)])
+@pytest.mark.parametrize("budget", [0.5, 1.0, 2.5])
+def test_no_small_channel_with_its_best_decoder_is_below_the_bound(norm, d, budget):
+    """Random two-level channels on corners and vertices; the best come close to the bound."""
+    if norm == "linf":
+        vectors = np.array(list(itertools.product((-1.0, 1.0), repeat=d)))
+    else:
+        vectors = np.vstack([np.eye(d), -np.eye(d)])
+    bound = lb.unbiased_local_bound(d, budget, 1, norm).value
+    rng = np.random.default_rng(5)
+    errors = []
+    for _ in range(200):
+        # Reports in pairs: one favours a half of the vectors, the other one the other half.
+        count = int(rng.integers(d, 3 * d + 1))
+        directions, weight = rng.normal(size=(count, d)), rng.uniform(0.2, 1.0, (count, 1))
+        high = np.vstack([directions, -directions]) @ vectors.T > 0
+        table = np.where(high, math.exp(budget), 1.0) * np.vstack([weight, weight])
+        channel = table / table.sum(axis=0)
+        assert np.log(channel.max(axis=1) / channel.min(axis=1)).max() <= budget + 1e-9
+        decoder = unbiased_decoder(channel, vectors)
+        if np.allclose(decoder @ channel, vectors.T, atol=1e-8):
+            second = channel.mean(axis=1) @ (decoder**2).sum(axis=0)
+            errors.append(second - (vectors[0] ** 2).sum())
+    assert len(errors) > 20
+    assert min(errors) >= bound * (1 - 1e-9)
+    if d == 1:
+        assert min(errors) == pytest.approx(bound)
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.5, 1.0, math.log(3)])
+@pytest.mark.parametrize("d", [1, 4, 64])
+def test_unbiased_bounds_are_attained_up_to_log_three(d, budget):
+    """Exactly, at vectors that fill the ball: one message of the family is optimal."""
+    for cls, norm, vector in ((L1Mean, "l1", np.eye(d)[0]), (LInfMean, "linf", np.ones(d))):
+        mechanism = cls(d, budget, messages=(1,), message_epsilons=(budget,))
+        bound = lb.unbiased_local_bound(d, budget, 100, norm)
+        assert bound.constant_known and bound.valid
+        error = mechanism.mean_squared_error(100, vector)
+        assert error == pytest.approx(bound.value, rel=1e-6)
+    mechanism = BinaryVectorMean(d, budget, messages=(1,), message_epsilons=(budget,))
+    bound = lb.unbiased_local_bound(d, budget, 100, "binary")
+    assert mechanism.mean_squared_error(100) == pytest.approx(bound.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("budget", [0.5, 2.0, 8.0])
+def test_priv_unit_attains_the_bound_of_the_sphere(budget):
+    for d in (2, 10, 1000):
+        mechanism = PrivUnit(d, budget, inputs="sphere")
+        bound = lb.unbiased_local_bound(d, budget, 7, "l2").value
+        assert mechanism.mean_squared_error(7) == pytest.approx(bound, rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1", "linf", "binary"])
+@pytest.mark.parametrize("budget", [0.01, 0.7, 1.2, 3.0, 7.0, 15.0])
+@pytest.mark.parametrize("d", [1, 2, 30, 500])
+def test_no_mechanism_is_below_the_unbiased_bound(norm, budget, d):
+    classes = {
+        "l2": (L2Mean, PrivUnit, PrivUnitGaussian, SeparatedMean),
+        "l1": (L1Mean,),
+        "linf": (LInfMean, PrivUnitInf),
+        "binary": (BinaryVectorMean,),
+    }[norm]
+    bound = lb.unbiased_local_bound(d, budget, 10, norm).value
+    for cls in classes:
+        if d == 1 and cls not in (L2Mean, L1Mean, LInfMean, BinaryVectorMean):
+            continue
+        assert cls(d, budget).mean_squared_error(10) >= bound * (1 - 1e-9)
+    if norm != "binary":
+        doubled = lb.unbiased_local_bound(d, budget, 10, norm, radius=2.0).value
+        assert doubled == pytest.approx(4 * bound)
+
+
+def test_sums_of_signs_against_enumeration():
+    """M of the corners: the favoured corners of any direction, for every threshold."""
+    rng = np.random.default_rng(8)
+    for d, budget in itertools.product((1, 2, 5, 8), (0.3, 1.0, 1.3, 3.0, 6.0)):
+        ratio = math.exp(budget)
+        directions = np.abs(rng.normal(size=(60, d)))
+        directions = np.vstack([directions, np.tril(np.ones((d, d)))])  # few equal coordinates
+        corners = np.array(list(itertools.product((-1.0, 1.0), repeat=d)))
+        worst = 0.0
+        for v in directions / np.linalg.norm(directions, axis=1, keepdims=True):
+            heights = np.sort(corners @ v)[::-1]
+            top, share = np.cumsum(heights) / len(heights), np.arange(1, len(heights) + 1)
+            worst = max(worst, ((ratio - 1) * top / (1 + (ratio - 1) * share / len(share))).max())
+        assert worst <= lb._corners(d, budget) * (1 + 1e-12)
+        assert worst >= 0.6 * lb._corners(d, budget)
+
+
+def test_references_of_trusted_curators():
+    """Laplace noise in few dimensions and on the l1 ball, Gaussian noise in many."""
+    mu = gaussian_mu(1.0, 1e-8)
+    for d, p, laplace in ((1, 2.0, True), (10, 2.0, True), (100, 2.0, False), (100, 1.0, True)):
+        gaussian = lb.gaussian_reference(d, mu, 1000, p)
+        assert (lb.laplace_reference(d, 1.0, 1000, p) < gaussian) == laplace
+    assert lb.laplace_reference(1, 0.5, 100, math.inf, 3.0) == pytest.approx(2 * (6 / 50) ** 2)
+    assert lb.laplace_reference(7, 1.0, 1, 1.0) == pytest.approx(2 * 7 * 4)
+    assert lb.gaussian_reference(4, 1.0, 1, 4.0) == pytest.approx(4 * 4 * 4 ** (0.5))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -71,7 +189,7 @@ def test_gaussian_reference_of_the_figures():
         (lambda: lb.local_lower_bound(1, 1.0, 10, radius=0.0), "radius"),
         (lambda: lb.central_lower_bound(1, 1.0, 2.0, 10), "delta"),
         (lambda: lb.central_lower_bound(1, 1.0, 0.1, 10, bits_per_user=0), "bits_per_user"),
-        (lambda: lb.gaussian_reference(1, 1.0, 10, p=1), "p must"),
+        (lambda: lb.gaussian_reference(1, 1.0, 10, p=0.5), "p must"),
         (lambda: lp_mean(10, 1.0, 0.9), "p must"),
     ],
 )
