@@ -164,7 +164,7 @@ class SeedCompressedMean(DirectionMean):
     @property
     def nonce_bits(self) -> int:
         """Bits of a seed beyond 128: so many that trying seeds weakens nothing."""
-        return math.ceil(math.log2(self.expected_trials))
+        return max(1, math.ceil(math.log2(self.expected_trials)))
 
     @property
     def bits_per_report(self) -> int:

@@ -97,6 +97,16 @@ def test_budget_is_spent_and_never_exceeded_and_the_error_is_that_of_the_base(ba
 
 
 @pytest.mark.exact
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3])
+def test_tiny_budgets_work(epsilon):
+    mechanism = SeedCompressedMean(4, epsilon)
+    assert 0 <= epsilon - mechanism.log_ratio_max() < 1e-8
+    reports = mechanism.randomize(np.eye(4))
+    assert np.array_equal(mechanism.unpack(mechanism.pack(reports), 4), reports)
+    assert np.isfinite(mechanism.estimate(mechanism.accumulate(reports), 4).value).all()
+
+
+@pytest.mark.exact
 @pytest.mark.parametrize("trials", [1, 2, 5, 60])
 def test_giving_up_costs_no_privacy_and_is_accounted_for(trials):
     """The law by summing over trials: sum_j (1-A)^(j-1) a + (1-A)^J, over a blind draw."""
