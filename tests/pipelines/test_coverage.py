@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from beam_ldp.pipelines.demo import OTHER, load_corpus, write_people
+from beam_ldp.pipelines.demo_mean import write_pictures
 from beam_ldp.pipelines.frequency import DONE, main
+from beam_ldp.pipelines.mean import main as mean
 
 pytestmark = pytest.mark.statistical
 
@@ -52,3 +54,41 @@ def test_intervals_of_real_words_hold_as_often_as_they_say(mechanism, people, tm
     # Halved or doubled errors, or a bias, would show here even where intervals hold.
     assert abs(scores.mean()) < DEVIATIONS / math.sqrt(len(rows))
     assert abs((scores**2).mean() - 1) < DEVIATIONS * math.sqrt(2 / len(rows))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "ball"),
+    [
+        ("PrivUnitInf", ["--range", "0", "16"]),
+        ("LInfMean", ["--range", "0", "16"]),
+        ("PrivUnit", ["--norm=l2", "--radius=80"]),
+        ("L2Mean", ["--norm=l2", "--radius=80"]),
+    ],
+)
+def test_intervals_of_real_pictures_hold_as_often_as_they_say(mechanism, ball, tmp_path):
+    """The mean of 64 pixels of real digits, three releases; errors are bounds, so never too small.
+
+    Errors are those of the worst values: more intervals may hold than say so, not fewer, and
+    scores may spread less than 1, not more. A bias would show in their mean.
+    """
+    pytest.importorskip("sklearn")
+    source, truth = write_pictures(20_000, tmp_path)
+    scores, inside = [], 0
+    for seed in range(3):
+        out = tmp_path / str(seed)
+        flags = [f"--input={source}", "--columns=pixels", *ball, "--local-epsilon=8",
+                 "--delta=1e-8", f"--seed={seed}", "--min-reports=20000", "--no-mlflow",
+                 f"--mechanism={mechanism}", f"--output={out}"]  # fmt: skip
+        assert mean(flags) == DONE
+        with (out / "estimates.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        value, error, low, high = (
+            np.array([float(row[name]) for row in rows])
+            for name in ("mean", "standard_error", "low", "high")
+        )
+        scores.append((value - truth) / error)
+        inside += np.count_nonzero((low <= truth) & (truth <= high))
+    count, squares = 3 * len(truth), np.concatenate(scores) ** 2
+    assert inside > 0.95 * count - DEVIATIONS * math.sqrt(count * 0.95 * 0.05)
+    assert abs(np.mean(scores)) < DEVIATIONS / math.sqrt(count)
+    assert squares.mean() < 1 + DEVIATIONS * math.sqrt(2 / count)

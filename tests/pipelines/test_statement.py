@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.record import MeanRecord, PrivacyRecord
 from beam_ldp.pipelines.statement import number, privacy_statement, rounded_down
+from beam_ldp.pipelines.terminal import price_table
 
 RECORD = PrivacyRecord(
     question="word",
@@ -137,3 +140,97 @@ def test_printed_prices_are_never_below_the_real_ones(value: float) -> None:
 )  # fmt: skip
 def test_number(value: float | None, shown: str) -> None:
     assert number(value) == shown
+
+
+# Means -------------------------------------------------------------------------------------------
+
+MEAN = MeanRecord(
+    **{
+        **{f.name: getattr(RECORD, f.name) for f in fields(RECORD)},
+        "mechanism": {"mechanism": "PrivUnit", "version": 1, "dimension": 64},
+    },
+    dimension=64,
+    values="Euclidean length at most 1",
+    mean_squared_error=0.25,
+)
+MESSAGES = replace(MEAN, messages_per_user=128, local_epsilon=474.4, message_epsilon=3.71)
+LOCAL = replace(MEAN, model="local", epsilon=4.0, delta=0.0, target_epsilon=None)
+
+
+def said_of(record: PrivacyRecord) -> str:
+    return " ".join(privacy_statement(record).split())
+
+
+def test_a_mean_is_not_spoken_of_as_a_list_of_values() -> None:
+    said = said_of(MEAN)
+    assert "the names of the 64 coordinates" in said and "Euclidean length at most 1" in said
+    assert "`--bad-rows zero` hides that" in said and "of each coordinate by itself" in said
+    for word in ("list of values", "`other`", "most frequent", "messages of a person"):
+        assert word not in said, word
+    assert "everybody who sees a person's report | local epsilon = 4 |" in said
+
+
+def test_several_messages_are_said_with_what_they_cost_before_the_shuffle() -> None:
+    said = said_of(MESSAGES)
+    for expected in (
+        "everybody who sees all messages of a person | local epsilon = 474.4",
+        "A person sends 128 messages, and the local epsilon is the sum of their budgets, 3.71 each",
+        "learns the values almost surely", "one for each of the 128 message columns",
+        "Only sums over all people left the shufflers", "every column is permuted on its own",
+        "e^(local epsilon)", "for somebody who sees all messages of a person.",
+    ):  # fmt: skip
+        assert expected in said, expected
+    assert "sees the report itself" not in said
+    assert "next to no protection" not in said_of(replace(MESSAGES, local_epsilon=2.0))
+
+
+def test_messages_that_leave_are_said_so() -> None:
+    left = replace(MESSAGES, output="reports", smallest_batch=70_000)
+    assert "nothing links the messages of a person, in batches" in said_of(left)
+    assert "70,000 reports, sets the price" in said_of(left)
+
+
+def test_without_a_shuffler_nothing_is_credited_to_it() -> None:
+    for record in (LOCAL, replace(LOCAL, messages_per_user=4)):
+        said = said_of(record)
+        assert "epsilon = 4 at delta = 0 | every person alone" in said
+        assert "Nobody but the device is trusted" in said and "hide each other" not in said
+        assert "declared honest" not in said and "if the shuffler does its job" not in said
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (replace(MEAN, outside="raise"), "would have stopped the run"),
+        (MEAN, "Nobody counts how often, and no interval covers what it shifts"),
+        (replace(MEAN, sampling="iid"), "the draw of one row of each person included"),
+        (MEAN, "suppose that every person has one row"),
+        (replace(MEAN, bias_bound=0.0123), "widened by 0.0123 for the mechanism's truncation"),
+        (replace(MEAN, bad_rows="zero", num_bad_rows=None), "reported as the zero vector and left"),
+        (replace(MEAN, bad_rows="zero", num_bad_rows=None, in_ranges=True),
+         "reported as the middle of all ranges"),
+        (replace(MEAN, exactness="real-arithmetic"), "real arithmetic only"),
+    ],
+)  # fmt: skip
+def test_what_a_mean_rests_on_is_said(record: MeanRecord, expected: str) -> None:
+    assert expected in said_of(record)
+
+
+def test_a_simulated_mean_promises_nothing() -> None:
+    nothing = dict(local_epsilon=None, epsilon=None, epsilon_lower=None, epsilon_class_lower=None)
+    said = said_of(replace(MESSAGES, simulated=True, message_epsilon=None, **nothing))
+    assert "No privacy guarantee" in said and "local epsilon =" not in said
+
+
+def test_the_record_of_a_mean_tells_programs_what_it_is() -> None:
+    found = json.loads(json.dumps(replace(MESSAGES, bias_bound=0.5).to_json(), allow_nan=False))
+    assert found["statistic"] == "mean" and found["messages_per_user"] == 128
+    assert found["message_epsilon"] == 3.71 and found["bias_bound"] == 0.5
+    assert "statistic" not in RECORD.to_json(), "records of frequencies are as they were"
+
+
+def test_the_printed_price_speaks_of_messages_too() -> None:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(price_table(MESSAGES))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "against everybody who sees all messages of a person" in shown and "474.4" in shown
