@@ -76,7 +76,12 @@ class Losses(NamedTuple):
 
 def ledger_losses(counts: Counts) -> Losses | None:
     """The losses of so many releases of each kind; None where those of a kind are not known."""
-    parts = _parts(counts)
+    return _composed(tuple(counts.items()))
+
+
+@lru_cache(maxsize=32)
+def _composed(counts: tuple[tuple[dp_accounting.DpEvent, int], ...]) -> Losses | None:
+    parts = _parts(dict(counts))
     if not parts or any(_deviation(part) is None for part in parts):
         return None
     if len(parts) == 1:

