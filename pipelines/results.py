@@ -86,7 +86,9 @@ class _AsLines(beam.DoFn):
         self._lines: list[str] = []
 
     def process(self, rows: BadRowBlock | BadRow) -> Iterator[str]:
-        self._lines.extend(map(bad_row_line, rows if isinstance(rows, BadRowBlock) else [rows]))
+        if isinstance(rows, BadRow):
+            rows = BadRowBlock.of(rows.source, [(rows.position, rows.reason)])
+        self._lines.extend(bad_row_lines(rows))
         if len(self._lines) >= LINES_PER_ELEMENT:
             yield "\n".join(self._lines)
             self._lines = []
@@ -97,11 +99,16 @@ class _AsLines(beam.DoFn):
             yield WindowedValue("\n".join(self._lines), window.max_timestamp(), [window])
 
 
-def bad_row_line(row: BadRow) -> str:
-    """One line of bad_rows.jsonl."""
-    return json.dumps(
-        {"source": row.source, "position": row.position, "reason": row.reason}, ensure_ascii=False
-    )
+def bad_row_lines(rows: BadRowBlock) -> list[str]:
+    """Lines of bad_rows.jsonl. Those of one reason differ in their positions alone."""
+    start = f'{{"source": {_as_json(rows.source)}, "position": '
+    ends = [f', "reason": {_as_json(reason)}}}' for reason in rows.reasons]
+    placed = zip(rows.listed_positions(), rows.codes.tolist())
+    return [f"{start}{position}{ends[code]}" for position, code in placed]
+
+
+def _as_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def read_results(folder: str, name: str, kind: type) -> list[Any]:

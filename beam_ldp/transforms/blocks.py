@@ -231,11 +231,15 @@ class BadRowBlock:
     def __len__(self) -> int:
         return len(self.codes)
 
+    def listed_positions(self) -> list[int]:
+        """The position of every row."""
+        if self.positions is None:
+            return [UNKNOWN_POSITION] * len(self)
+        positions: list[int] = self.positions.tolist()
+        return positions
+
     def __iter__(self) -> Iterator[BadRow]:
-        positions = [UNKNOWN_POSITION] * len(self)
-        if self.positions is not None:
-            positions = self.positions.tolist()
-        for position, code in zip(positions, self.codes.tolist()):
+        for position, code in zip(self.listed_positions(), self.codes.tolist()):
             yield BadRow(self.source, position, self.reasons[code])
 
 
