@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from beam_ldp.accounting.hockey_stick import epsilon_bound, hockey_stick
+from beam_ldp.accounting.hockey_stick import directions, epsilon_bound, hockey_stick
 from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window
 from beam_ldp.accounting.privacy_loss import composed_lower_epsilon
 from beam_ldp.accounting.shuffle_rdp import three_response_atoms
@@ -131,7 +131,7 @@ def three_response_witnesses(local_epsilon: float) -> tuple[ShufflePair, ...]:
 
 
 def _both(pairs: tuple[ShufflePair, ...]) -> tuple[ShufflePair, ...]:
-    return (*pairs, *(pair.swapped() for pair in pairs))
+    return tuple(side for pair in pairs for side in directions(pair))
 
 
 def _one_shuffle(pairs: tuple[ShufflePair, ...], num_reports: int, delta: float) -> float:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from scipy import optimize
 
+from beam_ldp.accounting.large_n import crowd_constant, large_crowd_epsilon
 from beam_ldp.accounting.methods import DEFAULT, Kind, Method, method, methods
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.accounting.validity import OutOfRangeError
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 __all__ = [
     "MethodPrice",
@@ -34,7 +37,7 @@ _PROVED = (
     ("local epsilons added up",),
 )
 _FLOORS = ("binary randomized response", "ternary randomized response")
-_STRIDE = math.log(8)
+_STEP = 0.05  # of the logarithm of an unknown
 _RANKS = ("proved", "conjectured", "lower", "approximation")
 
 
@@ -146,27 +149,47 @@ def solve_schedule(
         ValueError: If not even the least parameter fits.
     """
 
+    least, most = math.log(low), math.log(high)
+
+    @cache
     def excess(log_parameter: float) -> float:
         parameter = math.exp(log_parameter)
         say(f"{parameter:.4g}")
         price = _default(build(parameter), delta)[0]
         return math.log(max(price, 1e-300) / epsilon)
 
-    least, most = math.log(low), math.log(high)
-    if excess(least) > 0:
-        raise ValueError(f"epsilon={epsilon:g} is exceeded even at {low:g}")
-    while least < most:  # large parameters take long to price: approach them from below
-        above = min(most, least + _STRIDE)
-        if excess(above) > 0:
-            break
-        least = above
-    else:
-        return high
-    most = above
-    root = float(optimize.brentq(excess, least, most, xtol=1e-4, rtol=1e-9))
+    def guide(log_parameter: float) -> float:
+        schedule = build(math.exp(log_parameter))
+        pair = ShufflePair.clones(schedule.local_epsilon)
+        limit = large_crowd_epsilon(
+            crowd_constant(pair), schedule.num_reports, schedule.rate, schedule.rounds, delta
+        )
+        return math.log(max(limit, 1e-300) / epsilon)
+
+    # Prices take about a second: start where the Gaussian limit meets the target.
+    below = above = _root(guide, least, most)
+    step = _STEP
+    while excess(below) > 0:
+        if below == least:
+            raise ValueError(f"epsilon={epsilon:g} is exceeded even at {low:g}")
+        below, above, step = max(least, below - step), below, 3 * step
+    while below == above and above < most or excess(above) <= 0:
+        if above == most:
+            return high
+        below, above, step = above, min(most, above + step), 3 * step
+    root = float(optimize.brentq(excess, below, above, xtol=1e-4, rtol=1e-9))
     while excess(root) > 0:
         root -= 1e-4
     return math.exp(root)
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a growing function is zero; the end that is nearest if it is nowhere."""
+    if function(low) >= 0:
+        return low
+    if function(high) <= 0:
+        return high
+    return float(optimize.brentq(function, low, high, xtol=1e-3))
 
 
 def _default(schedule: Schedule, delta: float) -> tuple[float, str]:
