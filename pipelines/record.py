@@ -24,7 +24,7 @@ class PrivacyRecord:
         epsilon_class_lower: no analysis that knows only the local budget can go below it.
         delta: of `epsilon`.
         method, proof_status: how `epsilon` was computed, and whether that is proved.
-        exactness: "exact" or "real-arithmetic", see the randomizer.
+        exactness: "exact", "real-arithmetic" or "computational", see the randomizer.
         bits_per_report: bits that one report takes.
         num_reports: reports received.
         num_bad_rows: rows that could not be used; None where they leave no trace.

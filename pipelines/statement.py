@@ -9,6 +9,12 @@ from typing import Any
 from beam_ldp.pipelines.record import PrivacyRecord
 from beam_ldp.pipelines.statement_words import words_of
 
+_EXACTNESS = {
+    "exact": "exact: the law of the implemented mechanism satisfies the local epsilon",
+    "real-arithmetic": "private in exact real arithmetic only (`exactness=real-arithmetic`)",
+    "computational": "private against readers who cannot break AES (`exactness=computational`)",
+}
+
 
 def privacy_statement(record: PrivacyRecord) -> str:
     """Markdown, for people who decide whether a release is acceptable."""
@@ -144,11 +150,7 @@ def _how(record: PrivacyRecord) -> str:
     if record.simulated:
         lines.append("* its `local_epsilon` is the level of the noise here, not a promise")
     if not record.simulated:
-        lines.append(
-            "* exact: the law of the implemented mechanism satisfies the local epsilon"
-            if record.exactness == "exact"
-            else "* private in exact real arithmetic only (`exactness=real-arithmetic`)"
-        )
+        lines.append(f"* {_EXACTNESS[record.exactness]}")
         lines.append(_noise(record))
     lines.append(f"* nothing would have been released below {record.min_reports:,} reports")
     words = words_of(record)
