@@ -25,6 +25,7 @@ from beam_ldp.randomizers.mean import (
     SeedCompressedMean,
     SeparatedMean,
 )
+from beam_ldp.randomizers.mean.block_mean import BlockMean
 
 # Dimensions that are no powers of two.
 MECHANISMS = [
@@ -199,6 +200,21 @@ def test_reports_travel_in_the_bits_that_are_stated_and_sums_do_not_depend_on_or
     parts = mechanism.accumulate(reports[:4]) + mechanism.accumulate(reports[4:])
     assert np.array_equal(parts, whole)
     assert LocalRandomizer.from_config(mechanism.to_config()) == mechanism
+
+
+@pytest.mark.exact
+@each
+def test_with_fewer_reports_than_expected_the_error_is_that_of_those_received(mechanism):
+    """Missing users widen the interval; messages that are missing or doubled are refused."""
+    users = np.tile(vector_for(mechanism), (10, 1))
+    reports = mechanism.randomize(users, np.random.default_rng(6))
+    few = mechanism.estimate(mechanism.accumulate(reports[:4]), 4)
+    all_of_them = mechanism.estimate(mechanism.accumulate(reports), 10)
+    assert np.allclose(few.standard_error, all_of_them.standard_error * math.sqrt(10 / 4))
+    assert few.num_users == 4
+    if isinstance(mechanism, BlockMean):
+        with pytest.raises(ValueError, match="once"):
+            mechanism.estimate(mechanism.accumulate(reports[:9]), 10)
 
 
 @pytest.mark.exact

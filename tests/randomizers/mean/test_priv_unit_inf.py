@@ -167,6 +167,15 @@ def test_the_false_corollary_is_not_used():
 
 
 @pytest.mark.exact
+def test_the_cap_is_never_empty_however_large_the_budget():
+    """Lemma 4.2 of the paper allows kappa = d, a cap without corners: t = d + 1."""
+    for d in (1, 2, 3, 8):
+        mechanism = PrivUnitInf(d, 30.0)
+        assert mechanism.places <= d
+        assert math.isfinite(mechanism.mean_squared_error(1))
+
+
+@pytest.mark.exact
 def test_the_papers_second_condition_holds():
     """Equation (21), with kappa + 2, is sufficient; its least slack is about 0.04."""
 
