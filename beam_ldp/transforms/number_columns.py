@@ -215,13 +215,13 @@ def _numbers_of(data: Any) -> Numbers:
 def _numbers(data: pa.Array) -> Numbers:
     """A column of numbers; what stands for a bad one is any number."""
     kind = data.type
+    codes = null_codes(data) if data.null_count else None
+    if pa.types.is_floating(kind):  # first, because there may be thousands of columns
+        return data.to_numpy(zero_copy_only=False), codes
     if pa.types.is_dictionary(kind):
         return _from_dictionary(data)
     if is_text(kind):
         return _from_text(data)
-    codes = null_codes(data) if data.null_count else None
-    if pa.types.is_floating(kind):
-        return data.to_numpy(zero_copy_only=False), codes
     if pa.types.is_integer(kind):
         return (data.fill_null(0) if data.null_count else data).to_numpy(), codes
     if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):

@@ -127,7 +127,7 @@ class _Encode(EncodeBlocks):
     def setup(self) -> None:
         super().setup()
         self._encoder = VectorEncoder(self._dimension)
-        self._rows_per_block = rows_in(BLOCK_BYTES, 8 * self._dimension)
+        self._rows_per_block = rows_in(BLOCK_BYTES, np.dtype(np.float32).itemsize * self._dimension)
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for start in range(0, batch.num_rows, self._rows_per_block):

@@ -171,7 +171,7 @@ def test_value_blocks_are_checked_and_keep_what_they_have():
 
 
 def test_long_tables_become_blocks_of_limited_size(monkeypatch):
-    monkeypatch.setattr(vectors_module, "BLOCK_BYTES", 10 * 16)
+    monkeypatch.setattr(vectors_module, "BLOCK_BYTES", 10 * 8)
     table = pa.RecordBatch.from_pydict({"x": np.arange(25.0), "y": np.arange(25.0)})
     blocks, _ = encode([TableBlock("f", 100, table)], ["x", "y"])
     assert [len(block) for block in blocks] == [10, 10, 5]
