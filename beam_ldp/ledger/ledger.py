@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from difflib import get_close_matches
 from typing import Any
 
-from beam_ldp.ledger.losses import DEFAULT_ORDERS, as_json, loss_of
+from beam_ldp.ledger.losses import as_json, loss_of, orders_for
 from beam_ldp.ledger.rows import (
     ABANDON,
     BUDGET,
@@ -148,7 +148,7 @@ class BudgetLedger:
         privacy_unit: str = "user",
         neighbours: str = REPLACE_ONE,
         population: str | None = None,
-        orders: tuple[float, ...] = DEFAULT_ORDERS,
+        orders: tuple[float, ...] | None = None,
         period_days: int | None = None,
         by: str | None = None,
         why: str = "",
@@ -163,7 +163,8 @@ class BudgetLedger:
             neighbours: only "replace-one" is accounted.
             population: the people; datasets about the same people share one. Default: the
                 population that the dataset has, or one of the dataset's name.
-            orders: Rényi orders that are fixed with the budget; delta is split between them.
+            orders: Rényi orders that are fixed with the budget, the most important first; default:
+                what suits many small releases. Each reads the total at a share of delta.
             period_days: grant it anew after so many days.
             by, why: for the record; default: the login name.
 
@@ -173,6 +174,7 @@ class BudgetLedger:
         """
         _check_name("dataset", dataset)
         _check_budget(epsilon, delta, local_epsilon, orders, period_days)
+        orders = orders_for(epsilon, delta) if orders is None else orders
         if neighbours != REPLACE_ONE:
             raise ValueError(f'neighbours must be "{REPLACE_ONE}", got {neighbours!r}')
         with self._writing() as (state, append):
@@ -440,7 +442,7 @@ def _check_budget(
     epsilon: float,
     delta: float,
     local_epsilon: float | None,
-    orders: tuple[float, ...],
+    orders: tuple[float, ...] | None,
     period_days: int | None,
 ) -> None:
     for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
@@ -448,7 +450,8 @@ def _check_budget(
             raise ValueError(f"{name} must be a finite number > 0, got {value}")
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta}")
-    if not orders or not all(math.isfinite(order) and order > 1 for order in orders):
+    given = (2.0,) if orders is None else orders
+    if not given or not all(math.isfinite(order) and order > 1 for order in given):
         raise ValueError("orders must be finite numbers > 1, at least one")
     if period_days is not None and (period_days != int(period_days) or period_days < 1):
         raise ValueError(f"period_days must be an integer >= 1, got {period_days}")

@@ -1,8 +1,10 @@
 """What charges cost together: an adaptive filter over Rényi orders that were fixed beforehand.
 
 Later runs are chosen after seeing earlier results, so the total is read at orders that were fixed
-with the budget: one order at delta, or m orders at delta/m each (Feldman and Zrnic 2021;
-accounting specification, section 8). Pure epsilons add up at delta zero and cost no split.
+with the budget, each at a share of delta (Feldman and Zrnic 2021): going on while *some* order fits
+at the whole delta would overspend. Nine tenths of delta go to the first order, the one at which
+many small losses fill the budget, so that little is lost where it matters; the others make small
+spends readable. Pure epsilons add up at delta zero and cost no share.
 """
 
 from __future__ import annotations
@@ -15,14 +17,34 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy import optimize
 
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.ledger.rows import canonical
 
-# Few, because delta is split between them; from long trainings to a few releases.
-DEFAULT_ORDERS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 512.0)
+_MAIN_SHARE = 0.9
+_OTHER_ORDERS = (1 / 3, 3.0, 10.0, 40.0)  # times the first one
+
+
+def orders_for(epsilon: float, delta: float) -> tuple[float, ...]:
+    """Orders to fix with a budget, the most important first.
+
+    Many small losses together are Gaussian: divergence rho times the order. The first order is the
+    one that reads such a loss most tightly when it has filled the budget.
+
+    >>> [round(order, 1) for order in orders_for(1.0, 1e-8)]
+    [30.7, 10.2, 92.2, 307.4, 1229.8]
+    """
+    grid = np.concatenate([np.linspace(1.05, 4.0, 60), np.geomspace(4.0, 1e6, 2000)])
+
+    def price(rho: float) -> float:
+        return float(rdp_to_epsilon(grid, rho * grid, _MAIN_SHARE * delta)[0])
+
+    rho = optimize.brentq(lambda log: price(math.exp(log)) - epsilon, -40.0, 20.0)
+    main = float(rdp_to_epsilon(grid, math.exp(rho) * grid, _MAIN_SHARE * delta)[1])
+    return (main, *(max(1.05, main * factor) for factor in _OTHER_ORDERS))
 
 
 @dataclass(frozen=True)
@@ -50,10 +72,22 @@ class Loss:
 
         `adaptive=False`: the charges were fixed beforehand, and the best order costs no split.
         """
-        share = delta / len(orders) if adaptive else delta
-        found, order = rdp_to_epsilon(np.array(orders), np.array(self.divergences), share)
-        found = max(0.0, float(found))
-        return (found, float(order)) if found < self.pure else (self.pure, math.inf)
+        if not adaptive or len(orders) == 1:
+            found, order = _read(orders, self.divergences, delta)
+        else:
+            rest = (1 - _MAIN_SHARE) * delta / (len(orders) - 1)
+            found, order = min(
+                _read(orders[:1], self.divergences[:1], _MAIN_SHARE * delta),
+                _read(orders[1:], self.divergences[1:], rest),
+            )
+        return (found, order) if found < self.pure else (self.pure, math.inf)
+
+
+def _read(
+    orders: tuple[float, ...], divergences: tuple[float, ...], delta: float
+) -> tuple[float, float]:
+    found, order = rdp_to_epsilon(np.array(orders), np.array(divergences), delta)
+    return max(0.0, float(found)), float(order)
 
 
 def no_loss(orders: tuple[float, ...]) -> Loss:

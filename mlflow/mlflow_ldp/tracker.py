@@ -15,10 +15,11 @@ import dp_accounting
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.ledger import URL_VARIABLE
-from beam_ldp.ledger.losses import DEFAULT_ORDERS, Loss, as_json, loss_of, no_loss
+from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for
 from beam_ldp.ledger.status import times
 from mlflow_ldp.runs import NAMESPACE, RunLog
 
+_USUAL_EPSILON = 1.0  # orders suit this where no limit is known
 LARGEST_BLOCK = 64  # charges that are reserved ahead at once
 _EVENTS_VERSION = 1
 
@@ -219,7 +220,9 @@ class PrivacyTracker:
     def _fixed_orders(self) -> tuple[float, ...]:
         if self._ledger is not None:
             return self._ledger.status(self.dataset).budget.orders
-        return DEFAULT_ORDERS if self._adaptive else tuple(ShuffleAccountant().orders.tolist())
+        if self._adaptive:
+            return orders_for(self._limit or _USUAL_EPSILON, self.delta)
+        return tuple(ShuffleAccountant().orders.tolist())
 
     def _params(self) -> dict[str, Any]:
         return {

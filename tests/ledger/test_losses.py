@@ -5,56 +5,81 @@ from __future__ import annotations
 import math
 
 import dp_accounting
+import numpy as np
 import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffleAccountant, ShuffledDpEvent
-from beam_ldp.ledger.losses import DEFAULT_ORDERS, as_json, loss_of, no_loss
+from beam_ldp.accounting.conversions import rdp_to_epsilon
+from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for
 
 pytestmark = pytest.mark.exact
 
 SMALL = ShuffledDpEvent(LocalRandomizerDpEvent(0.5), 10_000)
+ORDERS = orders_for(1.0, 1e-6)
 PURE = LocalRandomizerDpEvent(0.25)
 OTHER = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 5_000)
 
 
 def test_nothing_costs_nothing() -> None:
-    assert no_loss(DEFAULT_ORDERS).epsilon(DEFAULT_ORDERS, 1e-8) == (0.0, math.inf)
+    assert no_loss(ORDERS).epsilon(ORDERS, 1e-8) == (0.0, math.inf)
 
 
-@pytest.mark.parametrize("orders", [(16.0,), DEFAULT_ORDERS])
-def test_sums_agree_with_the_adaptive_accountant(orders: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("order", [2.5, 16.0, 300.0])
+def test_sums_agree_with_the_adaptive_accountant(order: float) -> None:
+    orders = (order,)
     total = loss_of(as_json(SMALL), orders)
     for _ in range(2):
         total += loss_of(as_json(OTHER), orders)
-    accountant = ShuffleAccountant(list(orders), adaptive=True)
+    accountant = ShuffleAccountant(order=order, adaptive=True)
     accountant.compose(SMALL).compose(OTHER, 2)
     assert total.epsilon(orders, 1e-6)[0] == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-9)
 
 
-def test_several_orders_cost_a_split_of_delta() -> None:
-    """The order that turns out best is not free: each one is read at delta/m."""
-    one = loss_of(as_json(OTHER), (16.0,)).epsilon((16.0,), 1e-6)[0]
-    split = loss_of(as_json(OTHER), (16.0, 2.0)).epsilon((16.0, 2.0), 1e-6)[0]
-    at_half = loss_of(as_json(OTHER), (16.0,)).epsilon((16.0,), 0.5e-6)[0]
-    assert split > one
-    assert split <= at_half
+def test_several_orders_cost_a_share_of_delta() -> None:
+    """The order that turns out best is not free: each one is read at a share."""
+    one = loss_of(as_json(OTHER), (16.0,))
+    split = loss_of(as_json(OTHER), (16.0, 2.0)).epsilon((16.0, 2.0), 1e-6)
+    assert split == one.epsilon((16.0,), 0.9e-6)
+    assert split[0] > one.epsilon((16.0,), 1e-6)[0]
+    other = loss_of(as_json(OTHER), (2.0, 16.0)).epsilon((2.0, 16.0), 1e-6)
+    assert other[0] == pytest.approx(one.epsilon((16.0,), 0.1e-6)[0], rel=1e-12)
+    fixed = loss_of(as_json(OTHER), (16.0, 2.0)).epsilon((16.0, 2.0), 1e-6, adaptive=False)
+    assert fixed == one.epsilon((16.0,), 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 4.0, 20.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-8, 1e-12])
+def test_many_small_losses_fill_the_budget_within_three_percent(
+    epsilon: float, delta: float
+) -> None:
+    """Against the best order of all, which an adaptive filter may not choose afterwards."""
+    orders = orders_for(epsilon, delta)
+    fine = np.concatenate([np.linspace(1.01, 10, 2000), np.geomspace(10, 1e6, 4000)])
+    low, high = 1e-12, 100.0
+    for _ in range(100):
+        rho = (low * high) ** 0.5
+        loss = Loss(tuple(rho * order for order in orders), math.inf)
+        low, high = (rho, high) if loss.epsilon(orders, delta)[0] < epsilon else (low, rho)
+    best = float(rdp_to_epsilon(fine, low * fine, delta)[0])
+    assert 0.97 * epsilon < best <= epsilon * (1 + 1e-9)
 
 
 def test_one_small_charge_is_read_as_its_pure_epsilon() -> None:
-    loss = loss_of(as_json(LocalRandomizerDpEvent(0.1)), DEFAULT_ORDERS)
-    assert loss.epsilon(DEFAULT_ORDERS, 1e-8) == (0.1, math.inf)
+    loss = loss_of(as_json(LocalRandomizerDpEvent(0.1)), ORDERS)
+    assert loss.epsilon(ORDERS, 1e-8) == (0.1, math.inf)
 
 
 def test_central_gaussian_charges_have_no_pure_epsilon() -> None:
     event = dp_accounting.GaussianDpEvent(5.0)
-    loss = loss_of(as_json(event), DEFAULT_ORDERS)
+    loss = loss_of(as_json(event), ORDERS)
     assert loss.pure == math.inf
-    assert 0 < loss.epsilon(DEFAULT_ORDERS, 1e-6)[0] < 3
+    assert 0 < loss.epsilon(ORDERS, 1e-6)[0] < 3
 
 
 def test_what_has_no_price_is_refused() -> None:
     with pytest.raises(ValueError, match="version must be"):
-        loss_of(as_json(PURE) | {"version": 99}, DEFAULT_ORDERS)
-    poisson = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.0))
+        loss_of(as_json(PURE) | {"version": 99}, ORDERS)
     with pytest.raises(ValueError, match="kind"):
-        loss_of(as_json(poisson), DEFAULT_ORDERS)
+        as_json(dp_accounting.UnsupportedDpEvent())
+    nothing_left = loss_of(as_json(dp_accounting.NonPrivateDpEvent()), ORDERS)
+    assert nothing_left.epsilon(ORDERS, 1e-6)[0] == math.inf
