@@ -14,7 +14,7 @@ import numpy as np
 
 from beam_ldp.accounting import subsampled_rdp
 from beam_ldp.accounting.accountant import ShuffleAccountant
-from beam_ldp.accounting.class_lower import three_response_epsilon, two_response_epsilon
+from beam_ldp.accounting.class_lower import three_response_witnesses, two_response_witnesses
 from beam_ldp.accounting.composition import compose_kov_exact, subsample
 from beam_ldp.accounting.conversions import default_orders, rdp_to_epsilon
 from beam_ldp.accounting.event_price import event_epsilon
@@ -22,6 +22,7 @@ from beam_ldp.accounting.events import LocalRandomizerDpEvent
 from beam_ldp.accounting.hockey_stick import epsilon_bound, hockey_stick, largest_log_ratio
 from beam_ldp.accounting.large_n import crowd_constant, large_crowd_epsilon
 from beam_ldp.accounting.ledger_losses import ledger_losses
+from beam_ldp.accounting.ledger_lower import lower_value
 from beam_ldp.accounting.loss_curves import renyi_divergences
 from beam_ldp.accounting.randomizer_events import shuffled_event
 from beam_ldp.accounting.schedule import Schedule
@@ -252,19 +253,20 @@ def _clone_profile(local_epsilon: float, num_reports: int) -> tuple[np.ndarray, 
 
 def two_response(schedule: Schedule, delta: float) -> float:
     """What the class costs at least: certified, composed."""
-    return _certified(two_response_epsilon, schedule, delta)
+    return _floor(schedule, delta, two_response_witnesses(schedule.local_epsilon))
 
 
 def three_response(schedule: Schedule, delta: float) -> float:
     """The same by ternary response, dearer from a local epsilon of log 2 on."""
-    return _certified(three_response_epsilon, schedule, delta)
+    return _floor(schedule, delta, three_response_witnesses(schedule.local_epsilon))
 
 
-def _certified(lower: Callable[..., float], schedule: Schedule, delta: float) -> float:
-    require(schedule.fixed_size, "as many reports in every round")
-    return lower(
-        schedule.local_epsilon, schedule.num_reports, schedule.rate, schedule.rounds, delta
-    )
+def _floor(schedule: Schedule, delta: float, witnesses: tuple[ShufflePair, ...]) -> float:
+    """What concrete data sets cost at least."""
+    event = schedule.event(LocalRandomizerDpEvent(schedule.local_epsilon, None, witnesses))
+    if schedule.rounds == 1 and not schedule.sampled:
+        return shuffle_epsilon(event.local_event, event.num_reports, delta).lower
+    return lower_value({event: schedule.rounds}, delta)[0]
 
 
 def own_lower(schedule: Schedule, delta: float) -> float:
