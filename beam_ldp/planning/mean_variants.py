@@ -32,7 +32,7 @@ _SENDS_COORDINATES = (
     mean.ProjectedPrivUnit,
     mean.SeparatedMean,
 )
-_PROJECTED = (64, 256, 1024, 4096)
+_PROJECTED = tuple(1 << k for k in range(5, 13))
 
 _BY_NORM: dict[Norm, tuple[str, ...]] = {
     "binary": ("BinaryVectorMean",),
@@ -71,10 +71,12 @@ def variants(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> Iterat
     if issubclass(cls, BlockMean) and task.local_epsilon is None:
         yield from _messages_apart(task, cls, radius)
         return
-    for options in _options(task, cls):
-        build = partial(cls, task.dimension, radius=radius, **options)
-        budget = min(_earned(task, build), task.max_local_epsilon)
-        yield from _with_coordinate_bits(partial(build, budget))
+    build = partial(cls, task.dimension, radius=radius)
+    first, *others = _options(task, cls)
+    # Options hardly change what a mechanism earns; the first earns least.
+    budget = min(_earned(task, partial(build, **first)), task.max_local_epsilon)
+    for options in (first, *others):
+        yield from _with_coordinate_bits(partial(build, budget, **options))
 
 
 def _options(task: MeanTask, cls: type[MeanRandomizer]) -> list[dict[str, Any]]:
@@ -82,9 +84,8 @@ def _options(task: MeanTask, cls: type[MeanRandomizer]) -> list[dict[str, Any]]:
     if cls is mean.ScalarMean:
         return [{"signed": True}]
     if cls is mean.ProjectedPrivUnit:
-        return [{"projected": k} for k in _PROJECTED if k < task.dimension] or [
-            {"projected": padded_size(task.dimension)}
-        ]
+        size = max(2, padded_size(task.dimension))
+        return [{"projected": k} for k in _PROJECTED if k < size] or [{"projected": size}]
     if issubclass(cls, CodebookMean):
         least, most = _INDEX_BITS
         _check_numbers(task.dimension << least)
@@ -143,6 +144,9 @@ def _messages_apart(
             yield build(messages=size * repeats if cls is mean.L2Mean else (size,) * repeats)
     elif most >= 1:
         yield build(messages=(most,))
+    elif task.max_local_epsilon == math.inf:
+        least = 1 + bits_for(size)
+        raise ValueError(f"a message takes {least} bits, max_bits is {task.max_bits:g}")
     if task.max_local_epsilon < math.inf:
         yield cls(task.dimension, task.max_local_epsilon, radius)
 
