@@ -22,9 +22,10 @@ _STAGES = (
     "EstimateMean",
     "PrivateFrequencies",
     "PrivateMean",
+    "PrivateUserMean",
     "ReleaseToRows",
 )
-_ROOMS = ("randomizers", "accounting", "planning", "transforms")
+_ROOMS = ("randomizers", "accounting", "planning", "protocols", "transforms")
 
 __all__ = ["__version__", *_ROOMS, *_STAGES]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import (
     BadRow,
@@ -29,6 +31,9 @@ from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import MismatchError
 from beam_ldp.transforms.vectors import EncodeVectors
 
+if TYPE_CHECKING:
+    from beam_ldp.transforms.user_means import PrivateUserMean
+
 __all__ = [
     "Aggregate",
     "BadRow",
@@ -44,6 +49,7 @@ __all__ = [
     "MismatchError",
     "PrivateFrequencies",
     "PrivateMean",
+    "PrivateUserMean",
     "Randomize",
     "Release",
     "ReleaseToRows",
@@ -59,3 +65,12 @@ __all__ = [
     "Withheld",
     "rows_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded on first use: planning two rounds needs every mean mechanism."""
+    if name == "PrivateUserMean":
+        from beam_ldp.transforms.user_means import PrivateUserMean
+
+        return PrivateUserMean
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

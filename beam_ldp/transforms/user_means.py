@@ -15,14 +15,14 @@ from beam_ldp.protocols import Found, RoundTwo, UserMean
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, Withheld
-from beam_ldp.transforms.carried import NAMESPACE, check_min_reports
+from beam_ldp.transforms.carried import NAMESPACE
+from beam_ldp.transforms.composite import least_reports
 from beam_ldp.transforms.gate import window_bounds
 from beam_ldp.transforms.person_means import MeanPerPerson
 from beam_ldp.transforms.randomize import Randomize, check_randomness
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 from beam_ldp.transforms.vectors import EncodeVectors
 
-EXPECTED_SHARE = 0.9  # of the people expected: the least number, unless it is given
 _ONLY = "0"  # name of the coordinate where there is one
 _INCOMPLETE = "a coordinate without enough reports in round one"
 
@@ -107,10 +107,8 @@ class PrivateUserMean(beam.PTransform):
         if columns is not None and user_id_column is None:
             raise ValueError("user_id_column must name the column that says whose row it is")
         check_randomness(memoize_key_file, release_id, seed)
-        if min_reports is None:
-            min_reports = max(1, round(EXPECTED_SHARE * protocol.num_users))
         self._protocol = protocol
-        self._least = protocol.min_reports(check_min_reports(min_reports))
+        self._least = protocol.min_reports(least_reports(min_reports, protocol.num_users))
         self._encode = EncodeVectors(
             columns,
             protocol.space.dimension,
