@@ -1,0 +1,104 @@
+"""`beam-ldp plan mean`: a table that fits, JSON for programs, help that teaches, named mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.plan_mean import norm_of
+from beam_ldp.randomizers.base import LocalRandomizer
+
+pytestmark = pytest.mark.exact
+
+LOCAL = ["plan", "mean", "--users", "1e5", "--dimension", "200", "--local-epsilon", "2"]
+CENTRAL = ["plan", "mean", "--users", "1e4", "--dimension", "30", "--epsilon", "1", "--delta",
+           "1e-8"]  # fmt: skip
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(group, arguments, prog_name="beam-ldp", terminal_width=100)
+
+
+def test_help_teaches() -> None:
+    shown = run("plan", "mean", "--help")
+    assert shown.exit_code == 0
+    for expected in ("examples:", "--norm", "--model", "trusted curator", "shuffled on its own"):
+        assert expected in " ".join(shown.output.split())
+    assert "mean" in run("plan", "--help").output
+
+
+def test_the_table_fits_eighty_columns_and_is_best_first() -> None:
+    shown = run(*CENTRAL)
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert lines[0].startswith("10,000 people, 30 coordinates, l2 ball of radius 1")
+    assert all(len(line) <= 80 for line in lines) and "…" not in shown.output
+    assert lines[3].startswith("L2Mean") and "a reference" in " ".join(shown.output.split())
+    assert "left out: KashinMean" in shown.output
+
+
+def test_json_rows_hold_mechanisms_that_can_be_built() -> None:
+    found = json.loads(run(*CENTRAL, "--max-bits", "40", "--format", "json").output)
+    assert found["schema_version"] == 1 and found["dimension"] == 30 and found["norm"] == "l2"
+    usable = [row for row in found["plans"] if not row["excluded"]]
+    errors = [row["rms_error"] for row in usable]
+    assert usable and errors[0] <= 1.01 * min(errors)
+    for row in usable:
+        mechanism = LocalRandomizer.from_config(row["mechanism"])
+        assert mechanism.bits_per_report == row["bits_per_report"] <= 40
+        assert mechanism.mean_squared_error(10_000) == row["mean_squared_error"]
+        assert row["epsilon_lower"] is None or row["epsilon_lower"] <= row["epsilon"] <= 1.0
+        assert row["times_lower_bound"] > 0 and "curator" in row["lower_bound_name"]
+    for row in found["plans"]:
+        if row["excluded"] and "bits_per_report" in row:
+            assert row["bits_per_report"] > 40
+
+
+def test_nobody_trusted() -> None:
+    flags = ["plan", "mean", "--users", "1e5", "--dimension", "200", "--epsilon", "2"]
+    shown = json.loads(run(*flags, "--model", "local", "--format", "json").output)
+    best = shown["plans"][0]
+    assert best["local_epsilon"] == best["epsilon"] == 2.0
+    assert 1 <= best["times_lower_bound"] < 1.03 and "proved" in best["lower_bound_name"]
+
+
+@pytest.mark.parametrize("norm", ["l1", "linf", "1.5", "binary"])
+def test_other_balls(norm: str) -> None:
+    shown = run(*LOCAL, "--norm", norm)
+    assert shown.exit_code == 0, shown.output
+    name = {"1.5": "l1.5 ball", "binary": "each 0 or 1"}.get(norm, f"{norm} ball")
+    assert name in shown.output and "proved bound" in shown.output
+
+
+def test_no_mechanism_is_said_plainly() -> None:
+    shown = run(*LOCAL, "--max-bits", "2")
+    assert shown.exit_code == 0 and "no mechanism meets these limits" in shown.output
+    assert "max_bits is 2" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--users", "1e5", "--dimension", "9"], "--epsilon (central target) and --local-epsilon"),
+        ([*LOCAL[2:], "--epsilon", "1"], "give one of"),
+        (["--users", "9", "--dimension", "9", "--epsilon", "1"], "needs --delta"),
+        ([*LOCAL[2:], "--norm", "l3"], "l2, l1, linf, binary or a number >= 1"),
+        ([*LOCAL[2:], "--norm", "0.5"], "number >= 1"),
+        ([*LOCAL[2:], "--radius", "0"], "radius"),
+        ([*LOCAL[2:], "--norm", "binary", "--radius", "2"], "radius"),
+        ([*LOCAL[2:], "--dimension", "1e7"], "dimension"),
+        ([*LOCAL[2:], "--model", "central"], "--model"),
+        ([*LOCAL[2:], "--epsilom", "1"], "--epsilon"),
+    ],
+)
+def test_mistakes_are_named(flags: list[str], said: str) -> None:
+    shown = run("plan", "mean", *flags)
+    assert shown.exit_code == 2 and said in " ".join(shown.output.split())
+
+
+def test_norms_by_name_and_by_number() -> None:
+    assert [norm_of(text) for text in ("l2", "binary", "3", "inf")] == ["l2", "binary", 3.0,
+                                                                       float("inf")]  # fmt: skip
