@@ -18,11 +18,12 @@ import dp_accounting
 import numpy as np
 from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import privacy_loss_distribution as pld
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from dp_accounting.pld.pld_pmf import PLDPmf
 from dp_accounting.rdp import RdpAccountant
 from scipy import special
 
-from beam_ldp.accounting.loss_curves import NEGLIGIBLE, connect, loss_knots
+from beam_ldp.accounting.loss_curves import NEGLIGIBLE, loss_knots
+from beam_ldp.accounting.loss_grid import LossGrid
 
 _REPLACE = NeighboringRelation.REPLACE_ONE
 _REACH = 11.0  # standard deviations of the loss: beyond, 1e-25
@@ -133,8 +134,20 @@ def deviation(event: dp_accounting.DpEvent) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def loss_distribution(event: dp_accounting.DpEvent, step: float) -> PrivacyLossDistribution:
-    """Pessimistic privacy-loss distribution of one release on a grid of `step`."""
+def loss_grids(event: dp_accounting.DpEvent, step: float) -> tuple[LossGrid, LossGrid]:
+    """Both directions of the losses of one release; one object where they are the same."""
+    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+        rate = event.sample_size / event.source_dataset_size
+        return _sampled_gaussian(event.event.noise_multiplier, rate, step)
+    if isinstance(event, dp_accounting.RandomizedResponseDpEvent):
+        return _randomized_response(event, step)
+    found = _distribution(event, step)
+    forth = _grid(found._pmf_remove)
+    return forth, forth if found._symmetric else _grid(found._pmf_add)
+
+
+def _distribution(event: dp_accounting.DpEvent, step: float) -> pld.PrivacyLossDistribution:
+    """That of dp-accounting: pessimistic, on a grid of `step`."""
     grid: dict[str, Any] = {"value_discretization_interval": step}
     if isinstance(event, dp_accounting.GaussianDpEvent):
         return pld.from_gaussian_mechanism(event.noise_multiplier, sensitivity=_SENSITIVITY, **grid)
@@ -145,8 +158,6 @@ def loss_distribution(event: dp_accounting.DpEvent, step: float) -> PrivacyLossD
         return pld.from_discrete_laplace_mechanism(
             event.noise_parameter, moves, use_connect_dots=True, **grid
         )
-    if isinstance(event, dp_accounting.RandomizedResponseDpEvent):
-        return _randomized_response(event, step)
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         return pld.from_gaussian_mechanism(
             event.event.noise_multiplier,
@@ -154,20 +165,17 @@ def loss_distribution(event: dp_accounting.DpEvent, step: float) -> PrivacyLossD
             neighboring_relation=_REPLACE,
             **grid,
         )
-    if isinstance(event, dp_event.TruncatedSubsampledGaussianDpEvent):
-        return pld.from_truncated_subsampled_gaussian_mechanism(
-            dataset_size=event.dataset_size,
-            sampling_probability=event.sampling_probability,
-            truncated_batch_size=event.truncated_batch_size,
-            noise_multiplier=event.noise_multiplier,
-            neighboring_relation=_REPLACE,
-            **grid,
-        )
-    rate = event.sample_size / event.source_dataset_size
-    return _sampled_gaussian(event.event.noise_multiplier, rate, step)
+    return pld.from_truncated_subsampled_gaussian_mechanism(
+        dataset_size=event.dataset_size,
+        sampling_probability=event.sampling_probability,
+        truncated_batch_size=event.truncated_batch_size,
+        noise_multiplier=event.noise_multiplier,
+        neighboring_relation=_REPLACE,
+        **grid,
+    )
 
 
-def _sampled_gaussian(noise: float, rate: float, step: float) -> PrivacyLossDistribution:
+def _sampled_gaussian(noise: float, rate: float, step: float) -> tuple[LossGrid, LossGrid]:
     """Fixed-size sampling of any pair: delta_sampled(log(1 + rate (e^x - 1))) = rate delta(x)."""
     mu = _SENSITIVITY / noise
     top = min(mu**2 / 2 + _REACH * mu, 700.0)
@@ -176,19 +184,25 @@ def _sampled_gaussian(noise: float, rate: float, step: float) -> PrivacyLossDist
     below = np.exp(inner + special.log_ndtr(-mu / 2 - inner / mu))
     sticks = rate * np.maximum(special.ndtr(mu / 2 - inner / mu) - below, 0.0)
     kept = 1 + np.count_nonzero(sticks >= NEGLIGIBLE)
-    knots, sticks = knots[:kept], sticks[:kept]
-    return PrivacyLossDistribution(connect(step, knots, sticks, sticks))
+    forth = LossGrid.connecting(step, knots[:kept], sticks[:kept], sticks[:kept])
+    return forth, forth
 
 
 def _randomized_response(
     event: dp_accounting.RandomizedResponseDpEvent, step: float
-) -> PrivacyLossDistribution:
+) -> tuple[LossGrid, LossGrid]:
     """On a grid that ends at the largest loss: dp-accounting rounds every loss up instead."""
     other = event.noise_parameter / event.num_buckets
     knots = np.arange(max(1, math.ceil(largest_loss(event) / step - 1e-9)) + 1)
     sticks = np.maximum(1 - event.noise_parameter + other - np.exp(knots * step) * other, 0.0)
     sticks[-1] = 0.0
-    return PrivacyLossDistribution(connect(step, knots, sticks, sticks))
+    forth = LossGrid.connecting(step, knots, sticks, sticks)
+    return forth, forth
+
+
+def _grid(pmf: PLDPmf) -> LossGrid:
+    dense = pmf.to_dense_pmf()
+    return LossGrid(dense._discretization, dense._lower_loss, dense._probs, dense._infinity_mass)
 
 
 def _orders(orders: np.ndarray) -> RdpAccountant:

@@ -17,9 +17,7 @@ from beam_ldp.accounting.events import (
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.accounting.loss_curves import messages_divergences, renyi_divergences
-
-_LARGEST_LOCAL_EPSILON = 100.0  # e^-100: hidden in no crowd
+from beam_ldp.accounting.loss_curves import HOPELESS, messages_divergences, renyi_divergences
 
 
 @lru_cache(maxsize=256)
@@ -31,7 +29,7 @@ def event_divergences(event: dp_accounting.DpEvent, orders: tuple[float, ...]) -
     if isinstance(event, LocalRandomizerDpEvent):
         return _randomized_response(event.local_epsilon, values)
     if isinstance(event, (ShuffledDpEvent, SubsampledShuffledDpEvent)):
-        if event.local_epsilon > _LARGEST_LOCAL_EPSILON:
+        if event.local_epsilon > HOPELESS:
             return np.full(len(values), largest_loss(event))
         return renyi_divergences(event, values)
     return central.divergences(event, values)
@@ -50,7 +48,7 @@ def largest_loss(event: dp_accounting.DpEvent) -> float:
     else:
         rate = event.points_sampled / event.points_per_client
     local = event.local_epsilon
-    return local if local > _LARGEST_LOCAL_EPSILON else math.log1p(rate * math.expm1(local))
+    return local if local > HOPELESS else math.log1p(rate * math.expm1(local))
 
 
 def _randomized_response(local_epsilon: float, orders: np.ndarray) -> np.ndarray:

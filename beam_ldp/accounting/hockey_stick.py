@@ -36,15 +36,13 @@ from scipy.special import gammaln
 from scipy.stats import binom
 
 from beam_ldp.accounting.iid_sums import COARSE, FINE, positive_part
+from beam_ldp.accounting.safe_roots import ABSOLUTE, bracket, outward, safe_root, secant_root
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 MAX_REPORTS = 10**12
 
 _ENUMERATED = 350_000  # configurations: 8 MB
 _NEGLIGIBLE = 1e-24  # probability that enumeration leaves out, and accounts for
-_ABSOLUTE = 1e-15  # allowance of an epsilon: means of the ratios are 1 up to a few units of 1e-16
-_MOST_SECANTS = 12
-_USUAL_SLOPE = -25.0  # of log delta in log epsilon, at deltas of about 1e-6 in large crowds
 _ROUNDING = 1e-9  # relative allowance for floating-point rounding of a delta
 
 Array = NDArray[np.float64]
@@ -142,19 +140,19 @@ def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool
         return 0.0
     guess = min(0.9 * top, gaussian_epsilon(pair, n, delta))
     if listed_configurations(pair, n) is None and guide(0.0) > 0.0:
-        low, high = _bracket(guide, guess, top, 1.5)
+        low, high = bracket(guide, guess, top, 1.5)
         if low < high:
             guess = float(brentq(guide, low, high, rtol=1e-5))
-    return _safe_root(excess, guess, top, upper)
+    return safe_root(excess, guess, top, upper)
 
 
 def epsilon_near(pair: ShufflePair, num_reports: int, delta: float, guess: float) -> float:
     """The upper one of `epsilon_bounds` where it is known roughly."""
     n, top = check_reports(num_reports), largest_log_ratio(pair)
     excess = _excess(pair, n, delta, True)
-    root = _secant_root(excess, guess, top)
-    found = None if root is None else _outward(excess, root, True)
-    return epsilon_bound(pair, n, delta, upper=True) if found is None else found + _ABSOLUTE
+    root = secant_root(excess, guess, top)
+    found = None if root is None else outward(excess, root, True)
+    return epsilon_bound(pair, n, delta, upper=True) if found is None else found + ABSOLUTE
 
 
 def _excess(pair: ShufflePair, n: int, delta: float, upper: bool) -> Callable[[float], float]:
@@ -165,51 +163,6 @@ def _excess(pair: ShufflePair, n: int, delta: float, upper: bool) -> Callable[[f
         return math.log(max(found.upper if upper else found.lower, 1e-300) / delta)
 
     return excess
-
-
-def _safe_root(excess: Callable[[float], float], guess: float, top: float, upper: bool) -> float:
-    """Where `excess` changes its sign, never on the unsafe side."""
-    root = _secant_root(excess, guess, top)
-    found = None if root is None else _outward(excess, root, upper)
-    if found is None:
-        low, high = _bracket(excess, guess, top, 1.001)
-        if low == high:
-            return top * (1.0 + 1e-12) + _ABSOLUTE if upper else top * (1.0 - 1e-9)
-        root = float(brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10))
-        found = _outward(excess, root, upper)
-    if found is None:
-        found = high if upper else low
-    return found + _ABSOLUTE if upper else max(0.0, found - _ABSOLUTE)
-
-
-def _secant_root(excess: Callable[[float], float], guess: float, top: float) -> float | None:
-    """The root by a few secants in the logarithm of epsilon, or None if they do not find it."""
-    position = math.log(max(guess, 1e-300))
-    last: tuple[float, float] | None = None
-    slope = _USUAL_SLOPE
-    for _ in range(_MOST_SECANTS):
-        if not math.exp(position) < top * (1.0 - 1e-9):
-            return None
-        found = excess(math.exp(position))
-        if last is not None:
-            slope = (found - last[1]) / (position - last[0])
-        if not slope < 0.0:
-            return None
-        step = -found / slope
-        if abs(step) < 1e-10:
-            return math.exp(position + step)
-        last = (position, found)
-        position += max(-0.5, min(0.5, step))
-    return None
-
-
-def _outward(excess: Callable[[float], float], root: float, upper: bool) -> float | None:
-    """A few steps to the safe side of a root that a finder may have left on either."""
-    for away in (3e-10, 3e-9, 3e-8, 3e-7):
-        moved = root * (1.0 + away if upper else 1.0 - away)
-        if (excess(moved) <= 0.0) == upper:
-            return moved
-    return None
 
 
 def largest_log_ratio(pair: ShufflePair) -> float:
@@ -252,25 +205,6 @@ def gaussian_epsilon(pair: ShufflePair, n: int, delta: float) -> float:
     )
     mu = math.sqrt(spread / (n * pair.blanket_mass))
     return mu * math.sqrt(2.0 * math.log(1.0 + 0.4 / delta)) + 0.5 * mu * mu
-
-
-def _bracket(
-    excess: Callable[[float], float], guess: float, top: float, growth: float
-) -> tuple[float, float]:
-    """Two epsilons around the root; twice `top` if only pure privacy reaches it."""
-    low = high = guess
-    if excess(guess) > 0.0:
-        while True:
-            low, high, growth = high, min(top, high * growth), min(1.5, growth**2)
-            if high >= top:
-                inside = top * (1.0 - 1e-9)
-                return (top, top) if low >= inside or excess(inside) > 0.0 else (low, inside)
-            if excess(high) <= 0.0:
-                return low, high
-    while True:
-        low, high, growth = low / growth, low, min(1.5, growth**2)
-        if excess(low) > 0.0:
-            return low, high
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import dp_accounting
 import numpy as np
-from dp_accounting.pld import pld_pmf
 
 from beam_ldp.accounting import central, loss_curves
 from beam_ldp.accounting.events import (
@@ -28,7 +27,6 @@ from beam_ldp.accounting.loss_grid import LossGrid
 _OWN = (ShuffledDpEvent, SubsampledShuffledDpEvent)
 _LONG = 1 << 18  # more releases than that are composed in two steps
 _COMMON_STEPS_PER_DEVIATION = 100
-_LARGEST_LOCAL_EPSILON = 100.0  # e^-100: hidden in no crowd
 
 Counts = Mapping[dp_accounting.DpEvent, int]
 
@@ -108,10 +106,8 @@ def repeated_losses(part: dp_accounting.DpEvent, count: int) -> Losses:
         return Losses(*loss_curves.loss_grids(part)).repeated(count)
     deviation = central.deviation(part)
     assert deviation is not None
-    one = central.loss_distribution(part, deviation / loss_curves.STEPS_PER_DEVIATION)
-    forth = _grid(one._pmf_remove)
-    back = forth if one._symmetric else _grid(one._pmf_add)
-    return Losses(forth, back).repeated(count)
+    step = deviation / loss_curves.STEPS_PER_DEVIATION
+    return Losses(*central.loss_grids(part, step)).repeated(count)
 
 
 @lru_cache(maxsize=64)
@@ -136,15 +132,10 @@ def _parts(counts: Counts) -> dict[dp_accounting.DpEvent, int]:
 def _deviation(part: dp_accounting.DpEvent) -> float | None:
     if not isinstance(part, _OWN):
         return central.deviation(part)
-    if part.local_epsilon > _LARGEST_LOCAL_EPSILON:
+    if part.local_epsilon > loss_curves.HOPELESS:
         return None
     return loss_curves.loss_deviation(part)
 
 
 def _total_deviation(parts: Counts) -> float:
     return math.sqrt(sum(count * (_deviation(part) or 0.0) ** 2 for part, count in parts.items()))
-
-
-def _grid(pmf: pld_pmf.PLDPmf) -> LossGrid:
-    dense = pmf.to_dense_pmf()
-    return LossGrid(dense._discretization, dense._lower_loss, dense._probs, dense._infinity_mass)

@@ -9,7 +9,6 @@ learns more from fewer of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import lru_cache
 
 import attr
@@ -26,6 +25,7 @@ from beam_ldp.accounting.events import (
     SubsampledShuffledDpEvent,
 )
 from beam_ldp.accounting.hockey_stick import directions
+from beam_ldp.accounting.ledger_losses import Counts
 from beam_ldp.accounting.loss_grid import LossGrid
 from beam_ldp.accounting.moments import Atoms
 from beam_ldp.accounting.privacy_loss import composed_grids, lower_epsilon, pooled_losses
@@ -37,8 +37,6 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 _CUTS = np.array([-6.0, -2.5, -1.8, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 1.8, 2.5])
 _BINS_PER_DEVIATION = 100
 _REACH = 10.0
-
-Counts = Mapping[dp_accounting.DpEvent, int]
 
 
 def lower_value(counts: Counts, delta: float) -> tuple[float, str]:

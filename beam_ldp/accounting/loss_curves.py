@@ -12,8 +12,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from beam_ldp.accounting.events import (
     POISSON,
@@ -34,6 +32,7 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair
 OwnEvent = ShuffledDpEvent | SubsampledShuffledDpEvent
 
 STEPS_PER_DEVIATION = 20
+HOPELESS = 100.0  # a local epsilon that no crowd hides
 _LARGEST_GRID = 1 << 18
 _FINE_DEVIATIONS = 8  # evenly spaced up to here, geometrically beyond
 _GROWTH = 1.06
@@ -59,21 +58,6 @@ def loss_deviation(event: OwnEvent) -> float:
     curve = _curve(event)
     deviation = curve.within * curve.rate * math.sqrt(_spread(curve.pair) / curve.reports)
     return min(deviation, curve.top)
-
-
-@lru_cache(maxsize=256)
-def loss_distribution(event: OwnEvent, step: float, whole: bool = True) -> PrivacyLossDistribution:
-    """Pessimistic privacy-loss distribution of one release, on a grid of `step`.
-
-    Proved for the mechanism of the event: its own pair where it has one, else the clone pair.
-    Costs a few hundred hockey sticks, about a second; results are kept. With `whole=False` losses
-    that are too rare to matter count as unbounded: the short grid composes a million times.
-    """
-    knots, forwards, backwards = _sticks(event, step) if whole else _short(event, step)
-    forth = connect(step, knots, forwards, backwards)
-    if backwards is forwards or np.array_equal(forwards, backwards):
-        return PrivacyLossDistribution(forth)
-    return PrivacyLossDistribution(forth, connect(step, knots, backwards, forwards))
 
 
 def loss_grids(event: OwnEvent) -> tuple[LossGrid, LossGrid]:
@@ -218,20 +202,6 @@ def loss_knots(step: float, deviation: float, last: int) -> np.ndarray:
         position = max(position + 1, position * _GROWTH)
         knots.append(min(last, int(position)))
     return np.unique(knots)
-
-
-def connect(
-    step: float, knots: np.ndarray, forwards: np.ndarray, backwards: np.ndarray
-) -> pld_pmf.PLDPmf:
-    """The pessimistic distribution through both halves of the curve.
-
-    Below zero the stick of (P, Q) at loss -x is 1 - e^-x + e^-x times that of (Q, P) at x.
-    """
-    negative = -np.expm1(-knots * step) + np.exp(-knots * step) * backwards
-    grid = np.concatenate([-knots[:0:-1], knots])
-    sticks = np.concatenate([negative[:0:-1], forwards])
-    sticks = np.minimum.accumulate(np.clip(sticks, 0.0, 1.0))
-    return pld_pmf.create_pmf_pessimistic_connect_dots(step, grid, sticks)
 
 
 def _moments(losses: np.ndarray, mass: np.ndarray, beyond: float, orders: np.ndarray) -> np.ndarray:

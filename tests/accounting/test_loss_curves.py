@@ -17,10 +17,8 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.accounting.hockey_stick import hockey_stick
 from beam_ldp.accounting.loss_curves import (
-    STEPS_PER_DEVIATION,
     _curve,
     loss_deviation,
-    loss_distribution,
     loss_grids,
     renyi_divergences,
 )
@@ -110,30 +108,36 @@ def test_divergences_of_the_curve_are_those_of_the_atoms(order):
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_connected_dots_lie_above_the_hockey_stick(epsilon, reports):
     event = ShuffledDpEvent(LocalRandomizerDpEvent(epsilon), reports)
-    step = loss_deviation(event) / STEPS_PER_DEVIATION
-    distribution = loss_distribution(event, step)
-    for loss in np.linspace(0.0, 6 * loss_deviation(event), 13) + 0.3 * step:
-        truth = hockey_stick(ShufflePair.clones(epsilon), reports, loss).lower
-        assert distribution.get_delta_for_epsilon(loss) >= truth * (1 - 1e-9)
+    forth, back = loss_grids(event)
+    assert forth is back, "clones are mirror images"
+    losses = np.linspace(0.0, 6 * loss_deviation(event), 13) + 0.3 * forth.step
+    for loss, found in zip(losses, forth.deltas(losses), strict=True):
+        truth = hockey_stick(ShufflePair.clones(epsilon), reports, loss)
+        assert truth.lower * (1 - 1e-9) <= found <= truth.upper * 1.1 + 1e-16
+
+
+def test_both_directions_of_a_pair_that_is_no_mirror_image():
+    table = (((2.0, 0.6), 0.25), ((0.5, 1.1), 0.5), ((1.0, 1.2), 0.25))
+    pair = ShufflePair(0.5, tuple(r for r, _ in table), tuple(p for _, p in table))
+    grids = loss_grids(ShuffledDpEvent(LocalRandomizerDpEvent(2.0, pair), 200))
+    assert grids[0] is not grids[1]
+    for side, grid in zip((pair, pair.swapped()), grids, strict=True):
+        for loss in (0.05, 0.2):
+            truth = hockey_stick(side, 200, loss).upper
+            assert grid.deltas(np.array([loss]))[0] == pytest.approx(truth, rel=0.02)
 
 
 def test_the_largest_loss_is_pure():
     event = ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 50)
-    step = loss_deviation(event) / STEPS_PER_DEVIATION
-    assert loss_distribution(event, step).get_delta_for_epsilon(1.0 + step) == 0.0
-    assert renyi_divergences(event, np.array([1e5]))[0] <= 1.0 + step
+    forth, _ = loss_grids(event)
+    assert forth.deltas(np.array([1.0 + forth.step]))[0] <= 1e-16
+    assert renyi_divergences(event, np.array([1e5]))[0] <= 1.0 + 1e-9
 
 
-def test_short_grid_for_compositions_costs_nothing_and_stays_short():
-    event = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 10**5)
-    step = loss_deviation(event) / STEPS_PER_DEVIATION
-    whole, short = (loss_distribution(event, step, whole=w) for w in (True, False))
-    sizes = [d._pmf_remove.to_dense_pmf().size for d in (short, whole)]
-    assert sizes[0] < 600 < sizes[1]
-    for loss in (0.0, 0.01, 0.05):
-        expected = whole.get_delta_for_epsilon(loss)
-        assert short.get_delta_for_epsilon(loss) == pytest.approx(expected, rel=1e-9)
-    assert np.isfinite(short.self_compose(10**6).get_epsilon_for_delta(1e-6))
+def test_grids_for_compositions_stay_short():
+    forth, _ = loss_grids(ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 10**5))
+    assert len(forth.mass) < 600 and forth.beyond < 1e-20
+    assert np.isfinite(forth.repeated(10**6).epsilon(1e-6))
 
 
 def test_a_mechanism_that_tells_all_but_hardly_ever_needs_no_long_grid():
