@@ -7,20 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.frequency.packed_bits import all_rows
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel
+from beam_ldp.randomizers.jit import WORD_VALUES
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
-from beam_ldp.randomizers.mean.priv_unit_inf import (
-    CornerCaps,
-    PrivUnitInf,
-    agreements_above,
-    below,
-    best_places,
-    ones_in,
-)
+from beam_ldp.randomizers.mean.priv_unit_inf import CornerCaps, PrivUnitInf, best_places
 from beam_ldp.randomizers.thresholds import exp_lower
 
 
@@ -47,28 +39,6 @@ def test_enumeration(d, epsilon):
     assert np.allclose(table.T @ signs / mechanism.marginal, signs, atol=1e-10)
 
 
-@kernel
-def _draw_below(bound, words, out):
-    at = 0
-    for i in range(out.size):
-        out[i], at = below(bound, words, at)
-    return at
-
-
-@kernel
-def _draw_agreements(t, d, words, out):
-    at = 0
-    for i in range(out.size):
-        out[i], at = agreements_above(t, d, words, at)
-    return at
-
-
-@kernel
-def _count_ones(words, out):
-    for i in range(out.size):
-        out[i] = ones_in(words[i])
-
-
 @pytest.mark.exact
 @pytest.mark.parametrize("d", [1, 2, 7, 8, 100, 1001, 4000])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0, 30.0])
@@ -83,41 +53,6 @@ def test_the_implemented_ratio_in_integers(d, epsilon):
     if d > 7 or epsilon < 30:  # a coin of 64 bits cannot carry 30 nats alone
         assert epsilon - 1e-8 < math.log(ratio) <= mechanism.log_ratio_max()
     assert mechanism.exactness == "exact"
-
-
-@pytest.mark.exact
-def test_integers_below_a_bound_reject_the_words_that_would_favour_one():
-    """2^64 = 1 modulo 3 and modulo 5: one word is refused, the others are as many each."""
-    out = np.empty(2, dtype=np.int64)
-    third = -(-WORD_VALUES // 3)
-    words = np.array([0, third, WORD_VALUES - 1], dtype=np.uint64)
-    assert _draw_below(np.uint64(3), words, out) == 3
-    assert out.tolist() == [1, 2]
-    assert _draw_below(np.uint64(4), words, out) == 2
-    assert out.tolist() == [0, 1]
-    assert _draw_below(np.uint64(3), words[:1], out) > 1
-    counts = np.empty(4, dtype=np.int64)
-    _count_ones(np.array([0, 1, WORD_VALUES - 1, 0xF0F0 << 40], dtype=np.uint64), counts)
-    assert counts.tolist() == [0, 1, 64, 8]
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize(("d", "t"), [(1, 1), (10, 5), (10, 10), (101, 51), (400, 235)])
-def test_agreements_follow_the_tail_of_the_binomial_law(d, t):
-    """50,000 draws: chi-square p-value above 1e-6."""
-    n = 50_000
-    words = np.random.default_rng(d + t).integers(0, 2**64, 300 * n, dtype=np.uint64)
-    out = np.empty(n, dtype=np.int64)
-    assert _draw_agreements(t, d, words, out) <= words.size
-    law = stats.binom.pmf(np.arange(t, d + 1), d, 0.5)
-    expected = n * law / law.sum()
-    seen = np.bincount(out - t, minlength=expected.size)
-    assert seen.size == expected.size
-    bulk = expected > 10
-    seen = np.append(seen[bulk], seen[~bulk].sum())
-    expected = np.append(expected[bulk], expected[~bulk].sum())
-    statistic = np.sum((seen - expected) ** 2 / np.maximum(expected, 1e-300))
-    assert stats.chi2.sf(statistic, max(1, bulk.sum())) > 1e-6
 
 
 @pytest.mark.exact
