@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -34,7 +35,7 @@ def is_pattern(command: str) -> bool:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that the README's commands read: a million people and the pages they visited."""
+    """The files that the README's commands read: people, the pages they visited, their numbers."""
     folder = tmp_path_factory.mktemp("readme")
     urls = [f"https://example.org/{page}" for page in range(100)]
     (folder / "urls.txt").write_text("".join(f"{url}\n" for url in urls))
@@ -42,6 +43,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     column = pa.DictionaryArray.from_arrays(pa.array(visits.astype(np.int32)), urls)
     table = pa.table({"uid": np.arange(USERS), "url": column.cast(pa.string())})
     pq.write_table(table, folder / "events.parquet")
+    rng = np.random.default_rng(4)
+    people = {"uid": np.arange(100_000), "age": rng.integers(18, 90, 100_000)}
+    people |= {"bmi": rng.uniform(18, 40, 100_000), "charges": rng.exponential(9000, 100_000)}
+    pa_csv.write_csv(pa.table(people), folder / "people.csv")
+    (folder / "ranges.csv").write_text("column,low,high\nage,18,100\nbmi,10,60\ncharges,0,50000\n")
     return folder
 
 
