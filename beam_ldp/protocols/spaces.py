@@ -45,8 +45,15 @@ class Space(Protocol):
     def failure_probability(self, num_users: int) -> float:
         """That the coordinates of any of so many means leave [-1, 1] and are clipped."""
 
+    @property
+    def ranges(self) -> CoordinateRanges | None:
+        """Public ranges of the columns, where there are any; rows are then scaled by them."""
+
+    def inside(self, rows: np.ndarray) -> np.ndarray:
+        """Rows `(n, dimension)`, scaled by `ranges` if there are any, moved into the unit set."""
+
     def unit(self, rows: np.ndarray) -> np.ndarray:
-        """Rows `(n, dimension)` of the data, moved into the set and scaled to [-1, 1]."""
+        """Rows `(n, dimension)` in the unit of the data, moved into the unit set."""
 
     def coordinates(self, means: np.ndarray) -> np.ndarray:
         """Means of such rows as coordinates in [-1, 1]: `(n, num_coordinates)`."""
@@ -92,8 +99,11 @@ class Box:
     def failure_probability(self, num_users: int) -> float:
         return 0.0
 
+    def inside(self, rows: np.ndarray) -> np.ndarray:
+        return np.clip(rows, -1.0, 1.0)
+
     def unit(self, rows: np.ndarray) -> np.ndarray:
-        return np.clip(self.ranges.encode(rows), -1.0, 1.0)
+        return self.inside(self.ranges.encode(rows))
 
     def coordinates(self, means: np.ndarray) -> np.ndarray:
         return np.asarray(means, dtype=np.float64)
@@ -163,8 +173,15 @@ class Ball:
     def scale(self) -> np.ndarray:
         return np.array([1 / (self.half * self.radius)])
 
-    def unit(self, rows: np.ndarray) -> np.ndarray:
+    @property
+    def ranges(self) -> None:
+        return None
+
+    def inside(self, rows: np.ndarray) -> np.ndarray:
         return clip_to_ball(np.asarray(rows, dtype=np.float64) / self.radius, "l2", 1.0, "clip")
+
+    def unit(self, rows: np.ndarray) -> np.ndarray:
+        return self.inside(rows)
 
     def coordinates(self, means: np.ndarray) -> np.ndarray:
         rotated = hadamard(means, public_signs(self.dimension, self.rotation_seed))

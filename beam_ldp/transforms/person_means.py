@@ -56,8 +56,8 @@ block_coder.register(
 class MeanPerPerson(beam.PTransform):
     """The mean of each person's rows, in every window. Nothing is private yet.
 
-    In: `ValueBlock`s of rows with user ids, in the unit of the data. Out: `ValueBlock`s with every
-    person once, of means of rows that the space has moved into [-1, 1].
+    In: `ValueBlock`s of rows with user ids, as `EncodeVectors(ranges=space.ranges)` makes them.
+    Out: `ValueBlock`s with every person once, of means of rows that the space has moved inside.
 
     Args:
         space: where rows lie.
@@ -104,7 +104,7 @@ class _SumRows(beam.DoFn):
         if block.user_ids is None:
             raise ValueError("the mean of a person's rows needs user ids: name the user id column")
         rows = block.values if block.values.ndim > 1 else block.values[:, None]
-        fixed = np.rint(self._space.unit(rows) * _ONE).astype(np.int64)
+        fixed = np.rint(self._space.inside(rows) * _ONE).astype(np.int64)
         whole = PersonSums(block.user_ids, fixed, np.ones(len(block), dtype=np.int64))
         sums = add_sums([whole])
         shards = shard_of(sums.user_ids, self._num_shards)

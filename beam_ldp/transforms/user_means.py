@@ -113,6 +113,7 @@ class PrivateUserMean(beam.PTransform):
             columns,
             protocol.space.dimension,
             user_id_column=user_id_column,
+            ranges=protocol.space.ranges,
             bad_rows=bad_rows,
         )
         self._shuffling: dict[str, Any] = {"output": output, "scope": scope}

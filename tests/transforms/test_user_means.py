@@ -188,6 +188,15 @@ def test_bad_rows_leave_their_place_and_a_reason():
     assert "secret" not in repr(found)
 
 
+def test_hidden_bad_rows_count_as_the_middle_of_the_range():
+    """Within 5 standard errors: false alarms below 1e-6."""
+    rows = [{"uid": i, "minutes": None} for i in range(USERS)]
+    protocol = plan_user_mean(USERS, 1, Box(CoordinateRanges(1000, 1440)), local_epsilon=8.0)
+    ask = PrivateUserMean(protocol, columns="minutes", user_id_column="uid", bad_rows="zero")
+    (release,) = run(lambda p: p | beam.Create(rows) | ask)
+    assert abs(release.estimate.value[0] - 1220) < 5 * release.estimate.standard_error[0] < 30
+
+
 def test_windows_are_released_one_by_one():
     blocks, _ = rows_of_people()
     stamped = [TimestampedValue(block, 10) for block in blocks]
