@@ -107,9 +107,8 @@ class VectorEncoder:
             return vectors, codes
         if is_list(data.type):
             return self._from_lists(data)
-        numbers, codes = _numbers(data)
-        if codes is None:
-            codes = np.zeros(len(data), dtype=np.uint8)
+        numbers, found = _numbers(data)
+        codes = np.zeros(len(data), dtype=np.uint8) if found is None else found
         if self._dimension > 1:
             codes[codes == SOUND] = WRONG_TYPE
             return self._all_bad(len(data), NULL)[0], codes

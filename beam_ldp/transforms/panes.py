@@ -118,14 +118,14 @@ def pool(parts: list[Estimate]) -> Estimate:
     """The estimate about the users of disjoint parts, each weighted by its users."""
     num_users = sum(part.num_users for part in parts)
     shares = [part.num_users / num_users for part in parts]
-    value = sum(share * part.value for share, part in zip(shares, parts))
-    error = np.sqrt(sum((share * part.standard_error) ** 2 for share, part in zip(shares, parts)))
-    pooled = replace(parts[0], value=value, standard_error=error, num_users=num_users)
-    if not hasattr(pooled, "bias_bound"):
-        return pooled
     weighted: list[tuple[float, Any]] = list(zip(shares, parts))
-    return replace(
-        pooled,
-        mean_squared_error=sum(share**2 * part.mean_squared_error for share, part in weighted),
-        bias_bound=sum(share * part.bias_bound for share, part in weighted),
-    )
+    errors = np.array([share * part.standard_error for share, part in weighted])
+    fields: dict[str, Any] = {
+        "value": sum(share * part.value for share, part in weighted),
+        "standard_error": np.sqrt((errors**2).sum(axis=0)),
+        "num_users": num_users,
+    }
+    if hasattr(parts[0], "bias_bound"):
+        fields["mean_squared_error"] = sum(s**2 * part.mean_squared_error for s, part in weighted)
+        fields["bias_bound"] = sum(share * part.bias_bound for share, part in weighted)
+    return replace(parts[0], **fields)

@@ -107,6 +107,39 @@ def test_other_blocks():
     assert table.batch.equals(batch) and (table.source, table.first_position) == ("file", 9)
 
 
+@given(
+    st.lists(st.tuples(st.integers(-1, 2**40), st.sampled_from(["null", "NaN", "no user id"]))),
+    st.booleans(),
+)
+def test_bad_rows_travel_together(rows, placed):
+    rows = [(7, "null"), *rows]
+    block = blocks.BadRowBlock.of("file ü", rows)
+    if not placed:
+        block = blocks.BadRowBlock("file ü", None, block.codes, block.reasons)
+        rows = [(blocks.UNKNOWN_POSITION, reason) for _, reason in rows]
+    back = round_trip(block)
+    assert list(back) == [blocks.BadRow("file ü", *row) for row in rows]
+    assert len(back) == len(rows) == len(back.listed_positions())
+    assert all(type(position) is int for position in back.listed_positions())
+
+
+def test_bad_rows_cost_some_bytes_each():
+    size = [
+        len(registry.get_coder(blocks.BadRowBlock).encode(
+            blocks.BadRowBlock.of("a long name of a file", [(7 * i, "null") for i in range(count)])
+        ))
+        for count in (1000, 2000)
+    ]  # fmt: skip
+    assert size[1] - size[0] < 5000
+
+
+def test_rows_of_a_block_are_a_block():
+    block = blocks.ValueBlock(np.arange(6).reshape(3, 2), [7, 8, 9], None, "f", np.array([1, 5, 6]))
+    part = block.rows(1, 3)
+    assert part.values.tolist() == [[2, 3], [4, 5]] and part.user_ids.tolist() == [8, 9]
+    assert (part.groups, part.source, part.positions.tolist()) == (None, "f", [5, 6])
+
+
 def test_release_keeps_the_estimate_and_derives_the_event_again():
     estimate = ORACLE.estimate(np.arange(5), 10)
     event = blocks.shuffle_event(ORACLE, 10)

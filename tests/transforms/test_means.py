@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import apache_beam as beam
 import numpy as np
@@ -38,6 +40,7 @@ from beam_ldp.transforms import (
     SlidingSums,
     StatisticBlock,
     ValueBlock,
+    bounding,
 )
 from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import RunningSum
@@ -394,8 +397,8 @@ def test_windows_rows_and_sliding_sums():
         assert row.high - row.low == pytest.approx(2 * 1.959964 * row.standard_error)
 
 
-def test_one_row_per_person(memoized):
-    """Persons with 1 to 5 rows; the draw of a row is the same for any blocks."""
+def test_one_row_per_person(memoized, monkeypatch):
+    """Persons with 1 to 5 rows; the draw of a row is the same for any blocks and any memory."""
     mechanism = PrivUnit(4, 6.0)
     ids = np.repeat(np.arange(900), 1 + np.arange(900) % 5)
     vectors = vectors_for(mechanism, len(ids))
@@ -414,7 +417,9 @@ def test_one_row_per_person(memoized):
         (found,) = run(lambda p: blocks_of(p, blocks) | stage)
         return found
 
-    one, other = release(100), release(777)
+    one = release(100)
+    monkeypatch.setattr(bounding, "HELD_BYTES", 50 * 32)
+    other = release(777)
     assert one.num_reports == 900 and np.array_equal(one.estimate.value, other.estimate.value)
     iid = mechanism.variance(900, None, "iid")
     assert one.estimate.standard_error == pytest.approx(np.sqrt(iid)), "the draw is noise"
@@ -553,6 +558,23 @@ def test_a_release_survives_the_wire():
         assert np.array_equal(found.raw.value, sent.raw.value)
         low, high = sent.confidence_interval()
         assert np.array_equal(np.stack(found.confidence_interval()), np.stack([low, high]))
+
+
+def test_a_worker_that_ran_no_mechanism_reads_a_release(tmp_path):
+    """In a process of its own, where nothing but the stages was imported."""
+    mechanism = L2Mean(8, 8.0, cutoff=2.0)
+    estimate = mechanism.estimate(mechanism.accumulate(mechanism.randomize(np.zeros((9, 8)))), 9)
+    event = shuffled_event(mechanism, 9)
+    release = Release(estimate, 9, event, mechanism=mechanism.to_config())
+    (tmp_path / "release").write_bytes(registry.get_coder(Release).encode(release))
+    code = (
+        "from apache_beam.coders import registry; from beam_ldp.transforms import Release;"
+        f"data = open({str(tmp_path / 'release')!r}, 'rb').read();"
+        "release = registry.get_coder(Release).decode(data);"
+        "print(release.event.num_reports, type(release.estimate).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["9", "MeanEstimate"]
 
 
 # Errors -------------------------------------------------------------------------------------

@@ -282,7 +282,8 @@ class BlockMean(MeanRandomizer):
             counts[0, :, 1] = repeated.sum(axis=0)
             counts[0, :, 0] = len(reports) * len(repeated) - counts[0, :, 1]
         else:
-            impossible = count_bits(reports, c.level, c.start, c.size, self.num_coordinates, counts)
+            blocks = (c.level, c.start, c.size)
+            impossible = count_bits(reports, *blocks, self.num_coordinates, counts) > 0
         if impossible:
             raise ValueError("reports must name coordinates inside their blocks")
         return counts

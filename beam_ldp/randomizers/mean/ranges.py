@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -94,13 +94,14 @@ class CoordinateRanges:
         error = half * estimate.standard_error
         widest = float(half.max())
         total = float(np.sum(error**2))
+        raw = cast(MeanEstimate, estimate.raw)
         return replace(
             estimate,
             value=self._middle + half * estimate.value,
             standard_error=error,
             mean_squared_error=min(total, widest**2 * estimate.mean_squared_error),
             bias_bound=widest * estimate.bias_bound,
-            _raw=None if estimate.raw is estimate else self.decode(estimate.raw),
+            _raw=None if raw is estimate else self.decode(raw),
         )
 
 
