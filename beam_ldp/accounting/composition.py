@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import optimize, stats
 
+from beam_ldp.accounting.moments import binomial_window
+
 
 def compose_basic(epsilon: float, delta: float, count: int) -> tuple[float, float]:
     """Guarantees add up."""
@@ -47,13 +49,16 @@ def compose_kov_exact(
 
     The worst pair is `count` binary randomized responses; its hockey stick is one binomial sum.
     """
-    flips = np.arange(count + 1)
-    mass = stats.binom.pmf(flips, count, 1 / (1 + np.exp(-epsilon)))
-    losses = (2 * flips - count) * epsilon
+    truth = 1 / (1 + np.exp(-epsilon))
+    truths = binomial_window(count, truth, 0.0)
+    mass = stats.binom.pmf(truths, count, truth)
+    losses = (2 * truths - count) * epsilon
+    left_out = stats.binom.cdf(truths[0] - 1, count, truth)
+    left_out += stats.binom.sf(truths[-1], count, truth)
 
     def excess(total: float) -> float:
         gaps = np.minimum(total - losses, 0.0)
-        return float(np.sum(mass * -np.expm1(gaps))) - slack
+        return float(np.sum(mass * -np.expm1(gaps))) + left_out - slack
 
     if excess(0.0) <= 0:
         return 0.0, _kov_delta(delta, count, slack)
