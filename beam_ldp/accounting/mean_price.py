@@ -65,4 +65,9 @@ def messages_epsilon(
     lower, pair = 0.0, _NO_PAIR
     if event.witness:
         lower, pair = witness_epsilon(event.witness, reports, delta), _WITNESS
+        if lower > epsilon * (1 + 1e-6):
+            raise ArithmeticError(
+                f"the upper bound {epsilon!r} ({way}) is below the lower bound {lower!r}: the "
+                "event's messages and its witness contradict each other"
+            )
     return PrivacyBound(epsilon, lower=min(lower, epsilon), method=way, lower_method=pair)

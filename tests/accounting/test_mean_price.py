@@ -220,6 +220,12 @@ def test_the_general_price_stays_a_choice_where_length_says_little():
     assert price == min(ways) and price.lower <= min(ways)
 
 
+def test_a_witness_that_contradicts_its_messages_is_an_error_and_no_price():
+    event = ShuffledMessagesDpEvent(((3, 0.5),), 1000, witness=((300, 0.9, 0.1),))
+    with pytest.raises(ArithmeticError, match="contradict"):
+        messages_epsilon(event, 1e-6)
+
+
 def test_events_without_a_witness_and_wrong_ones():
     event = ShuffledMessagesDpEvent(((3, 0.5),), 1000)
     assert messages_epsilon(event, 1e-6).lower == 0.0
