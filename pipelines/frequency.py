@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 import numpy as np
@@ -24,7 +24,7 @@ from beam_ldp.pipelines.oracle_choice import choose
 from beam_ldp.pipelines.question import Choice, Question, Rows
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.settings import Settings, check_common, need
-from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, TEXT_COLUMN, BadRows, ReadTable
+from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.blocks import Release
@@ -145,7 +145,9 @@ class Frequency(Question[FrequencySettings]):
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
         settings = self.settings
-        bad_rows: BadRows = "dead_letter" if settings.bad_rows_leave_a_trace else "other"
+        bad_rows: Literal["dead_letter", "other"] = (
+            "dead_letter" if settings.bad_rows_leave_a_trace else "other"
+        )
         table = pipeline | "Read" >> ReadTable(
             settings.input,
             settings.input_format,  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ The same program as `python -m beam_ldp.pipelines.mean`.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -141,11 +142,12 @@ class Mean(Question[MeanSettings]):
 
     def expected_as_json(self, choice: Choice) -> dict[str, Any]:
         assert isinstance(choice, MeanChoice)
+        times = choice.plan.times_lower_bound
         return {
             "dimension": self.dimension,
             "messages_per_user": choice.randomizer.messages_per_user,
             "predicted_relative_error": choice.relative_error,
-            "times_lower_bound": choice.plan.times_lower_bound,
+            "times_lower_bound": times if math.isfinite(times) else None,
             "lower_bound_name": choice.plan.lower_bound_name,
         }
 
@@ -186,6 +188,11 @@ class Mean(Question[MeanSettings]):
             one_row_each=settings.one_row_each,
         )
         return Outputs(released, released.withheld, (table[BAD_ROWS], released.bad_rows))
+
+    def worst_price(self, choice: Choice) -> Price | None:
+        if self.settings.trusts_the_shuffler:
+            return super().worst_price(choice)
+        return choice.price  # does not depend on how many report
 
     def price(self, release: Release) -> Price:
         if self.settings.trusts_the_shuffler or release.simulated:

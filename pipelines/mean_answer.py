@@ -65,14 +65,15 @@ class MeanAnswer(Answer):
 
     def show(self, console: Console) -> None:
         console.print(coordinate_table(self.view, self._length))
-        if math.isfinite(self.mean_squared_error):
+        said = self._comparison
+        one_unit = self.view.ranges is None
+        if one_unit and math.isfinite(self.mean_squared_error):
             root = math.sqrt(self.mean_squared_error)
-            console.print(
+            said = (
                 f"Predicted for the worst values: root mean squared error of the whole vector "
-                f"{number(root)} (mean squared error {self.mean_squared_error:.3g}). "
-                f"{self._comparison}",
-                highlight=False,
+                f"{number(root)} (mean squared error {self.mean_squared_error:.3g}). {said}"
             )
+        console.print(said, highlight=False)
 
     def as_json(self) -> dict[str, Any]:
         view, squared = self.view, self.mean_squared_error
@@ -154,4 +155,4 @@ def comparison_of(times: float, name: str) -> str:
     """How far a mechanism's squared error is from the best possible, in words."""
     if not (name and np.isfinite(times)):
         return ""
-    return f"Squared error as planned: {times:,.3g} times {name}."
+    return f"Squared error as planned: {times:{',.0f' if times >= 100 else '.3g'}} times {name}."

@@ -15,6 +15,7 @@ from beam_ldp.pipelines.flags import (
     DATA,
     MECHANISM,
     OUTPUT,
+    Flags,
     positive_number,
     whole_number,
     with_own,
@@ -43,7 +44,7 @@ def norm_of(text: str) -> Norm | float:
 
 norm_of.__name__ = "l2, l1, linf, binary or number >= 1"  # what argparse says was expected
 
-COLUMNS = {
+COLUMNS: Flags = {
     "--columns": {
         "action": "append", "metavar": "NAMES",
         "help": "columns of numbers, one coordinate each: names and globs, separated by commas; "
@@ -193,7 +194,7 @@ def _ball(values: argparse.Namespace) -> tuple[Norm | float, float]:
         if values.norm not in (None, "linf") or values.radius is not None:
             raise UsageError(f"{flag} bounds each number: it goes without --norm and --radius")
         return "linf", 1.0
-    norm = values.norm or "l2"
+    norm: Norm | float = values.norm or "l2"
     if norm == "binary":
         if values.radius is not None:
             raise UsageError("--radius does not go with --norm binary: numbers are 0 or 1")

@@ -99,9 +99,12 @@ def test_the_table_says_all_that_counts() -> None:
     text = shown(MeanAnswer(Release(found, 9, None, "q"), view, 20, "Twice the best."))
     for expected in (
         "All 2 coordinates", "minutes", "[age]", "700.1", "3.2", "44.400", "0.050", "0 … 1440",
-        "18 … 98", "702.0", "yes", "no", "vector 2 (", "Twice the best.",
+        "18 … 98", "702.0", "yes", "no", "Twice the best.",
     ):  # fmt: skip
         assert expected in text, expected
+    assert "whole vector" not in text, "units differ"
+    alike = MeanAnswer(release(3), mean_view(estimate(3), names(3)), 20, "Twice the best.")
+    assert "whole vector 0.01733 (" in shown(alike) and "Twice the best." in shown(alike)
 
 
 def test_one_number_is_not_called_coordinates() -> None:
@@ -131,6 +134,7 @@ def test_what_it_is_compared_with_is_named() -> None:
     assert (
         comparison_of(1.04, "proved bound") == "Squared error as planned: 1.04 times proved bound."
     )
+    assert comparison_of(2316.7, "x") == "Squared error as planned: 2,317 times x."
     assert comparison_of(np.inf, "proved bound") == comparison_of(2.0, "") == ""
 
 
