@@ -134,10 +134,12 @@ def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
     step = _natural_step(event)
     knots, forwards, backwards = _sticks(event, step)
     losses = knots * step
-    forth = _moments(*connect_dots(losses, forwards, backwards), orders)
-    if np.array_equal(forwards, backwards):
-        return forth
-    return np.maximum(forth, _moments(*connect_dots(losses, backwards, forwards), orders))
+    found = _moments(*connect_dots(losses, forwards, backwards), orders)
+    if not np.array_equal(forwards, backwards):
+        found = np.maximum(found, _moments(*connect_dots(losses, backwards, forwards), orders))
+    # Divergences grow with the order, up to the largest loss: so each bounds those before it.
+    found = np.array([np.min(found[orders >= order]) for order in orders])
+    return np.minimum(found, _curve(event).top)
 
 
 class _Curve(NamedTuple):

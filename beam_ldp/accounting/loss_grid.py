@@ -41,10 +41,11 @@ def connect_dots(losses: Array, forwards: Array, backwards: Array) -> tuple[Arra
     below = -np.expm1(-losses) + np.exp(-losses) * backwards
     both = np.concatenate([-losses[:0:-1], losses])
     sticks = np.minimum.accumulate(np.clip(np.concatenate([below[:0:-1], forwards]), 0.0, 1.0))
-    slopes = np.diff(sticks) / (np.exp(both[:-1]) * np.expm1(np.diff(both)))
-    first = (sticks[0] - 1.0) * math.exp(-both[0])  # a stick starts from one at a ratio of zero
-    weights = np.diff(np.concatenate([[first], slopes, [0.0]]))
-    return both, np.exp(both) * np.maximum(weights, 0.0), float(sticks[-1])
+    gaps = np.diff(both)
+    falls = -np.diff(sticks) / -np.expm1(-gaps)
+    # Ratios e^loss cancel, so that no loss is too large. A stick starts from one at a ratio of 0.
+    mass = np.append(1.0 - sticks[:1], falls) - np.append(falls * np.exp(-gaps), 0.0)
+    return both, np.maximum(mass, 0.0), float(sticks[-1])
 
 
 @dataclass(frozen=True, eq=False)
