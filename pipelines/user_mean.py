@@ -138,7 +138,7 @@ class UserLevelMean(Mean):
         return UserMeanChoice(
             randomizer=self.protocol,  # type: ignore[arg-type]
             num_reports=people,
-            price=None if prices is None else Price(prices.total, self._honest(crowds[1])),
+            price=None if prices is None else self._total(prices, crowds),
             predicted_error=float(self.protocol.predicted.standard_error.max()),
             round_prices=prices,
         )
@@ -146,6 +146,13 @@ class UserLevelMean(Mean):
     def _prices(self, crowds: Sequence[int]) -> UserMeanPrice:
         first, second = map(self._honest, crowds)
         return user_mean_price(self.protocol, first, second, self.settings.delta)
+
+    def _total(self, prices: UserMeanPrice, crowds: Sequence[int]) -> Price:
+        first, second = map(self._honest, crowds)
+        return Price(prices.total, second, self.protocol.event(first, second))
+
+    def worst_price(self, choice: Choice) -> Price | None:
+        return choice.price  # of the fewest people with whom both rounds are released
 
     def _honest(self, people: int) -> int:
         return honest(people, self.settings.honest_fraction)
@@ -204,10 +211,10 @@ class UserLevelMean(Mean):
         return Outputs(released, released.withheld, (table[BAD_ROWS], released.bad_rows))
 
     def price(self, release: Release) -> Price:
-        crowd = self._honest(release.smallest_batch)
         if release.simulated:
-            return Price(None, crowd)
-        return Price(self._prices(_crowds(release)).total, crowd)
+            return Price(None, self._honest(release.smallest_batch))
+        crowds = _crowds(release)
+        return self._total(self._prices(crowds), crowds)
 
     def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
         protocol, settings, estimate = self.protocol, self.settings, release.estimate

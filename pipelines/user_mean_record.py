@@ -25,8 +25,8 @@ class UserMeanRecord(MeanRecord):
     split: str = "none"
     rounds: tuple[dict[str, Any], ...] = ()
     rows_per_user: int = 1
-    sigma: float | None = None
-    user_sigma: float = 0.0
+    sigma: tuple[float, ...] | None = None
+    user_sigma: tuple[float, ...] = (0.0,)
     outliers: float = 0.0
     failure_probability: float = 0.0
 
@@ -72,16 +72,22 @@ def _supposed(record: UserMeanRecord) -> tuple[str, ...]:
     if record.split == "none":
         return ()
     rows = f"rows: at least {record.rows_per_user:,} of each person"
-    sigma = "spread over their range" if record.sigma is None else f"sigma = {record.sigma:g}"
+    sigma = "spread over their range"
+    if record.sigma is not None:
+        sigma = f"sigma = {_listed(record.sigma)}"
     return (
         f"supposed of the data, for accuracy alone, privacy does not depend on it: {rows}, "
-        f"independent, {sigma} about the person's own mean; user sigma = {record.user_sigma:g} of "
-        f"persons' means about each other; all but a share of {record.outliers:g} of the people",
+        f"independent, {sigma} about the person's own mean; user sigma = "
+        f"{_listed(record.user_sigma)} of persons' means about each other; all but a share of {record.outliers:g} of the people",
         f"intervals leave {record.failure_probability:.2g} of their level to the failure of round "
         "one (wrong bin, or somebody outside)",
         "the interval that round one found is not released; it steers round two, and its price is "
         "that of round one",
     )
+
+
+def _listed(numbers: tuple[float, ...]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)
 
 
 def _bias(record: UserMeanRecord) -> str:

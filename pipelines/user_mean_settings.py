@@ -23,6 +23,14 @@ from beam_ldp.pipelines.tables import LEVEL
 from beam_ldp.planning.means import MAX_DIMENSION
 from beam_ldp.randomizers.mean.base import Norm
 
+
+def numbers(text: str) -> tuple[float, ...]:
+    """`60` or `60,800`."""
+    return tuple(float(part) for part in text.split(","))
+
+
+numbers.__name__ = "number, or numbers separated by commas"  # what argparse says was expected
+
 # The plan of both rounds chooses the mechanisms.
 _NOT_HERE = ("--mechanism", "--max-bits")
 
@@ -48,12 +56,13 @@ _OWN: dict[str, dict[str, Any]] = {
             "speaks. The more, the closer people's means lie together, and the less noise it takes",
         },
         "--sigma": {
-            "type": positive_number, "metavar": "S",
+            "type": numbers, "metavar": "S",
             "help": "how far rows lie from their person's own mean: a sub-Gaussian parameter, in "
-            "the unit of the data (default: what the range gives)",
+            "the unit of the data; or one per column, separated by commas (default: what the range "
+            "gives)",
         },
         "--user-sigma": {
-            "type": float, "default": 0.0, "metavar": "S",
+            "type": numbers, "default": (0.0,), "metavar": "S",
             "help": "likewise, how far the persons' own means lie from each other (default 0: all "
             "rows of all people come from one population)",
         },
@@ -91,8 +100,8 @@ class UserMeanSettings(MeanSettings):
     """The flags of `user-mean`, checked. Attributes: as the flags of the same names."""
 
     rows_per_user: int
-    sigma: float | None
-    user_sigma: float
+    sigma: tuple[float, ...] | None
+    user_sigma: tuple[float, ...]
     outliers: float
     failure_probability: float
     split: Literal["auto", "budget", "users"]

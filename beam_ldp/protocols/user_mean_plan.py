@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -54,8 +54,8 @@ def plan_user_mean(
     local_epsilon: float | None = None,
     delta: float | None = None,
     model: Model = "shuffle",
-    sigma: float | None = None,
-    user_sigma: float = 0.0,
+    sigma: float | Sequence[float] | None = None,
+    user_sigma: float | Sequence[float] = 0.0,
     outliers: float = 0.0,
     failure_probability: float = 0.01,
     split: Literal["auto", "budget", "users"] = "auto",
@@ -77,8 +77,8 @@ def plan_user_mean(
         delta: of the central target, in (0, 1).
         model: "shuffle", or "local" where nobody shuffles.
         sigma: sub-Gaussian parameter (root of the variance proxy) of one row about its person's
-            own mean, in the unit of the data. Without it, what Hoeffding's lemma gives for rows
-            of the space.
+            own mean, in the unit of the data; for a box, one number or one per column. Without it,
+            what Hoeffding's lemma gives for rows of the space.
         user_sigma: sub-Gaussian parameter of the persons' own means about their common centre; 0
             where all rows of all people come from one population, as the thesis supposes.
         outliers: share of the people about whom nothing is assumed, in [0, 1/3): those with fewer
@@ -103,7 +103,7 @@ def plan_user_mean(
     users = check_integer("num_users", num_users, 1, _MAX_USERS)
     rows = check_integer("rows_per_user", rows_per_user, 1, _MAX_ROWS)
     _check_target(epsilon, local_epsilon, delta, model)
-    _check_assumptions(sigma, user_sigma, outliers, failure_probability)
+    _check_shares(outliers, failure_probability)
     if split not in ("auto", "budget", "users"):
         raise ValueError(f'split must be "auto", "budget" or "users", got {split!r}')
     central = epsilon is not None and model == "shuffle"
@@ -269,14 +269,34 @@ def best_local(dimension: int, local_epsilon: float) -> MeanRandomizer:
 
 
 def _concentration(
-    space: Space, rows: int, sigma: float | None, user_sigma: float
+    space: Space,
+    rows: int,
+    sigma: float | Sequence[float] | None,
+    user_sigma: float | Sequence[float],
 ) -> Concentration:
-    if isinstance(space, Ball) and sigma is None and user_sigma == 0:
+    own = _per_column("user_sigma", user_sigma, space)
+    if not (own >= 0).all():
+        raise ValueError(f"user_sigma must be a finite number >= 0, got {user_sigma!r}")
+    if isinstance(space, Ball) and sigma is None and not own.any():
         return RotatedMeans(rows, space)
-    scale = space.scale
-    largest = 1 / space.half if isinstance(space, Ball) else 1.0  # of a row, in any direction
-    one_row = np.minimum(largest, np.inf if sigma is None else sigma * scale)
-    return SubGaussian(float(np.max((user_sigma * scale) ** 2 + one_row**2 / rows)))
+    # Of a row, in any direction, whatever the rows are.
+    one_row = np.array(1 / space.half if isinstance(space, Ball) else 1.0)
+    if sigma is not None:
+        stated = _per_column("sigma", sigma, space)
+        if not (stated > 0).all():
+            raise ValueError(f"sigma must be a finite number > 0, got {sigma!r}")
+        one_row = np.minimum(one_row, stated * space.scale)
+    return SubGaussian(float(np.max((own * space.scale) ** 2 + one_row**2 / rows)))
+
+
+def _per_column(name: str, given: float | Sequence[float], space: Space) -> np.ndarray:
+    numbers = np.atleast_1d(np.asarray(given, dtype=float))
+    most = 1 if isinstance(space, Ball) else space.dimension
+    if numbers.ndim != 1 or len(numbers) not in (1, most):
+        raise ValueError(f"{name} must be one number, or one per column, got {len(numbers)}")
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name} must be a finite number, got {given!r}")
+    return numbers
 
 
 def _check_target(
@@ -295,13 +315,7 @@ def _check_target(
         raise ValueError(f"delta must lie in (0, 1), got {delta!r}")
 
 
-def _check_assumptions(
-    sigma: float | None, user_sigma: float, outliers: float, failure_probability: float
-) -> None:
-    if sigma is not None and not (math.isfinite(sigma) and sigma > 0):
-        raise ValueError(f"sigma must be a finite number > 0, got {sigma!r}")
-    if not (math.isfinite(user_sigma) and user_sigma >= 0):
-        raise ValueError(f"user_sigma must be a finite number >= 0, got {user_sigma!r}")
+def _check_shares(outliers: float, failure_probability: float) -> None:
     if not 0 <= outliers < 1 / 3:
         raise ValueError(f"outliers must lie in [0, 1/3), got {outliers!r}")
     if not 0 < failure_probability < 1:

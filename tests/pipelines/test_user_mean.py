@@ -116,10 +116,11 @@ def test_columns_in_units_of_their_own_and_no_shuffler(data: Path, tmp_path: Pat
     """Both coordinates within 5 standard errors; the price is the promise."""
     out = tmp_path / "out"
     more = ["--columns=minutes,steps", f"--ranges={data}/ranges.csv", "--model=local",
-            "--epsilon=6", "--rows-per-user=5"]  # fmt: skip
+            "--epsilon=6", "--rows-per-user=5", "--sigma=40,500", "--user-sigma=15,0"]  # fmt: skip
     assert main(flags(data, out, *more)) == DONE
     found = record(out)
     assert found["epsilon"] == found["local_epsilon"] == 6 and found["model"] == "local"
+    assert found["sigma"] == [40, 500] and found["split"] == "users"
     for row, truth in zip(rows(out), np.load(data / "truth.npy"), strict=True):
         assert off(row, float(truth)) < 5
 

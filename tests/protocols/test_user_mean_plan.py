@@ -88,6 +88,19 @@ def test_assumptions_are_in_the_unit_of_the_data():
 
 
 @pytest.mark.exact
+def test_each_column_may_have_a_sigma_of_its_own():
+    """The column that spreads most, in shares of its range, decides."""
+    space = Box(CoordinateRanges((0, 0), (1440, 100_000)), 2)
+    both = plan(space=space, sigma=(60, 800), user_sigma=(20, 1000), local_epsilon=1.0)
+    share = max((20 / 720) ** 2 + (60 / 720) ** 2 / 100, (1000 / 5e4) ** 2 + (800 / 5e4) ** 2 / 100)
+    assert both.concentration.proxy == pytest.approx(share)
+    with pytest.raises(ValueError, match="sigma must be one number, or one per column, got 3"):
+        plan(space=space, sigma=(1, 2, 3), local_epsilon=1.0)
+    with pytest.raises(ValueError, match="sigma must be one number"):
+        plan(space=Ball(2), sigma=(1, 2), local_epsilon=1.0)
+
+
+@pytest.mark.exact
 def test_rows_of_people_who_differ_gain_no_more_than_the_people_do():
     many = plan(local_epsilon=1.0, user_sigma=0.05, rows=10**9)
     assert many.concentration.proxy == pytest.approx(0.05**2)
