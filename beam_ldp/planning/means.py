@@ -128,8 +128,8 @@ def plan_means(
     >>> plans = plan_means(10_000, 16, epsilon=1.0, delta=1e-6)
     >>> plans[0].mechanism, plans[0].epsilon <= 1.0, plans[0].messages_per_user > 1
     ('L2Mean', True, True)
-    >>> plan_means(10_000, 16, epsilon=1.0, model="local")[0].mechanism
-    'PrivUnit'
+    >>> plan_means(10_000, 16, epsilon=1.0, model="local")[0].times_lower_bound < 1.02
+    True
     """
     if model not in ("shuffle", "local"):
         raise ValueError(f'model must be "shuffle" or "local", got {model!r}')
