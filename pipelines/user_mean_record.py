@@ -78,7 +78,8 @@ def _supposed(record: UserMeanRecord) -> tuple[str, ...]:
     return (
         f"supposed of the data, for accuracy alone, privacy does not depend on it: {rows}, "
         f"independent, {sigma} about the person's own mean; user sigma = "
-        f"{_listed(record.user_sigma)} of persons' means about each other; all but a share of {record.outliers:g} of the people",
+        f"{_listed(record.user_sigma)} of persons' means about each other; all but a share of "
+        f"{record.outliers:g} of the people",
         f"intervals leave {record.failure_probability:.2g} of their level to the failure of round "
         "one (wrong bin, or somebody outside)",
         "the interval that round one found is not released; it steers round two, and its price is "
