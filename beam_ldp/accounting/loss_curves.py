@@ -98,10 +98,37 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray, np.nd
     def sticks(pair: ShufflePair) -> np.ndarray:
         found = np.zeros(len(losses))
         found[inside] = [curve.stick(pair, loss) for loss in losses[inside]]
-        return found
+        found[0] = min(found[0], math.tanh(curve.top / 2.0))
+        return _convex(losses, found)
 
     both = [sticks(side) for side in directions(curve.pair)]
     return knots, both[0], both[-1]
+
+
+def _convex(losses: np.ndarray, sticks: np.ndarray) -> np.ndarray:
+    """The largest convex curve below the points, at the same losses.
+
+    A hockey stick is convex in the ratio e^loss, so it lies below that curve where it lies below
+    the points. Those of a dominating pair need not be convex once they are cut at the largest loss.
+    """
+    kept: list[int] = []
+    for i in range(len(losses)):
+        while len(kept) > 1:
+            before, last = kept[-2], kept[-1]
+            share = math.expm1(losses[last] - losses[before])
+            share /= math.expm1(losses[i] - losses[before])
+            chord = sticks[before] + share * (sticks[i] - sticks[before])
+            if sticks[last] <= chord:
+                break
+            kept.pop()
+        kept.append(i)
+    if len(kept) == len(losses):
+        return sticks
+    places = np.searchsorted(kept, np.arange(len(losses)), side="right") - 1
+    left = np.array(kept)[np.minimum(places, len(kept) - 2)]
+    right = np.array(kept)[np.minimum(places, len(kept) - 2) + 1]
+    shares = np.expm1(losses - losses[left]) / np.expm1(losses[right] - losses[left])
+    return np.asarray(sticks[left] + shares * (sticks[right] - sticks[left]))
 
 
 def messages_divergences(event: ShuffledMessagesDpEvent, orders: np.ndarray) -> np.ndarray:

@@ -120,7 +120,7 @@ class LossGrid:
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 whose hockey stick is at most `delta`; may be infinite."""
-        if delta < self.beyond:
+        if delta < self.beyond or not np.isfinite(self.mass).all():
             return math.inf
         losses, above, weighted = self._tails()
         if not len(losses):
@@ -157,7 +157,8 @@ class LossGrid:
             tilts = _TILTS * math.sqrt(2.0 * goal) / spread
             exponents = np.outer(sign * tilts, places - mean)
             top = exponents.max(axis=1)
-            logs = top + np.log(np.exp(exponents - top[:, None]) @ (mass / total))
+            with np.errstate(divide="ignore"):  # one loss, too far from the rest to count
+                logs = top + np.log(np.exp(exponents - top[:, None]) @ (mass / total))
             reach.append(float(np.min((count * np.maximum(logs, 0.0) + goal) / tilts)))
         low = max(0, math.floor(count * mean - reach[0]))
         high = min(count * (len(self.mass) - 1), math.ceil(count * mean + reach[1]))
