@@ -30,6 +30,7 @@ from tests.accounting.brute_force import Pairs
 
 Array = NDArray[np.float64]
 
+_KNOTS = 60
 ORDERS = (1.5, 2.0, 3.0, 6.0, 15.0, 60.0)
 SHARES = (0.0, 0.05, 0.2, 0.4, 0.7, 0.95)  # of the local epsilon
 SLACK = 1e-9  # relative rounding of either side; 1e-13 absolute
@@ -147,12 +148,10 @@ def _sampled_profile(order: float, s: Setting) -> float | None:
     if not _one_point(s):
         return None
     pair = ShufflePair.clones(s.local_epsilon)
-
-    def profile(growth: float) -> float:
-        return hockey_stick(pair, s.num_sampled, math.log(growth)).upper
-
+    losses = np.linspace(0.0, s.local_epsilon, _KNOTS)
+    heights = np.array([hockey_stick(pair, s.num_sampled, loss).upper for loss in losses])
     rate = s.num_sampled / (s.num_users * s.points)
-    return sub.sampled_profile_rdp(order, profile, rate, s.local_epsilon)
+    return sub.sampled_profile_rdp(order, np.exp(losses), heights, rate)
 
 
 # Proved for every local randomizer. Divergences:
