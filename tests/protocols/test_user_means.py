@@ -220,6 +220,7 @@ def test_memoized_people_send_the_same_twice():
         {"preset": "thesis", "users": 20_000},
         {"sigma": None, "rows": 2000},
         {"split": "users", "local_epsilon": 8.0, "users": 1000},
+        {"local_epsilon": None, "epsilon": 2.0, "delta": 1e-6, "users": 3000},
     ],
 )
 def test_intervals_hold_the_mean_and_the_errors_are_right(options):
