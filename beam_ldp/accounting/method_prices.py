@@ -37,6 +37,7 @@ Composition = Callable[[float, float, int, float], tuple[float, float]]
 
 _FEW_ORDERS = np.exp2(np.linspace(-2.0, 1.0, 13))
 _KNOTS = 400
+_LONGEST_SUM = 2 * 10**6
 
 
 # Pairs, composed -------------------------------------------------------------------------
@@ -185,7 +186,8 @@ def thesis_reduction(schedule: Schedule, delta: float) -> float:
     def curve(schedule: Schedule, order: float) -> float:
         return thesis_reduction_exact(order, schedule.local_epsilon, schedule.num_reports)
 
-    return by_curve(curve, few=True)(schedule, delta)
+    require(schedule.num_reports <= _LONGEST_SUM, f"at most {_LONGEST_SUM:.0e} reports to sum over")
+    return by_curve(curve, top=1e4, few=True)(schedule, delta)
 
 
 def without_shuffle(schedule: Schedule, delta: float) -> float:
@@ -214,7 +216,7 @@ def by_curve(
         guess = best_order(schedule, delta)
         orders = default_orders(min(top / 8, guess))
         if few:
-            orders = 1 + max(guess - 1, 0.05) * _FEW_ORDERS
+            orders = np.unique(np.minimum(1 + max(guess - 1, 0.05) * _FEW_ORDERS, top))
         values = np.array([schedule.rounds * curve(schedule, float(a)) for a in orders])
         require(
             bool(np.isfinite(values).any()),

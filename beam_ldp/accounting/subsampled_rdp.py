@@ -154,8 +154,11 @@ def sampled_profile_rdp(
     chords = (
         sunk[:-1, None] + (points - grown[:-1, None]) * (np.diff(sunk) / np.diff(grown))[:, None]
     )
-    terms = (points ** (order - 2) + points ** (-order - 1)) * chords * weights * half[:, None]
-    return float(np.log1p(order * (order - 1) * np.sum(terms)) / (order - 1))
+    seen = chords > 0  # where nothing is left of the curve, powers may overflow
+    points, areas = points[seen], (chords * weights * half[:, None])[seen]
+    with np.errstate(over="ignore"):  # an infinite divergence is what such orders prove
+        total = float(np.sum((points ** (order - 2) + points ** (-order - 1)) * areas))
+        return float(np.log1p(order * (order - 1) * total) / (order - 1))
 
 
 def self_sampling_rdp(

@@ -292,6 +292,28 @@ def test_the_default_is_monotone(budget, n, rounds):
     assert crowded <= price <= min(longer, dearer)
 
 
+@given(
+    budget=st.floats(-6.0, math.log10(30.0)).map(lambda x: min(30.0, 10.0**x)),
+    n=st.floats(0.0, 9.0).map(lambda x: int(10**x)),
+    share=st.sampled_from([1.0, 0.3, 1e-4]),
+    rounds=st.sampled_from([1, 10**3, 10**6]),
+    delta=st.floats(-15.0, -0.5).map(lambda x: 10.0**x),
+)
+@settings(max_examples=15)
+def test_no_corner_gives_nonsense(budget, n, share, rounds, delta):
+    schedule = Schedule(budget, n, max(1, int(share * n)), rounds)
+    for name in (*QUICK, "clone pair, generic sampling", "Gaussian limit of the class"):
+        price = price_of(name, schedule, delta)
+        assert price is None or price >= 0.0, name
+
+
+def test_orders_beyond_what_numbers_hold_prove_nothing():
+    schedule = Schedule(1.0217, 867_790, 8_677, 2)
+    generic = price_of("clone pair, generic sampling", schedule, 5.7e-14)
+    direct = price_of(DEFAULT, schedule, 5.7e-14)
+    assert direct < generic < 1.5 * direct
+
+
 # The registry ------------------------------------------------------------------------------
 
 
