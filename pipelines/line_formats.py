@@ -258,12 +258,12 @@ def _header(line: bytes, delimiter: str, number: int) -> list[str] | None:
 def _csv_lines(
     number: int, block: bytes, header: list[str], columns: Sequence[str], delimiter: str
 ) -> Lines:
-    complete = all(column in header for column in columns)
-    if complete and b'"' not in block:
-        fast = _csv_fast(number, block, header, columns, delimiter)
+    places = {name: i for i, name in reversed(list(enumerate(header)))}  # of two alike the first
+    wanted = [places.get(column) for column in columns]
+    if None not in wanted and b'"' not in block:
+        fast = _csv_fast(number, block, len(header), list(zip(columns, wanted)), delimiter)
         if fast is not None:
             return fast
-    wanted = [header.index(column) if column in header else None for column in columns]
     return Lines(number, [_csv_row(line, len(header), wanted, delimiter) for line in _split(block)])
 
 
@@ -301,7 +301,11 @@ def _fields(line: bytes, delimiter: str) -> list[str] | Problem:
 
 
 def _csv_fast(
-    number: int, block: bytes, header: list[str], columns: Sequence[str], delimiter: str
+    number: int,
+    block: bytes,
+    width: int,
+    places: Sequence[tuple[str, int | None]],
+    delimiter: str,
 ) -> Lines | None:
     """The block by Arrow's parser, or None where a line is bad or would be read differently.
 
@@ -310,8 +314,8 @@ def _csv_fast(
     block = block.replace(b"\r\n", b"\n")
     if b"\r" in block or b"\0" in block or any(not line.strip() for line in _blank_suspects(block)):
         return None
-    names = [str(i) for i in range(len(header))]
-    wanted = {names[header.index(column)]: column for column in columns}
+    names = [str(i) for i in range(width)]
+    wanted = list(dict.fromkeys(str(place) for _, place in places))
     try:
         table = pa_csv.read_csv(
             io.BytesIO(block),
@@ -324,7 +328,7 @@ def _csv_fast(
                 ignore_empty_lines=False,
             ),
             convert_options=pa_csv.ConvertOptions(
-                include_columns=list(dict.fromkeys(wanted)),
+                include_columns=wanted,
                 column_types=dict.fromkeys(wanted, pa.string()),
                 null_values=[""],
                 strings_can_be_null=True,
@@ -332,9 +336,9 @@ def _csv_fast(
         )
     except (pa.ArrowException, OSError):  # a bad line somewhere: line by line then
         return None
-    arrays = [table.column(names[header.index(column)]).combine_chunks() for column in columns]
+    arrays = [table.column(str(place)).combine_chunks() for _, place in places]
     arrays = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
-    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    batch = pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in places])
     return Lines(number, (), batch)
 
 
