@@ -179,7 +179,7 @@ def test_arrow_and_python_read_the_same_rows(body: bytes) -> None:
     """The fast parser only takes blocks that both read alike."""
     lines = body.split(b"\n")
     block = body if body.endswith(b"\n") else body + b"\n"
-    fast = lf._csv_fast(2, block, ["u", "v"], ["v", "u"], ",")
+    fast = lf._csv_fast(2, block, 2, [("v", 1), ("u", 0)], ",")
     if fast is None:
         return
     slow = [lf._csv_row(line.removesuffix(b"\r"), 2, [1, 0], ",") for line in lf._split(block)]
