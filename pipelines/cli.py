@@ -12,6 +12,7 @@ import beam_ldp
 from beam_ldp.pipelines.audit import audit
 from beam_ldp.pipelines.budget import budget
 from beam_ldp.pipelines.demo import demo
+from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.plan import plan
 from beam_ldp.pipelines.plan_mean import plan_mean
 from beam_ldp.pipelines.privacy import privacy
@@ -91,6 +92,7 @@ group.add_command(privacy)
 group.add_command(demo)
 group.add_command(budget)
 group.add_command(audit)
+group.add_command(finalize)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ Groups = dict[str, Flags]  # by title, in the order in which help shows them
 DATA = "the data"
 PRICE = "the price (one of the two epsilons)"
 MECHANISM = "the mechanism"
+BUDGET = "the budget"
 OUTPUT = "the output"
 
 
@@ -122,6 +123,25 @@ COMMON: Groups = {
         "--seed": {
             "type": whole_number, "metavar": "N",
             "help": "simulation only: repeatable noise protects nobody, every output says so",
+        },
+    },
+    BUDGET: {
+        "--ledger": {
+            "metavar": "URL",
+            "help": "ledger that grants the budget of --dataset: the worst case is reserved before "
+            "anything is read, or refused (default: the environment variable BEAM_LDP_LEDGER; see "
+            "`beam-ldp budget`)",
+        },
+        "--no-ledger": {
+            "action": "store_true", "default": False,
+            "help": "charge nothing, even where BEAM_LDP_LEDGER is set; every output says so",
+        },
+        "--privacy-unit": {
+            "default": "user", "metavar": "NAME",
+            "help": "what this run protects; must be what the budget protects (default: user)",
+        },
+        "--run-id": {
+            "metavar": "NAME", "help": "name of the charge, used once (default: a random one)",
         },
     },
     OUTPUT: {

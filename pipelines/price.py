@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import attr
+import dp_accounting
 
 from beam_ldp.accounting import (
     PrivacyBound,
@@ -26,10 +27,12 @@ class Price:
     Attributes:
         bound: proven upper value, with lower values and method; None in a simulation.
         priced_reports: honest reports of the smallest crowd: those that the price counts.
+        event: what was priced, for ledgers; None in a simulation.
     """
 
     bound: PrivacyBound | None
     priced_reports: int
+    event: dp_accounting.DpEvent | None = None
 
 
 def honest(num_reports: int, honest_fraction: float) -> int:
@@ -55,4 +58,5 @@ def _price(
     event: ShuffledDpEvent | ShuffledMessagesDpEvent, delta: float, honest_fraction: float
 ) -> Price:
     crowd = honest(event.num_reports, honest_fraction)
-    return Price(event_epsilon(attr.evolve(event, num_reports=crowd), delta), crowd)
+    priced = attr.evolve(event, num_reports=crowd)
+    return Price(event_epsilon(priced, delta), crowd, priced)

@@ -20,7 +20,7 @@ from rich.console import Console
 from beam_ldp.pipelines import job, results
 from beam_ldp.pipelines.flags import Groups
 from beam_ldp.pipelines.options import ReleaseOptions
-from beam_ldp.pipelines.price import Price, price_of
+from beam_ldp.pipelines.price import Price, expected_price, price_of
 from beam_ldp.pipelines.record import PrivacyRecord
 from beam_ldp.pipelines.settings import S
 from beam_ldp.randomizers.base import LocalRandomizer
@@ -125,6 +125,14 @@ class Question(ABC, Generic[S]):
     @abstractmethod
     def choose(self) -> Choice:
         """The mechanism for these settings. Raises UsageError if there is none."""
+
+    def worst_price(self, choice: Choice) -> Price | None:
+        """The price if only `min_reports` arrive: what a budget sets aside."""
+        if choice.price is None:
+            return None
+        settings = self.settings
+        crowd, fraction = settings.min_reports, settings.honest_fraction
+        return expected_price(choice.randomizer, crowd, settings.delta, fraction)
 
     @abstractmethod
     def expectation(self, choice: Choice) -> str:

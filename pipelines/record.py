@@ -41,6 +41,9 @@ class PrivacyRecord:
         simulated: drawn with a seed: protects nobody.
         target_epsilon: what was asked for, if anything.
         expected_users: what was expected, if anything.
+        charged: whether a budget was charged: "yes", or "no" and why.
+        ledger, ledger_id, run_id: which ledger, and the name of the charge in it.
+        event: the privacy event that was priced, as ledgers store it; None in a simulation.
         created: time of writing, ISO 8601, UTC.
         version: of beam-ldp.
     """
@@ -72,6 +75,11 @@ class PrivacyRecord:
     simulated: bool = False
     target_epsilon: float | None = None
     expected_users: int | None = None
+    charged: str = "no: no ledger was named"
+    ledger: str | None = None
+    ledger_id: str | None = None
+    run_id: str | None = None
+    event: dict[str, Any] | None = None
     created: str = ""
     version: str = ""
     warnings: tuple[str, ...] = field(default=())

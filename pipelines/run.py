@@ -16,7 +16,9 @@ from rich.markup import escape
 
 import beam_ldp
 import mlflow_ldp
-from beam_ldp.pipelines import outputs, tables, terminal
+from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.pipelines import charging, outputs, tables, terminal
+from beam_ldp.pipelines.charging import NoCharge
 from beam_ldp.pipelines.gates import NothingReleasedError, gate_bad_rows, gate_price, gate_reports
 from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
 from beam_ldp.pipelines.price import Price
@@ -30,7 +32,7 @@ from beam_ldp.transforms.blocks import Release
 DONE, FAILED, MISUSED, NOTHING_RELEASED = 0, 1, 2, 3
 EXIT_CODES = """
 exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
-            3 nothing was released (too few reports, too many bad rows, --strict)
+            3 nothing was released (too few reports, too many bad rows, --strict, the budget)
 """
 
 
@@ -60,20 +62,44 @@ def execute(
         say_plan(question, choice)
         return None
     console.print(plan_line(question, choice), style="dim", highlight=False)
+    worst, local = question.worst_price(choice), choice.randomizer.local_epsilon
+    charge = charging.reserve(settings, worst, local, question.about)
     with folder.staging() as staging:
         found = question.collect(choice, beam_flags, staging, console)
-        release = gate_reports(found.releases, found.withheld, settings, found.bad_rows)
-        gate_bad_rows(found.num_bad_rows, settings)
-        price = question.price(release)
-        messages = choice.randomizer.messages_per_user
-        warnings = gate_price(price, release, settings, messages)
+        try:
+            release = gate_reports(found.releases, found.withheld, settings, found.bad_rows)
+            gate_bad_rows(found.num_bad_rows, settings)
+            price = question.price(release)
+            messages = choice.randomizer.messages_per_user
+            warnings = gate_price(price, release, settings, messages)
+        except NothingReleasedError as error:
+            charge.abandon(str(error))
+            raise
         for warning in warnings:
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
-        record = make_record(question, choice, release, price, found.num_bad_rows, warnings)
+        record = make_record(
+            question, choice, release, price, found.num_bad_rows, warnings, charge.facts
+        )
         answer = question.answer(release, choice, truth)
         write(folder, record, answer, found.bad_rows)
-    logged = log_run(question, folder, record, choice, answer, console)
+    settle(charge, record, folder, console)
+    logged = log_run(question, folder, record, choice, answer, charge, console)
     return Result(question, choice, answer, record, folder.path, logged)
+
+
+def settle(
+    charge: NoCharge, record: PrivacyRecord, folder: outputs.OutputFolder, console: Console
+) -> None:
+    """Write down what was released; a ledger that is away keeps the worst case until later."""
+    try:
+        charge.settle(record.to_json())
+    except Exception as error:
+        console.print(
+            f"[yellow]warning:[/yellow] the ledger could not be written "
+            f"({type(error).__name__}): the run stays charged at its worst case until "
+            f"`beam-ldp finalize {escape(folder.path)}`",
+            soft_wrap=True,
+        )
 
 
 def plan_line(question: Question[Any], choice: Choice) -> str:
@@ -120,6 +146,7 @@ def make_record(
     price: Price,
     num_bad_rows: int,
     warnings: tuple[str, ...],
+    charged: dict[str, Any],
 ) -> PrivacyRecord:
     """What privacy.json will hold."""
     bound, randomizer, settings = price.bound, choice.randomizer, question.settings
@@ -154,6 +181,8 @@ def make_record(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         version=beam_ldp.__version__,
         warnings=warnings,
+        event=None if price.event is None else event_to_json(price.event),
+        **charged,
         **question.facts(choice, release),
     )
 
@@ -208,6 +237,7 @@ def log_run(
     record: PrivacyRecord,
     choice: Choice,
     answer: Answer,
+    charge: NoCharge,
     console: Console,
 ) -> Any:
     """One MLflow run; a store that cannot be reached costs the log, never the release."""
@@ -228,6 +258,7 @@ def log_run(
                 experiment=settings.mlflow_experiment,
                 run_name=f"{question.name} of {question.about}",
                 metrics={"error.predicted": choice.predicted_error, **answer.errors()},
+                tags=charge.tags(record.to_json()),
             )
     except Exception as error:
         console.print(

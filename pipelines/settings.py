@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.sources import InputFileError, find_all_files, format_of
 
 MIN_FRACTION = 0.9  # of the expected number of reports
+LEDGER_VARIABLE = "BEAM_LDP_LEDGER"
 SHOWN = "dead-letter"  # bad rows are listed; every other choice leaves no trace of them
 
 
@@ -43,6 +45,10 @@ class Settings:
     memoize_key_file: str | None
     release_id: str | None
     seed: int | None
+    ledger: str | None
+    no_ledger: bool
+    privacy_unit: str
+    run_id: str | None
     output: str
     overwrite: bool
     dataset: str
@@ -95,6 +101,7 @@ def check_common(
         own = {**own, **_local_price(values)}
     _check_reports(values)
     _check_randomness(values)
+    _check_budget(values)
     try:
         files = find_all_files(values.input)
     except InputFileError as error:
@@ -159,6 +166,18 @@ def _check_reports(values: argparse.Namespace) -> None:
         )
     if values.min_reports is not None and values.min_reports < 1:
         raise UsageError("--min-reports must be >= 1")
+
+
+def _check_budget(values: argparse.Namespace) -> None:
+    if values.no_ledger and values.ledger:
+        raise UsageError("--ledger and --no-ledger exclude each other")
+    named = values.ledger or os.environ.get(LEDGER_VARIABLE)
+    if named and not values.no_ledger and not values.dataset and values.seed is None:
+        where = "--ledger" if values.ledger else LEDGER_VARIABLE
+        raise UsageError(
+            f"{where} names a ledger: --dataset must name the data set whose budget is charged "
+            "(or say --no-ledger)"
+        )
 
 
 def _check_randomness(values: argparse.Namespace) -> None:

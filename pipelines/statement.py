@@ -183,10 +183,24 @@ def _noise(record: PrivacyRecord) -> str:
     )
 
 
+def _charged(record: PrivacyRecord) -> str:
+    if record.run_id is None:
+        why = record.charged.removeprefix("no: ")
+        return (
+            f"this release alone, **which was not charged to any budget** ({why}): several "
+            "releases about the same people add up"
+        )
+    return (
+        f"this release alone. It was charged to the budget of {_code(record.dataset)} as run "
+        f"{_code(record.run_id)}; the ledger {record.ledger_id} knows what all releases about the "
+        "same people cost together"
+    )
+
+
 def _rests_on(record: PrivacyRecord) -> str:
     lines = [
         words_of(record).counted,
-        "this release alone: several releases about the same people add up",
+        _charged(record),
     ]
     if record.expected_users is not None:
         target = (

@@ -135,6 +135,8 @@ def log_release(
             tags=found,
         )
         client.log_dict(run_id, dict(record.get("mechanism") or {}), "privacy/mechanism.json")
+        if record.get("event") is not None:
+            client.log_dict(run_id, dict(record["event"]), "privacy/event.json")
         if folder is not None:
             for path in sorted(Path(folder).iterdir()):
                 if path.is_file() and path.name != "bad_rows.jsonl":
@@ -158,7 +160,7 @@ def _record_params(record: Mapping[str, Any]) -> dict[str, Any]:
     told = {
         f"{NAMESPACE}.{name}": value
         for name, value in record.items()
-        if name not in _METRICS and name not in ("mechanism", "warnings", "created")
+        if name not in _METRICS and name not in ("mechanism", "event", "warnings", "created")
     }
     mechanism = dict(record.get("mechanism") or {})
     told[f"{NAMESPACE}.mechanism"] = mechanism.pop("mechanism", "")

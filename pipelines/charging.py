@@ -1,0 +1,135 @@
+"""The charge of one run: reserved before anything is read, settled once it is written."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from beam_ldp.pipelines.gates import NothingReleasedError
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.price import Price
+from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger
+
+NO_LEDGER = "no: no ledger was named"
+SIMULATED = "no: a simulation has no price"
+YES = "yes"
+
+
+class NoCharge:
+    """A run that is not charged, and why: every output says so."""
+
+    def __init__(self, why: str) -> None:
+        self.facts: dict[str, Any] = {"charged": why}
+
+    def abandon(self, why: str) -> None:
+        """Nothing to give back."""
+
+    def settle(self, record: Mapping[str, Any]) -> None:
+        """Nothing to write down."""
+
+    def tags(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """Nothing to tie an MLflow run to."""
+        return {}
+
+
+class RunCharge(NoCharge):
+    """A reservation of this run, and what became of it.
+
+    Args:
+        ledger: that holds it.
+        run_id: its name.
+        local_epsilon: what one person loses to whoever sees their reports.
+    """
+
+    def __init__(self, ledger: BudgetLedger, run_id: str, local_epsilon: float) -> None:
+        super().__init__(YES)
+        self._ledger, self._run_id, self._local_epsilon = ledger, run_id, local_epsilon
+        self.facts |= {
+            "ledger": ledger.url,
+            "ledger_id": ledger.state.ledger_id,
+            "run_id": run_id,
+        }
+
+    def abandon(self, why: str) -> None:
+        """Give the central price back: nothing was released, though people have randomized."""
+        self._ledger.abandon(self._run_id, randomized=True, why=why)
+
+    def settle(self, record: Mapping[str, Any]) -> None:
+        """Write down what was released."""
+        settle(self._ledger, record)
+
+    def tags(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """What ties an MLflow run to the charge, and anchors the ledger's head there."""
+        import mlflow_ldp
+
+        return mlflow_ldp.charge_tags(self._ledger, self._run_id, record["event"])
+
+
+def settle(ledger: BudgetLedger, record: Mapping[str, Any]) -> None:
+    """Settle a run from its privacy record.
+
+    Raises:
+        LedgerError: if the ledger holds no such reservation, or another settlement of it.
+    """
+    ledger.settle(
+        record["run_id"],
+        record["event"],
+        local_epsilon=record["local_epsilon"],
+        about={name: record[name] for name in _TOLD if record.get(name) is not None}
+        | {"mechanism": dict(record["mechanism"]).get("mechanism", "")},
+    )
+
+
+# What the ledger is told of a release, beside its event.
+_TOLD = ("question", "epsilon", "delta", "method", "proof_status", "num_reports", "output")
+
+
+def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about: str) -> NoCharge:
+    """Set the worst case of a run aside.
+
+    Args:
+        settings: the flags.
+        worst: the price if only `min_reports` arrive; None in a simulation.
+        local_epsilon: what one person loses to whoever sees their reports.
+        about: the public name of what is asked.
+
+    Raises:
+        UsageError: if the ledger, the data set or the privacy unit does not fit.
+        NothingReleasedError: if the budget does not allow it. Nothing was read.
+    """
+    if worst is None:
+        return NoCharge(SIMULATED)
+    url = ledger_url(settings)
+    if url is None:
+        return NoCharge(NO_LEDGER)
+    from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, LedgerMissingError
+
+    run_id = settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
+    try:
+        ledger = BudgetLedger(url)
+        ledger.reserve(
+            settings.dataset,
+            run_id,
+            worst.event,
+            local_epsilon=local_epsilon,
+            privacy_unit=settings.privacy_unit,
+            memoized=settings.memoize_key_file is not None,
+            about={"question": about},
+        )
+    except BudgetExceededError as error:
+        raise NothingReleasedError(str(error)) from None
+    except (LedgerError, LedgerMissingError, ValueError) as error:
+        raise UsageError(str(error)) from None
+    return RunCharge(ledger, run_id, local_epsilon)
+
+
+def ledger_url(settings: Settings) -> str | None:
+    """The ledger that is named by a flag or by the environment; None if there is none."""
+    if settings.no_ledger:
+        return None
+    return settings.ledger or os.environ.get(LEDGER_VARIABLE) or None
