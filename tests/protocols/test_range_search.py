@@ -111,10 +111,7 @@ def test_vote_refuses_oracles_that_it_does_not_know():
 def exact_failure(oracle, values, winners):
     """P(the fullest bin is none of `winners`), ties broken against them: all report profiles."""
     k = oracle.domain_size
-    reports = [
-        oracle.accumulate(report[None]) if oracle.report_shape else oracle.accumulate(report[None])
-        for report in oracle.channel_reports()
-    ]
+    reports = [oracle.accumulate(report[None]) for report in oracle.channel_reports()]
     channel = oracle.channel()
     laws = {(0,) * k: 1.0}
     for value in values:

@@ -154,9 +154,7 @@ def test_everything_that_a_person_sends_keeps_the_local_budget(split, preset):
     protocol = plan(rows=1000, local_epsilon=1.5, split=split, preset=preset, sigma=None)
     first, means = protocol.round_one, np.linspace(-1, 1, 401)
     oracle = first.randomizer
-    own = oracle.support_probabilities if hasattr(oracle, "subset_size") else None
-    asked = (protocol.split == "users" and preset is None, protocol.split)
-    assert asked[1] == ("budget" if preset else split)
+    assert protocol.split == ("budget" if preset else split)
     assert oracle.log_ratio_max() <= first.search.local_epsilon
     for middle in (0, len(first.search.bins.middles) // 2):
         value = np.zeros(oracle.domain_size)
@@ -168,7 +166,6 @@ def test_everything_that_a_person_sends_keeps_the_local_budget(split, preset):
         spent = loss + (oracle.log_ratio_max() if protocol.split == "budget" else 0.0)
         assert spent <= 1.5 + 1e-9
         assert spent >= 1.5 - 1e-6  # and wastes nothing
-    assert own is None or own[0] > own[1]
 
 
 @pytest.mark.exact
@@ -185,16 +182,6 @@ def test_events_of_both_rounds():
     users = plan(split="users").event(300, 3600)
     assert users == ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 300)
     assert plan(split="users", model="local").event(300, 3600) == LocalRandomizerDpEvent(2.0)
-
-
-@pytest.mark.exact
-def test_number_of_rows_changes_nothing_but_the_mean():
-    """A person of one row and one of a thousand with the same mean send the same: by design, the
-    protocol is given means alone, and nobody is left out for having few rows."""
-    protocol = plan()
-    assert not any("row" in name for name in protocol.round_one.encode.__code__.co_varnames)
-    words = protocol.assign(np.arange(10))
-    assert ((words.coordinate >= 0) | words.in_round_two).all()
 
 
 @pytest.mark.exact
