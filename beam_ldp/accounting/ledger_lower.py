@@ -36,6 +36,7 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 # Where counts of participants are cut, in standard deviations; within a block the least one counts.
 _CUTS = np.array([-6.0, -2.5, -1.8, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 1.8, 2.5])
 _BINS_PER_DEVIATION = 100
+_LARGEST_GRID = 1 << 22
 _REACH = 10.0
 
 
@@ -75,10 +76,18 @@ def _ledger_epsilon(counts: tuple[tuple[dp_accounting.DpEvent, int], ...], delta
 def _part(event: dp_accounting.DpEvent, count: int, delta: float) -> LossGrid:
     """The worst concrete pair of a kind of release, in its worse direction, `count` times."""
     grids = [
-        composed_grids([pooled_losses(pair).repeated(times * count) for times, pair in columns])
+        composed_grids([_as_often_as_fits(pair, times * count) for times, pair in columns])
         for columns in _pairs(event)
     ]
     return max(grids, key=lambda grid: (lower_epsilon(grid, delta), grid.mass @ grid.losses))
+
+
+def _as_often_as_fits(pair: Atoms, count: int) -> LossGrid:
+    """So many releases, or fewer, which cost no more, where the grid would fill the memory."""
+    grid = pooled_losses(pair)
+    while count > 1 and grid.places(count) > _LARGEST_GRID:
+        count //= 2
+    return grid.repeated(count)
 
 
 def _responses(event: dp_accounting.DpEvent) -> list[tuple[dp_accounting.DpEvent, int]]:

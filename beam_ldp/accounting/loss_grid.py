@@ -81,6 +81,11 @@ class LossGrid:
     def losses(self) -> Array:
         return (self.lowest + np.arange(len(self.mass))) * self.step
 
+    def places(self, count: int) -> int:
+        """How many losses `repeated(count)` would hold."""
+        low, high = self._window(count)
+        return high - low + 1
+
     def repeated(self, count: int) -> LossGrid:
         """The losses of `count` such releases. O(window log window)."""
         if count == 1:

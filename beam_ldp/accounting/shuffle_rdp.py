@@ -114,7 +114,9 @@ def two_response_direction(
     step = rate * (np.exp(local_epsilon) - np.exp(-local_epsilon)) / num_reports
     excess = step * (counts - num_reports * heads)
     log_mass = binomial_log_pmf(counts, num_reports, heads)
-    return log_moment(log_mass, excess, 1 - order if reverse else order) / (order - 1)
+    found = log_moment(log_mass, excess, 1 - order if reverse else order) / (order - 1)
+    largest = float(np.log1p(rate * np.expm1(local_epsilon)))  # rounding exceeds it at eps0 = 30
+    return min(found, largest)
 
 
 def thesis_simple_lower(order: float, local_epsilon: float, num_reports: int) -> float:
