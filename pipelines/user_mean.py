@@ -152,7 +152,10 @@ class UserLevelMean(Mean):
         return Price(prices.total, second, self.protocol.event(first, second))
 
     def worst_price(self, choice: Choice) -> Price | None:
-        return choice.price  # of the fewest people with whom both rounds are released
+        if choice.price is None:
+            return None
+        crowds = self.protocol.min_reports(self.settings.min_reports)
+        return self._total(self._prices(crowds), crowds)
 
     def _honest(self, people: int) -> int:
         return honest(people, self.settings.honest_fraction)

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.pipelines.user_mean import DONE, MISUSED, NOTHING_RELEASED, main
+from beam_ldp.pipelines.options import parse_flags
+from beam_ldp.pipelines.user_mean import DONE, MISUSED, NOTHING_RELEASED, UserLevelMean, main
+from beam_ldp.protocols import user_mean_price
 from tests.pipelines.test_frequency import FILES, SECRET, record
 
 pytestmark = pytest.mark.e2e
@@ -184,6 +186,18 @@ def test_dry_run_shows_both_rounds_and_reads_nothing(data: Path, tmp_path: Path,
     said = capsys.readouterr().out
     assert "two rounds" in said and "of the people answer the first" in " ".join(said.split())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.exact
+def test_worst_price_is_that_of_the_fewest_people_of_a_release(data: Path, tmp_path: Path) -> None:
+    values, _ = parse_flags(flags(data, tmp_path / "out"), UserLevelMean.flags)
+    question = UserLevelMean(UserLevelMean.check(values))
+    choice = question.choose()
+    worst = question.worst_price(choice)
+    assert choice.price is not None and worst is not None
+    assert worst.bound > choice.price.bound
+    crowds = question.protocol.min_reports(round(0.9 * USERS))
+    assert worst.bound == user_mean_price(question.protocol, *crowds, 1e-6).total
 
 
 @pytest.mark.exact
