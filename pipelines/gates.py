@@ -40,10 +40,13 @@ def gate_reports(
             "no result came back: workers must be able to write beside --output "
             f"({settings.output})"
         )
-    received = max(notice.num_reports for notice in withheld)
+    notice = max(withheld, key=lambda notice: notice.num_reports)
+    needed = f"--min-reports is {settings.min_reports:,}"
+    if notice.min_reports != settings.min_reports:  # of a round that asks a part of the people
+        needed = f"{notice.min_reports:,} of the people asked must answer ({needed})"
     raise NothingReleasedError(
-        f"nothing was released: {received:,} reports were received, --min-reports is "
-        f"{settings.min_reports:,}{_bad_rows_said(bad_rows)}"
+        f"nothing was released: {notice.num_reports:,} reports were received, "
+        f"{needed}{_bad_rows_said(bad_rows)}"
     )
 
 

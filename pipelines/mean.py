@@ -34,6 +34,7 @@ from beam_ldp.pipelines.sources import (
     find_all_files,
 )
 from beam_ldp.pipelines.statement import number
+from beam_ldp.pipelines.statement_words import many
 from beam_ldp.transforms import PrivateMean
 from beam_ldp.transforms.blocks import Release
 
@@ -127,7 +128,7 @@ class Mean(Question[MeanSettings]):
     def inputs(self) -> Rows:
         names = self.columns if len(self.columns) <= 6 else (*self.columns[:5], "…")
         return [
-            ("columns", f"{', '.join(names)} ({self.dimension:,} numbers per person)"),
+            ("columns", f"{', '.join(names)} ({many(self.dimension, 'number')} per person)"),
             ("values", self.bounds),
         ]
 

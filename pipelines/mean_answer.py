@@ -14,7 +14,7 @@ from rich.table import Table
 
 from beam_ldp.pipelines.canvas import shortened
 from beam_ldp.pipelines.mean_plots import plot_mean
-from beam_ldp.pipelines.mean_view import MeanView, decimals
+from beam_ldp.pipelines.mean_view import MeanView, decimals, interval_name
 from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.statement import number
 from beam_ldp.pipelines.tables import LEVEL, PLACE, errors_against, place_columns
@@ -65,15 +65,17 @@ class MeanAnswer(Answer):
 
     def show(self, console: Console) -> None:
         console.print(coordinate_table(self.view, self._length))
-        said = self._comparison
+        said = [self._comparison] if self._comparison else []
         one_unit = self.view.ranges is None
-        if one_unit and math.isfinite(self.mean_squared_error):
+        if one_unit and len(self.view) > 1 and math.isfinite(self.mean_squared_error):
             root = math.sqrt(self.mean_squared_error)
-            said = (
-                f"Predicted for the worst values: root mean squared error of the whole vector "
-                f"{number(root)} (mean squared error {self.mean_squared_error:.3g}). {said}"
+            said.insert(
+                0,
+                "Predicted for the worst values: root mean squared error of the whole vector "
+                f"{number(root)} (mean squared error {self.mean_squared_error:.3g}).",
             )
-        console.print(said, highlight=False)
+        if said:
+            console.print(" ".join(said), highlight=False)
 
     def as_json(self) -> dict[str, Any]:
         view, squared = self.view, self.mean_squared_error
@@ -120,7 +122,7 @@ def coordinate_table(view: MeanView, length: int) -> Table:
         title="The mean" if len(view) == 1 else caption, title_justify="left", header_style="bold"
     )
     table.add_column("coordinate")
-    headings = ["mean", "standard error", "95 % interval, all at once"]
+    headings = ["mean", "standard error", interval_name(view)]
     if view.ranges is not None:
         headings.append("public range")
     if view.truth is not None:

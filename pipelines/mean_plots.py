@@ -19,11 +19,10 @@ from beam_ldp.pipelines.canvas import (
     png,
     shortened,
 )
-from beam_ldp.pipelines.mean_view import MeanView, decimals
+from beam_ldp.pipelines.mean_view import MeanView, decimals, interval_name
 
 MOST_BARS = 40
 _MOST_ERRORS = 30.0  # standard errors that colours still tell apart
-ALL_AT_ONCE = "95 % interval, all at once"
 
 
 def plot_mean(view: MeanView, title: str, subtitle: str) -> bytes:
@@ -46,7 +45,7 @@ def _bars(view: MeanView, title: str, subtitle: str) -> bytes:
     places = np.arange(len(view))[::-1]
     axes.hlines(places, low, high, color=ESTIMATE, alpha=0.3, linewidth=7, zorder=2)
     axes.plot(value, places, "o", color=ESTIMATE, markersize=5, zorder=4, label="estimate")
-    axes.plot([], [], color=ESTIMATE, alpha=0.3, linewidth=7, label=ALL_AT_ONCE)
+    axes.plot([], [], color=ESTIMATE, alpha=0.3, linewidth=7, label=interval_name(view))
     if truth is not None:
         axes.plot(
             truth, places, "x", color=TRUTH, markersize=7, markeredgewidth=1.6, zorder=5,
@@ -58,7 +57,8 @@ def _bars(view: MeanView, title: str, subtitle: str) -> bytes:
     axes.set_axisbelow(True)
     bare(axes, "top", "right", "left")
     if view.ranges is None:
-        axes.axvline(0, color=GREY, linewidth=0.8, zorder=1)
+        if low.min() <= 0 <= high.max():
+            axes.axvline(0, color=GREY, linewidth=0.8, zorder=1)
         axes.set_xlabel("mean", color=GREY)
     else:
         axes.set_xlim(0, 1)
@@ -96,7 +96,7 @@ def _band(view: MeanView, title: str, subtitle: str) -> bytes:
     value, low, high, truth = _on_one_axis(view)
     order = np.arange(len(view))
     axes.fill_between(order, low, high, color=ESTIMATE, alpha=0.25, linewidth=0, zorder=2,
-                      label=ALL_AT_ONCE)  # fmt: skip
+                      label=interval_name(view))  # fmt: skip
     axes.plot(order, value, color=ESTIMATE, linewidth=0.9, zorder=3, label="estimate")
     if truth is not None:
         axes.plot(order, truth, color=TRUTH, linewidth=0.9, zorder=4, label="truth")

@@ -6,6 +6,7 @@ import argparse
 import csv
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,13 +37,11 @@ def norm_of(text: str) -> Norm | float:
     for name in NORMS:
         if text == name:
             return name
-    power = float(text)
-    if not power >= 1:
-        raise ValueError
-    return power
+    with suppress(ValueError):
+        if (power := float(text)) >= 1:
+            return power
+    raise argparse.ArgumentTypeError(f"must be {', '.join(NORMS)} or a number >= 1, got {text}")
 
-
-norm_of.__name__ = "l2, l1, linf, binary or number >= 1"  # what argparse says was expected
 
 COLUMNS: Flags = {
     "--columns": {

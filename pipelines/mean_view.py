@@ -74,6 +74,11 @@ def mean_view(
     )
 
 
+def interval_name(view: MeanView) -> str:
+    """What the intervals of a view are."""
+    return f"{LEVEL:.0%} interval".replace("%", " %") + ", all at once" * (len(view) > 1)
+
+
 def picture_shape(labels: Sequence[str]) -> tuple[int, int] | None:
     """The square that the coordinates fill, where their names only number them.
 

@@ -13,6 +13,15 @@ from beam_ldp.pipelines.record import MeanRecord, PrivacyRecord
 WEAK_LOCAL_EPSILON = 8.0  # odds of 3000 to 1 for whoever sees the report
 
 
+def many(count: int, noun: str) -> str:
+    """So many of them.
+
+    >>> many(1, "file"), many(2000, "file")
+    ('1 file', '2,000 files')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 @dataclass(frozen=True)
 class Words:
     """Phrases of the statement and of the printed table.
@@ -104,7 +113,7 @@ def _mean(record: MeanRecord) -> Words:
     """Vectors of numbers; one message or several per person, or no trust in a shuffler at all."""
     words = replace(
         words_of.dispatch(PrivacyRecord)(record),
-        public=f"the names of the {record.dimension:,} coordinates, the bounds that values are "
+        public=f"the names of {many(record.dimension, 'coordinate')}, the bounds that values are "
         "held to, the mechanism and its parameters, random rotations and codebooks included",
         hidden_as="the zero vector" if not record.in_ranges else "the middle of all ranges",
         hide_flag="zero",

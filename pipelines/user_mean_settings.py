@@ -26,10 +26,13 @@ from beam_ldp.randomizers.mean.base import Norm
 
 def numbers(text: str) -> tuple[float, ...]:
     """`60` or `60,800`."""
-    return tuple(float(part) for part in text.split(","))
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number, or one per column, separated by commas, got {text}"
+        ) from None
 
-
-numbers.__name__ = "number, or numbers separated by commas"  # what argparse says was expected
 
 # The plan of both rounds chooses the mechanisms.
 _NOT_HERE = ("--mechanism", "--max-bits")

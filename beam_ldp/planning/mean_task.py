@@ -88,7 +88,8 @@ class MeanTask:
                 lower_bounds.unbiased_local_bound(d, self.local_epsilon, n, norm, radius)
                 for norm, radius in self.enclosed()
             ]
-            return max(bound.value for bound in bounds), "proved bound of unbiased local mechanisms"
+            value = max(bound.value for bound in bounds)
+            return value, "the proved bound of unbiased local mechanisms"
         assert self.epsilon is not None and self.delta is not None
         mu = gaussian_mu(self.epsilon, self.delta)
         radius = 0.5 if self.norm == "binary" else self.radius

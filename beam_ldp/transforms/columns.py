@@ -32,9 +32,10 @@ REASONS = (
     "infinite",
     "not a number",
     "wrong number of coordinates",
+    "neither 0 nor 1",
 )
 MISSING, NULL, WRONG_TYPE, NAN, LONG, UNDECODABLE, NO_USER, BAD_USER, NO_GROUP = range(1, 10)
-INFINITE, NOT_A_NUMBER, WRONG_LENGTH = range(10, 13)
+INFINITE, NOT_A_NUMBER, WRONG_LENGTH, NOT_BINARY = range(10, 14)
 MAX_VALUE_BYTES = 4096
 _INDEX_IN_UP_TO = 1 << 12  # larger lists are looked up by distinct values of the batch
 

@@ -31,7 +31,8 @@ class PrivateMean(PrivateEstimate):
     `withheld`, a collection of `Withheld`.
 
     A vector outside the randomizer's ball is clipped on the device, or stops the run: as the
-    randomizer's `clipping` says. Clipping is counted nowhere, and its bias is in no error.
+    randomizer's `clipping` says. Clipping is counted nowhere, and its bias is in no error. A number
+    that is neither 0 nor 1 makes a bad row where the randomizer's values are binary.
 
     Args:
         randomizer: the mean mechanism.
@@ -115,6 +116,7 @@ class PrivateMean(PrivateEstimate):
             groups=groups,
             group_column=group_column,
             ranges=ranges,
+            binary=randomizer.norm == "binary",
             bad_rows=bad_rows,
         )
         self._estimator = EstimateMean(

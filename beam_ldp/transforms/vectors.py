@@ -13,7 +13,7 @@ import pyarrow as pa
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.blocks import ValueBlock
 from beam_ldp.transforms.carried import CarriedDomain
-from beam_ldp.transforms.columns import SOUND, Codes, Column
+from beam_ldp.transforms.columns import NOT_BINARY, SOUND, Codes, Column
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, rows_in
 from beam_ldp.transforms.number_columns import VectorEncoder
 from beam_ldp.transforms.rows import ColumnNames, EncodeBlocks, check_rows, encoded
@@ -30,8 +30,9 @@ class EncodeVectors(beam.PTransform):
 
     Numbers are integers, booleans, floats, decimals, or text that spells one of them (spaces
     around it allowed). A row that is no vector of finite numbers (missing column, null, NaN,
-    infinite, wrong type, wrong number of coordinates) goes to the attribute `bad_rows` of the
-    result, a collection of `BadRowBlock`: where it stands and why, never what it holds.
+    infinite, wrong type, wrong number of coordinates, with `binary` anything but 0 and 1) goes to
+    the attribute `bad_rows` of the result, a collection of `BadRowBlock`: where it stands and why,
+    never what it holds.
 
     Vectors are not clipped here: the randomizer does that, on the device.
 
@@ -50,6 +51,7 @@ class EncodeVectors(beam.PTransform):
         groups: the public list of groups, as in `EncodeRows`; blocks then hold many groups.
         group_column: name of the column with the group.
         ranges: public ranges; vectors come out scaled to the cube [-1, 1]^dimension.
+        binary: numbers are 0 or 1, for mechanisms of norm "binary".
         bad_rows: "dead_letter" as said; "zero" turns them into the zero vector (with `ranges` the
             middle of all ranges) and leaves no trace of them; rows without a user id are bad rows
             in both.
@@ -67,6 +69,7 @@ class EncodeVectors(beam.PTransform):
         groups: Domain | str | Path | None = None,
         group_column: str | None = None,
         ranges: CoordinateRanges | None = None,
+        binary: bool = False,
         bad_rows: Literal["dead_letter", "zero"] = "dead_letter",
     ) -> None:
         super().__init__()
@@ -87,10 +90,13 @@ class EncodeVectors(beam.PTransform):
             raise ValueError("groups must be given with group_column: the list of groups is public")
         if ranges is not None and len(ranges) not in (1, dimension):
             raise ValueError(f"ranges must hold one range or {dimension}, got {len(ranges)}")
+        if binary and ranges is not None:
+            raise ValueError("ranges must be None with binary: numbers are 0 or 1")
         self._names = ColumnNames(names, user_id_column, group_column)
         self._dimension = int(dimension)
         self._groups = None if groups is None else CarriedDomain(groups)
         self._ranges = ranges
+        self._binary = binary
         self._to_zero = bad_rows == "zero"
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
@@ -101,7 +107,7 @@ class EncodeVectors(beam.PTransform):
 
     def _doer(self, pairs: bool) -> _Encode:
         arguments = (self._names, self._groups, self._to_zero, pairs)
-        return _Encode(self._dimension, self._ranges, *arguments)
+        return _Encode(self._dimension, self._ranges, self._binary, *arguments)
 
     def display_data(self) -> dict[str, Any]:
         return {
@@ -115,6 +121,7 @@ class _Encode(EncodeBlocks):
         self,
         dimension: int,
         ranges: CoordinateRanges | None,
+        binary: bool,
         names: ColumnNames,
         groups: CarriedDomain | None,
         to_zero: bool,
@@ -123,6 +130,7 @@ class _Encode(EncodeBlocks):
         super().__init__(names, groups, to_zero, pairs)
         self._dimension = dimension
         self._ranges = ranges
+        self._binary = binary
 
     def setup(self) -> None:
         super().setup()
@@ -141,18 +149,24 @@ class _Encode(EncodeBlocks):
             names = tuple(name for name in columns if name != self._group_name)
         absent = Column(None, num_rows)
         chosen = [columns.get(name, absent) for name in (columns if names is None else names)]
-        return self._scaled(*self._encoder.encode(chosen, num_rows))
+        return self._fitted(*self._encoder.encode(chosen, num_rows))
 
     def encode_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes] | None:
         if array.ndim == 0 or (array.ndim == 1 and self._dimension > 1):
             return None
-        return self._scaled(*self._encoder.encode_array(array))
+        return self._fitted(*self._encoder.encode_array(array))
 
     def encode_block(self, block: ValueBlock) -> tuple[np.ndarray, Codes]:
-        return self._scaled(*self._encoder.encode_array(block.values))
+        return self._fitted(*self._encoder.encode_array(block.values))
 
-    def _scaled(self, vectors: np.ndarray, codes: Codes) -> tuple[np.ndarray, Codes]:
+    def _fitted(self, vectors: np.ndarray, codes: Codes) -> tuple[np.ndarray, Codes]:
+        """Scaled by the ranges, or checked to be binary."""
         if self._ranges is not None:
             vectors = self._ranges.encode(vectors)
             vectors[codes != SOUND] = 0.0
+        if self._binary:
+            neither = ~((vectors == 0) | (vectors == 1)).all(axis=1)
+            if neither.any():
+                codes[neither] = NOT_BINARY  # bad rows are zero here
+                vectors = np.where(neither[:, None], vectors.dtype.type(0), vectors)
         return vectors, codes

@@ -103,6 +103,23 @@ def test_missing_columns_and_wrong_lengths():
     assert [r.reason for r in encode([ValueBlock(np.zeros((2, 3)))], None)[1]] == [length] * 2
 
 
+def test_binary_vectors_hold_zeros_and_ones():
+    """Anything else is a bad row, or zero; the array that came in stays as it was."""
+    rows = np.array([[0.0, 1.0], [1.0, 0.5], [1.0, -0.0], [2.0, 0.0], [np.nan, 1.0]])
+    for elements in ([rows], [ValueBlock(rows, positions=np.arange(5))], list(rows)):
+        blocks, bad = encode(elements, None, binary=True)
+        assert vectors(blocks) == [[0, 1], [1, 0]]
+        assert [row.reason for row in bad] == ["neither 0 nor 1"] * 2 + ["NaN"]
+    blocks, bad = encode([rows], None, binary=True, bad_rows="zero")
+    assert vectors(blocks) == [[0, 1], [0, 0], [1, 0], [0, 0], [0, 0]] and not bad
+    assert rows[3, 0] == 2.0
+    text = pa.RecordBatch.from_pydict({"x": ["1", "0.5"], "y": [True, False]})
+    blocks, bad = encode([text], ["x", "y"], binary=True)
+    assert vectors(blocks) == [[1, 1]] and bad[0].reason == "neither 0 nor 1"
+    with pytest.raises(ValueError, match="ranges must be None"):
+        EncodeVectors(None, 2, binary=True, ranges=CoordinateRanges(0, 1))
+
+
 def test_zero_leaves_no_trace_of_bad_rows():
     """The same rows, bad or zero, give the same blocks and dead letters."""
     bad_values = [None, "x", float("nan"), float("inf"), {1}, [1]]
