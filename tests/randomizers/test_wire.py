@@ -317,7 +317,7 @@ def test_the_example_of_the_page():
     page = (ROOT / "docs" / "wire-format.md").read_text("utf-8")
     table = page.split("## An example, byte by byte")[1].split("\n##")[0]
     rows = [line.split("|") for line in table.splitlines() if re.match(r"\| \d", line)]
-    assert len(rows) == 9
+    assert len(rows) == 10
     written = bytes.fromhex("".join(row[3].strip().strip("`").replace(" ", "") for row in rows))
     vector = json.loads((Path(__file__).parent / "wire_vectors" /
                          "k_randomized_response.json").read_text("utf-8"))  # fmt: skip
