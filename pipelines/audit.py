@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.budget import ledger_option, open_ledger
-from beam_ldp.pipelines.terminal import printed_json
+from beam_ldp.pipelines.budget import ledger_errors, ledger_option, open_ledger
+from beam_ldp.pipelines.terminal import printable, printed_json
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import AuditReport, BudgetLedger
+    from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger
 
 SCHEMA_VERSION = 1
 _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
@@ -62,29 +62,27 @@ def audit(
     exit codes: 0 clean; 1 over budget, changed, or different from what is shown elsewhere;
                 2 unreadable
     """
-    from beam_ldp.ledger import Anchor, LedgerMissingError
     from beam_ldp.ledger import audit as check
     from beam_ldp.ledger.anchors import load_public, read_anchors
 
     book = open_ledger(ledger)
-    try:
-        found = [anchor for path in anchors for anchor in read_anchors(path)]
-        key = None if public_key is None else load_public(public_key.read_bytes())
-        tracked = None
-        if mlflow_uri is not None:
-            import mlflow_ldp
-
-            tracked, more = mlflow_ldp.tracked(mlflow_uri)
-            found += [Anchor(**anchor) for anchor in more]
-        report = check(book.rows(), found, public_key=key, tracked=tracked)
-    except (OSError, ValueError, LedgerMissingError) as error:
-        raise click.UsageError(str(error)) from None
+    with ledger_errors():
+        try:
+            found = [anchor for path in anchors for anchor in read_anchors(path)]
+            key = None if public_key is None else load_public(public_key.read_bytes())
+        except OSError as error:
+            raise click.UsageError(str(error)) from None
+        tracked, more = (None, []) if mlflow_uri is None else _tracked(mlflow_uri)
+        report = check(book.rows(), found + more, public_key=key, tracked=tracked)
     if dataset is not None and dataset not in report.state.datasets:
         raise click.UsageError(f"the ledger knows no dataset {dataset!r}")
     if html is not None:
         from beam_ldp.pipelines.audit_page import audit_page
 
-        html.write_text(audit_page(report, book.url, dataset), encoding="utf-8")
+        try:
+            html.write_text(audit_page(report, book.url, dataset), encoding="utf-8")
+        except OSError as error:
+            raise click.UsageError(str(error)) from None
     if write_anchor is not None and report.clean:
         _write_anchor(report, write_anchor, sign_with)
     if form == "json":
@@ -92,6 +90,22 @@ def audit(
     else:
         show(Console(), report, book)
     sys.exit(report.exit_code)
+
+
+def _tracked(uri: str) -> tuple[dict[str, dict[str, Any]], list[Anchor]]:
+    """What a tracking server shows, and the anchors that its runs hold."""
+    import mlflow_ldp
+    from beam_ldp.ledger import Anchor
+
+    if not mlflow_ldp.available():
+        raise click.UsageError("MLflow is not installed: pip install 'beam-ldp[mlflow]'")
+    try:
+        shown, anchors = mlflow_ldp.tracked(uri)
+        return shown, [Anchor(**anchor) for anchor in anchors]
+    except Exception as error:  # of MLflow's, or of whoever wrote the tags
+        raise click.UsageError(
+            f"--mlflow-uri {uri} cannot be read ({type(error).__name__})"
+        ) from None
 
 
 def _write_anchor(report: AuditReport, path: Path, sign_with: Path | None) -> None:
@@ -120,7 +134,8 @@ def show(console: Console, report: AuditReport, book: BudgetLedger) -> None:
     for item in report.checks:
         for finding in item.findings:
             style = _STYLE[item.outcome]
-            console.print(f"[{style}]{item.outcome}[/{style}] {escape(finding)}", soft_wrap=True)
+            said = escape(printable(finding))
+            console.print(f"[{style}]{item.outcome}[/{style}] {said}", soft_wrap=True)
     said = "clean" if report.clean else "NOT clean"
     console.print(f"[bold]The ledger is {said}.[/bold]")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.statement import number
-from beam_ldp.pipelines.terminal import printed_json
+from beam_ldp.pipelines.terminal import printable, printed_json
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge
@@ -32,18 +33,33 @@ def ledger_option(command: _COMMAND) -> _COMMAND:
     )(command)  # fmt: skip
 
 
-def open_ledger(url: str | None) -> BudgetLedger:
-    """The ledger of a command, or a usage error that says what to do."""
+@contextmanager
+def ledger_errors() -> Iterator[None]:
+    """What a ledger refuses becomes a usage error that says what to do."""
     try:
-        from beam_ldp.ledger import BudgetLedger, LedgerMissingError
+        from beam_ldp.ledger import (
+            LedgerCorruptedError,
+            LedgerMissingError,
+            LedgerUnavailableError,
+        )
     except ImportError:
         raise click.UsageError(
             "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
         ) from None
     try:
-        return BudgetLedger(url)
-    except (ValueError, LedgerMissingError) as error:
+        yield
+    except LedgerCorruptedError as error:
+        raise click.UsageError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
+    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
         raise click.UsageError(str(error)) from None
+
+
+def open_ledger(url: str | None) -> BudgetLedger:
+    """The ledger of a command, or a usage error that says what to do."""
+    with ledger_errors():
+        from beam_ldp.ledger import BudgetLedger
+
+        return BudgetLedger(url)
 
 
 @click.group(short_help="Grant privacy budgets, and see what is left of them.")
@@ -65,19 +81,13 @@ def budget() -> None:
 
 @budget.command("init")
 @click.option("--ledger", envvar="BEAM_LDP_LEDGER", required=True, metavar="URL",
-              help="database to make the ledger in")  # fmt: skip
+              help="database to make the ledger in, as for every command")  # fmt: skip
 def init(ledger: str) -> None:
     """Make a ledger, or bring an older one to this version's form. Nothing is ever lost."""
-    try:
+    with ledger_errors():
         from beam_ldp.ledger import BudgetLedger
 
         made = BudgetLedger.create(ledger)
-    except ImportError:
-        raise click.UsageError(
-            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
-        ) from None
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
     Console().print(f"ledger {made.state.ledger_id} in {escape(made.url)}", soft_wrap=True)
 
 
@@ -97,16 +107,15 @@ def init(ledger: str) -> None:
 def set_budget(ledger: str | None, dataset: str, new: bool, privacy_unit: str, **how: Any) -> None:
     """Grant a budget, or change one. Every change is a row that audits show."""
     book = open_ledger(ledger)
-    if dataset not in book.state.datasets and not new:
-        near = get_close_matches(dataset, book.state.datasets, 1, 0.6)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise click.UsageError(f"there is no dataset {dataset!r}{hint} (--new makes it)")
-    if dataset in book.state.datasets:
-        privacy_unit = book.state.population_of(dataset).privacy_unit
-    try:
+    with ledger_errors():
+        known = book.state.datasets
+        if dataset not in known and not new:
+            near = get_close_matches(dataset, known, 1, 0.6)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"there is no dataset {dataset!r}{hint} (--new makes it)")
+        if dataset in known:
+            privacy_unit = book.state.population_of(dataset).privacy_unit
         status = book.set_budget(dataset, privacy_unit=privacy_unit, **how)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
     show_status(Console(), status)
 
 
@@ -118,11 +127,9 @@ def set_budget(ledger: str | None, dataset: str, new: bool, privacy_unit: str, *
 def show(ledger: str | None, dataset: str | None, form: str) -> None:
     """What is spent, reserved and left, and what the next run of each kind would cost."""
     book = open_ledger(ledger)
-    names = [dataset] if dataset else _one_per_population(book)
-    try:
+    with ledger_errors():
+        names = [dataset] if dataset else _one_per_population(book)
         found = [book.status(name) for name in names]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
     if form == "json":
         print(printed_json({"schema_version": SCHEMA_VERSION, "budgets": list(map(_json, found))}))
         return
@@ -142,10 +149,9 @@ def show(ledger: str | None, dataset: str | None, form: str) -> None:
               help="no device randomized anything: gives the local epsilon back too")  # fmt: skip
 def abandon(ledger: str | None, run_id: str, why: str, never_began: bool) -> None:
     """Give back what a run reserved: only if provably nothing of it was released."""
-    try:
-        charge = open_ledger(ledger).abandon(run_id, randomized=not never_began, why=why)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    book = open_ledger(ledger)
+    with ledger_errors():
+        charge = book.abandon(run_id, randomized=not never_began, why=why)
     Console().print(f"run {escape(run_id)} is {charge.status}", soft_wrap=True)
 
 
@@ -157,8 +163,9 @@ def _one_per_population(book: BudgetLedger) -> list[str]:
 def show_status(console: Console, status: BudgetStatus) -> None:
     """A budget for people: a bar, what it holds, and what comes next."""
     granted = status.budget
-    names = ", ".join(status.datasets)
-    console.print(f"\n[bold]{escape(names)}[/bold]  protects one {escape(status.privacy_unit)}")
+    names = escape(printable(", ".join(status.datasets)))
+    unit = escape(printable(status.privacy_unit))
+    console.print(f"\n[bold]{names}[/bold]  protects one {unit}")
     console.print(_bar(status.spent, status.reserved, granted.epsilon))
     period = "" if granted.period_days is None else (
         f", period {status.period} of {granted.period_days} days"
@@ -169,15 +176,16 @@ def show_status(console: Console, status: BudgetStatus) -> None:
     )
     limit = "no limit" if granted.local_epsilon is None else f"of {granted.local_epsilon:g}"
     local = number(status.local_committed)
-    console.print(f"local epsilons per {escape(status.privacy_unit)}: {local} {limit}")
+    console.print(f"local epsilons per {unit}: {local} {limit}")
     kinds = next_runs(status)
     if kinds:
         table = Table(title="the next run of each kind", title_justify="left")
         for heading in ("like run", "what it asks", "epsilon then", "more of them that fit"):
             table.add_column(heading, overflow="fold")
         for charge, epsilon, left in kinds:
-            about = str(charge.about.get("question", ""))
-            table.add_row(escape(charge.run_id), escape(about), number(epsilon), f"{left:,}")
+            named = [charge.run_id, charge.about.get("question", "")]
+            cells = [escape(printable(text)) for text in named]
+            table.add_row(*cells, number(epsilon), f"{left:,}")
         console.print(table)
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
 
 from beam_ldp.pipelines.gates import NothingReleasedError
 from beam_ldp.pipelines.options import UsageError
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 NO_LEDGER = "no: no ledger was named"
 SIMULATED = "no: a simulation has no price"
 YES = "yes"
+_LONGEST_WHY = 1000  # characters of an error that go into the ledger
 
 
 class NoCharge:
@@ -26,7 +31,7 @@ class NoCharge:
     def __init__(self, why: str) -> None:
         self.facts: dict[str, Any] = {"charged": why}
 
-    def abandon(self, why: str) -> None:
+    def abandon(self, why: str, *, randomized: bool = True) -> None:
         """Nothing to give back."""
 
     def settle(self, record: Mapping[str, Any]) -> None:
@@ -55,9 +60,9 @@ class RunCharge(NoCharge):
             "run_id": run_id,
         }
 
-    def abandon(self, why: str) -> None:
-        """Give the central price back: nothing was released, though people have randomized."""
-        self._ledger.abandon(self._run_id, randomized=True, why=why)
+    def abandon(self, why: str, *, randomized: bool = True) -> None:
+        """Give the central price back: nothing was released, though people may have randomized."""
+        self._ledger.abandon(self._run_id, randomized=randomized, why=why)
 
     def settle(self, record: Mapping[str, Any]) -> None:
         """Write down what was released."""
@@ -68,6 +73,41 @@ class RunCharge(NoCharge):
         import mlflow_ldp
 
         return mlflow_ldp.charge_tags(self._ledger, self._run_id, record["event"])
+
+
+@contextmanager
+def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
+    """Around everything between the reservation and the finished output.
+
+    What was provably not released is given back; what ends in any other way stays charged.
+    """
+    try:
+        yield
+    except UsageError as error:  # nothing was started
+        _give_back(charge, console, str(error), randomized=False)
+        raise
+    except NothingReleasedError as error:
+        _give_back(charge, console, str(error), randomized=True)
+        raise
+    except BaseException:
+        if "run_id" in charge.facts:
+            console.print(
+                f"run {escape(charge.facts['run_id'])} stays charged at its worst case; if "
+                "provably nothing of it was released, `beam-ldp budget abandon` gives it back",
+                soft_wrap=True,
+            )
+        raise
+
+
+def _give_back(charge: NoCharge, console: Console, why: str, *, randomized: bool) -> None:
+    try:
+        charge.abandon(why[:_LONGEST_WHY], randomized=randomized)
+    except Exception as error:
+        console.print(
+            f"[yellow]warning:[/yellow] the ledger could not be written ({type(error).__name__}): "
+            f"run {escape(charge.facts['run_id'])} stays charged until `beam-ldp budget abandon`",
+            soft_wrap=True,
+        )
 
 
 def settle(ledger: BudgetLedger, record: Mapping[str, Any]) -> None:
@@ -107,7 +147,18 @@ def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about
     url = ledger_url(settings)
     if url is None:
         return NoCharge(NO_LEDGER)
-    from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, LedgerMissingError
+    try:
+        from beam_ldp.ledger import (
+            BudgetExceededError,
+            BudgetLedger,
+            LedgerCorruptedError,
+            LedgerMissingError,
+            LedgerUnavailableError,
+        )
+    except ImportError:
+        raise UsageError(
+            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
+        ) from None
 
     run_id = settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
     try:
@@ -123,7 +174,9 @@ def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about
         )
     except BudgetExceededError as error:
         raise NothingReleasedError(str(error)) from None
-    except (LedgerError, LedgerMissingError, ValueError) as error:
+    except LedgerCorruptedError as error:
+        raise UsageError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
+    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
         raise UsageError(str(error)) from None
     return RunCharge(ledger, run_id, local_epsilon)
 

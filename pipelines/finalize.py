@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines import charging, outputs
-from beam_ldp.pipelines.budget import ledger_option, open_ledger
+from beam_ldp.pipelines.budget import ledger_errors, ledger_option, open_ledger
 
 
 @click.command(short_help="Settle and log a release whose launcher could not.")
@@ -38,12 +38,10 @@ def finalize(
         console.print(f"not charged ({escape(str(record.get('charged')))}): nothing to settle")
         return
     book = open_ledger(ledger)
-    if book.state.ledger_id != record["ledger_id"]:
-        raise click.UsageError(f"the release was charged to another ledger: {record['ledger']}")
-    try:
+    with ledger_errors():
+        if book.state.ledger_id != record["ledger_id"]:
+            raise click.UsageError(f"the release was charged to another ledger: {record['ledger']}")
         charging.settle(book, record)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
     console.print(f"run {escape(record['run_id'])} is settled", soft_wrap=True)
     if mlflow_uri is not None:
         _log(record, output, book, mlflow_uri, mlflow_experiment, console)

@@ -64,17 +64,13 @@ def execute(
     console.print(plan_line(question, choice), style="dim", highlight=False)
     worst, local = question.worst_price(choice), choice.randomizer.local_epsilon
     charge = charging.reserve(settings, worst, local, question.about)
-    with folder.staging() as staging:
+    with charging.spent_unless_settled(charge, console), folder.staging() as staging:
         found = question.collect(choice, beam_flags, staging, console)
-        try:
-            release = gate_reports(found.releases, found.withheld, settings, found.bad_rows)
-            gate_bad_rows(found.num_bad_rows, settings)
-            price = question.price(release)
-            messages = choice.randomizer.messages_per_user
-            warnings = gate_price(price, release, settings, messages)
-        except NothingReleasedError as error:
-            charge.abandon(str(error))
-            raise
+        release = gate_reports(found.releases, found.withheld, settings, found.bad_rows)
+        gate_bad_rows(found.num_bad_rows, settings)
+        price = question.price(release)
+        messages = choice.randomizer.messages_per_user
+        warnings = gate_price(price, release, settings, messages)
         for warning in warnings:
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
         record = make_record(

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.question import Choice, Question
 from beam_ldp.pipelines.record import PrivacyRecord
 from beam_ldp.pipelines.statement import number, rounded_down
-from beam_ldp.pipelines.statement_words import words_of
+from beam_ldp.pipelines.statement_words import many, words_of
+
+if TYPE_CHECKING:
+    from beam_ldp.pipelines.question import Choice, Question
 
 
 def printed_json(value: dict[str, Any]) -> str:
     """One JSON document on stdout."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def printable(text: object) -> str:
+    """Text whose control characters cannot steer a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
 
 
 def price_table(record: PrivacyRecord) -> Table:
@@ -62,6 +69,10 @@ def price_table(record: PrivacyRecord) -> Table:
         else "[yellow]each row is taken for a person (no --user-id)[/yellow]"
     )
     table.add_row("a person is", words.person_briefly or person)
+    charged = f"charged to the budget of {record.dataset!r} as {record.run_id}"
+    if record.run_id is None:
+        charged = f"[yellow]not charged ({escape(record.charged.removeprefix('no: '))})[/yellow]"
+    table.add_row("budget", charged if record.run_id is None else escape(charged))
     return table
 
 
@@ -73,7 +84,8 @@ def plan_table(question: Question[Any], choice: Choice) -> Table:
     table.add_column()
     table.add_row(
         "input",
-        f"{settings.num_files:,} files, {settings.input_bytes:,} bytes, {settings.input_format}",
+        f"{many(settings.num_files, 'file')}, {settings.input_bytes:,} bytes, "
+        f"{settings.input_format}",
     )
     for heading, text in question.inputs():
         table.add_row(heading, text)
