@@ -9,7 +9,7 @@ from beam_ldp.ledger.ledger import BudgetExceededError, BudgetLedger, LedgerErro
 from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row
 from beam_ldp.ledger.state import Budget, Charge, LedgerState, Population
 from beam_ldp.ledger.status import BudgetStatus
-from beam_ldp.ledger.store import LedgerMissingError
+from beam_ldp.ledger.store import LedgerMissingError, LedgerUnavailableError
 
 __all__ = [
     "Anchor",
@@ -25,6 +25,7 @@ __all__ = [
     "LedgerError",
     "LedgerMissingError",
     "LedgerState",
+    "LedgerUnavailableError",
     "Population",
     "Row",
     "audit",

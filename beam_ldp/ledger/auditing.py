@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger.anchors import Anchor
-from beam_ldp.ledger.losses import event_digest
+from beam_ldp.ledger.losses import event_digest, limit
 from beam_ldp.ledger.rows import BUDGET, RESERVE, SETTLE, LedgerCorruptedError, Row, faults
-from beam_ldp.ledger.state import Charge, LedgerState, Population
-from beam_ldp.ledger.status import epsilon_of, fits_locally, limit
+from beam_ldp.ledger.state import Budget, Charge, LedgerState, Population
+from beam_ldp.ledger.status import epsilon_of, fits_locally
 
 Outcome = Literal["passed", "failed", "no evidence"]
 CLEAN, FAULTY, UNREADABLE = 0, 1, 2
@@ -138,10 +138,13 @@ class _Replay:
         for row in rows:
             try:
                 self.state.apply([row])
+                self._look(row)
             except LedgerCorruptedError as error:
                 self.broken.append(str(error))
                 return
-            self._look(row)
+            except Exception as error:  # a forged row may hold anything
+                self.broken.append(f"row {row.number} has no meaning ({type(error).__name__})")
+                return
 
     def _look(self, row: Row) -> None:
         if row.kind == BUDGET:
@@ -179,12 +182,15 @@ class _Replay:
         looser = now.epsilon > before.epsilon or now.delta > before.delta
         if before.local_epsilon is not None:
             looser |= now.local_epsilon is None or now.local_epsilon > before.local_epsilon
+        # Charges fall into other periods, or are read at orders that were chosen afterwards.
+        looser |= now.period_days not in (before.period_days, None) or now.orders != before.orders
         if looser and population.charges:
             self.raised.append(
                 f"row {row.number}: {now.by or 'somebody'} changed the budget of "
                 f"{population.name!r} from epsilon = {before.epsilon:g} at delta = "
-                f"{before.delta:g} to {now.epsilon:g} at {now.delta:g} after "
-                f"{len(population.charges)} charges; reason given: {now.why or 'none'}"
+                f"{before.delta:g} to {now.epsilon:g} at {now.delta:g}"
+                f"{_otherwise(before, now)} after {len(population.charges)} charges; "
+                f"reason given: {now.why or 'none'}"
             )
 
     def _price(self, charge: Charge) -> None:
@@ -192,6 +198,13 @@ class _Replay:
         if charge.settled is not None and isinstance(delta, (int, float)) and 0 < delta < 1:
             event = event_from_json(charge.settled)
             self.prices[charge.run_id] = float(event_epsilon(event, float(delta)))
+
+
+def _otherwise(before: Budget, now: Budget) -> str:
+    """What else of a budget was changed."""
+    names = ("local_epsilon", "period_days", "orders")
+    changed = [name for name in names if getattr(before, name) != getattr(now, name)]
+    return f" (and its {', '.join(changed)})" if changed else ""
 
 
 def _check(name: str, findings: Sequence[str]) -> Check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import math
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from datetime import datetime, timezone
 from difflib import get_close_matches
 from typing import Any
 
-from beam_ldp.ledger.losses import as_json, loss_of, orders_for
+from beam_ldp.ledger.losses import as_json, exceeds, limit, loss_of, orders_for
 from beam_ldp.ledger.rows import (
     ABANDON,
     BUDGET,
@@ -36,11 +37,12 @@ from beam_ldp.ledger.state import (
     LedgerState,
     Population,
 )
-from beam_ldp.ledger.status import BudgetStatus, epsilon_of, exceeds, fits_locally, limit, status_of
+from beam_ldp.ledger.status import BudgetStatus, epsilon_of, fits_locally, status_of
 from beam_ldp.ledger.store import RowStore
 
 URL_VARIABLE = "BEAM_LDP_LEDGER"
-LONGEST_NAME = 200
+LONGEST_NAME, LONGEST_TEXT = 200, 2000  # characters
+LARGEST_BODY = 1 << 20  # bytes of a row
 
 
 class LedgerError(ValueError):
@@ -92,6 +94,7 @@ class BudgetLedger:
         self._store.check()
         self._clock = clock or (lambda: datetime.now(timezone.utc))
         self._state = LedgerState()
+        self._alone = threading.RLock()  # threads may share a ledger
 
     @classmethod
     def create(cls, url: str, *, clock: Callable[[], datetime] | None = None) -> BudgetLedger:
@@ -124,8 +127,9 @@ class BudgetLedger:
         Raises:
             LedgerCorruptedError: if the rows do not fit together.
         """
-        self._catch_up(self._store.rows)
-        return self._state
+        with self._alone:
+            self._catch_up(self._store.rows)
+            return self._state
 
     def rows(self) -> list[Row]:
         """All rows as they stand, for audits: unchecked."""
@@ -164,17 +168,22 @@ class BudgetLedger:
             population: the people; datasets about the same people share one. Default: the
                 population that the dataset has, or one of the dataset's name.
             orders: Rényi orders that are fixed with the budget, the most important first; default:
-                what suits many small releases. Each reads the total at a share of delta.
+                what suits many small releases. Each reads the total at a share of delta. Once
+                something is charged they stay as they are, whatever becomes of the budget.
             period_days: grant it anew after so many days.
             by, why: for the record; default: the login name.
 
         Raises:
-            LedgerError: if the dataset belongs to another population or unit.
+            LedgerError: if the dataset belongs to another population or unit, or other orders are
+                given after something was charged.
             ValueError: for numbers that make no budget.
         """
         _check_name("dataset", dataset)
         _check_budget(epsilon, delta, local_epsilon, orders, period_days)
-        orders = orders_for(epsilon, delta) if orders is None else orders
+        _check_name("privacy_unit", privacy_unit)
+        _check_name("by", by := by or _login())
+        _check_text("why", why)
+        usual = orders_for(epsilon, delta) if orders is None else tuple(map(float, orders))
         if neighbours != REPLACE_ONE:
             raise ValueError(f'neighbours must be "{REPLACE_ONE}", got {neighbours!r}')
         with self._writing() as (state, append):
@@ -184,6 +193,11 @@ class BudgetLedger:
                 name = state.population_of(dataset).name if known else dataset
             _check_name("population", name)
             found = state.populations.get(name)
+            if population is None and not known and found is not None:
+                raise LedgerError(
+                    f"there is a population {name!r} with other datasets: name it as population "
+                    f"if {dataset!r} is about its people, or another one"
+                )
             if known and state.population_of(dataset).name != name:
                 raise LedgerError(
                     f"dataset {dataset!r} belongs to population "
@@ -194,6 +208,13 @@ class BudgetLedger:
                     f"population {name!r} has the privacy unit {found.privacy_unit!r}, "
                     f"not {privacy_unit!r}"
                 )
+            if found is not None and found.budget is not None and found.charges:
+                if orders is not None and usual != found.budget.orders:
+                    raise LedgerError(
+                        "orders were fixed with the first budget and something was charged since: "
+                        "chosen later they would prove nothing"
+                    )
+                usual = found.budget.orders
             if not known:
                 append(
                     DATASET,
@@ -211,9 +232,9 @@ class BudgetLedger:
                     "epsilon": float(epsilon),
                     "delta": float(delta),
                     "local_epsilon": None if local_epsilon is None else float(local_epsilon),
-                    "orders": [float(order) for order in orders],
+                    "orders": list(usual),
                     "period_days": period_days,
-                    "by": by or getpass.getuser(),
+                    "by": by,
                     "why": why,
                 },
             )
@@ -248,8 +269,7 @@ class BudgetLedger:
             LedgerError: for an unknown dataset, another privacy unit, or a name that was used.
         """
         _check_name("run_id", run_id)
-        if not (math.isfinite(local_epsilon) and local_epsilon >= 0):
-            raise ValueError(f"local_epsilon must be a finite number >= 0, got {local_epsilon}")
+        _check_local(local_epsilon)
         body: dict[str, Any] = {
             "run_id": run_id,
             "dataset": dataset,
@@ -292,6 +312,8 @@ class BudgetLedger:
             LedgerError: if there is no such open reservation.
         """
         told = as_json(event)
+        if local_epsilon is not None:
+            _check_local(local_epsilon)
         loss_of(told, self._orders_of(self._charge(self.state, run_id)))  # before the lock is taken
         with self._writing() as (state, append):
             charge = self._charge(state, run_id)
@@ -343,17 +365,19 @@ class BudgetLedger:
     def _writing(self) -> Iterator[tuple[LedgerState, Callable[[str, dict[str, Any]], None]]]:
         """The state as of now, and a way to append; nobody else writes until it is committed."""
         added: list[Row] = []
-        with self._store.writing() as appender:
-            self._catch_up(appender.rows)
+        with self._alone:
+            with self._store.writing() as appender:
+                self._catch_up(appender.rows)
 
-            def append(kind: str, body: dict[str, Any]) -> None:
-                head = added[-1].head if added else self._state.head
-                row = next_row(head, kind, {**body, "time": self._now()})
-                appender.append(row)
-                added.append(row)
+                def append(kind: str, body: dict[str, Any]) -> None:
+                    head = added[-1].head if added else self._state.head
+                    row = next_row(head, kind, {**body, "time": self._now()})
+                    _check_size(row)
+                    appender.append(row)
+                    added.append(row)
 
-            yield self._state, append
-        self._state.apply(added)
+                yield self._state, append
+            self._state.apply(added)
 
     def _catch_up(self, rows_from: Callable[[int], list[Row]]) -> None:
         """Take in what others appended; the last row we know must still be there."""
@@ -365,7 +389,12 @@ class BudgetLedger:
         self._state.apply(found)
 
     def _now(self) -> str:
-        return self._clock().isoformat(timespec="seconds")
+        """The time; that of the last row if the clock stands before it.
+
+        So nobody gets at an earlier period's rest by setting a clock back.
+        """
+        now = self._clock().astimezone(timezone.utc).isoformat(timespec="seconds")
+        return max(now, self._state.time)
 
     def _population(self, state: LedgerState, dataset: str) -> Population:
         try:
@@ -421,7 +450,11 @@ def _same(one: Any, other: Any) -> bool:
 
 def _again(charge: Charge, body: dict[str, Any]) -> Charge:
     """A run that starts again under its old name."""
-    same = _same(charge.reserved, body["event"]) and charge.dataset == body["dataset"]
+    same = (
+        _same(charge.reserved, body["event"])
+        and charge.dataset == body["dataset"]
+        and charge.local_epsilon == body["local_epsilon"]
+    )
     if body["memoized"] and same and charge.status == "reserved":
         return charge
     raise LedgerError(
@@ -436,6 +469,31 @@ def _check_name(argument: str, name: str) -> None:
             f"{argument} must be printable text of 1 to {LONGEST_NAME} characters, got "
             f"{str(name)[:40]!r}"
         )
+
+
+def _check_text(argument: str, text: str) -> None:
+    if not isinstance(text, str) or len(text) > LONGEST_TEXT or not text.isprintable():
+        raise ValueError(f"{argument} must be printable text of at most {LONGEST_TEXT} characters")
+
+
+def _check_size(row: Row) -> None:
+    if len(canonical(row.body)) > LARGEST_BODY:
+        raise ValueError(
+            f"about and event must take at most {LARGEST_BODY:,} bytes together: they are a "
+            "record, not the data"
+        )
+
+
+def _check_local(local_epsilon: float) -> None:
+    if not (math.isfinite(local_epsilon) and local_epsilon >= 0):
+        raise ValueError(f"local_epsilon must be a finite number >= 0, got {local_epsilon}")
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        return f"user {os.getuid()}"
 
 
 def _check_budget(

@@ -5,6 +5,14 @@ with the budget, each at a share of delta (Feldman and Zrnic 2021): going on whi
 at the whole delta would overspend. Nine tenths of delta go to the first order, the one at which
 many small losses fill the budget, so that little is lost where it matters; the others make small
 spends readable. Pure epsilons add up at delta zero and cost no share.
+
+Why shares suffice: sort what can happen by the first reading that fits at its end. Sums only grow,
+so on its part each reading held all along, and there the charges are those of a program that
+stops when this reading is full: (epsilon, its share)-private. The parts' shares sum to delta. The
+same holds for runs that overlap (Vadhan and Zhang 2023), and where a reservation gives way to a
+smaller settlement: how many reports came is the same for neighbours, so what is charged is the
+divergence of what was released, given that. It would not hold for orders chosen later: they are
+fixed with the first budget and stay when it is changed.
 """
 
 from __future__ import annotations
@@ -25,6 +33,7 @@ from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.ledger.rows import canonical
 
 _MAIN_SHARE = 0.9
+_MARGIN = 1e-12  # relative; what a sum of floats may exceed
 _OTHER_ORDERS = (1 / 3, 3.0, 10.0, 40.0)  # times the first one
 
 
@@ -116,6 +125,24 @@ def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
         raise ValueError("event has no price under replace-one neighbours")
     accountant.compose(parsed)
     return Loss(tuple(accountant.divergences().tolist()), accountant.get_epsilon(0.0))
+
+
+def times(loss: Loss, count: int) -> Loss:
+    """The loss of the same charge many times."""
+    if not count:
+        return no_loss(tuple(loss.divergences))
+    return Loss(tuple(count * value for value in loss.divergences), count * loss.pure)
+
+
+def limit(value: float) -> float:
+    """A limit, with room for the rounding of sums."""
+    return value * (1 + _MARGIN)
+
+
+def exceeds(real: Loss, worst: Loss) -> bool:
+    """Whether the first loss is above the second one anywhere."""
+    pairs = zip((*real.divergences, real.pure), (*worst.divergences, worst.pure))
+    return any(a > limit(b) for a, b in pairs)
 
 
 def as_json(event: Any) -> dict[str, Any]:

@@ -79,11 +79,17 @@ def canonical(value: Any) -> bytes:
 
 def parse(text: str | bytes) -> Any:
     """Inverse of `canonical`, which writes large floats as JSON writes integers."""
-    return json.loads(text, parse_int=_number)
+    return json.loads(text, parse_int=_number, parse_constant=_no_number)
 
 
 def _number(digits: str) -> int | float:
-    return int(digits) if abs(int(digits)) < _LARGEST_INTEGER else float(digits)
+    return (
+        float(digits) if len(digits) > 17 or abs(int(digits)) >= _LARGEST_INTEGER else int(digits)
+    )
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
 
 
 def row_hash(number: int, kind: str, body: dict[str, Any], previous: str) -> str:
@@ -121,6 +127,13 @@ def faults(rows: Iterable[Row], head: Head | None = None) -> Iterator[str]:
             yield f"{where} is of a kind that cannot stand there"
         if row.previous != at.hash:
             yield f"{where} is not chained to the row before it"
-        if row.hash != row_hash(row.number, row.kind, row.body, row.previous):
+        if not _fits(row):
             yield f"{where} was changed: its hash does not fit its content"
         at = row.head
+
+
+def _fits(row: Row) -> bool:
+    try:
+        return row.hash == row_hash(row.number, row.kind, row.body, row.previous)
+    except (ValueError, RecursionError):  # a body that no ledger writes
+        return False

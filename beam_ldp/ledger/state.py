@@ -5,11 +5,13 @@ A fold over rows, without a database: the ledger, the audit and the reports read
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Literal
 
-from beam_ldp.ledger.losses import Loss, loss_of, no_loss
+from beam_ldp.ledger.losses import Loss, exceeds, limit, loss_of, no_loss
 from beam_ldp.ledger.rows import (
     ABANDON,
     BUDGET,
@@ -177,6 +179,7 @@ class LedgerState:
 
     def __init__(self) -> None:
         self.head = Head()
+        self.time = ""  # of the last row, ISO 8601, UTC
         self.ledger_id = ""
         self.populations: dict[str, Population] = {}
         self._of_dataset: dict[str, str] = {}
@@ -193,14 +196,17 @@ class LedgerState:
                 raise LedgerCorruptedError(fault)
             try:
                 self._take(row)
-            except (KeyError, TypeError, ValueError):
+            except Exception:  # a forged row may hold anything
                 raise LedgerCorruptedError(
                     f"row {row.number} does not follow from the rows before it"
                 ) from None
             self.head = row.head
+            self.time = row.body.get("time", self.time)
 
     def _take(self, row: Row) -> None:
         body = row.body
+        if row.kind != GENESIS and body["time"] < self.time:
+            raise ValueError("time does not run backwards")
         if row.kind == GENESIS:
             self.ledger_id = body["ledger_id"]
         elif row.kind == DATASET:
@@ -239,7 +245,7 @@ class LedgerState:
             population=population.name,
             reserved=body["event"],
             settled=None,
-            local_epsilon=float(body["local_epsilon"]),
+            local_epsilon=_epsilon(body["local_epsilon"]),
             status="reserved",
             about=dict(body["about"]),
             time=body["time"],
@@ -255,7 +261,7 @@ class LedgerState:
         if charge.status != "reserved":
             raise ValueError("a charge ends once")
         about = {**charge.about, **body["about"]}
-        local = float(body["local_epsilon"])
+        local = _epsilon(body["local_epsilon"])
         if row.kind == ABANDON:
             ended = replace(charge, status="abandoned", about=about, local_epsilon=local)
         else:
@@ -265,9 +271,16 @@ class LedgerState:
                 settled=body["event"],
                 about=about,
                 local_epsilon=local,
-                overspent=bool(body["overspent"]),
+                overspent=self._overspent(charge, body["event"], local),
             )
         self.populations[charge.population].put(ended)
+
+    def _overspent(self, charge: Charge, released: dict[str, Any], local: float) -> bool:
+        """Worked out anew: what the row says of itself is what a forger would change."""
+        budget = self.populations[charge.population].budget
+        assert budget is not None
+        real, worst = loss_of(released, budget.orders), loss_of(charge.reserved, budget.orders)
+        return exceeds(real, worst) or local > limit(charge.local_epsilon)
 
     def population_of(self, dataset: str) -> Population:
         """The population of a dataset (KeyError if there is none)."""
@@ -285,14 +298,22 @@ class LedgerState:
         return sorted(self._of_dataset)
 
 
+def _epsilon(value: float) -> float:
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError("an epsilon must be finite and >= 0")
+    return float(value)
+
+
 def _budget(row: Row, before: Budget | None) -> Budget:
     """Periods count from the first budget: a new one does not begin a new period."""
     body = row.body
-    limit = body["local_epsilon"]
+    local = body["local_epsilon"]
+    if not (0 < body["delta"] < 1 and body["orders"] and all(o > 1 for o in body["orders"])):
+        raise ValueError("a budget needs a delta and orders")
     return Budget(
-        epsilon=float(body["epsilon"]),
+        epsilon=_epsilon(body["epsilon"]),
         delta=float(body["delta"]),
-        local_epsilon=None if limit is None else float(limit),
+        local_epsilon=None if local is None else _epsilon(local),
         orders=tuple(float(order) for order in body["orders"]),
         period_days=body["period_days"],
         since=body["time"] if before is None else before.since,
@@ -304,6 +325,4 @@ def _budget(row: Row, before: Budget | None) -> Budget:
 
 def days_between(start: str, end: str) -> int:
     """Whole days between two ISO times, rounded down."""
-    from datetime import datetime
-
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).days

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss
+from beam_ldp.ledger.losses import Loss, as_json, limit, loss_of, times
 from beam_ldp.ledger.state import Budget, Charge, Population
-
-_MARGIN = 1e-12  # relative; what a sum of floats may exceed
 
 
 @dataclass(frozen=True)
@@ -95,24 +93,6 @@ def epsilon_of(loss: Loss, budget: Budget) -> float:
     return loss.epsilon(budget.orders, budget.delta)[0]
 
 
-def times(loss: Loss, count: int) -> Loss:
-    """The loss of the same charge many times."""
-    if not count:
-        return no_loss(tuple(loss.divergences))
-    return Loss(tuple(count * value for value in loss.divergences), count * loss.pure)
-
-
-def limit(value: float) -> float:
-    """A limit, with room for the rounding of sums."""
-    return value * (1 + _MARGIN)
-
-
 def fits_locally(local: float, budget: Budget) -> bool:
     """Whether the budget allows this sum of local epsilons."""
     return budget.local_epsilon is None or local <= limit(budget.local_epsilon)
-
-
-def exceeds(real: Loss, worst: Loss) -> bool:
-    """Whether the first loss is above the second one anywhere."""
-    pairs = zip((*real.divergences, real.pure), (*worst.divergences, worst.pure))
-    return any(a > limit(b) for a, b in pairs)

@@ -15,8 +15,7 @@ import dp_accounting
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.ledger import URL_VARIABLE
-from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for
-from beam_ldp.ledger.status import times
+from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for, times
 from mlflow_ldp.runs import NAMESPACE, RunLog
 
 _USUAL_EPSILON = 1.0  # orders suit this where no limit is known

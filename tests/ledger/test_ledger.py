@@ -255,8 +255,12 @@ def test_a_new_budget_forgets_nothing(ledger: BudgetLedger, clock: Clock) -> Non
     for i in range(3):
         spend(ledger, f"run {i}")
     clock.move(days=10)
-    grant(ledger, epsilon=2.0, period_days=30, orders=(16.0,), why="more was asked for")
+    before = ledger.status("visits").budget.orders
+    grant(ledger, epsilon=2.0, period_days=30, why="more was asked for")
     status = ledger.status("visits")
+    assert status.budget.orders == before  # chosen later they would prove nothing
+    with pytest.raises(LedgerError, match="orders were fixed"):
+        grant(ledger, epsilon=2.0, period_days=30, orders=(16.0,))
     assert (status.period, status.spent) == (0, 0.75)
     assert [b.why for b in ledger.state.populations["visits"].budgets] == [
         "test",

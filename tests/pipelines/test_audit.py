@@ -1,0 +1,204 @@
+"""`beam-ldp audit`: exit codes, anchors, a page that no name can break."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.ledger.anchors import make_key, private_bytes, public_bytes, read_anchors
+from beam_ldp.pipelines.cli import group
+
+pytestmark = pytest.mark.e2e
+
+PURE = LocalRandomizerDpEvent(0.25)
+HOSTILE = "</td><script>alert(1)</script>\"'><img src=x onerror=alert(1)> {0} %s 名"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "privacy.db"
+
+
+@pytest.fixture
+def url(file: Path) -> str:
+    return f"sqlite:///{file}"
+
+
+@pytest.fixture
+def ledger(url: str) -> BudgetLedger:
+    """One run that was settled, and one that is open."""
+    made = BudgetLedger.create(url)
+    made.set_budget("visits", epsilon=1.0, delta=1e-6, local_epsilon=3.0, by="Ada", why="2026")
+    made.reserve("visits", "first", PURE, local_epsilon=0.25)
+    made.settle("first", PURE, about={"epsilon": 0.25, "delta": 1e-6, "question": "answers"})
+    made.reserve("visits", "second", PURE, local_epsilon=0.25)
+    return made
+
+
+def audit(url: str, *more: str) -> Result:
+    return CliRunner().invoke(group, ["audit", "--ledger", url, *more])
+
+
+def outcomes(url: str, *more: str) -> dict[str, str]:
+    told = json.loads(audit(url, "--format", "json", *more).output)
+    return {check["name"]: check["outcome"] for check in told["checks"]}
+
+
+def change(file: Path, statement: str) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute(statement)
+
+
+# Exit codes ---------------------------------------------------------------------------------------
+
+
+def test_clean(ledger: BudgetLedger, url: str) -> None:
+    found = audit(url)
+    assert found.exit_code == 0
+    assert "The ledger is clean" in found.output
+    assert "no evidence against an operator" in " ".join(found.output.split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE beam_ldp_ledger SET body = replace(body, '0.25', '0.01') WHERE kind = 'settle'",
+        "DELETE FROM beam_ldp_ledger WHERE kind = 'settle'",
+        "UPDATE beam_ldp_ledger SET body = 'no json' WHERE number = 3",
+        "UPDATE beam_ldp_ledger SET body = '{\"time\": NaN}' WHERE number = 3",
+        "UPDATE beam_ldp_ledger SET body = '[' || replace(hex(zeroblob(50000)), '00', '[') "
+        "WHERE number = 3",
+        "UPDATE beam_ldp_ledger SET kind = 'gift' WHERE number = 3",
+        "UPDATE beam_ldp_ledger SET hash = 'x' WHERE number = 3",
+        "DELETE FROM beam_ldp_ledger WHERE number = 0",
+    ],
+)
+def test_changed(ledger: BudgetLedger, url: str, file: Path, statement: str) -> None:
+    change(file, statement)
+    found = audit(url)
+    assert found.exit_code == 1, found.output
+    assert "NOT clean" in found.output
+    assert found.exception is None or isinstance(found.exception, SystemExit)
+
+
+def test_over_budget(ledger: BudgetLedger, url: str) -> None:
+    ledger.settle("second", LocalRandomizerDpEvent(2.0), local_epsilon=2.0)
+    assert audit(url).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--anchors", "/no/such/anchors.jsonl"],
+        ["--public-key", "/no/such/key.pem"],
+        ["--mlflow-uri", "file:///no/such/store"],
+        ["--mlflow-uri", "http://127.0.0.1:9"],
+        ["--html", "/no/such/folder/report.html"],
+        ["--dataset", "visit"],
+    ],
+)
+def test_unreadable(
+    ledger: BudgetLedger, url: str, more: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    found = audit(url, *more)
+    assert found.exit_code == 2, found.output
+
+
+def test_what_is_no_ledger_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("this is no database " * 1000)
+    found = audit(f"sqlite:///{tmp_path}/text.db")
+    assert found.exit_code == 2 and "not a database" in found.output
+
+
+# Anchors ------------------------------------------------------------------------------------------
+
+
+def test_anchors_are_written_signed_and_checked(
+    ledger: BudgetLedger, url: str, file: Path, tmp_path: Path
+) -> None:
+    key, other = make_key(), make_key()
+    (tmp_path / "secret.pem").write_bytes(private_bytes(key))
+    (tmp_path / "public.pem").write_bytes(public_bytes(key))
+    (tmp_path / "other.pem").write_bytes(public_bytes(other))
+    anchors = tmp_path / "anchors.jsonl"
+    sign = ["--write-anchor", str(anchors), "--sign-with", str(tmp_path / "secret.pem")]
+    assert audit(url, *sign).exit_code == 0
+    ledger.settle("second", PURE)
+    assert audit(url, *sign).exit_code == 0
+    assert [a.count for a in read_anchors(anchors)] == [6, 7]
+
+    given = ["--anchors", str(anchors), "--public-key", str(tmp_path / "public.pem")]
+    anchored = "the rows are those that were anchored elsewhere"
+    assert outcomes(url, *given)[anchored] == "passed"
+    assert outcomes(url, *given[:2], "--public-key", str(tmp_path / "other.pem"))[anchored] == (
+        "failed"
+    )
+    change(file, "DELETE FROM beam_ldp_ledger WHERE number = 6")  # the tail is cut
+    assert audit(url).exit_code == 0
+    assert audit(url, *given).exit_code == 1
+    assert "1 rows are gone" in audit(url, *given).output
+
+
+def test_no_anchor_is_written_of_a_ledger_with_faults(
+    ledger: BudgetLedger, url: str, file: Path, tmp_path: Path
+) -> None:
+    change(file, "UPDATE beam_ldp_ledger SET hash = 'x' WHERE number = 3")
+    assert audit(url, "--write-anchor", str(tmp_path / "anchors.jsonl")).exit_code == 1
+    assert not (tmp_path / "anchors.jsonl").exists()
+
+
+def test_a_key_that_is_none(ledger: BudgetLedger, url: str, tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text("very private")
+    written = ["--write-anchor", str(tmp_path / "anchors.jsonl")]
+    found = audit(url, *written, "--sign-with", str(tmp_path / "key.pem"))
+    assert found.exit_code == 2 and "very private" not in found.output
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+def test_the_page_tells_everything_and_fetches_nothing(
+    ledger: BudgetLedger, url: str, tmp_path: Path
+) -> None:
+    assert audit(url, "--html", str(tmp_path / "report.html")).exit_code == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for part in ("visits", "first", "second", "answers", "Ada", "2026", "How to recompute"):
+        assert part in page
+    assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", page)
+
+
+def test_hostile_names_stay_text(ledger: BudgetLedger, url: str, tmp_path: Path) -> None:
+    ledger.set_budget(HOSTILE, epsilon=1.0, delta=1e-6, privacy_unit=HOSTILE, why=HOSTILE)
+    about = {"question": HOSTILE, "mechanism": HOSTILE, "num_reports": HOSTILE, "epsilon": HOSTILE}
+    ledger.reserve(HOSTILE, HOSTILE, PURE, local_epsilon=0.25, privacy_unit=HOSTILE, about=about)
+    ledger.settle(HOSTILE, PURE, about=about)
+    assert audit(url, "--html", str(tmp_path / "report.html")).exit_code == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in page and "<img" not in page
+    assert page.count("&lt;script&gt;") >= 6
+    assert "名" in page
+
+
+def test_the_page_of_one_population(ledger: BudgetLedger, url: str, tmp_path: Path) -> None:
+    ledger.set_budget("others", epsilon=1.0, delta=1e-6)
+    audit(url, "--dataset", "visits", "--html", str(tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "visits" in page and "others" not in page
+
+
+def test_a_page_of_many_charges(ledger: BudgetLedger, tmp_path: Path) -> None:
+    from beam_ldp.ledger import audit as check
+    from beam_ldp.pipelines.audit_page import curve_svg
+
+    points: Any = check(ledger.rows()).curves["visits"] * 3000
+    assert len(curve_svg(points)) < 200_000
+    assert curve_svg([]) == ""
