@@ -1,0 +1,278 @@
+/* Reports from a device, in plain JavaScript: one file, no dependency, browsers and Node.
+ *
+ *   const survey = await beamLdp.open(releaseJson, ["never", "sometimes", "often"]);
+ *   const envelope = await survey.answer("often");      // the bytes to send; "often" stays here
+ *
+ * Keep the bytes and send the same ones again if you do not know whether they arrived; call
+ * `answer` once per release and person. The format and the laws: docs/wire-format.md.
+ */
+"use strict";
+
+const beamLdp = (() => {
+  const WORDS = 1n << 64n; // values of a random word
+  const LOW = WORDS - 1n;
+  const MAGIC = [0x89, 0x4c, 0x44, 0x50];
+  const FORMAT_VERSION = 1;
+  const TERMS_VERSION = 1;
+  const MAX_LOCAL_EPSILON = 8; // beyond it, a report by itself tells the value almost surely
+  const MAX_ENVELOPE_BYTES = 1 << 24;
+
+  class TermsError extends Error {}
+
+  function must(condition, message) {
+    if (!condition) throw new TermsError(message);
+  }
+
+  // Exact arithmetic ---------------------------------------------------------------------------
+
+  /** A finite double > 0 as [numerator, denominator]. */
+  function fraction(number) {
+    const bits = new DataView(new ArrayBuffer(8));
+    bits.setFloat64(0, number);
+    const word = bits.getBigUint64(0);
+    const exponent = Number(word >> 52n) - 1075;
+    const mantissa = (word & ((1n << 52n) - 1n)) | (1n << 52n);
+    return exponent >= 0 ? [mantissa << BigInt(exponent), 1n] : [mantissa, 1n << BigInt(-exponent)];
+  }
+
+  /** A fraction just below exp(x), however exp rounds. */
+  function expLower(x) {
+    const [a, b] = fraction(Math.exp(x));
+    return [a * ((1n << 51n) - 1n), b << 51n];
+  }
+
+  function bitLength(number) {
+    return number === 0n ? 0 : number.toString(2).length;
+  }
+
+  function isPowerOfTwo(number) {
+    return (number & (number - 1n)) === 0n;
+  }
+
+  /** Words for which the report is one of `favoured` among `symbols` symbols. */
+  function twoLevelThreshold(symbols, favoured, localEpsilon) {
+    const v = BigInt(symbols), s = BigInt(favoured);
+    const [a, b] = expLower(localEpsilon); // r = a / b
+    const above = s * (WORDS * (a - b) - v * (a + b));
+    if (above <= 0n) return 0n;
+    const most = above / (v * b + s * (a - b));
+    const step = isPowerOfTwo(v) && isPowerOfTwo(s) ? v : s * (v & -v); // v & -v = gcd(v, 2^64)
+    return most - (most % step);
+  }
+
+  /** Words for which a bit is one: of the value held, and of any other. */
+  function unaryThresholds(localEpsilon, optimized) {
+    const epsilon = Math.min(localEpsilon, 60);
+    if (optimized) {
+      const [a, b] = expLower(epsilon);
+      return { own: 1n << 63n, other: (WORDS * b + a + b - 1n) / (a + b) }; // rounded up
+    }
+    const [a, b] = expLower(epsilon / 2);
+    const own = (WORDS * a) / (a + b);
+    return { own, other: WORDS - own };
+  }
+
+  // Mechanisms: num values -> law; one value and fresh words -> one report -----------------------
+
+  const whole = (x, least, most) => Number.isInteger(x) && x >= least && x <= most;
+
+  /** One symbol per report, drawn from one word. */
+  function symbolMechanism(symbols, favoured, localEpsilon, favouredSymbol) {
+    const threshold = twoLevelThreshold(symbols, favoured, localEpsilon);
+    must(threshold > 0n, "local_epsilon is beyond the resolution of 64-bit words");
+    const v = BigInt(symbols);
+    return {
+      symbols,
+      law: { threshold },
+      bits: Math.max(1, bitLength(v - 1n)),
+      fromWord(value, word) {
+        const product = word * v;
+        const high = product >> 64n;
+        return Number((product & LOW) < threshold ? favouredSymbol(BigInt(value), high) : high);
+      },
+      randomize(value) {
+        return this.fromWord(value, randomWords(1)[0]);
+      },
+      pack: (reports) => packSymbols(reports, Math.max(1, bitLength(v - 1n))),
+    };
+  }
+
+  const mechanisms = {
+    KRandomizedResponse({ domain_size: k, local_epsilon: epsilon }) {
+      return symbolMechanism(k, 1, epsilon, (value) => value);
+    },
+
+    HadamardResponse({ domain_size: k, local_epsilon: epsilon, num_blocks: count }) {
+      must(whole(count, 1, 2 * k) && isPowerOfTwo(BigInt(count)), "num_blocks is no power of two");
+      const blocks = BigInt(count);
+      const size = 1n << BigInt(bitLength(BigInt(Math.ceil(k / count)))); // of a block
+      return symbolMechanism(Number(blocks * size), Number(size / 2n), epsilon, (value, high) => {
+        const block = value % blocks;
+        const column = value / blocks + 1n;
+        let row = high % size;
+        if (oddParity(row & column)) row ^= column & -column; // its lowest bit makes parity even
+        return block * size + row;
+      });
+    },
+
+    UnaryEncoding({ domain_size: k, local_epsilon: epsilon, optimized }) {
+      must(typeof optimized === "boolean", "optimized is not true or false");
+      const law = unaryThresholds(epsilon, optimized);
+      return {
+        law,
+        bits: k,
+        fromWord: (held, word) => (word < (held ? law.own : law.other) ? 1 : 0),
+        randomize(value) {
+          return Array.from(randomWords(k), (word, i) => this.fromWord(i === value, word));
+        },
+        pack: packBits,
+      };
+    },
+  };
+
+  function oddParity(number) {
+    let odd = false;
+    for (; number; number &= number - 1n) odd = !odd;
+    return odd;
+  }
+
+  /** Uniform 64-bit words from the system's cryptographic generator. */
+  function randomWords(count) {
+    const words = new BigUint64Array(count);
+    for (let start = 0; start < count; start += 8192) {
+      crypto.getRandomValues(words.subarray(start, start + 8192)); // at most 64 KiB a call
+    }
+    return words;
+  }
+
+  // Packing ------------------------------------------------------------------------------------
+
+  /** Each symbol as `bits` bits, most significant first, without gaps. */
+  function packSymbols(symbols, bits) {
+    const out = new Uint8Array(Math.ceil((symbols.length * bits) / 8));
+    let at = 0;
+    for (const symbol of symbols) {
+      for (let i = bits - 1; i >= 0; i--, at++) {
+        if (Math.floor(symbol / 2 ** i) % 2) out[at >> 3] |= 0x80 >> (at & 7);
+      }
+    }
+    return out;
+  }
+
+  /** Rows of bits without gaps, bytes filled from their least significant bit on. */
+  function packBits(rows) {
+    const bits = rows.flat();
+    const out = new Uint8Array(Math.ceil(bits.length / 8));
+    bits.forEach((bit, at) => { if (bit) out[at >> 3] |= 1 << (at & 7); });
+    return out;
+  }
+
+  // The envelope -------------------------------------------------------------------------------
+
+  const utf8 = (text) => new TextEncoder().encode(text);
+  const toHex = (bytes) => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+
+  async function sha256(bytes) {
+    return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  }
+
+  async function digest(bytes) {
+    return (await sha256(bytes)).slice(0, 16);
+  }
+
+  function join(...parts) {
+    const out = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+    let at = 0;
+    for (const part of parts) {
+      out.set(part, at);
+      at += part.length;
+    }
+    return out;
+  }
+
+  /** The digest of the public list: every name behind its length, `other` last. */
+  async function domainDigest(values, other) {
+    const parts = [...values, other].flatMap((name) => {
+      const bytes = utf8(name);
+      const length = new DataView(new ArrayBuffer(8));
+      length.setBigUint64(0, BigInt(bytes.length), true);
+      return [new Uint8Array(length.buffer), bytes];
+    });
+    return digest(join(...parts));
+  }
+
+  /** A release as this device takes part in it. Made by `open`. */
+  class Survey {
+    constructor(terms, config, mechanism, values, other, digests) {
+      Object.assign(this, { terms, config, mechanism, values, other });
+      this.localEpsilon = config.local_epsilon;
+      this.prefix = join(
+        Uint8Array.from([...MAGIC, FORMAT_VERSION, terms.simulated ? 1 : 0]), ...digests);
+    }
+
+    /** Index of a value; the last one, `other`, for everything outside the list. */
+    indexOf(value) {
+      const found = this.values.indexOf(value);
+      return found < 0 ? this.values.length : found;
+    }
+
+    /** A fresh report of the value with this index: it may leave the device. */
+    randomize(index) {
+      must(!this.terms.simulated, "a simulation: this is no release that people take part in");
+      must(whole(index, 0, this.config.domain_size - 1), "index lies outside the list");
+      return this.mechanism.randomize(index);
+    }
+
+    /** The envelope of some reports, as bytes. */
+    async envelope(reports, id = crypto.getRandomValues(new Uint8Array(16))) {
+      must(id.length === 16, "an id has 16 bytes");
+      must(reports.length >= 1 && reports.length < 2 ** 32, "an envelope holds a report or more");
+      const count = new DataView(new ArrayBuffer(4));
+      count.setUint32(0, reports.length);
+      const content = join(
+        this.prefix, id, new Uint8Array(count.buffer), this.mechanism.pack(reports));
+      must(content.length + 8 <= MAX_ENVELOPE_BYTES, "too many reports for one envelope");
+      return join(content, (await sha256(content)).slice(0, 8));
+    }
+
+    /** Randomize a value and put its report into an envelope of its own. */
+    async answer(value) {
+      return this.envelope([this.randomize(this.indexOf(value))]);
+    }
+  }
+
+  /** Take part in a release.
+   *
+   * terms: what `release.json` holds; values: the public list; options: `other`, the name of the
+   * rest, and `maxLocalEpsilon`, above which this device takes no part.
+   * Throws TermsError if anything does not fit together.
+   */
+  async function open(terms, values, options = {}) {
+    const { other = "other", maxLocalEpsilon = MAX_LOCAL_EPSILON } = options;
+    must(terms.terms_version === TERMS_VERSION, "unknown version of the terms");
+    must(terms.format_version === FORMAT_VERSION, "unknown version of the format");
+    must(terms.release_id && typeof terms.release_id === "string", "the release has no name");
+    must(new Set([...values, other]).size === values.length + 1, "the list repeats a value");
+    const digests = [
+      await digest(utf8(terms.mechanism)),
+      await domainDigest(values, other),
+      await digest(utf8(terms.release_id)),
+    ];
+    ["mechanism_digest", "domain_digest", "release_digest"].forEach((name, i) => {
+      must(terms[name] === toHex(digests[i]), `${name} is another one`);
+    });
+    const config = JSON.parse(terms.mechanism);
+    must(config.version === 1 && Object.hasOwn(mechanisms, config.mechanism), "unknown mechanism");
+    must(config.domain_size === values.length + 1, "the list has another size");
+    const epsilon = config.local_epsilon;
+    must(Number.isFinite(epsilon) && epsilon > 0, "local_epsilon is no number > 0");
+    must(epsilon <= Math.min(maxLocalEpsilon, 700), `local_epsilon ${epsilon} is above the limit`);
+    const mechanism = mechanisms[config.mechanism](config);
+    must(terms.bits_per_report === mechanism.bits, "bits_per_report is another one");
+    return new Survey(terms, config, mechanism, [...values], other, digests);
+  }
+
+  return { open, TermsError, Survey, toHex, twoLevelThreshold, unaryThresholds };
+})();
+
+if (typeof module !== "undefined") module.exports = beamLdp;
