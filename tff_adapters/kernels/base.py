@@ -1,0 +1,130 @@
+"""What all kernels share: the ball, the random words, and the interface to the aggregation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
+
+
+class ClientKernel(ABC):
+    """A mean mechanism as TensorFlow graphs: what a client sends, what sums, how sums are read.
+
+    `randomize` and `accumulate` run on the client, `decode` where the sums are. It protects a
+    vector against everybody who sees its report, as the mechanism says, as far as TensorFlow's
+    generator (Philox, not cryptographic) can be taken for random.
+
+    A client cannot refuse a vector without saying something about it. Hence vectors outside the
+    ball are clipped, those with entries that are not finite count as zero, and mechanisms with
+    `clipping="raise"` are refused.
+
+    Attributes:
+        mechanism: the NumPy class whose parameters and law these are.
+        statistic_dtype: of sums.
+    """
+
+    statistic_dtype: ClassVar[Any]
+
+    def __init__(self, mechanism: MeanRandomizer) -> None:
+        if mechanism.clipping != "clip":
+            raise ValueError(f'clipping must be "clip" on a client, got {mechanism.clipping!r}')
+        self.mechanism: Any = mechanism
+
+    def randomize(self, vectors: Any, generator: Any) -> Any:
+        """Reports of `vectors` (n, dimension), floats of any kind: `(n,) + report_shape`."""
+        vectors = tf.cast(vectors, tf.float64)
+        if not vectors.shape.is_compatible_with([None, self.mechanism.dimension]):
+            raise ValueError(
+                f"vectors must have shape (n, {self.mechanism.dimension}), got {vectors.shape}"
+            )
+        inside = clip_to_ball(vectors, self.mechanism.norm, self.mechanism.radius)
+        return self.respond(inside, generator)
+
+    @abstractmethod
+    def respond(self, vectors: Any, generator: Any) -> Any:
+        """Reports of vectors of the ball, (n, dimension) float64."""
+
+    @property
+    @abstractmethod
+    def statistic_shape(self) -> tuple[int, ...]:
+        """Shape of a sum."""
+
+    @property
+    @abstractmethod
+    def statistic_limit(self) -> int:
+        """Largest magnitude of an entry of one report's statistic: what a secure sum must hold."""
+
+    @abstractmethod
+    def accumulate(self, reports: Any) -> Any:
+        """The integer statistic of these reports; statistics of several clients add."""
+
+    @abstractmethod
+    def decode(self, statistic: Any, num_reports: Any) -> Any:
+        """The unbiased mean, (dimension,) float64, of a sum of statistics; zeros of no reports."""
+
+
+def client_generator() -> Any:
+    """A generator of this client and this round alone; to be called inside its computation."""
+    return tf.random.Generator.from_non_deterministic_state()
+
+
+def clip_to_ball(vectors: Any, norm: Norm, radius: float) -> Any:
+    """The vectors (n, d) float64, scaled onto the ball where outside; zero where not finite.
+
+    Coordinate by coordinate for "linf"; entries of "binary" vectors count as 1 above 1/2.
+    """
+    finite = tf.reduce_all(tf.math.is_finite(vectors), axis=1, keepdims=True)
+    vectors = tf.where(finite, vectors, tf.zeros_like(vectors))
+    if norm == "binary":
+        return tf.cast(vectors > 0.5, tf.float64)
+    if norm == "linf":
+        return tf.clip_by_value(vectors, -radius, radius)
+    # Relative to the largest entry, so that no square overflows or vanishes.
+    largest = tf.reduce_max(tf.abs(vectors), axis=1, keepdims=True)
+    shape = vectors / tf.where(largest > 0, largest, tf.ones_like(largest))
+    order = 1 if norm == "l1" else 2
+    length = tf.norm(shape, ord=order, axis=1, keepdims=True)
+    outside = length * largest > radius
+    onto = shape * (radius / tf.where(length > 0, length, tf.ones_like(length)))
+    return tf.where(outside, onto, vectors)
+
+
+def random_words(generator: Any, shape: Any) -> Any:
+    """Uniform 64-bit words, uint64."""
+    return generator.uniform_full_int(shape, dtype=tf.uint64)
+
+
+def heads(generator: Any, shape: Any, threshold: int) -> Any:
+    """Coins, true for exactly `threshold` of the 2**64 words."""
+    return random_words(generator, shape) < tf.constant(threshold, tf.uint64)
+
+
+def uniform(generator: Any, shape: Any) -> Any:
+    """Uniform in [0, 1), float64."""
+    return generator.uniform(shape, dtype=tf.float64)
+
+
+def normal(generator: Any, shape: Any) -> Any:
+    """Standard normal, float64."""
+    return generator.normal(shape, dtype=tf.float64)
+
+
+def exponential(generator: Any, shape: Any) -> Any:
+    """Standard exponential, float64."""
+    return -tf.math.log1p(-uniform(generator, shape))
+
+
+def first_accepted(propose: Callable[[], tuple[Any, Any]], count: Any) -> Any:
+    """(count,) values, each the first that `propose() -> (values, accepted)` accepts there."""
+
+    def again(values: Any, done: Any) -> tuple[Any, Any]:
+        candidates, accepted = propose()
+        return tf.where(done, values, candidates), done | accepted
+
+    start = tf.zeros([count], tf.float64), tf.zeros([count], tf.bool)
+    shapes = tf.TensorShape([None]), tf.TensorShape([None])
+    return tf.while_loop(lambda _, done: ~tf.reduce_all(done), again, start, shapes)[0]

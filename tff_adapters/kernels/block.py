@@ -1,0 +1,128 @@
+"""Two-response bits about blocks of coordinates: BinaryVectorMean, LInfMean, L1Mean, L2Mean."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from beam_ldp.randomizers.mean.allocation import level_weights
+from beam_ldp.randomizers.mean.binary_vector import BinaryVectorMean
+from beam_ldp.randomizers.mean.block_mean import BlockMean
+from beam_ldp.randomizers.mean.l2 import L2Mean
+from beam_ldp.randomizers.mean.rotation import public_signs
+from tff_adapters.kernels.base import ClientKernel, random_words
+from tff_adapters.kernels.hadamard import rotate, rotate_back, signs_from_bits
+
+
+class BlockKernel(ClientKernel):
+    """The kernel of the block mechanisms.
+
+    Reports are `(n, messages)` integers as the mechanism's: twice the place in the block plus the
+    noisy bit. The probability of every bit is the mechanism's integer over 2**64; places are drawn
+    apart from bits, independently of the data. The statistic counts ones less zeros,
+    `(levels, coordinates)` int32.
+    """
+
+    statistic_dtype: ClassVar[Any] = tf.int32
+
+    def __init__(self, mechanism: BlockMean) -> None:
+        super().__init__(mechanism)
+        if mechanism.preset is not None:
+            raise ValueError(f"preset must be None, got {mechanism.preset!r}")
+
+    # On the client -----------------------------------------------------------------------------
+
+    def respond(self, vectors: Any, generator: Any) -> Any:
+        layout, columns = self.mechanism.layout, self.mechanism.layout.columns
+        unit = self.encode(vectors)
+        words = random_words(generator, [tf.shape(vectors)[0], layout.num_messages])
+        if layout.covers:
+            once = self.thresholds(unit, columns.low[0], columns.span[0], columns.scale[0])
+            thresholds = tf.tile(once, [1, layout.repeats(0)])
+            return tf.cast(words < thresholds, self._report_dtype)
+        size = tf.constant(columns.size.astype(np.int64))
+        draws = random_words(generator, tf.shape(words))
+        place = tf.cast(tf.bitwise.right_shift(draws, tf.constant(1, tf.uint64)), tf.int64) % size
+        held = tf.gather(unit, place + columns.start, batch_dims=1)
+        thresholds = self.thresholds(self._bits(held), columns.low, columns.span, columns.scale)
+        return tf.cast(2 * place + tf.cast(words < thresholds, tf.int64), self._report_dtype)
+
+    def encode(self, vectors: Any) -> Any:
+        """Vectors of the ball as `(n, coordinates)` values in [0, 1]."""
+        offset, factor = self.mechanism._affine
+        if self.mechanism.rotates:
+            vectors = rotate(vectors, self.mechanism.num_coordinates, self._signs())
+        return tf.clip_by_value(offset + factor * vectors, 0.0, 1.0)
+
+    def thresholds(self, means: Any, low: Any, span: Any, scale: Any) -> Any:
+        """Words below which a bit is one, for probabilities `means` before it is flipped."""
+        partial = tf.cast(means * scale, tf.uint64)
+        return low + tf.where(means >= 1.0, tf.broadcast_to(span, tf.shape(partial)), partial)
+
+    def _bits(self, held: Any) -> Any:
+        """Probability that a message's own bit is one: a binary digit, or what is left of it."""
+        digits = self.mechanism.layout.num_levels - 1
+        level = self.mechanism.layout.columns.level
+        scaled = held * 2.0**digits
+        whole = tf.minimum(tf.floor(scaled), 2.0**digits - 1)
+        digit = tf.floor(whole / 2.0 ** (digits - 1 - level)) % 2.0
+        return tf.where(level < digits, digit, scaled - whole)
+
+    def _signs(self) -> Any | None:
+        if not isinstance(self.mechanism, L2Mean):
+            return None
+        return signs_from_bits(public_signs(self.mechanism.dimension, self.mechanism.rotation_seed))
+
+    @property
+    def _report_dtype(self) -> Any:
+        return tf.as_dtype(self.mechanism.report_dtype)
+
+    # What sums ---------------------------------------------------------------------------------
+
+    @property
+    def statistic_shape(self) -> tuple[int, ...]:
+        return (self.mechanism.layout.num_levels, self.mechanism.num_coordinates)
+
+    @property
+    def statistic_limit(self) -> int:
+        layout = self.mechanism.layout
+        return max(layout.repeats(level) for level in range(layout.num_levels))
+
+    def accumulate(self, reports: Any) -> Any:
+        layout, columns = self.mechanism.layout, self.mechanism.layout.columns
+        levels, coordinates = self.statistic_shape
+        reports = tf.cast(reports, tf.int64)
+        signed = tf.cast(2 * (reports % 2) - 1, tf.int32)
+        if layout.covers:
+            return tf.reduce_sum(tf.reshape(signed, [-1, 1, coordinates]), axis=0)
+        at = reports // 2 + (columns.level * coordinates + columns.start)
+        counts = tf.math.unsorted_segment_sum(
+            tf.reshape(signed, [-1]), tf.reshape(at, [-1]), levels * coordinates
+        )
+        return tf.reshape(counts, self.statistic_shape)
+
+    # Reading back ------------------------------------------------------------------------------
+
+    def decode(self, statistic: Any, num_reports: Any) -> Any:
+        layout = self.mechanism.layout
+        centred = tf.zeros([self.mechanism.num_coordinates], tf.float64)
+        for level, weight in enumerate(level_weights(layout.num_levels)):
+            sizes, contrast, _ = layout.coordinate_laws(level)
+            gain = runs(weight * sizes / (2 * contrast * layout.repeats(level)))
+            centred += gain * tf.cast(statistic[level], tf.float64)
+        centred = tf.math.divide_no_nan(centred, tf.cast(num_reports, tf.float64))
+        if isinstance(self.mechanism, BinaryVectorMean):
+            return tf.where(num_reports > 0, centred + 0.5, tf.zeros_like(centred))
+        mean = 2 * self.mechanism._half_range * centred
+        if not self.mechanism.rotates:
+            return mean
+        return rotate_back(mean, self.mechanism.dimension, len(centred), self._signs())
+
+
+def runs(values: np.ndarray) -> Any:
+    """The values (k,), which the graph holds as runs of equal ones."""
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(values) != 0)))
+    lengths = np.diff(np.concatenate((starts, [len(values)])))
+    return tf.repeat(tf.constant(values[starts]), lengths, axis=0)

@@ -1,0 +1,175 @@
+"""PrivUnit and PrivUnitG: a noisy direction with real coordinates, sent as fixed point."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tff_adapters.kernels.base import (
+    ClientKernel,
+    exponential,
+    first_accepted,
+    heads,
+    normal,
+    uniform,
+)
+
+_SMALL_TAIL = 0.5  # normal thresholds below it: draw until it is exceeded
+
+
+class FixedPointKernel(ClientKernel):
+    """Reports of real coordinates, `(n, dimension)` signed integers; they sum in int64."""
+
+    statistic_dtype: ClassVar[Any] = tf.int64
+
+    @property
+    def statistic_shape(self) -> tuple[int, ...]:
+        return (self.mechanism.dimension,)
+
+    @property
+    def statistic_limit(self) -> int:
+        return int(self.mechanism.fixed_point.largest)
+
+    def accumulate(self, reports: Any) -> Any:
+        return tf.reduce_sum(tf.cast(reports, tf.int64), axis=0)
+
+    def decode(self, statistic: Any, num_reports: Any) -> Any:
+        total = tf.cast(statistic, tf.float64) * self.mechanism.fixed_point.step
+        return tf.math.divide_no_nan(total, tf.cast(num_reports, tf.float64))
+
+
+class DirectionKernel(FixedPointKernel):
+    """A noisy direction, of a direction that stands for the vector."""
+
+    def respond(self, vectors: Any, generator: Any) -> Any:
+        units, sign = self._stand_in(vectors, generator)
+        limit = float(self.mechanism.fixed_point.largest)
+        drawn = self._draw(units, sign, generator)
+        integers = tf.clip_by_value(tf.round(drawn), -limit, limit)
+        return tf.cast(integers, tf.as_dtype(self.mechanism.report_dtype))
+
+    @abstractmethod
+    def _draw(self, units: Any, sign: Any, generator: Any) -> Any:
+        """Reports (n, dimension) for the directions `sign` (n,) times `units`, not yet rounded."""
+
+    def _stand_in(self, vectors: Any, generator: Any) -> tuple[Any, Any]:
+        """Directions (n, d) and signs (n,) that stand for vectors of the ball without bias."""
+        length = tf.norm(vectors, axis=1)
+        zero = length == 0.0
+        first_axis = tf.one_hot(0, self.mechanism.dimension, dtype=tf.float64)
+        safe = tf.where(zero, tf.ones_like(length), length)
+        units = tf.where(zero[:, None], first_axis, vectors / safe[:, None])
+        if self.mechanism.inputs == "sphere":
+            share = tf.ones_like(length)
+        else:
+            share = tf.minimum(length / self.mechanism.radius, 1.0)
+        kept = 0.5 + 0.5 * tf.where(zero, tf.zeros_like(length), share)
+        up = uniform(generator, tf.shape(length)) < kept
+        return units, 2.0 * tf.cast(up, tf.float64) - 1.0
+
+
+class PrivUnitKernel(DirectionKernel):
+    """The kernel of `PrivUnit`."""
+
+    def _draw(self, units: Any, sign: Any, generator: Any) -> Any:
+        across = _across(units, generator)
+        across /= tf.norm(across, axis=1, keepdims=True)
+        height = self.heights(tf.shape(units)[0], generator)[:, None]
+        drawn = height * sign[:, None] * units + tf.sqrt((1 - height) * (1 + height)) * across
+        return drawn * float(self.mechanism.fixed_point.largest)
+
+    def heights(self, count: Any, generator: Any) -> Any:
+        """Inner products (n,) of drawn and own direction."""
+        inside = heads(generator, [count], self.mechanism.coin.threshold)
+        g = self.mechanism.cap.threshold
+        return tf.where(
+            inside,
+            _in_cap(g, self.mechanism.dimension, count, generator),
+            _off_cap(g, self.mechanism.dimension, count, generator),
+        )
+
+
+class PrivUnitGaussianKernel(DirectionKernel):
+    """The kernel of `PrivUnitGaussian`."""
+
+    def _draw(self, units: Any, sign: Any, generator: Any) -> Any:
+        height = self.heights(tf.shape(units)[0], generator)[:, None]
+        drawn = height * sign[:, None] * units + _across(units, generator)
+        return drawn / (self.mechanism.marginal * self.mechanism._unit_step)
+
+    def heights(self, count: Any, generator: Any) -> Any:
+        """Heights (n,) of drawn reports, before scaling."""
+        inside = heads(generator, [count], self.mechanism.coin.threshold)
+        t = self.mechanism.tail.threshold
+        above, below = _normal_above(t, count, generator), _normal_below(t, count, generator)
+        return tf.where(inside, above, below)
+
+
+def _across(units: Any, generator: Any) -> Any:
+    """Standard normal vectors (n, d) across the unit vectors `units`."""
+    normals = normal(generator, tf.shape(units))
+    return normals - tf.reduce_sum(normals * units, axis=1, keepdims=True) * units
+
+
+def _sphere_heights(dimension: int, count: Any, generator: Any) -> Any:
+    """Inner products (n,) of uniform unit vectors with an axis."""
+    z = normal(generator, [count])
+    seed = generator.make_seeds(1)[:, 0]
+    half = tf.constant((dimension - 1) / 2, tf.float64)
+    rest = 2 * tf.random.stateless_gamma([count], seed, half, dtype=tf.float64)
+    return z / tf.sqrt(z * z + rest)
+
+
+def _in_cap(g: float, dimension: int, count: Any, generator: Any) -> Any:
+    """`_sphere_heights`, given that they are at least g."""
+    if g * g * dimension < 1.0:
+
+        def propose() -> tuple[Any, Any]:
+            height = _sphere_heights(dimension, count, generator)
+            return height, height >= g
+    else:
+
+        def propose() -> tuple[Any, Any]:
+            w = exponential(generator, [count]) * (2 / (dimension - 1))
+            height = tf.sqrt(g * g - (1 - g) * (1 + g) * tf.math.expm1(-w))
+            return tf.minimum(height, 1.0), uniform(generator, [count]) * height < g
+
+    return first_accepted(propose, count)
+
+
+def _off_cap(g: float, dimension: int, count: Any, generator: Any) -> Any:
+    """`_sphere_heights`, given that they are below g."""
+
+    def propose() -> tuple[Any, Any]:
+        height = _sphere_heights(dimension, count, generator)
+        return height, height < g
+
+    return first_accepted(propose, count)
+
+
+def _normal_above(t: float, count: Any, generator: Any) -> Any:
+    """Standard normals (n,), given that they are at least t >= 0."""
+    if t < _SMALL_TAIL:
+
+        def propose() -> tuple[Any, Any]:
+            x = normal(generator, [count])
+            return x, x >= t
+    else:
+
+        def propose() -> tuple[Any, Any]:
+            x = tf.sqrt(t * t + 2 * exponential(generator, [count]))
+            return x, uniform(generator, [count]) * x < t
+
+    return first_accepted(propose, count)
+
+
+def _normal_below(t: float, count: Any, generator: Any) -> Any:
+    """Standard normals (n,), given that they are below t >= 0."""
+
+    def propose() -> tuple[Any, Any]:
+        x = normal(generator, [count])
+        return x, x < t
+
+    return first_accepted(propose, count)

@@ -1,0 +1,58 @@
+"""One number per person: unbiased rounding to a grid, then randomized response over its points."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tff_adapters.kernels.base import ClientKernel, heads, uniform
+
+
+class ScalarKernel(ClientKernel):
+    """The kernel of `ScalarMean`.
+
+    Reports are `(n,)` indices of grid points; the statistic is their histogram, int32.
+    """
+
+    statistic_dtype: ClassVar[Any] = tf.int32
+
+    def respond(self, vectors: Any, generator: Any) -> Any:
+        values = vectors[:, 0]
+        if not self.mechanism.signed:
+            values = tf.maximum(values, 0.0)
+        rounded = self.round(values, uniform(generator, tf.shape(values)))
+        anything = generator.uniform(tf.shape(values), 0, self._num_points, dtype=tf.int64)
+        keeps = heads(generator, tf.shape(values), self.mechanism._law.threshold)
+        index = tf.where(keeps, rounded, anything)
+        return tf.cast(index, tf.as_dtype(self.mechanism.report_dtype))
+
+    def round(self, values: Any, coins: Any) -> Any:
+        """Index of one of the two neighbouring points, without bias for uniform `coins`."""
+        points = tf.constant(self.mechanism.points)
+        cell = tf.searchsorted(points, values, side="right", out_type=tf.int64) - 1
+        cell = tf.clip_by_value(cell, 0, self._num_points - 2)
+        low, high = tf.gather(points, cell), tf.gather(points, cell + 1)
+        return cell + tf.cast(coins * (high - low) < values - low, tf.int64)
+
+    @property
+    def _num_points(self) -> int:
+        return len(self.mechanism.points)
+
+    @property
+    def statistic_shape(self) -> tuple[int, ...]:
+        return (self._num_points,)
+
+    @property
+    def statistic_limit(self) -> int:
+        return 1
+
+    def accumulate(self, reports: Any) -> Any:
+        return tf.math.bincount(
+            tf.cast(reports, tf.int32), minlength=self._num_points, maxlength=self._num_points
+        )
+
+    def decode(self, statistic: Any, num_reports: Any) -> Any:
+        decoded = tf.constant(self.mechanism.response.decoded)
+        total = tf.reduce_sum(tf.cast(statistic, tf.float64) * decoded, keepdims=True)
+        return tf.math.divide_no_nan(total, tf.cast(num_reports, tf.float64))
