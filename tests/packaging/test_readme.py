@@ -48,6 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     people |= {"bmi": rng.uniform(18, 40, 100_000), "charges": rng.exponential(9000, 100_000)}
     pa_csv.write_csv(pa.table(people), folder / "people.csv")
     (folder / "ranges.csv").write_text("column,low,high\nage,18,100\nbmi,10,60\ncharges,0,50000\n")
+    visits = {"uid": np.tile(np.arange(10_000), 30), "minutes": rng.normal(95, 60, 300_000)}
+    pa_csv.write_csv(pa.table(visits), folder / "visits.csv")
     return folder
 
 

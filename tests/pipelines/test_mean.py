@@ -140,7 +140,7 @@ def test_text_is_one_number_per_line(data: Path, vectors: np.ndarray, tmp_path: 
         (["--norm=linf", "--radius=0.5"], "LInfMean"),
         (["--norm=linf", "--radius=0.5"], "PrivUnitInf"),
         (["--norm=3", "--radius=1"], "auto"),
-        (["--norm=l2", "--radius=1"], "KashinMean"),
+        (["--norm=l2", "--radius=1"], "RandomCodebookMean"),
         (["--norm=l2", "--radius=1"], "MinimalRandomCoding"),
     ],
 )
@@ -157,14 +157,20 @@ def test_balls_and_mechanisms(
 
 @pytest.mark.statistical
 def test_binary_answers(tmp_path: Path) -> None:
-    """Shares of yes within 5 standard errors of the truth: false alarms below 1e-5."""
+    """Shares of yes within 5 standard errors of the truth: false alarms below 1e-5.
+
+    An answer of 2 makes a bad row.
+    """
     answers = np.random.default_rng(4).random((USERS, 3)) < [0.1, 0.5, 0.9]
-    pq.write_table(pa.table(dict(zip("abc", answers.T))), tmp_path / "yes.parquet")
+    given = np.concatenate([answers, [[0, 2, 1]]])
+    pq.write_table(pa.table(dict(zip("abc", given.T))), tmp_path / "yes.parquet")
     out = tmp_path / "out"
     arguments = flags(tmp_path, out, "--columns=a,b,c", "--norm=binary",
                       "--mechanism=BinaryVectorMean", source="yes.parquet")  # fmt: skip
     assert main(arguments) == DONE
     assert_close(out, answers.mean(axis=0))
+    (bad,) = (out / "bad_rows.jsonl").read_text().splitlines()
+    assert json.loads(bad)["reason"] == "neither 0 nor 1"
 
 
 @pytest.mark.statistical

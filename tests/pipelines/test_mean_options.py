@@ -50,6 +50,8 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
     [
         (CENTRAL, "--radius is missing"),
         ([*CENTRAL, "--norm=l1"], "--radius is missing"),
+        ([*CENTRAL, "--norm=l3"], "--norm: must be l2, l1, linf, binary or a number >= 1, got l3"),
+        ([*CENTRAL, "--norm=0.5"], "number >= 1"),
         ([*CENTRAL, "--norm=binary", "--radius=1"], "--radius does not go with --norm binary"),
         ([*CENTRAL, "--range", "0", "1", "--radius=1"], "goes without --norm and --radius"),
         ([*CENTRAL, "--ranges=r.csv", "--norm=l2"], "--ranges bounds each number"),

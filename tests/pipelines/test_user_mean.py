@@ -161,7 +161,10 @@ def test_too_few_people_release_nothing(data: Path, tmp_path: Path, capsys: Any)
     out = tmp_path / "out"
     assert main(flags(data, out, "--expected-users=20000")) == NOTHING_RELEASED
     assert not out.exists()
-    assert "nothing was released" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "nothing was released" in said
+    # Those of round one, which asks a part of the people.
+    assert "of the people asked must answer (--min-reports is 18,000)" in said
 
 
 def test_bad_rows_are_listed_without_what_they_hold(data: Path, tmp_path: Path) -> None:
