@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlflow_ldp.dataset import dataset_input
 from mlflow_ldp.runs import (
     LONGEST_KEY,
     LONGEST_PARAM,
@@ -15,6 +16,7 @@ from mlflow_ldp.runs import (
     NAMESPACE,
     PARAMS_PER_BATCH,
     as_text,
+    callers_run,
     clean_key,
     find_experiment,
 )
@@ -108,13 +110,13 @@ def log_release(
     from mlflow.tracking import MlflowClient
     from mlflow.tracking.context.registry import resolve_tags
 
-    parent = mlflow.active_run()
     uri = tracking_uri or mlflow.get_tracking_uri()
+    parent = callers_run(uri)
     client = MlflowClient(tracking_uri=uri)
     own = {**resolve_tags(), **(tags or {})}
-    if parent is not None and tracking_uri in (None, mlflow.get_tracking_uri()):
-        experiment_id = str(parent.info.experiment_id)
-        own["mlflow.parentRunId"] = str(parent.info.run_id)
+    if parent is not None:
+        experiment_id = str(client.get_run(parent).info.experiment_id)
+        own["mlflow.parentRunId"] = parent
     else:
         experiment_id = find_experiment(client, experiment, uri)
     name = run_name or str(record.get("question") or "release")
@@ -134,6 +136,7 @@ def log_release(
             params=told[:PARAMS_PER_BATCH],
             tags=found,
         )
+        client.log_inputs(run_id, datasets=[_record_input(record)])
         client.log_dict(run_id, dict(record.get("mechanism") or {}), "privacy/mechanism.json")
         if record.get("event") is not None:
             client.log_dict(run_id, dict(record["event"]), "privacy/event.json")
@@ -146,6 +149,12 @@ def log_release(
         raise
     client.set_terminated(run_id, "FINISHED")
     return LoggedRun(run_id, experiment_id, uri)
+
+
+def _record_input(record: Mapping[str, Any]) -> Any:
+    kind = "double" if record.get("statistic") == "mean" else "string"
+    columns = {str(record.get("question") or "value"): kind}
+    return dataset_input(str(record.get("dataset") or ""), columns, record.get("num_reports"))
 
 
 def _record_metrics(record: Mapping[str, Any]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import tempfile
 import time
@@ -36,6 +37,7 @@ class RunLog:
         experiment: name of the experiment of a new run.
         run_name: name of a new run.
         params: parameters to log at the start.
+        inputs: gives MLflow's data set inputs to log at the start.
     """
 
     def __init__(
@@ -45,10 +47,12 @@ class RunLog:
         experiment: str,
         run_name: str,
         params: Mapping[str, Any],
+        inputs: Callable[[], list[Any]] = list,
     ) -> None:
         self._uri = tracking_uri
         self._experiment, self._run_name = experiment, run_name
         self._params = dict(params)
+        self._inputs = inputs
         self._waiting: list[tuple[str, float, int, int]] = []
         self._tags: dict[str, str] = {}
         self._flushed = time.monotonic()
@@ -72,6 +76,10 @@ class RunLog:
         overdue = time.monotonic() - self._flushed > FLUSH_SECONDS
         if overdue or len(self._waiting) >= FLUSH_AT:
             self.flush()
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Tags, sent with what waits."""
+        self._tags |= {clean_key(name): value for name, value in tags.items()}
 
     def flush(self) -> None:
         """Send what waits."""
@@ -121,10 +129,8 @@ class RunLog:
 
         uri = self._uri or mlflow.get_tracking_uri()
         client = MlflowClient(tracking_uri=uri)
-        run = mlflow.active_run()
-        if run is not None and uri == mlflow.get_tracking_uri():
-            run_id = str(run.info.run_id)
-        else:
+        run_id = callers_run(uri)
+        if run_id is None:
             made = client.create_run(
                 find_experiment(client, self._experiment, uri),
                 tags=dict(resolve_tags()),
@@ -137,6 +143,7 @@ class RunLog:
         ]
         for batch in batches(told, PARAMS_PER_BATCH):
             client.log_batch(run_id, params=batch)
+        client.log_inputs(run_id, datasets=self._inputs())
         self._client, self.run_id = client, run_id
 
     def _flush(self) -> None:
@@ -160,6 +167,19 @@ class RunLog:
                 data = content.encode() if isinstance(content, str) else content
                 (Path(folder) / name).write_bytes(data)
             self._client.log_artifacts(self.run_id, folder, ARTIFACTS)
+
+
+def callers_run(uri: str) -> str | None:
+    """Id of the run that the caller has open in this store; None if there is none.
+
+    `mlflow run` opens one in another process, and names it in the environment.
+    """
+    import mlflow
+
+    if uri != mlflow.get_tracking_uri():
+        return None
+    run = mlflow.active_run()
+    return os.environ.get("MLFLOW_RUN_ID") if run is None else str(run.info.run_id)
 
 
 def find_experiment(client: Any, name: str, uri: str) -> str:

@@ -16,6 +16,8 @@ from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.ledger import URL_VARIABLE
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for, times
+from mlflow_ldp.dataset import dataset_input
+from mlflow_ldp.mirroring import charge_tags
 from mlflow_ldp.runs import NAMESPACE, RunLog
 
 _USUAL_EPSILON = 1.0  # orders suit this where no limit is known
@@ -69,6 +71,8 @@ class PrivacyTracker:
             the schedule was fixed beforehand: it is then priced more tightly.
         tracking_uri, experiment, run_name: as MLflow takes them.
         params: further parameters to log.
+        columns: names and types of what is asked of people, for MLflow's data set input.
+        num_users: how many people there are, for the same.
 
     Raises:
         BudgetExceededError, LedgerError: see `BudgetLedger`.
@@ -94,6 +98,8 @@ class PrivacyTracker:
         experiment: str = "beam-ldp",
         run_name: str | None = None,
         params: Mapping[str, Any] | None = None,
+        columns: Mapping[str, str] | None = None,
+        num_users: int | None = None,
     ) -> None:
         if not 0 < delta < 1:
             raise ValueError(f"delta must lie in (0, 1), got {delta}")
@@ -110,6 +116,7 @@ class PrivacyTracker:
             experiment=experiment,
             run_name=run_name or f"privacy of {dataset}",
             params={**self._params(), **(params or {})},
+            inputs=lambda: [dataset_input(dataset, columns or {}, num_users)],
         )
         self._orders = self._fixed_orders()
         self._loss: Loss = no_loss(self._orders)
@@ -124,12 +131,13 @@ class PrivacyTracker:
     def __enter__(self) -> PrivacyTracker:
         _active.append(self)
         self._log.start()
+        self._log.tag(self.tags)  # of a run that was started before this tracker
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
         _active.remove(self)
-        if self._blocks is not None:
-            self._blocks.close()
+        if self._ledger is not None:
+            self._settle(self._ledger)
         self._log.finish(self._artifacts(), failed=kind is not None)
 
     # Charging --------------------------------------------------------------------------------
@@ -215,6 +223,20 @@ class PrivacyTracker:
         }
 
     # Inside ------------------------------------------------------------------------------------
+
+    def _settle(self, ledger: BudgetLedger) -> None:
+        """Settle the last block, and tie MLflow's run to the charges."""
+        assert self._blocks is not None
+        try:
+            self._blocks.close()
+            if self._num_charges:
+                self._log.tag(charge_tags(ledger, self.run_id))
+        except Exception as error:  # what was charged is in the ledger, at its worst case
+            warnings.warn(
+                f"the ledger could not be written ({type(error).__name__}): what was reserved "
+                "ahead stays charged",
+                stacklevel=3,
+            )
 
     def _fixed_orders(self) -> tuple[float, ...]:
         if self._ledger is not None:
