@@ -26,7 +26,7 @@ from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.sources import TEXT_COLUMN
 from beam_ldp.planning.means import MAX_DIMENSION, Model
 from beam_ldp.randomizers.base import Sampling
-from beam_ldp.randomizers.mean.base import Clipping, Norm
+from beam_ldp.randomizers.mean.balls import Clipping, Norm
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
 NORMS: tuple[Norm, ...] = ("l2", "l1", "linf", "binary")

@@ -17,7 +17,7 @@ from beam_ldp.pipelines.statement import number
 
 if TYPE_CHECKING:
     from beam_ldp.planning import MeanPlan
-    from beam_ldp.randomizers.mean.base import Norm
+    from beam_ldp.randomizers.mean.balls import Norm
 
 
 def norm_of(text: str) -> Norm | float:
@@ -38,7 +38,8 @@ def norm_of(text: str) -> Norm | float:
 @click.command("mean", short_help="Mechanisms for the mean of vectors, best first.")
 @click.option("--users", type=whole, required=True, help="people who report; 1e6 is understood")
 @click.option("--dimension", type=whole, required=True, help="numbers per person")
-@click.option("--norm", type=norm_of, default="l2", show_default=True, metavar="[l2|l1|linf|binary|P]",
+@click.option("--norm", type=norm_of, default="l2", show_default=True,
+              metavar="[l2|l1|linf|binary|P]",
               help="what is bounded by --radius: Euclidean length (l2), sum of absolute values "
               "(l1), each number (linf), or the l_P norm; or binary: numbers 0 and 1")  # fmt: skip
 @click.option("--radius", type=float, default=1.0, show_default=True,

@@ -21,7 +21,7 @@ from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.settings import check_common, need
 from beam_ldp.pipelines.tables import LEVEL
 from beam_ldp.planning.means import MAX_DIMENSION
-from beam_ldp.randomizers.mean.base import Norm
+from beam_ldp.randomizers.mean.balls import Norm
 
 
 def numbers(text: str) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from beam_ldp.accounting.multi_message import gaussian_mu
 from beam_ldp.randomizers.mean import lower_bounds
-from beam_ldp.randomizers.mean.base import Norm
+from beam_ldp.randomizers.mean.balls import Norm
 
 _POWERS = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 

@@ -14,7 +14,7 @@ from beam_ldp.planning.mean_task import MeanTask
 from beam_ldp.randomizers import mean
 from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.mean import MeanRandomizer
-from beam_ldp.randomizers.mean.base import Norm
+from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.mean.codebooks import CodebookMean
 from beam_ldp.randomizers.mean.rotation import padded_size

@@ -14,7 +14,7 @@ from beam_ldp.planning.mean_variants import mechanisms, variants
 from beam_ldp.planning.targets import best_first, check_target, hidden_users
 from beam_ldp.randomizers.base import check_integer
 from beam_ldp.randomizers.mean import L2Mean, MeanRandomizer
-from beam_ldp.randomizers.mean.base import Norm
+from beam_ldp.randomizers.mean.balls import Norm
 
 Model = Literal["shuffle", "local"]
 

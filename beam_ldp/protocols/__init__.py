@@ -3,7 +3,9 @@
 from beam_ldp.protocols.spaces import Ball, Box, Space
 from beam_ldp.protocols.user_mean_plan import plan_user_mean
 from beam_ldp.protocols.user_mean_price import RoundPrice, UserMeanPrice, user_mean_price
-from beam_ldp.protocols.user_means import Found, RoundOne, RoundTwo, UserMean, run_user_mean
+from beam_ldp.protocols.user_mean_rounds import Found, RoundOne, RoundTwo
+from beam_ldp.protocols.user_mean_run import run_user_mean
+from beam_ldp.protocols.user_means import UserMean
 
 __all__ = [
     "Ball",

@@ -14,7 +14,8 @@ from typing import Protocol
 import numpy as np
 
 from beam_ldp.randomizers.base import check_integer
-from beam_ldp.randomizers.mean.base import MeanEstimate, clip_to_ball
+from beam_ldp.randomizers.mean.balls import clip_to_ball
+from beam_ldp.randomizers.mean.base import MeanEstimate
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.mean.rotation import (
     hadamard,

@@ -6,8 +6,8 @@
 
 The unit of privacy is a person: all rows, and how many they are. Nothing of it depends on the
 assumptions about where means lie; what depends on them is the error. `UserMean` is the plan,
-public and made before any data are seen; `RoundOne` and `RoundTwo` are its states, each with what
-devices run and what the collector does with the answers. `run_user_mean` runs all parties at once.
+public and made before any data are seen; `RoundOne` and `RoundTwo` (in `user_mean_rounds`) are its
+states, each with what devices run and what the collector does with the answers.
 
 What is estimated is the mean over people of each person's mean, however many rows each has.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import dp_accounting
@@ -29,8 +29,7 @@ from beam_ldp.protocols.assignment import public_words
 from beam_ldp.protocols.concentration import Concentration
 from beam_ldp.protocols.range_search import RangeSearch
 from beam_ldp.protocols.spaces import Space
-from beam_ldp.randomizers.base import FrequencyOracle, Rng
-from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.protocols.user_mean_rounds import Found, RoundOne, RoundTwo
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 
 Model = Literal["local", "shuffle"]
@@ -49,21 +48,6 @@ class Assignment(NamedTuple):
 
     coordinate: np.ndarray
     in_round_two: np.ndarray
-
-
-class Found(NamedTuple):
-    """What round one found, per coordinate, and how sure that is.
-
-    Attributes:
-        low, high: the interval, in coordinates.
-        failure_probability: that it does not hold the means of all to whom the assumption applies.
-        num_users: people who took part.
-    """
-
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    failure_probability: float
-    num_users: int
 
 
 @dataclass(frozen=True)
@@ -253,146 +237,6 @@ class UserMean:
             config["search_share"] = self.search_share
             config |= {"near": radii.near, "far": radii.far, "bins": self.search.bins.count}
         return config
-
-
-@dataclass(frozen=True)
-class RoundOne:
-    """Before any answer: everybody who takes part reports the bin of one coordinate."""
-
-    protocol: UserMean
-    search: RangeSearch
-
-    @property
-    def randomizer(self) -> FrequencyOracle:
-        """What devices run on `encode`, with `search.local_epsilon`."""
-        return self.search.oracle
-
-    def encode(self, means: np.ndarray, coordinate: np.ndarray) -> np.ndarray:
-        """On the device: the bin of each person's coordinate. Means are those of `space.unit`."""
-        coordinates = self.protocol.space.coordinates(means)
-        return self.search.bins.of(np.take_along_axis(coordinates, coordinate[:, None], 1)[:, 0])
-
-    def decide(self, estimates: Sequence[Estimate]) -> RoundTwo:
-        """At the collector: the frequencies of bins, coordinate by coordinate, steer round two.
-
-        Raises:
-            ValueError: unless there is one estimate per coordinate, of at least one person.
-        """
-        if len(estimates) != self.protocol.space.num_coordinates:
-            raise ValueError(
-                f"estimates must be {self.protocol.space.num_coordinates}, one per coordinate, "
-                f"got {len(estimates)}"
-            )
-        if not all(estimate.num_users for estimate in estimates):
-            raise ValueError("estimates must be of at least one person each")
-        users = [estimate.num_users for estimate in estimates]
-        low, high = zip(*(self.search.interval(estimate.value) for estimate in estimates))
-        everybody = round(sum(users) / self.protocol.search_share)
-        failure = self.protocol._failure(users, everybody)
-        return self.protocol.round_two(Found(low, high, failure, sum(users)))
-
-
-@dataclass(frozen=True)
-class RoundTwo:
-    """After round one: everybody who takes part reports the mean, clipped to the interval."""
-
-    protocol: UserMean
-    found: Found
-
-    @property
-    def randomizer(self) -> MeanRandomizer:
-        """What devices run on `encode`. It does not depend on what was found."""
-        return self.protocol.final
-
-    @property
-    def _centre(self) -> np.ndarray:
-        return (np.array(self.found.low) + np.array(self.found.high)) / 2
-
-    @property
-    def _half_width(self) -> np.ndarray:
-        return (np.array(self.found.high) - np.array(self.found.low)) / 2
-
-    def encode(self, means: np.ndarray) -> np.ndarray:
-        """On the device: the mean's place in the interval, [-1, 1] in every coordinate."""
-        place = (self.protocol.space.coordinates(means) - self._centre) / self._half_width
-        return np.clip(place, -1.0, 1.0)
-
-    def finish(self, estimate: MeanEstimate) -> MeanEstimate:
-        """At the collector: the mean of people's means, in the unit of the data.
-
-        The error is about the people of both rounds. Its interval includes what outliers can move
-        by being clipped, and leaves out of its level the probability that round one failed.
-        """
-        return self.finish_error(estimate.value, estimate.standard_error, estimate.num_users)
-
-    def finish_error(self, value: np.ndarray, error: np.ndarray, num_users: int) -> MeanEstimate:
-        """As `finish`, from an estimate in [-1, 1] and its standard error."""
-        half = self._half_width
-        variance = (half * error) ** 2
-        if self.protocol.split == "users":  # those asked stand for those who were asked before
-            others = self.found.num_users
-            variance = variance + self._spread * others / (num_users * (num_users + others))
-        centred = MeanEstimate(
-            self._centre + half * value,
-            np.sqrt(variance),
-            num_users,
-            mean_squared_error=float(variance.sum()),
-            bias_bound=self._bias,
-            failure_probability=self.found.failure_probability,
-        )
-        return self.protocol.space.restore(centred)
-
-    @property
-    def _spread(self) -> np.ndarray:
-        """Variance of the clipped means: by the assumption, and never more than the interval's."""
-        outliers = self.protocol.outliers
-        assumed = self.protocol.concentration.variance + outliers * (2 * self._half_width) ** 2
-        return np.minimum(assumed, self._half_width**2)
-
-    @property
-    def _bias(self) -> float:
-        """What clipping outliers to the interval can move one coordinate's mean by, at most."""
-        below = np.array(self.found.low) + 1
-        above = 1 - np.array(self.found.high)
-        return self.protocol.outliers * float(np.maximum(below, above).max())
-
-
-def run_user_mean(
-    protocol: UserMean, means: np.ndarray, user_ids: np.ndarray, rng: Rng = None
-) -> MeanEstimate:
-    """All parties of the protocol in one process: for notebooks, tests and small releases.
-
-    Args:
-        protocol: the plan.
-        means: `(n, dimension)` people's means of rows that `space.unit` has prepared.
-        user_ids: `(n,)` one id per person.
-        rng: as in `LocalRandomizer.randomize`.
-
-    Returns:
-        The estimate, in the unit of the data.
-    """
-    assigned = protocol.assign(user_ids)
-    state, first = protocol.round_two() if protocol.search is None else None, protocol.round_one
-    if first is not None:
-        estimates = []
-        for coordinate in range(protocol.space.num_coordinates):
-            asked = assigned.coordinate == coordinate
-            bins = first.encode(means[asked], assigned.coordinate[asked])
-            oracle = first.randomizer
-            reports = oracle.randomize(bins, _of(rng, asked))
-            estimates.append(oracle.estimate(oracle.accumulate(reports), len(reports)))
-        state = first.decide(estimates)
-    assert state is not None
-    mechanism, asked = state.randomizer, assigned.in_round_two
-    reports = mechanism.randomize(state.encode(means[asked]), _of(rng, asked))
-    return state.finish(mechanism.estimate(mechanism.accumulate(reports), len(reports)))
-
-
-def _of(rng: Rng, asked: np.ndarray) -> Rng:
-    """The same randomness for some of the people."""
-    if rng is None or isinstance(rng, np.random.Generator):
-        return rng
-    return replace(rng, user_ids=np.asarray(rng.user_ids)[asked])
 
 
 def fewest(users: int, share: float) -> int:

@@ -1,7 +1,8 @@
 """Mean mechanisms: vectors of a norm ball in, their mean out."""
 
-from beam_ldp.randomizers.mean.base import FixedPoint, MeanEstimate, MeanRandomizer
+from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 from beam_ldp.randomizers.mean.binary_vector import BinaryVectorMean
+from beam_ldp.randomizers.mean.fixed_point import FixedPoint
 from beam_ldp.randomizers.mean.kashin_mean import KashinMean
 from beam_ldp.randomizers.mean.l1 import L1Mean
 from beam_ldp.randomizers.mean.l2 import L2Mean

@@ -1,4 +1,4 @@
-"""What all mean mechanisms share: the ball of values, clipping, estimates, fixed point.
+"""What all mean mechanisms share: values of a ball, clipped; estimates with their errors.
 
 A mean mechanism takes vectors of a norm ball, `(n, dimension)` floats, and reads the reports back
 as the mean vector in the unit of the data. Clipping happens here, on the device, before anything
@@ -10,19 +10,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, cast
 
 import numpy as np
 
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.estimate import Estimate
-
-Norm = Literal["l1", "l2", "linf", "binary"]
-Clipping = Literal["clip", "raise"]
-
-NORM_TOLERANCE = 1e-9  # relative; what the rounding of a normalized vector may exceed
-_SAFE_SQUARE = 1e-280
-_MAX_REPORT_BITS = 62
+from beam_ldp.randomizers.mean.balls import Clipping, Norm, clip_to_ball, nearest_in_ball
 
 
 @dataclass(frozen=True)
@@ -203,120 +197,3 @@ class MeanRandomizer(LocalRandomizer):
             half_range = 0.5 if self.norm == "binary" else self.radius
             return np.full(self.dimension, half_range**2)
         return vectors.var(axis=0)
-
-
-def clip_to_ball(vectors: np.ndarray, norm: Norm, radius: float, clipping: Clipping) -> np.ndarray:
-    """The vectors `(n, d)` inside the ball: as they are, clipped, or refused.
-
-    Raises:
-        ValueError: on NaN or infinite entries; under "raise", if a vector lies outside by more
-            than rounding; for "binary" always, if an entry is neither 0 nor 1.
-    """
-    if norm == "binary":
-        if not ((vectors == 0) | (vectors == 1)).all():
-            raise ValueError("values must be 0 or 1")
-        return vectors
-    # NaN fails the comparison, and so does every vector whose squares overflow.
-    outside = ~(_quick_norm(vectors, norm) <= radius)
-    if not outside.any():
-        return vectors
-    result = vectors.copy()
-    result[outside] = _clip_rows(vectors[outside], norm, radius, clipping)
-    return result
-
-
-def _quick_norm(vectors: np.ndarray, norm: Norm) -> np.ndarray:
-    """Norm of every row in one pass; too large or NaN, never too small, where it overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if norm == "l2":
-            squares = np.einsum("ij,ij->i", vectors, vectors)
-            # Below this, squares of entries that matter may have vanished.
-            return np.where(squares > _SAFE_SQUARE, np.sqrt(squares), np.inf)
-        if norm == "l1":
-            return np.abs(vectors).sum(axis=1)
-        return np.maximum(vectors.max(axis=1), -vectors.min(axis=1))
-
-
-def _clip_rows(vectors: np.ndarray, norm: Norm, radius: float, clipping: Clipping) -> np.ndarray:
-    """The careful path: rows that may lie outside, of any magnitude."""
-    if not np.isfinite(vectors).all():
-        raise ValueError("values must be finite numbers")
-    # Relative to the largest entry, so that no square overflows or vanishes.
-    largest = np.abs(vectors).max(axis=1)
-    scale = np.where(largest > 0, largest, 1.0)[:, None]
-    shape = vectors / scale
-    order = {"l1": 1, "l2": 2, "linf": np.inf}[norm]
-    length = np.linalg.norm(shape, ord=order, axis=1, keepdims=True)
-    if clipping == "raise" and (length > radius * (1 + NORM_TOLERANCE) / scale).any():
-        raise ValueError(f"values must lie in the {norm} ball of radius {radius:g}")
-    if norm == "linf":
-        return np.clip(vectors, -radius, radius)
-    outside = length > radius / scale
-    shrink = np.where(outside, (radius / scale) / np.where(length > 0, length, 1.0), 1.0)
-    return vectors * shrink
-
-
-def nearest_in_ball(vector: np.ndarray, norm: Norm, radius: float) -> np.ndarray:
-    """Euclidean projection of one vector on the ball. O(d log d)."""
-    if norm == "binary":
-        return np.clip(vector, 0.0, 1.0)
-    if norm == "linf":
-        return np.clip(vector, -radius, radius)
-    if norm == "l2":
-        length = float(np.linalg.norm(vector))
-        return vector if length <= radius else vector * (radius / length)
-    magnitude = np.abs(vector)
-    if magnitude.sum() <= radius:
-        return vector
-    descending = np.sort(magnitude)[::-1]
-    shift = (np.cumsum(descending) - radius) / np.arange(1, vector.size + 1)
-    kept = np.count_nonzero(descending > shift)
-    return np.sign(vector) * np.maximum(magnitude - shift[kept - 1], 0.0)
-
-
-@dataclass(frozen=True)
-class FixedPoint:
-    """Real coordinates of at most `limit` as signed integers of `bits` bits.
-
-    Rounding is to nearest and deterministic, a function of the randomized report alone: it costs
-    no privacy, and it makes sums exact int64 that do not depend on order. One coordinate is off
-    by at most half a `step`, an error that does not average out over users.
-
-    >>> grid = FixedPoint(limit=2.0, bits=16)
-    >>> float(abs(grid.decode(grid.encode(np.array([1.234]))) - 1.234)[0]) <= grid.step / 2
-    True
-    """
-
-    limit: float
-    bits: int = 32
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.limit) and self.limit > 0):
-            raise ValueError(f"limit must be a finite number > 0, got {self.limit}")
-        if not 2 <= self.bits <= _MAX_REPORT_BITS:
-            raise ValueError(f"bits must lie in [2, {_MAX_REPORT_BITS}], got {self.bits}")
-
-    @property
-    def largest(self) -> int:
-        return (1 << (self.bits - 1)) - 1
-
-    @property
-    def step(self) -> float:
-        """The unit of the integers, in the unit of the coordinates."""
-        return self.limit / self.largest
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.min_scalar_type(-self.largest - 1)
-
-    @property
-    def max_users(self) -> int:
-        """Users whose reports an int64 sum holds without overflow."""
-        return (2**63 - 1) // self.largest
-
-    def encode(self, coordinates: np.ndarray) -> np.ndarray:
-        scaled = np.rint(coordinates / self.step)
-        return np.clip(scaled, -self.largest, self.largest).astype(self.dtype)
-
-    def decode(self, integers: np.ndarray) -> np.ndarray:
-        return integers * self.step

@@ -11,7 +11,8 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, Sampling, check_below
 from beam_ldp.randomizers.jit import kernel, multiply_high
-from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
+from beam_ldp.randomizers.mean.balls import Norm
+from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.codebooks import mix
 from beam_ldp.randomizers.mean.projections import public_signs
 from beam_ldp.randomizers.normals import uniform

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import optimize
 
 from beam_ldp.randomizers.base import accounting
-from beam_ldp.randomizers.mean.base import Norm
+from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean, Preset
 from beam_ldp.randomizers.mean.rotation import (
     hadamard,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from beam_ldp.randomizers.mean.base import Norm
+from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from beam_ldp.randomizers.mean.base import Norm
+from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.spherical_caps import optimal_threshold
 
 

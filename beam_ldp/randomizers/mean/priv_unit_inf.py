@@ -22,7 +22,8 @@ from beam_ldp.randomizers.frequency.packed_bits import (
     write_rows,
 )
 from beam_ldp.randomizers.jit import kernel
-from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
+from beam_ldp.randomizers.mean.balls import Norm
+from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.corner_sampling import agreements_above, choose_places, draw_corner
 from beam_ldp.randomizers.mean.priv_unit import CapCoin
 from beam_ldp.randomizers.normals import run_rows, uniform

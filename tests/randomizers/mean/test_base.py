@@ -7,12 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers.mean.base import (
-    FixedPoint,
-    MeanEstimate,
-    clip_to_ball,
-    nearest_in_ball,
-)
+from beam_ldp.randomizers.mean.balls import clip_to_ball, nearest_in_ball
+from beam_ldp.randomizers.mean.base import MeanEstimate
+from beam_ldp.randomizers.mean.fixed_point import FixedPoint
 
 pytestmark = pytest.mark.exact
 
