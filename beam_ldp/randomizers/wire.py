@@ -270,6 +270,12 @@ def decode_envelope(terms: ReleaseTerms, data: bytes) -> Envelope:
     return Envelope(reports, None if envelope_id == NO_ID else envelope_id)
 
 
+def count_of(data: bytes, start: int = 0) -> int:
+    """The number of reports that the envelope which begins at `start` says it holds."""
+    count: int = _SUFFIX.unpack_from(data, start + _PREFIX.size)[1]
+    return count
+
+
 def check_prefix(terms: ReleaseTerms, data: bytes) -> None:
     """An EnvelopeError unless the data begin as every envelope of this release does."""
     if data.startswith(terms.prefix):
