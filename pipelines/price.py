@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import attr
 import dp_accounting
@@ -18,6 +16,7 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.budgeted import honest as honest
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,6 @@ class Price:
     bound: PrivacyBound | None
     priced_reports: int
     event: dp_accounting.DpEvent | None = None
-
-
-def honest(num_reports: int, honest_fraction: float) -> int:
-    """Reports that hide a person, rounded down, at least one: the person's own."""
-    return max(1, math.floor(num_reports * Fraction(repr(honest_fraction))))
 
 
 def price_of(release: Release, delta: float, honest_fraction: float) -> Price:

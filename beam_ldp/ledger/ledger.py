@@ -337,14 +337,21 @@ class BudgetLedger:
             )
         return self._state.charge(run_id)
 
-    def abandon(self, run_id: str, *, randomized: bool, why: str) -> Charge:
+    def abandon(
+        self,
+        run_id: str,
+        *,
+        randomized: bool,
+        why: str,
+        about: Mapping[str, Any] | None = None,
+    ) -> Charge:
         """Give the central price back: only for a run of which provably nothing was released.
 
         Args:
             run_id: of an open reservation.
             randomized: whether people may have sent reports already; the local epsilon is then
                 spent.
-            why: for the record.
+            why, about: for the record.
 
         Raises:
             LedgerError: if there is no such open reservation.
@@ -356,7 +363,8 @@ class BudgetLedger:
             if charge.status != "reserved":
                 raise LedgerError(f"run {run_id!r} is {charge.status} already")
             local = charge.local_epsilon if randomized else 0.0
-            append(ABANDON, {"run_id": run_id, "local_epsilon": local, "about": {"abandoned": why}})
+            told = {**(about or {}), "abandoned": why}
+            append(ABANDON, {"run_id": run_id, "local_epsilon": local, "about": told})
         return self._state.charge(run_id)
 
     # Inside ---------------------------------------------------------------------------------

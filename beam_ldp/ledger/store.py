@@ -80,10 +80,18 @@ class RowStore:
         return self.url.get_backend_name() == "sqlite"
 
     @property
+    def holds_a_password(self) -> bool:
+        """Whether the URL itself does."""
+        return self.url.password is not None or bool(self._secrets)
+
+    @property
+    def _secrets(self) -> list[str]:
+        return [name for name in self.url.query if "pass" in name.lower()]
+
+    @property
     def shown_url(self) -> str:
         """The URL without its password, wherever that stands."""
-        secrets = [name for name in self.url.query if "pass" in name.lower()]
-        shown = self.url.difference_update_query(secrets)
+        shown = self.url.difference_update_query(self._secrets)
         return shown.render_as_string(hide_password=True)
 
     @property

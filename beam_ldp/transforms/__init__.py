@@ -18,6 +18,7 @@ from beam_ldp.transforms.blocks import (
     Withheld,
 )
 from beam_ldp.transforms.bounding import BoundContributions
+from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.carried import IntegerDomain
 from beam_ldp.transforms.encode import EncodeRows
 from beam_ldp.transforms.estimate import EstimateFrequencies, EstimateMean
@@ -26,6 +27,7 @@ from beam_ldp.transforms.means import PrivateMean
 from beam_ldp.transforms.panes import SlidingSums
 from beam_ldp.transforms.randomize import Randomize
 from beam_ldp.transforms.release_rows import FrequencyRow, MeanRow, ReleaseToRows, rows_of
+from beam_ldp.transforms.report_files import ReadReports, WriteReports
 from beam_ldp.transforms.shuffle import Shuffle
 from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import MismatchError
@@ -39,6 +41,7 @@ __all__ = [
     "BadRow",
     "BadRowBlock",
     "BoundContributions",
+    "ChargeTo",
     "EncodeRows",
     "EncodeVectors",
     "EstimateFrequencies",
@@ -51,6 +54,7 @@ __all__ = [
     "PrivateMean",
     "PrivateUserMean",
     "Randomize",
+    "ReadReports",
     "Release",
     "ReleaseToRows",
     "ReportBlock",
@@ -63,6 +67,7 @@ __all__ = [
     "TableBlock",
     "ValueBlock",
     "Withheld",
+    "WriteReports",
     "rows_of",
 ]
 

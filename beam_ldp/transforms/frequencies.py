@@ -7,6 +7,7 @@ from typing import Literal
 
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.composite import PrivateEstimate
@@ -39,8 +40,10 @@ class PrivateFrequencies(PrivateEstimate):
         memoize_key_file, release_id, dataset, seed: as in `Randomize`; they govern the draw of a
             person's row too.
         question: name of what is asked, for the record.
+        budget: whose budget this release is charged to; a simulation is never charged.
 
     Raises:
+        BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
         ValueError: for arguments that do not fit together.
 
     >>> import apache_beam as beam
@@ -79,6 +82,7 @@ class PrivateFrequencies(PrivateEstimate):
         dataset: str = "",
         seed: int | None = None,
         question: str = "",
+        budget: ChargeTo | None = None,
     ) -> None:
         if not isinstance(randomizer, FrequencyOracle):
             raise TypeError(
@@ -98,6 +102,7 @@ class PrivateFrequencies(PrivateEstimate):
             dataset=dataset,
             seed=seed,
             question=question,
+            budget=budget,
         )
         self._encoder = EncodeRows(
             IntegerDomain(randomizer.domain_size) if domain is None else domain,

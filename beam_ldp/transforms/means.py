@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.estimate import EstimateMean
 from beam_ldp.transforms.mechanisms import check_mean
@@ -49,8 +50,10 @@ class PrivateMean(PrivateEstimate):
         one_row_each: every person has one row (more would be copies of it), so errors need not
             allow for the draw of a row. A statement about the data; one report per person is sent
             in any case.
+        budget: whose budget this release is charged to; a simulation is never charged.
 
     Raises:
+        BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
         TypeError: if the randomizer is not one for means.
         ValueError: for arguments that do not fit together.
 
@@ -91,6 +94,7 @@ class PrivateMean(PrivateEstimate):
         seed: int | None = None,
         question: str = "",
         one_row_each: bool = False,
+        budget: ChargeTo | None = None,
     ) -> None:
         check_mean(randomizer)
         super().__init__(
@@ -108,6 +112,7 @@ class PrivateMean(PrivateEstimate):
             seed=seed,
             question=question,
             one_row_each=one_row_each,
+            budget=budget,
         )
         self._encoder = EncodeVectors(
             columns,

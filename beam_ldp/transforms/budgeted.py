@@ -1,0 +1,316 @@
+"""Charging a budget from a pipeline: reserved where it is built, settled where it releases."""
+
+from __future__ import annotations
+
+import logging
+import math
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import attr
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
+
+from beam_ldp.accounting import shuffled_event
+from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.carried import NAMESPACE
+from beam_ldp.transforms.gate import window_bounds
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger, Charge
+
+USED_UP = "the windows of the budget are used up"
+_UNSETTLED = "the ledger could not be written; the release stays charged at its worst case"
+
+
+@dataclass(frozen=True)
+class ChargeTo:
+    """The budget that a composite charges.
+
+    The worst case is reserved when the pipeline is built, so a pipeline that does not fit raises
+    `BudgetExceededError` there and never runs. Each release then settles the charge from the
+    worker that makes it, and a release that is withheld gives its central price back. A pipeline
+    that is built and never run stays charged, as one that crashes does.
+
+    Args:
+        dataset: whose data; the ledger's name of it.
+        url: of the ledger, as launcher and workers reach it. It travels in the job graph, so it may
+            hold no password. Default: the environment variable BEAM_LDP_LEDGER, on the launcher and
+            on every worker, which may.
+        run_id: name of the charge, used once; default: a random one.
+        windows: releases over time that are reserved. Needed for windowed and unbounded data: when
+            so many windows were released or withheld, all later ones are withheld.
+        honest_fraction: share of the reports of every batch that are not fake.
+        privacy_unit: what is protected; must be the budget's.
+    """
+
+    dataset: str
+    url: str | None = None
+    run_id: str | None = None
+    windows: int | None = None
+    honest_fraction: float = 1.0
+    privacy_unit: str = "user"
+
+    def __post_init__(self) -> None:
+        if self.windows is not None and self.windows < 1:
+            raise ValueError(f"windows must be >= 1, got {self.windows}")
+        if not 0 < self.honest_fraction <= 1:
+            raise ValueError(f"honest_fraction must lie in (0, 1], got {self.honest_fraction}")
+        if self.url is not None:
+            _check_no_password(self.url)
+
+    def worst_event(self, randomizer: LocalRandomizer, min_reports: int) -> Any:
+        """The dearest release that can happen: that of `min_reports` reports."""
+        return _honest_event(shuffled_event(randomizer, min_reports), self.honest_fraction)
+
+    def reserve(
+        self,
+        event: Any,
+        *,
+        local_epsilon: float,
+        windowing: Any,
+        bounded: bool,
+        grouped: bool = False,
+        memoized: bool = False,
+        question: str = "",
+    ) -> Reservation:
+        """Set the worst case aside, or refuse it.
+
+        Args:
+            event: the dearest release that can happen in a window.
+            local_epsilon: what a person loses to whoever sees their reports of a window.
+            windowing, bounded: of the data.
+            grouped: people are parted into public groups, each with a release of its own.
+            memoized, question: as for the composite.
+
+        Raises:
+            BudgetExceededError: if it does not fit.
+            LedgerError: for an unknown dataset, another privacy unit, or a name that was used.
+            ValueError: if the data have windows and `windows` is not given.
+        """
+        from beam_ldp.ledger import BudgetLedger
+
+        if self.windows is None and not (bounded and isinstance(windowing, GlobalWindows)):
+            raise ValueError(
+                "budget: windowed or unbounded data need ChargeTo(windows=...): how many releases "
+                "to reserve"
+            )
+        run_id = self.run_id or f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+        names = tuple(f"{run_id}/{i}" for i in range(self.windows or 0)) or (run_id,)
+        ledger = BudgetLedger(self.url)
+        made: list[str] = []
+        try:
+            for name in names:
+                ledger.reserve(
+                    self.dataset,
+                    name,
+                    event,
+                    local_epsilon=local_epsilon,
+                    privacy_unit=self.privacy_unit,
+                    memoized=memoized,
+                    about={"question": question, "run": run_id},
+                )
+                made.append(name)
+        except ValueError:
+            for name in made:
+                ledger.abandon(name, randomized=False, why="not all windows fit")
+            raise
+        told = event_to_json(event)
+        return Reservation(self.url, names, told, self.honest_fraction, grouped)
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """What was set aside for a pipeline; travels in the job graph.
+
+    Attributes:
+        url: of the ledger; None: as the worker's environment says.
+        names: of the charges, one per window.
+        worst: event of each, JSON.
+        honest_fraction: share of the reports that are not fake.
+        grouped: each window has a release per group. Groups share a charge, for a person's group is
+            public, and it stays at its worst case: no single release is the dearest.
+    """
+
+    url: str | None
+    names: tuple[str, ...]
+    worst: dict[str, Any]
+    honest_fraction: float
+    grouped: bool
+
+    def settle(self, ledger: BudgetLedger, release: Release) -> bool:
+        """Write down what is released. False: no window is left for it."""
+        event = self.worst
+        if not self.grouped and (
+            self.honest_fraction == 1 or hasattr(release.event, "num_reports")
+        ):
+            event = event_to_json(_honest_event(release.event, self.honest_fraction))
+        about = {
+            "window": _listed(release.window),
+            "num_reports": release.num_reports,
+            "output": release.output,
+            "mechanism": release.mechanism.get("mechanism", ""),
+        }
+        return self._end(
+            ledger, about["window"], lambda name: ledger.settle(name, event, about=about)
+        )
+
+    def abandon(self, ledger: BudgetLedger, withheld: Withheld) -> None:
+        """Give the central price of a window back, of which nothing was released."""
+        window = _listed(withheld.window)
+        if not self.grouped:
+            self._end(
+                ledger,
+                window,
+                lambda name: ledger.abandon(
+                    name, randomized=True, why=withheld.reason, about={"window": window}
+                ),
+            )
+
+    def _end(self, ledger: BudgetLedger, window: Any, end: Callable[[str], Charge]) -> bool:
+        """End the charge of a window, or the first one that no window has."""
+        charges = [ledger.state.charge(name) for name in self.names]
+        for charge in charges:
+            if charge.status != "reserved" and charge.about["window"] == window:
+                end(charge.run_id)  # a retry; another release of this window is an error
+                return True
+        for charge in charges:
+            if charge.status == "reserved" and _ended(ledger, charge.run_id, window, end):
+                return True
+        return False
+
+
+def _ended(ledger: BudgetLedger, name: str, window: Any, end: Callable[[str], Charge]) -> bool:
+    """Whether it was this window that ended the charge, and not one that came first."""
+    from beam_ldp.ledger import LedgerError
+
+    try:
+        return bool(end(name).about["window"] == window)
+    except LedgerError:
+        if ledger.state.charge(name).about.get("window") == window:
+            raise
+        return False
+
+
+class Charged(beam.PTransform):
+    """Settles each release of a composite; attribute `withheld`: those that no window is left for.
+
+    Args:
+        reservation: what was set aside.
+    """
+
+    def __init__(self, reservation: Reservation) -> None:
+        super().__init__()
+        self._reservation = reservation
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        out = pcoll | beam.ParDo(_Settle(self._reservation)).with_outputs(
+            "withheld", main="releases"
+        )
+        out.releases.element_type = pcoll.element_type
+        out.withheld.element_type = Withheld
+        releases = out.releases
+        releases.withheld = out.withheld
+        return releases
+
+
+class GivenBack(beam.PTransform):
+    """Gives the central price of what was withheld back; the notices pass through.
+
+    Args:
+        reservation: what was set aside.
+    """
+
+    def __init__(self, reservation: Reservation) -> None:
+        super().__init__()
+        self._reservation = reservation
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        return pcoll | beam.ParDo(_Abandon(self._reservation)).with_output_types(Withheld)
+
+
+class _Charging(beam.DoFn):
+    """Opens the ledger on the worker, at the first element."""
+
+    def __init__(self, reservation: Reservation) -> None:
+        self._reservation = reservation
+        self._ledger: BudgetLedger | None = None
+
+    def setup(self) -> None:
+        self._unsettled = Metrics.counter(NAMESPACE, "unsettled")
+
+    def _open(self) -> BudgetLedger:
+        from beam_ldp.ledger import BudgetLedger
+
+        if self._ledger is None:
+            self._ledger = BudgetLedger(self._reservation.url)
+        return self._ledger
+
+    def _away(self) -> tuple[type[Exception], ...]:
+        """Errors of a ledger that is away: the charge then keeps its worst case."""
+        from beam_ldp.ledger import LedgerMissingError, LedgerUnavailableError
+
+        return LedgerMissingError, LedgerUnavailableError
+
+    def _say(self) -> None:
+        self._unsettled.inc()
+        logging.getLogger(__name__).warning(_UNSETTLED)
+
+
+class _Settle(_Charging):
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        release = element[1] if isinstance(element, tuple) else element
+        try:
+            left = release.event is None or self._reservation.settle(self._open(), release)
+        except self._away():
+            if len(self._reservation.names) > 1:  # which window is the last one is not known
+                raise
+            self._say()
+            left = True
+        if left:
+            yield element
+        else:
+            bounds = window_bounds(window)
+            notice = Withheld(release.num_reports, 0, USED_UP, release.question, None, bounds)
+            yield TaggedOutput("withheld", notice)
+
+
+class _Abandon(_Charging):
+    def process(self, withheld: Withheld) -> Iterator[Withheld]:
+        try:
+            self._reservation.abandon(self._open(), withheld)
+        except self._away():
+            self._say()
+        yield withheld
+
+
+def honest(num_reports: int, honest_fraction: float) -> int:
+    """Reports that hide a person, rounded down, at least one: the person's own."""
+    return max(1, math.floor(num_reports * Fraction(repr(honest_fraction))))
+
+
+def _honest_event(event: Any, honest_fraction: float) -> Any:
+    if honest_fraction == 1:
+        return event
+    return attr.evolve(event, num_reports=honest(event.num_reports, honest_fraction))
+
+
+def _listed(window: tuple[int, int] | None) -> list[int] | None:
+    return None if window is None else list(window)
+
+
+def _check_no_password(url: str) -> None:
+    from beam_ldp.ledger.store import RowStore
+
+    if RowStore(url).holds_a_password:
+        raise ValueError(
+            "url must hold no password, for it travels in the job graph: set BEAM_LDP_LEDGER on "
+            "launcher and workers, or let the driver find the password there (PGPASSFILE)"
+        )

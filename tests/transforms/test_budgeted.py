@@ -1,0 +1,246 @@
+"""Composites that charge a budget: refused when they are built, settled where they release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.mean import ScalarMean
+from beam_ldp.transforms import PrivateFrequencies, PrivateMean
+from beam_ldp.transforms.budgeted import USED_UP, Charged, ChargeTo, GivenBack
+
+pytestmark = pytest.mark.pipeline
+
+EPSILON, DELTA, PEOPLE, LEAST = 0.5, 1e-6, 200, 150
+ANSWERS = Domain(("yes", "no"))
+ORACLE = KRandomizedResponse(ANSWERS.size, EPSILON)
+RUNNER = PipelineOptions(["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"])
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'privacy.db'}"
+
+
+@pytest.fixture
+def ledger(url: str) -> BudgetLedger:
+    made = BudgetLedger.create(url)
+    made.set_budget("visits", epsilon=10.0, delta=DELTA, local_epsilon=10.0)
+    return made
+
+
+def ask(budget: ChargeTo, people: int = PEOPLE, **how: Any) -> PrivateFrequencies:
+    return PrivateFrequencies(ORACLE, domain=ANSWERS, min_reports=LEAST, budget=budget, **how)
+
+
+def run(transform: beam.PTransform, rows: Any, windows: float | None = None) -> None:
+    """Runs a transform on values, or on pairs of time and value."""
+    with beam.Pipeline(options=RUNNER) as pipeline:
+        values = pipeline | beam.Create(list(rows))
+        if windows is not None:
+            values = (
+                values
+                | beam.MapTuple(lambda time, value: TimestampedValue(value, time))
+                | beam.WindowInto(FixedWindows(windows))
+            )
+        _ = values | transform
+
+
+def statuses(ledger: BudgetLedger) -> dict[str, str]:
+    found = ledger.state.populations["visits"].charges
+    return {name: charge.status for name, charge in found.items()}
+
+
+def test_a_pipeline_on_the_last_epsilon_and_the_one_after_it(
+    ledger: BudgetLedger, url: str
+) -> None:
+    """One fits to the last bit; the next is refused when it is built, and so never reads."""
+    budget = ChargeTo("visits", url)
+    ledger.reserve("visits", "earlier", LocalRandomizerDpEvent(0.3), local_epsilon=0.3)
+    worst = ledger.status("visits").epsilon_with(budget.worst_event(ORACLE, LEAST))
+    ledger.set_budget("visits", epsilon=worst, delta=DELTA, local_epsilon=10.0)
+    run(ask(ChargeTo("visits", url, run_id="fits")), ["yes"] * PEOPLE)
+    charge = ledger.state.charge("fits")
+    assert charge.status == "settled"
+    assert charge.settled is not None and charge.settled["event"]["num_reports"] == PEOPLE
+    assert charge.reserved["event"]["num_reports"] == LEAST
+    pipeline = beam.Pipeline(options=RUNNER)
+    people = pipeline | beam.Create(["yes"] * PEOPLE)
+    with pytest.raises(BudgetExceededError):
+        people | ask(budget)
+    assert list(statuses(ledger)) == ["earlier", "fits"]
+    assert audit(ledger.rows()).clean
+
+
+def test_too_few_reports_give_the_central_price_back(ledger: BudgetLedger, url: str) -> None:
+    run(ask(ChargeTo("visits", url, run_id="few")), ["yes"] * 20)
+    assert statuses(ledger) == {"few": "abandoned"}
+    status = ledger.status("visits")
+    assert (status.committed, status.local_committed) == (0.0, EPSILON)
+
+
+def test_means_are_charged_too(ledger: BudgetLedger, url: str) -> None:
+    mean = PrivateMean(
+        ScalarMean(1, EPSILON), min_reports=LEAST, budget=ChargeTo("visits", url, run_id="mean")
+    )
+    run(mean, [[0.5]] * PEOPLE)
+    assert statuses(ledger) == {"mean": "settled"}
+
+
+def test_fake_reports_hide_nobody(ledger: BudgetLedger, url: str) -> None:
+    budget = ChargeTo("visits", url, run_id="half", honest_fraction=0.5)
+    run(ask(budget), ["yes"] * PEOPLE)
+    charge = ledger.state.charge("half")
+    assert charge.settled is not None
+    found = [e["event"]["num_reports"] for e in (charge.reserved, charge.settled)]
+    assert found == [LEAST // 2, PEOPLE // 2]
+
+
+def test_groups_share_a_charge_at_its_worst_case(ledger: BudgetLedger, url: str) -> None:
+    rows = [{"v": "yes", "g": "ab"[i % 2], "u": i} for i in range(2 * PEOPLE)]
+    groups = PrivateFrequencies(
+        ORACLE, domain=ANSWERS, column="v", group_column="g", groups=Domain(("a", "b")),
+        min_reports=LEAST, budget=ChargeTo("visits", url, run_id="grouped"),
+    )  # fmt: skip
+    run(groups, rows)
+    charge = ledger.state.charge("grouped")
+    assert (charge.status, charge.settled) == ("settled", charge.reserved)
+
+
+def test_windows_stop_when_those_of_the_budget_are_used(ledger: BudgetLedger, url: str) -> None:
+    rows = [(10 * window + 1, "yes") for window in range(3) for _ in range(PEOPLE)]
+    rows += [(31, "yes")] * 20  # too few
+    budget = ChargeTo("visits", url, run_id="days", windows=2)
+    run(ask(budget), rows, windows=10)
+    charges = [ledger.state.charge(f"days/{i}") for i in range(2)]
+    assert {charge.status for charge in charges} <= {"settled", "abandoned"}
+    windows = [tuple(charge.about["window"]) for charge in charges]
+    assert len(set(windows)) == 2
+    assert ledger.status("visits").local_committed == 2 * EPSILON
+
+
+def test_windowed_data_need_a_number_of_windows(ledger: BudgetLedger, url: str) -> None:
+    with pytest.raises(ValueError, match="windows="):
+        run(ask(ChargeTo("visits", url)), [(1, "yes")] * PEOPLE, windows=10)
+    assert statuses(ledger) == {}
+
+
+def test_all_windows_fit_or_none(ledger: BudgetLedger, url: str) -> None:
+    ledger.set_budget("visits", epsilon=10.0, delta=DELTA, local_epsilon=2.2 * EPSILON)
+    with pytest.raises(BudgetExceededError, match="local epsilons"):
+        run(ask(ChargeTo("visits", url, windows=3)), [(1, "yes")] * PEOPLE, windows=10)
+    assert set(statuses(ledger).values()) == {"abandoned"}
+    assert ledger.status("visits").local_committed == 0.0
+
+
+def test_a_simulation_is_not_charged(ledger: BudgetLedger, url: str) -> None:
+    run(ask(ChargeTo("visits", url), seed=1), ["yes"] * PEOPLE)
+    assert statuses(ledger) == {}
+
+
+def test_the_environment_names_the_ledger_on_the_worker(
+    ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BEAM_LDP_LEDGER", url)
+    run(ask(ChargeTo("visits", run_id="named")), ["yes"] * PEOPLE)
+    assert statuses(ledger) == {"named": "settled"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://me:secret@host/db", "postgresql+psycopg://host/db?user=me&password=secret"],
+)
+def test_a_password_does_not_travel(url: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(ValueError, match="no password") as caught:
+        ChargeTo("visits", url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [({"windows": 0}, "windows must"), ({"honest_fraction": 0.0}, "honest_fraction must")],
+)
+def test_bad_arguments(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ChargeTo("visits", **how)
+
+
+def test_a_name_is_used_once(ledger: BudgetLedger, url: str) -> None:
+    run(ask(ChargeTo("visits", url, run_id="monday")), ["yes"] * PEOPLE)
+    with pytest.raises(LedgerError, match="a charge of its own"):
+        run(ask(ChargeTo("visits", url, run_id="monday")), ["yes"] * PEOPLE)
+
+
+# What happens on the worker -------------------------------------------------------------------
+
+
+def reservation(budget: ChargeTo) -> Any:
+    from apache_beam.transforms.window import GlobalWindows
+
+    return budget.reserve(
+        budget.worst_event(ORACLE, LEAST),
+        local_epsilon=EPSILON,
+        windowing=GlobalWindows(),
+        bounded=True,
+    )
+
+
+def release(num_reports: int, window: tuple[int, int] | None = None) -> Any:
+    from beam_ldp.accounting import shuffled_event
+    from beam_ldp.transforms import Release
+
+    estimate = ORACLE.estimate(ORACLE.accumulate(ORACLE.randomize([0] * 10)), 10)
+    return Release(estimate, num_reports, shuffled_event(ORACLE, num_reports), window=window)
+
+
+def test_settling_twice_is_once_and_another_release_is_an_error(
+    ledger: BudgetLedger, url: str
+) -> None:
+    """A retried bundle settles again; a second release for one charge must not leave."""
+    held = reservation(ChargeTo("visits", url, run_id="run"))
+    assert held.settle(ledger, release(180))
+    assert held.settle(ledger, release(180))
+    with pytest.raises(LedgerError, match="settled already"):
+        held.settle(ledger, release(190))
+
+
+def test_no_window_beyond_the_last(ledger: BudgetLedger, url: str) -> None:
+    held = reservation(ChargeTo("visits", url, run_id="run", windows=2))
+    other = BudgetLedger(url)  # of another worker
+    assert held.settle(ledger, release(180, (0, 1)))
+    assert held.settle(other, release(180, (1, 2)))
+    assert held.settle(ledger, release(180, (1, 2)))
+    assert not held.settle(other, release(180, (2, 3)))
+    assert "budget" in USED_UP
+
+
+def test_a_ledger_that_is_away_keeps_the_worst_case(
+    ledger: BudgetLedger, url: str, tmp_path: Path
+) -> None:
+    from beam_ldp.transforms.budgeted import _Settle
+
+    held = reservation(ChargeTo("visits", url, run_id="run"))
+    (tmp_path / "privacy.db").rename(tmp_path / "away.db")
+    doer = _Settle(held)
+    doer.setup()
+    assert len(list(doer.process(release(180), window=None))) == 1
+    (tmp_path / "away.db").rename(tmp_path / "privacy.db")
+    assert statuses(ledger) == {"run": "reserved"}
+
+
+def test_the_graph_holds_an_url_and_no_ledger(ledger: BudgetLedger, url: str) -> None:
+    import pickle
+
+    held = reservation(ChargeTo("visits", url, run_id="run"))
+    assert pickle.loads(pickle.dumps(held)) == held
+    assert Charged(held) and GivenBack(held)
