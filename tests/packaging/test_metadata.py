@@ -62,6 +62,7 @@ def test_version_is_stated_once_and_the_same() -> None:
 def test_no_tff_extra() -> None:
     assert set(pyproject()["project"]["optional-dependencies"]) == {
         "ledger",
+        "postgresql",
         "mlflow",
         "gcp",
         "dev",
@@ -70,7 +71,7 @@ def test_no_tff_extra() -> None:
 
 def test_every_direct_dependency_has_its_line() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text()
-    for one in requirements("ledger", "mlflow", "gcp", "dev"):
+    for one in requirements("ledger", "postgresql", "mlflow", "gcp", "dev"):
         text = str(one)
         name = re.match(r"[a-z-]+(\[[a-z]+\])?", text)
         assert name is not None
