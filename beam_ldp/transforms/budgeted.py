@@ -66,6 +66,10 @@ class ChargeTo:
         if self.url is not None:
             _check_no_password(self.url)
 
+    def honest(self, num_reports: int) -> int:
+        """Reports among so many that hide a person."""
+        return honest(num_reports, self.honest_fraction)
+
     def worst_event(self, randomizer: LocalRandomizer, min_reports: int) -> Any:
         """The dearest release that can happen: that of `min_reports` reports."""
         return _honest_event(shuffled_event(randomizer, min_reports), self.honest_fraction)
@@ -197,6 +201,32 @@ def _ended(ledger: BudgetLedger, name: str, window: Any, end: Callable[[str], Ch
         if ledger.state.charge(name).about.get("window") == window:
             raise
         return False
+
+
+def charge(
+    budget: ChargeTo,
+    worst: Any,
+    pcoll: beam.PCollection,
+    releases: beam.PCollection,
+    withheld: beam.PCollection,
+    **how: Any,
+) -> tuple[beam.PCollection, beam.PCollection]:
+    """Reserve what a composite may release, and settle what becomes of it.
+
+    Called last, when everything else is built: what fails before it is not charged.
+
+    Args:
+        budget: whose.
+        worst: the dearest release of a window.
+        pcoll: what the composite reads.
+        releases, withheld: what it gives; both are returned anew.
+        how: further arguments of `ChargeTo.reserve`.
+    """
+    windowing, bounded = pcoll.windowing.windowfn, pcoll.is_bounded
+    reservation = budget.reserve(worst, windowing=windowing, bounded=bounded, **how)
+    charged = releases | "Charge" >> Charged(reservation)
+    given_back = withheld | "Give back" >> GivenBack(reservation)
+    return charged, (given_back, charged.withheld) | "All withheld" >> beam.Flatten()
 
 
 class Charged(beam.PTransform):

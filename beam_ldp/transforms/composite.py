@@ -13,7 +13,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Withheld
 from beam_ldp.transforms.bounding import BoundContributions
-from beam_ldp.transforms.budgeted import Charged, ChargeTo, GivenBack
+from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.carried import check_min_reports
 from beam_ldp.transforms.randomize import Randomize, check_randomness
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
@@ -86,33 +86,22 @@ class PrivateEstimate(beam.PTransform):
         releases = summed | "Estimate" >> self._estimator
         withheld = (shuffled[0].withheld, releases.withheld) | "Withheld" >> beam.Flatten()
         if self._budget is not None:
-            releases, withheld = self._charge(self._budget, pcoll, releases, withheld)
+            releases, withheld = charge(
+                self._budget,
+                self._budget.worst_event(self._randomizer, self._min_reports),
+                pcoll,
+                releases,
+                withheld,
+                local_epsilon=self._randomizer.local_epsilon,
+                grouped=self._grouped,
+                memoized=self._randomness["memoize_key_file"] is not None,
+                question=self._question,
+            )
         releases.bad_rows = encoded.bad_rows
         releases.withheld = withheld | "Name" >> beam.Map(
             _with_question, self._question
         ).with_output_types(Withheld)
         return releases
-
-    def _charge(
-        self,
-        budget: ChargeTo,
-        pcoll: beam.PCollection,
-        releases: beam.PCollection,
-        withheld: beam.PCollection,
-    ) -> tuple[beam.PCollection, beam.PCollection]:
-        """Reserve the worst case, once everything else is built; settle what becomes of it."""
-        reservation = budget.reserve(
-            budget.worst_event(self._randomizer, self._min_reports),
-            local_epsilon=self._randomizer.local_epsilon,
-            windowing=pcoll.windowing.windowfn,
-            bounded=pcoll.is_bounded,
-            grouped=self._grouped,
-            memoized=self._randomness["memoize_key_file"] is not None,
-            question=self._question,
-        )
-        charged = releases | "Charge" >> Charged(reservation)
-        given_back = withheld | "Give back" >> GivenBack(reservation)
-        return charged, (given_back, charged.withheld) | "All withheld" >> beam.Flatten()
 
     def display_data(self) -> dict[str, Any]:
         return {

@@ -12,6 +12,7 @@ from beam_ldp.protocols import UserMean
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, Withheld
+from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.composite import least_reports
 from beam_ldp.transforms.person_means import MeanPerPerson
 from beam_ldp.transforms.randomize import Randomize, check_randomness
@@ -46,8 +47,10 @@ class PrivateUserMean(beam.PTransform):
         bad_rows: as in `EncodeVectors`.
         memoize_key_file, release_id, dataset, seed: as in `Randomize`, for both rounds.
         question: name of what is asked, for the record.
+        budget: whose budget this release is charged to; a simulation is never charged.
 
     Raises:
+        BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
         ValueError: for arguments that do not fit together.
 
     >>> import numpy as np
@@ -81,8 +84,10 @@ class PrivateUserMean(beam.PTransform):
         dataset: str = "",
         seed: int | None = None,
         question: str = "",
+        budget: ChargeTo | None = None,
     ) -> None:
         super().__init__()
+        self._budget = None if seed is not None else budget  # a simulation is never charged
         if not isinstance(protocol, UserMean):
             raise TypeError(f"protocol must be a UserMean, got {type(protocol).__name__}")
         if columns is not None and user_id_column is None:
@@ -120,12 +125,24 @@ class PrivateUserMean(beam.PTransform):
         sums = self._ask(places, "Round two", self._protocol.final, self._least[1], withheld)
         doer = Finish(self._protocol, self._question)
         releases = sums | "Finish" >> beam.ParDo(doer, **answered).with_output_types(Release)
-        releases.bad_rows = encoded.bad_rows
-        releases.withheld = (
+        notices = (
             withheld
             | "Withheld" >> beam.Flatten()
             | "Name" >> beam.Map(_named, self._question).with_output_types(Withheld)
         )
+        if self._budget is not None:
+            releases, notices = charge(
+                self._budget,
+                self._protocol.event(*(self._budget.honest(crowd) for crowd in self._least)),
+                pcoll,
+                releases,
+                notices,
+                local_epsilon=self._protocol.local_epsilon,
+                memoized=self._randomness["memoize_key_file"] is not None,
+                question=self._question,
+            )
+        releases.bad_rows = encoded.bad_rows
+        releases.withheld = notices
         return releases
 
     def _round_one(

@@ -12,10 +12,11 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
+from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.randomizers.mean import ScalarMean
-from beam_ldp.transforms import PrivateFrequencies, PrivateMean
+from beam_ldp.randomizers.mean import CoordinateRanges, ScalarMean
+from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean
 from beam_ldp.transforms.budgeted import USED_UP, Charged, ChargeTo, GivenBack
 
 pytestmark = pytest.mark.pipeline
@@ -94,6 +95,18 @@ def test_means_are_charged_too(ledger: BudgetLedger, url: str) -> None:
     )
     run(mean, [[0.5]] * PEOPLE)
     assert statuses(ledger) == {"mean": "settled"}
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.9])
+def test_user_level_means_are_charged_too(ledger: BudgetLedger, url: str, fraction: float) -> None:
+    minutes = Box(CoordinateRanges(0, 1440))
+    protocol = plan_user_mean(PEOPLE, 20, minutes, local_epsilon=4.0, sigma=30)
+    rows = [{"uid": i % PEOPLE, "minutes": 60.0 + i % 7} for i in range(2 * PEOPLE)]
+    budget = ChargeTo("visits", url, run_id="users", honest_fraction=fraction)
+    run(PrivateUserMean(protocol, columns="minutes", user_id_column="uid", budget=budget), rows)
+    charge = ledger.state.charge("users")
+    assert (charge.status, charge.local_epsilon) == ("settled", 4.0)
+    assert not charge.overspent
 
 
 def test_fake_reports_hide_nobody(ledger: BudgetLedger, url: str) -> None:
