@@ -20,8 +20,9 @@ from beam_ldp.accounting.events import (
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.accounting.ledger_losses import Counts, Losses, ledger_losses
+from beam_ldp.accounting.ledger_losses import Counts, ledger_losses
 from beam_ldp.accounting.ledger_lower import class_lower_value, lower_value
+from beam_ldp.accounting.loss_grid import LossGrid
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON, shuffle_delta, shuffle_epsilon
 
@@ -144,7 +145,7 @@ class ShuffleAccountant(PrivacyAccountant):
         candidates = [(min(1.0, delta * self._split), _RENYI)]
         losses = self._losses(self._counts)
         if losses is not None:
-            candidates.append((losses.delta(target_epsilon), _LOSSES))
+            candidates.append((losses.upper_delta(target_epsilon), _LOSSES))
         value, method = min(candidates)
         return PrivacyBound(value, method=method)
 
@@ -240,7 +241,7 @@ class ShuffleAccountant(PrivacyAccountant):
         epsilon, order = rdp_to_epsilon(self._orders, orders, delta / self._split)
         best = min(best, (epsilon, f"{_RENYI} (order {order:g})"))
         losses = None if best[0] <= enough else self._losses(counts)
-        return best if losses is None else min(best, (losses.epsilon(delta), _LOSSES))
+        return best if losses is None else min(best, (losses.upper_epsilon(delta), _LOSSES))
 
     def _divergences(self, counts: Counts) -> np.ndarray:
         orders = tuple(self._orders.tolist())
@@ -249,7 +250,7 @@ class ShuffleAccountant(PrivacyAccountant):
             total += count * event_divergences(event, orders)
         return total
 
-    def _losses(self, counts: Counts) -> Losses | None:
+    def _losses(self, counts: Counts) -> LossGrid | None:
         """The composed losses, where they are valid and known."""
         return None if self._adaptive else ledger_losses(counts)
 
@@ -278,6 +279,8 @@ def _leaves(
     event: dp_accounting.DpEvent, count: int
 ) -> Iterator[tuple[dp_accounting.DpEvent, int]]:
     """What an event is composed of, hashable, and how often."""
+    if isinstance(count, bool) or not (count >= 0 and count % 1 == 0):
+        raise ValueError(f"count must be an integer >= 0, got {count!r}")
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         yield from _leaves(event.event, event.count * count)
     elif isinstance(event, dp_accounting.ComposedDpEvent):

@@ -27,6 +27,8 @@ from beam_ldp.accounting.loss_grid import LossGrid
 
 _REPLACE = NeighboringRelation.REPLACE_ONE
 _REACH = 11.0  # standard deviations of the loss: beyond, 1e-25
+_LARGEST_GRID = 1 << 20
+_LARGEST_LOSS = 700.0  # whose exponential fits a double
 _SENSITIVITY = 2.0  # of a sum, in units of the length of one value
 
 
@@ -115,35 +117,53 @@ def largest_loss(event: dp_accounting.DpEvent) -> float:
 
 def deviation(event: dp_accounting.DpEvent) -> float | None:
     """Standard deviation of the loss of one release, roughly; None where losses are not known."""
+    gaussian = _sampled(event)
+    if gaussian is None:
+        known = largest_loss(event)
+    else:
+        rate, mu = gaussian
+        known = min(mu, rate * math.sqrt(math.expm1(min(mu, 20.0) ** 2))) if rate < 1 else mu
+    plain = isinstance(event, dp_accounting.ZCDpEvent) or not (0 < known < _LARGEST_LOSS)
+    return None if plain else known
+
+
+def _sampled(event: dp_accounting.DpEvent) -> tuple[float, float] | None:
+    """Sampling rate, and how far one person moves a sum in units of its Gaussian noise."""
     rate, noise = 1.0, event
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         rate, noise = event.sample_size / event.source_dataset_size, event.event
     elif isinstance(event, dp_accounting.PoissonSampledDpEvent):
         rate, noise = event.sampling_probability, event.event
     elif isinstance(event, dp_event.TruncatedSubsampledGaussianDpEvent):
-        rate, noise = event.sampling_probability, event
-    if isinstance(
-        noise, (dp_accounting.GaussianDpEvent, dp_event.TruncatedSubsampledGaussianDpEvent)
-    ):
-        mu = _ratio(_SENSITIVITY, noise.noise_multiplier)
-        known = min(mu, rate * math.sqrt(math.expm1(min(mu, 20.0) ** 2))) if rate < 1 else mu
-    else:
-        known = largest_loss(event)
-    plain = isinstance(event, dp_accounting.ZCDpEvent) or not (0 < known < math.inf)
-    return None if plain else known
+        rate = event.sampling_probability
+    elif not isinstance(event, dp_accounting.GaussianDpEvent):
+        return None
+    return rate, _ratio(_SENSITIVITY, noise.noise_multiplier)
+
+
+def _largest_gaussian_loss(rate: float, mu: float) -> float:
+    return math.log1p(rate * math.expm1(min(mu**2 / 2 + _REACH * mu, _LARGEST_LOSS)))
 
 
 @lru_cache(maxsize=64)
-def loss_grids(event: dp_accounting.DpEvent, step: float) -> tuple[LossGrid, LossGrid]:
-    """Both directions of the losses of one release; one object where they are the same."""
+def loss_grid(event: dp_accounting.DpEvent, step: float) -> LossGrid:
+    """The losses of one release; where a grid of that step would be long, on a coarser one."""
+    gaussian = _sampled(event)
+    if gaussian is not None:
+        step = max(step, _largest_gaussian_loss(*gaussian) / _LARGEST_GRID)
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
-        rate = event.sample_size / event.source_dataset_size
-        return _sampled_gaussian(event.event.noise_multiplier, rate, step)
+        assert gaussian is not None
+        return _sampled_gaussian(*gaussian, step)
     if isinstance(event, dp_accounting.RandomizedResponseDpEvent):
         return _randomized_response(event, step)
     found = _distribution(event, step)
     forth = _grid(found._pmf_remove)
-    return forth, forth if found._symmetric else _grid(found._pmf_add)
+    if found._symmetric:
+        return forth
+    back = _grid(found._pmf_add)
+    knots = np.arange(max(1, round(max(forth.highest, back.highest) / step)) + 1)
+    heights = np.maximum(forth.deltas(knots * step), back.deltas(knots * step))
+    return LossGrid.connecting(step, knots, heights)
 
 
 def _distribution(event: dp_accounting.DpEvent, step: float) -> pld.PrivacyLossDistribution:
@@ -175,29 +195,23 @@ def _distribution(event: dp_accounting.DpEvent, step: float) -> pld.PrivacyLossD
     )
 
 
-def _sampled_gaussian(noise: float, rate: float, step: float) -> tuple[LossGrid, LossGrid]:
+def _sampled_gaussian(rate: float, mu: float, step: float) -> LossGrid:
     """Fixed-size sampling of any pair: delta_sampled(log(1 + rate (e^x - 1))) = rate delta(x)."""
-    mu = _SENSITIVITY / noise
-    top = min(mu**2 / 2 + _REACH * mu, 700.0)
-    knots = loss_knots(step, mu * rate, math.ceil(math.log1p(rate * math.expm1(top)) / step))
+    knots = loss_knots(step, mu * rate, math.ceil(_largest_gaussian_loss(rate, mu) / step))
     inner = np.log1p(np.expm1(knots * step) / rate)
     below = np.exp(inner + special.log_ndtr(-mu / 2 - inner / mu))
     sticks = rate * np.maximum(special.ndtr(mu / 2 - inner / mu) - below, 0.0)
     kept = 1 + np.count_nonzero(sticks >= NEGLIGIBLE)
-    forth = LossGrid.connecting(step, knots[:kept], sticks[:kept], sticks[:kept])
-    return forth, forth
+    return LossGrid.connecting(step, knots[:kept], sticks[:kept])
 
 
-def _randomized_response(
-    event: dp_accounting.RandomizedResponseDpEvent, step: float
-) -> tuple[LossGrid, LossGrid]:
+def _randomized_response(event: dp_accounting.RandomizedResponseDpEvent, step: float) -> LossGrid:
     """On a grid that ends at the largest loss: dp-accounting rounds every loss up instead."""
     other = event.noise_parameter / event.num_buckets
     knots = np.arange(max(1, math.ceil(largest_loss(event) / step - 1e-9)) + 1)
     sticks = np.maximum(1 - event.noise_parameter + other - np.exp(knots * step) * other, 0.0)
     sticks[-1] = 0.0
-    forth = LossGrid.connecting(step, knots, sticks, sticks)
-    return forth, forth
+    return LossGrid.connecting(step, knots, sticks)
 
 
 def _grid(pmf: PLDPmf) -> LossGrid:

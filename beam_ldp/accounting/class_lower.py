@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from beam_ldp.accounting.atom_losses import lower_epsilon
 from beam_ldp.accounting.hockey_stick import directions, epsilon_bound, hockey_stick
 from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window
-from beam_ldp.accounting.privacy_loss import composed_lower_epsilon
 from beam_ldp.accounting.shuffle_rdp import three_response_atoms
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 
@@ -103,7 +103,7 @@ def two_response_epsilon(
     if rate == 1.0 and count == 1:
         return _one_shuffle(two_response_witnesses(local_epsilon), num_reports, delta)
     pair = two_response_atoms(local_epsilon, num_reports, rate)
-    return composed_lower_epsilon(pair, count, delta)
+    return lower_epsilon([(count, pair)], delta)
 
 
 @lru_cache(maxsize=4096)
@@ -117,7 +117,7 @@ def three_response_epsilon(
         pair = three_response_atoms(local_epsilon, num_reports, rate, _TILT)
     else:
         pair = three_response_difference_atoms(local_epsilon, num_reports, rate)
-    return composed_lower_epsilon(pair, count, delta)
+    return lower_epsilon([(count, pair)], delta)
 
 
 def two_response_witnesses(local_epsilon: float) -> tuple[ShufflePair, ...]:

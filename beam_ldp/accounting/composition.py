@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import optimize, stats
 
-from beam_ldp.accounting.moments import binomial_window
+from beam_ldp.accounting.moments import binomial_log_pmf, binomial_window
 
 
 def compose_basic(epsilon: float, delta: float, count: int) -> tuple[float, float]:
@@ -51,7 +51,7 @@ def compose_kov_exact(
     """
     truth = 1 / (1 + np.exp(-epsilon))
     truths = binomial_window(count, truth, 0.0)
-    mass = stats.binom.pmf(truths, count, truth)
+    mass = np.exp(binomial_log_pmf(truths, count, truth))
     losses = (2 * truths - count) * epsilon
     left_out = stats.binom.cdf(truths[0] - 1, count, truth)
     left_out += stats.binom.sf(truths[-1], count, truth)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, reduce
 
 import dp_accounting
-import numpy as np
 
 from beam_ldp.accounting import central, loss_curves
 from beam_ldp.accounting.events import (
@@ -26,93 +24,68 @@ from beam_ldp.accounting.loss_grid import LossGrid
 
 _OWN = (ShuffledDpEvent, SubsampledShuffledDpEvent)
 _LONG = 1 << 18  # more releases than that are composed in two steps
+_MOST = 10**12  # more than that are nothing but rounding
+_LARGEST_GRID = 1 << 21  # 16 MB
 _COMMON_STEPS_PER_DEVIATION = 100
 
 Counts = Mapping[dp_accounting.DpEvent, int]
 
 
-class Losses(NamedTuple):
-    """Both directions of the losses of some releases; one object where they are mirror images."""
-
-    forth: LossGrid
-    back: LossGrid
-
-    def epsilon(self, delta: float) -> float:
-        """The least epsilon at `delta`, with the allowance for rounding; may be infinite."""
-        allowed = delta - self.forth.rounding
-        if allowed <= 0.0:
-            return math.inf
-        found = self.forth.epsilon(allowed)
-        return found if self.back is self.forth else max(found, self.back.epsilon(allowed))
-
-    def delta(self, epsilon: float) -> float:
-        """The least delta at `epsilon`, likewise."""
-        sides = [side.deltas(np.array([epsilon]))[0] for side in self]
-        return min(1.0, float(max(sides)) + self.forth.rounding)
-
-    def repeated(self, count: int) -> Losses:
-        forth = self.forth.repeated(count)
-        return Losses(forth, forth if self.back is self.forth else self.back.repeated(count))
-
-    def composed(self, other: Losses) -> Losses:
-        forth = self.forth.composed(other.forth)
-        if self.back is self.forth and other.back is other.forth:
-            return Losses(forth, forth)
-        return Losses(forth, self.back.composed(other.back))
-
-    def on(self, step: float) -> Losses:
-        """The same on another grid: connecting the dots of both hockey sticks is never lower."""
-        top = max(side.losses[-1] for side in self)
-        knots = np.arange(max(1, math.ceil(top / step - 1e-9)) + 1)
-        sticks = [side.deltas(knots * step) for side in self]
-        rounding = self.forth.rounding
-        forth = LossGrid.connecting(step, knots, sticks[0], sticks[1], rounding)
-        if self.back is self.forth:
-            return Losses(forth, forth)
-        return Losses(forth, LossGrid.connecting(step, knots, sticks[1], sticks[0], rounding))
-
-
-def ledger_losses(counts: Counts) -> Losses | None:
+def ledger_losses(counts: Counts) -> LossGrid | None:
     """The losses of so many releases of each kind; None where those of a kind are not known."""
     return _composed(tuple(counts.items()))
 
 
 @lru_cache(maxsize=32)
-def _composed(counts: tuple[tuple[dp_accounting.DpEvent, int], ...]) -> Losses | None:
+def _composed(counts: tuple[tuple[dp_accounting.DpEvent, int], ...]) -> LossGrid | None:
     parts = _parts(dict(counts))
-    if not parts or any(_deviation(part) is None for part in parts):
+    if not parts or sum(parts.values()) > _MOST or any(_deviation(p) is None for p in parts):
         return None
-    if len(parts) == 1:
-        ((part, count),) = parts.items()
-        return repeated_losses(part, count)
+    alone = [repeated_losses(part, count) for part, count in parts.items()]
+    if len(alone) == 1:
+        return alone[0]
     step = _total_deviation(parts) / _COMMON_STEPS_PER_DEVIATION
-    total = None
-    for part, count in parts.items():
-        one = _on_common_grid(part, count, step)
-        total = one if total is None else total.composed(one)
-    return total
+    step = max(step, *(losses.highest / _LARGEST_GRID for losses in alone))
+    on_common_grid = [_on(part, count, step) for part, count in parts.items()]
+    return reduce(LossGrid.composed, on_common_grid)
 
 
 @lru_cache(maxsize=32)
-def repeated_losses(part: dp_accounting.DpEvent, count: int) -> Losses:
+def repeated_losses(part: dp_accounting.DpEvent, count: int) -> LossGrid:
     """The losses of `count` equal releases."""
-    if count > _LONG:
-        most, rest = divmod(count, _LONG // 2)
-        step = _total_deviation({part: count - rest}) / _COMMON_STEPS_PER_DEVIATION
-        coarse = step / math.sqrt(most)
-        long = repeated_losses(part, _LONG // 2).on(coarse).repeated(most).on(step)
-        return long.composed(_on_common_grid(part, rest, step)) if rest else long
-    if isinstance(part, _OWN):
-        return Losses(*loss_curves.loss_grids(part)).repeated(count)
-    deviation = central.deviation(part)
-    assert deviation is not None
-    step = deviation / loss_curves.STEPS_PER_DEVIATION
-    return Losses(*central.loss_grids(part, step)).repeated(count)
+    if count <= _LONG:
+        return _repeated(_losses(part), count)
+    most, rest = divmod(count, _LONG // 2)
+    step = _total_deviation({part: count - rest}) / _COMMON_STEPS_PER_DEVIATION
+    many = repeated_losses(part, _LONG // 2)
+    many = many.on(max(step / math.sqrt(most), many.highest / _LARGEST_GRID))
+    long = _repeated(many, most)
+    if not rest:
+        return long.on(max(step, long.highest / _LARGEST_GRID))
+    short = repeated_losses(part, rest)
+    step = max(step, long.highest / _LARGEST_GRID, short.highest / _LARGEST_GRID)
+    return long.on(step).composed(short.on(step))
+
+
+def _repeated(losses: LossGrid, count: int) -> LossGrid:
+    """So many releases, on a coarser grid where a fine one would fill the memory."""
+    while losses.places(count) > _LARGEST_GRID:
+        losses = losses.on(2 * losses.step)
+    return losses.repeated(count)
 
 
 @lru_cache(maxsize=64)
-def _on_common_grid(part: dp_accounting.DpEvent, count: int, step: float) -> Losses:
+def _on(part: dp_accounting.DpEvent, count: int, step: float) -> LossGrid:
     return repeated_losses(part, count).on(step)
+
+
+def _losses(part: dp_accounting.DpEvent) -> LossGrid:
+    """Those of one release."""
+    if isinstance(part, _OWN):
+        return loss_curves.loss_grid(part)
+    deviation = central.deviation(part)
+    assert deviation is not None
+    return central.loss_grid(part, deviation / loss_curves.STEPS_PER_DEVIATION)
 
 
 def _parts(counts: Counts) -> dict[dp_accounting.DpEvent, int]:

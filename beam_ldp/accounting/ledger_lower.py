@@ -16,6 +16,7 @@ import dp_accounting
 import numpy as np
 from scipy import special, stats
 
+from beam_ldp.accounting.atom_losses import composed_grids, composed_losses
 from beam_ldp.accounting.events import (
     SELF,
     WITHOUT_REPLACEMENT,
@@ -28,16 +29,15 @@ from beam_ldp.accounting.hockey_stick import directions
 from beam_ldp.accounting.ledger_losses import Counts
 from beam_ldp.accounting.loss_grid import LossGrid
 from beam_ldp.accounting.moments import Atoms
-from beam_ldp.accounting.privacy_loss import composed_grids, lower_epsilon, pooled_losses
 from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON
-from beam_ldp.accounting.witness_atoms import witness_atoms
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.accounting.witness_atoms import bit_atoms, witness_atoms
+from beam_ldp.randomizers.shuffle_pair import two_level_witnesses
 
 # Where counts of participants are cut, in standard deviations; within a block the least one counts.
 _CUTS = np.array([-6.0, -2.5, -1.8, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 1.8, 2.5])
 _BINS_PER_DEVIATION = 100
-_LARGEST_GRID = 1 << 22
 _REACH = 10.0
+_LARGEST_SHIFT = 25.0  # of a Gaussian; more costs more, and overflows
 
 
 def lower_value(counts: Counts, delta: float) -> tuple[float, str]:
@@ -69,25 +69,17 @@ def _ledger_epsilon(counts: tuple[tuple[dp_accounting.DpEvent, int], ...], delta
     if not counts or not 0 < delta < 1:
         return 0.0
     parts = [_part(event, count, delta) for event, count in counts]
-    return max(lower_epsilon(grid, delta) for grid in (*parts, composed_grids(parts)))
+    return max(grid.lower_epsilon(delta) for grid in (*parts, composed_grids(parts)))
 
 
 @lru_cache(maxsize=128)
 def _part(event: dp_accounting.DpEvent, count: int, delta: float) -> LossGrid:
     """The worst concrete pair of a kind of release, in its worse direction, `count` times."""
     grids = [
-        composed_grids([_as_often_as_fits(pair, times * count) for times, pair in columns])
+        composed_losses([(times * count, pair) for times, pair in columns])
         for columns in _pairs(event)
     ]
-    return max(grids, key=lambda grid: (lower_epsilon(grid, delta), grid.mass @ grid.losses))
-
-
-def _as_often_as_fits(pair: Atoms, count: int) -> LossGrid:
-    """So many releases, or fewer, which cost no more, where the grid would fill the memory."""
-    grid = pooled_losses(pair)
-    while count > 1 and grid.places(count) > _LARGEST_GRID:
-        count //= 2
-    return grid.repeated(count)
+    return max(grids, key=lambda grid: (grid.lower_epsilon(delta), grid.mass @ grid.losses))
 
 
 def _responses(event: dp_accounting.DpEvent) -> list[tuple[dp_accounting.DpEvent, int]]:
@@ -135,7 +127,7 @@ def _pairs(event: dp_accounting.DpEvent) -> list[list[tuple[int, Atoms]]]:
     """Concrete pairs of data sets of one release: of each, so many independent columns."""
     if isinstance(event, ShuffledMessagesDpEvent):
         forth = [
-            (columns, witness_atoms(_bit(first, second), event.num_reports))
+            (columns, bit_atoms(first, second, event.num_reports))
             for columns, first, second in event.witness
         ]
         return [forth, [(columns, pair.swapped()) for columns, pair in forth]]
@@ -149,14 +141,8 @@ def _pairs(event: dp_accounting.DpEvent) -> list[list[tuple[int, Atoms]]]:
     rate, noise = 1.0, event
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         rate, noise = event.sample_size / event.source_dataset_size, event.event
-    atoms = _gaussian(2.0 / noise.noise_multiplier, rate)
+    atoms = _gaussian(min(2.0 / noise.noise_multiplier, _LARGEST_SHIFT), rate)
     return [[(1, atoms)], [(1, atoms.swapped())]]
-
-
-def _bit(first: float, second: float) -> ShufflePair:
-    """A bit that is one with probability `first` for the victim and `second` for all others."""
-    ratios = ((first / second, 1.0), ((1 - first) / (1 - second), 1.0))
-    return ShufflePair(1.0, ratios, (second, 1 - second))
 
 
 def _batches(event: dp_accounting.DpEvent) -> list[tuple[float, int, float]]:
@@ -203,7 +189,8 @@ def _gaussian(mu: float, rate: float) -> Atoms:
         for centre in (0.0, mu)
     )
     ratio = 1 + rate * np.expm1(log_moved - log_base)
-    return Atoms(log_base, ratio, np.ones_like(ratio))
+    seen = ratio > 0  # leaving bins out only lowers the result
+    return Atoms(log_base[seen], ratio[seen], np.ones(np.count_nonzero(seen)))
 
 
 def _log_difference(more: np.ndarray, less: np.ndarray) -> np.ndarray:

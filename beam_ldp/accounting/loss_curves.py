@@ -60,17 +60,13 @@ def loss_deviation(event: OwnEvent) -> float:
     return min(deviation, curve.top)
 
 
-def loss_grids(event: OwnEvent) -> tuple[LossGrid, LossGrid]:
-    """Both directions of one release, for compositions; one object where they are the same."""
+def loss_grid(event: OwnEvent) -> LossGrid:
+    """The losses of one release, for compositions."""
     step = _natural_step(event)
     longest = int(_short(event, step)[0][-1])
     if longest > _LARGEST_GRID:  # of mechanisms that tell all, but hardly ever
         step *= math.ceil(longest / _LARGEST_GRID)
-    knots, forwards, backwards = _short(event, step)
-    forth = LossGrid.connecting(step, knots, forwards, backwards)
-    if np.array_equal(forwards, backwards):
-        return forth, forth
-    return forth, LossGrid.connecting(step, knots, backwards, forwards)
+    return LossGrid.connecting(step, *_short(event, step))
 
 
 def _natural_step(event: OwnEvent) -> float:
@@ -79,30 +75,27 @@ def _natural_step(event: OwnEvent) -> float:
     return top / math.ceil(top * STEPS_PER_DEVIATION / loss_deviation(event) * (1 - 1e-12))
 
 
-def _short(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _short(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
     """The sticks that matter."""
-    knots, forwards, backwards = _sticks(event, step)
-    kept = 1 + np.count_nonzero(np.maximum(forwards, backwards) >= NEGLIGIBLE)
-    return knots[:kept], forwards[:kept], backwards[:kept]
+    knots, heights = _sticks(event, step)
+    kept = 1 + np.count_nonzero(heights >= NEGLIGIBLE)
+    return knots[:kept], heights[:kept]
 
 
 @lru_cache(maxsize=256)
-def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions on the grid, and the hockey sticks there in both directions."""
+def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Positions on the grid, and the higher hockey stick of both directions there."""
     curve = _curve(event)
     last = max(1, math.ceil(curve.top / step - 1e-9))
     knots = loss_knots(step, loss_deviation(event), last)
     losses = knots * step
     inside = losses < curve.top
-
-    def sticks(pair: ShufflePair) -> np.ndarray:
-        found = np.zeros(len(losses))
-        found[inside] = [curve.stick(pair, loss) for loss in losses[inside]]
-        found[0] = min(found[0], math.tanh(curve.top / 2.0))
-        return _convex(losses, found)
-
-    both = [sticks(side) for side in directions(curve.pair)]
-    return knots, both[0], both[-1]
+    found = np.zeros(len(losses))
+    for side in directions(curve.pair):
+        sticks = [curve.stick(side, loss) for loss in losses[inside]]
+        found[inside] = np.maximum(found[inside], sticks)
+    found[0] = min(found[0], math.tanh(curve.top / 2.0))
+    return knots, _convex(losses, found)
 
 
 def _convex(losses: np.ndarray, sticks: np.ndarray) -> np.ndarray:
@@ -159,11 +152,8 @@ def renyi_divergences(event: OwnEvent, orders: np.ndarray) -> np.ndarray:
     Taken from a distribution that is no better than the release, on its own fine grid.
     """
     step = _natural_step(event)
-    knots, forwards, backwards = _sticks(event, step)
-    losses = knots * step
-    found = _moments(*connect_dots(losses, forwards, backwards), orders)
-    if not np.array_equal(forwards, backwards):
-        found = np.maximum(found, _moments(*connect_dots(losses, backwards, forwards), orders))
+    knots, heights = _sticks(event, step)
+    found = _moments(*connect_dots(knots * step, heights), orders)
     # Divergences grow with the order, up to the largest loss: so each bounds those before it.
     found = np.array([np.min(found[orders >= order]) for order in orders])
     return np.minimum(found, _curve(event).top)

@@ -3,12 +3,16 @@
 A distribution gives the mass that the first of two laws, P, puts on outcomes whose log-ratio to the
 second, Q, is a given multiple of the step. Losses of independent releases add, so composing is
 convolving; `count` equal releases are one power of a Fourier transform.
+
+Under replace-one a release may tell a person's value from another one way round and the next
+release the other way round. Upper bounds are therefore made of the higher of both hockey sticks
+and are their own mirror images: composing each direction with itself would be too low.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import fft, signal
@@ -23,24 +27,23 @@ _TILTS = np.exp(np.linspace(-2.5, 1.5, 25))
 Array = np.ndarray
 
 
-def connect_dots(losses: Array, forwards: Array, backwards: Array) -> tuple[Array, Array, float]:
+def connect_dots(losses: Array, heights: Array) -> tuple[Array, Array, float]:
     """The distribution whose hockey stick is the chords between points: never below the truth.
 
-    Below zero the stick of (P, Q) at loss -x is 1 - e^-x + e^-x times that of (Q, P) at x.
+    It is its own mirror image: the stick at loss -x is 1 - e^-x + e^-x times that at x.
 
     Args:
         losses: Ascending, from zero on; evenly spaced or not.
-        forwards: Hockey stick of (P, Q) at each.
-        backwards: Hockey stick of (Q, P) at each.
+        heights: Hockey stick at each, the higher one of both directions.
 
     Returns:
         Losses of either sign, their masses under P, and the mass of losses without bound.
 
     Source: Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022.
     """
-    below = -np.expm1(-losses) + np.exp(-losses) * backwards
+    below = -np.expm1(-losses) + np.exp(-losses) * heights
     both = np.concatenate([-losses[:0:-1], losses])
-    sticks = np.minimum.accumulate(np.clip(np.concatenate([below[:0:-1], forwards]), 0.0, 1.0))
+    sticks = np.minimum.accumulate(np.clip(np.concatenate([below[:0:-1], heights]), 0.0, 1.0))
     gaps = np.diff(both)
     falls = -np.diff(sticks) / -np.expm1(-gaps)
     # Ratios e^loss cancel, so that no loss is too large. A stick starts from one at a ratio of 0.
@@ -50,7 +53,7 @@ def connect_dots(losses: Array, forwards: Array, backwards: Array) -> tuple[Arra
 
 @dataclass(frozen=True, eq=False)
 class LossGrid:
-    """The privacy loss of one or many releases, in one direction.
+    """The privacy loss of one or many releases.
 
     Attributes:
         step: Distance between losses.
@@ -68,14 +71,19 @@ class LossGrid:
 
     @classmethod
     def connecting(
-        cls, step: float, knots: Array, forwards: Array, backwards: Array, rounding: float = 0.0
+        cls, step: float, knots: Array, heights: Array, rounding: float = 0.0
     ) -> LossGrid:
         """The grid through hockey sticks at positions `knots` (see `connect_dots`)."""
-        _, masses, beyond = connect_dots(knots * step, forwards, backwards)
+        _, masses, beyond = connect_dots(knots * step, heights)
         last = int(knots[-1])
         mass = np.zeros(2 * last + 1)
         mass[last + np.concatenate([-knots[:0:-1], knots])] = masses
         return cls(step, -last, mass, beyond, rounding)
+
+    @property
+    def highest(self) -> float:
+        """The largest loss but those without bound."""
+        return (self.lowest + len(self.mass) - 1) * self.step
 
     @property
     def losses(self) -> Array:
@@ -115,6 +123,11 @@ class LossGrid:
             self.rounding + other.rounding + _ROUNDING,
         )
 
+    def on(self, step: float) -> LossGrid:
+        """The same on another grid: connecting the dots of the hockey stick is never lower."""
+        knots = np.arange(max(1, math.ceil(self.highest / step - 1e-9)) + 1)
+        return LossGrid.connecting(step, knots, self.deltas(knots * step), self.rounding)
+
     def deltas(self, epsilons: Array) -> Array:
         """The hockey stick at each epsilon >= 0."""
         losses, above, weighted = self._tails()
@@ -137,6 +150,18 @@ class LossGrid:
         share = (self.beyond + above[last] - delta) / weighted[last]
         return max(0.0, float(losses[last]) + math.log(share))
 
+    def upper_epsilon(self, delta: float) -> float:
+        """The same with the allowance for rounding: what an upper bound may say."""
+        return self.epsilon(delta - self.rounding) if delta > self.rounding else math.inf
+
+    def upper_delta(self, epsilon: float) -> float:
+        """The hockey stick at one epsilon, with the allowance."""
+        return min(1.0, float(self.deltas(np.array([epsilon]))[0]) + self.rounding)
+
+    def lower_epsilon(self, delta: float) -> float:
+        """The least epsilon at `delta`, less what rounding and truncation may have added."""
+        return replace(self, beyond=0.0).epsilon(delta + self.rounding)
+
     def _tails(self) -> tuple[Array, Array, Array]:
         """Positive losses; masses of each and all above, ending with zero.
 
@@ -151,20 +176,23 @@ class LossGrid:
 
     def _window(self, count: int) -> tuple[int, int]:
         """Positions between which all but a negligible mass of `count` releases lies (Chernoff)."""
-        places = np.arange(len(self.mass), dtype=float)
-        mass = np.maximum(self.mass, 0.0)
-        total = mass.sum()
-        mean = float(mass @ places / total)
-        spread = math.sqrt(max(float(mass @ (places - mean) ** 2 / total), 1e-12) * count)
+        places = np.flatnonzero(self.mass > 0.0).astype(float)
+        mass = self.mass[self.mass > 0.0]
+        mass = mass / mass.sum()
+        mean = float(mass @ places)
+        spread = math.sqrt(max(float(mass @ (places - mean) ** 2), 1e-12) * count)
         goal = -math.log(_TRUNCATED)
         reach = []
         for sign in (-1.0, 1.0):
             tilts = _TILTS * math.sqrt(2.0 * goal) / spread
-            exponents = np.outer(sign * tilts, places - mean)
-            top = exponents.max(axis=1)
-            with np.errstate(divide="ignore"):  # one loss, too far from the rest to count
-                logs = top + np.log(np.exp(exponents - top[:, None]) @ (mass / total))
+            logs = np.array([_log_mean_exp(sign * tilt * (places - mean), mass) for tilt in tilts])
             reach.append(float(np.min((count * np.maximum(logs, 0.0) + goal) / tilts)))
         low = max(0, math.floor(count * mean - reach[0]))
         high = min(count * (len(self.mass) - 1), math.ceil(count * mean + reach[1]))
         return low, high
+
+
+def _log_mean_exp(exponents: Array, mass: Array) -> float:
+    top = float(exponents.max())
+    with np.errstate(divide="ignore"):  # one loss, too far from the rest to count
+        return top + float(np.log(np.exp(exponents - top) @ mass))

@@ -93,7 +93,7 @@ def by_losses(local: Callable[[Schedule], LocalRandomizerDpEvent]) -> Price:
         losses = ledger_losses({event: schedule.rounds})
         require(losses is not None, "losses that fit a grid")
         assert losses is not None
-        return losses.epsilon(delta)
+        return losses.upper_epsilon(delta)
 
     return price
 

@@ -25,23 +25,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy import optimize, special
 
+from beam_ldp.accounting.atom_losses import connected_losses, lower_epsilon
 from beam_ldp.accounting.conversions import closed_form_epsilon, default_orders, rdp_to_epsilon
 from beam_ldp.accounting.loss_grid import LossGrid
-from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window
-from beam_ldp.accounting.privacy_loss import (
-    hockey_sticks,
-    loss_spread,
-    lower_epsilon,
-    pooled_losses,
-)
+from beam_ldp.accounting.moments import Atoms, binomial_log_pmf
 from beam_ldp.accounting.shuffle_rdp import lower_edge_blocks
+from beam_ldp.accounting.witness_atoms import bit_atoms
 
 Method = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
 METHODS = ("auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis")
@@ -56,13 +50,10 @@ _STEPS_PER_DEVIATION = 40
 _CROWD_BLOCKS = (12, 80)  # so many at least and at most
 _BLOCK_WIDTH = 2.5e-5  # relative; overstates divergences by about 0.03 % with 80 blocks
 _MOST_LOSSES = 400_000
-_TRUNCATED_MASS = 1e-20
-_REACH_DEVIATIONS = 40
 # Counts of ones further than reach * sqrt(crowd) from the middle have a mass of at most
 # 2 exp(-2 reach^2) (Hoeffding), which is charged at the largest loss. High orders need more reach.
 _REACH, _REACH_OF_ORDERS = 7.0, 14.0
 _CALIBRATION_TOLERANCE = 1e-5
-_TILT = 100.0  # orders at which the counts left out of a witness still do not matter
 
 
 class Messages(NamedTuple):
@@ -113,7 +104,7 @@ def multi_message_epsilon(
         orders = default_orders(_best_order(columns, num_reports, delta))
         rdp = multi_message_rdp(columns, num_reports, orders, method)
         return min(local, rdp_to_epsilon(orders, rdp, delta)[0])
-    return min(local, _pld(columns, num_reports, method).get_epsilon_for_delta(delta))
+    return min(local, _losses(columns, num_reports, method).upper_epsilon(delta))
 
 
 def multi_message_delta(
@@ -126,7 +117,7 @@ def multi_message_delta(
     columns = _checked(messages, num_reports, 0.5, method)
     if method not in ("auto", "blanket", "clones"):
         raise ValueError(f'method must be "auto", "blanket" or "clones", got {method!r}')
-    return float(_pld(columns, num_reports, method).get_delta_for_epsilon(epsilon))
+    return _losses(columns, num_reports, method).upper_delta(epsilon)
 
 
 def multi_message_rdp(
@@ -166,20 +157,8 @@ def witness_epsilon(
     >>> 0.8 < low < multi_message_epsilon([(300, 0.44)], 1000, 1e-5)
     True
     """
-    kinds = [(n, _witness_atoms(first, second, num_reports)) for n, first, second in witness]
-    squares, counts = [loss_spread(atoms) ** 2 for _, atoms in kinds], [n for n, _ in kinds]
-    step = math.sqrt(np.average(squares, weights=counts)) / _STEPS_PER_DEVIATION
-    forth = [pooled_losses(atoms, step).repeated(count) for count, atoms in kinds]
-    back = [pooled_losses(atoms.swapped(), step).repeated(count) for count, atoms in kinds]
-    return max(lower_epsilon(reduce(LossGrid.composed, side), delta) for side in (forth, back))
-
-
-def _witness_atoms(first: float, second: float, num_reports: int) -> Atoms:
-    """Number of ones: the others' are binomial, the victim's bit comes with either probability."""
-    counts = binomial_window(num_reports, second, _TILT)
-    slope = (first - second) / (num_reports * second * (1 - second))
-    ratio = 1 + slope * (counts - num_reports * second)
-    return Atoms(binomial_log_pmf(counts, num_reports, second), ratio, np.ones(len(counts)))
+    columns = [(n, bit_atoms(first, second, num_reports)) for n, first, second in witness]
+    return lower_epsilon(columns, delta)
 
 
 def calibrate_messages(
@@ -300,27 +279,18 @@ def _fair_log_pmf(counts: np.ndarray, trials: int) -> np.ndarray:
     return relative - relative[middle] + binomial_log_pmf(counts[middle], trials, 0.5)
 
 
-def _pld(
-    columns: tuple[Messages, ...], num_reports: int, method: Method
-) -> PrivacyLossDistribution:
-    clones = _clones(method)
-    kinds = [(c, message_atoms(c.message_epsilon, num_reports, clones, _REACH)) for c in columns]
+def _losses(columns: tuple[Messages, ...], num_reports: int, method: Method) -> LossGrid:
+    """Those of all columns, on a grid that fits the spread of one."""
     deviations = [2 * math.sinh(c.message_epsilon / 2) / math.sqrt(num_reports) for c in columns]
     counts = [c.columns for c in columns]
     step = math.sqrt(np.average(np.square(deviations), weights=counts)) / _STEPS_PER_DEVIATION
     step = min(step, *(c.message_epsilon for c in columns))
-    total = None
-    for (column, atoms), deviation in zip(kinds, deviations):
-        reach = min(column.message_epsilon, _REACH_DEVIATIONS * deviation)
-        limit = math.ceil(reach / step) + 1
-        grid = np.arange(-limit, limit + 1)
-        sticks = np.minimum(hockey_sticks(atoms, grid * step) + _TRUNCATED_MASS, 1.0)
-        sticks = np.minimum.accumulate(sticks)
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots(step, grid, sticks)
-        one = PrivacyLossDistribution(pmf)  # the pair is its own mirror image
-        part = one.self_compose(column.columns) if column.columns > 1 else one
-        total = part if total is None else total.compose(part)
-    return cast(PrivacyLossDistribution, total)
+    kinds = [
+        (c.columns, message_atoms(c.message_epsilon, num_reports, _clones(method), _REACH))
+        for c in columns
+    ]
+    repeated = [connected_losses(atoms, step).repeated(count) for count, atoms in kinds]
+    return reduce(LossGrid.composed, repeated)
 
 
 def _thesis_epsilon(columns: tuple[Messages, ...], num_reports: int, delta: float) -> float:

@@ -15,10 +15,11 @@ import numpy as np
 
 from beam_ldp.accounting.class_lower import difference_law
 from beam_ldp.accounting.hockey_stick import listed_configurations
-from beam_ldp.accounting.moments import Atoms, binomial_log_pmf, binomial_window
+from beam_ldp.accounting.moments import Atoms, binomial_bins
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 _TILT = 100.0
+_LARGEST_CROWD_OF_THREE = 10**10  # beyond, their law takes seconds
 _TOLERANCE = 1e-12
 
 
@@ -36,9 +37,20 @@ def witness_atoms(witness: ShufflePair, num_reports: int, rate: float = 1.0) -> 
         second = listed.second / num_reports
         first = second + listed.difference / num_reports
         return _atoms(listed.probability, first, second, rate)
-    best = max(_classes(witness), key=_information)
+    listable = num_reports <= _LARGEST_CROWD_OF_THREE
+    ways = [classes for classes in _classes(witness) if len(classes) == 2 or listable]
+    best = max(ways, key=_information)
     counted = _two_classes if len(best) == 2 else _three_classes
     return counted(best, num_reports, rate)
+
+
+def bit_atoms(first: float, second: float, num_reports: int) -> Atoms:
+    """A bit that is one with probability `first` for the victim and `second` for all others.
+
+    Or, the other way round, with probability `second` for the victim too.
+    """
+    ratios = ((first / second, 1.0), ((1 - first) / (1 - second), 1.0))
+    return witness_atoms(ShufflePair(1.0, ratios, (second, 1 - second)), num_reports)
 
 
 def _classes(witness: ShufflePair) -> Iterator[np.ndarray]:
@@ -69,12 +81,11 @@ def _information(classes: np.ndarray) -> float:
 
 def _two_classes(classes: np.ndarray, num_reports: int, rate: float) -> Atoms:
     chance, *high = classes[1]
-    counts = binomial_window(num_reports, chance, _TILT)
+    counts, log_mass = binomial_bins(num_reports, chance, _TILT)
     share = counts / num_reports - chance
     # The ratio of the upper class over that of the lower one: what a report more of it says.
     first, second = (1 + share * (h - low) for h, low in zip(high, classes[0, 1:]))
-    mass = np.exp(binomial_log_pmf(counts, num_reports, chance))
-    return _atoms(mass, first, second, rate)
+    return _atoms(np.exp(log_mass), first, second, rate)
 
 
 def _three_classes(classes: np.ndarray, num_reports: int, rate: float) -> Atoms:

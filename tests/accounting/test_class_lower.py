@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_ldp.accounting.atom_losses import hockey_sticks, lower_epsilon
 from beam_ldp.accounting.class_lower import (
     class_lower_epsilon,
     difference_law,
@@ -17,7 +18,6 @@ from beam_ldp.accounting.class_lower import (
     two_response_epsilon,
 )
 from beam_ldp.accounting.large_n import crowd_constant, large_crowd_epsilon
-from beam_ldp.accounting.privacy_loss import composed_lower_epsilon, hockey_sticks
 from beam_ldp.accounting.shuffle_rdp import three_response_atoms
 from tests.accounting.brute_force import (
     Pairs,
@@ -52,8 +52,8 @@ def test_one_number_tells_nearly_as_much_as_the_histogram(epsilon, rate):
     assert np.all(pooled <= listed * (1 + 1e-9) + 1e-13)
     assert pooled[:4] == pytest.approx(listed[:4], rel=2e-2)
     for count, delta in ((1, 1e-6), (100, 1e-6)):
-        least = composed_lower_epsilon(whole, count, delta)
-        found = composed_lower_epsilon(one, count, delta)
+        least = lower_epsilon([(count, whole)], delta)
+        found = lower_epsilon([(count, one)], delta)
         assert found <= least * (1 + 5e-3) and found == pytest.approx(least, rel=3e-2)
 
 

@@ -23,10 +23,10 @@ from beam_ldp.accounting import (
     shuffle_epsilon,
     shuffled_event,
 )
+from beam_ldp.accounting.atom_losses import lower_epsilon, pooled_losses
 from beam_ldp.accounting.class_lower import class_lower_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.ledger_losses import ledger_losses, repeated_losses
-from beam_ldp.accounting.privacy_loss import mixed_lower_epsilon, pooled_losses
 from beam_ldp.accounting.witness_atoms import witness_atoms
 from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection
 from beam_ldp.randomizers.mean import LInfMean
@@ -198,7 +198,7 @@ def test_a_single_release_agrees_with_its_own_lower_bound():
     atoms = witness_atoms(witness, 5000)
     event = LocalRandomizerDpEvent(1.0, None, (witness,))
     exact = shuffle_epsilon(event, 5000, 1e-6).lower
-    pooled = mixed_lower_epsilon([(1, atoms)], 1e-6)
+    pooled = lower_epsilon([(1, atoms)], 1e-6)
     assert 0.99 * exact < pooled <= exact * (1 + 1e-6)
     assert pooled_losses(atoms).mass.sum() <= 1 + 1e-12
 

@@ -25,7 +25,7 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting import shuffle_rdp as full
 from beam_ldp.accounting import subsampled_rdp as sub
 from beam_ldp.accounting.hockey_stick import hockey_stick
-from beam_ldp.accounting.loss_curves import loss_grids, renyi_divergences
+from beam_ldp.accounting.loss_curves import loss_grid, renyi_divergences
 from tests.accounting.brute_force import Pairs
 
 Array = NDArray[np.float64]
@@ -122,7 +122,7 @@ def _curve(order: float, s: Setting) -> float:
 
 
 def _dots(epsilon: float, s: Setting) -> float:
-    return float(max(side.deltas(np.array([epsilon]))[0] for side in loss_grids(s.event)))
+    return float(loss_grid(s.event).deltas(np.array([epsilon]))[0])
 
 
 def _accounted(epsilon: float, s: Setting) -> float:

@@ -8,16 +8,22 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import conversions
+from beam_ldp.accounting.atom_losses import (
+    connected_losses,
+    hockey_sticks,
+    loss_spread,
+    lower_epsilon,
+)
 from beam_ldp.accounting.class_lower import class_lower_epsilon, two_response_atoms
 from beam_ldp.accounting.moments import Atoms, log_moment
-from beam_ldp.accounting.privacy_loss import (
-    composed_epsilon,
-    composed_lower_epsilon,
-    hockey_sticks,
-)
 from beam_ldp.accounting.subsampled_rdp import direct_atoms
 
 pytestmark = pytest.mark.exact
+
+
+def composed_epsilon(atoms: Atoms, count: int, delta: float) -> float:
+    one = connected_losses(atoms, loss_spread(atoms) / 40)
+    return one.repeated(count).upper_epsilon(delta)
 
 
 def randomized_response(epsilon: float) -> Atoms:
@@ -59,7 +65,7 @@ def test_never_below_the_truth_and_close_to_it():
 
     assert hockey(composed) <= delta
     assert hockey(composed * 0.97) > delta
-    below = composed_lower_epsilon(randomized_response(epsilon), count, delta)
+    below = lower_epsilon([(count, randomized_response(epsilon))], delta)
     assert hockey(below) >= delta * (1 - 1e-9)
     assert below > 0.9 * composed
 
@@ -68,13 +74,13 @@ def test_never_below_the_truth_and_close_to_it():
 def test_pooling_certifies_from_below_and_is_close(count):
     """Both sides of one concrete pair: everything lies between them."""
     atoms = two_response_atoms(1.0, 5000, 0.3)
-    below = composed_lower_epsilon(atoms, count, 1e-6)
+    below = lower_epsilon([(count, atoms)], 1e-6)
     above = composed_epsilon(atoms, count, 1e-6)
     assert 0.997 * above < below < above
 
 
 def test_lower_bound_of_the_class_takes_three_responses_where_they_are_worse():
-    two = composed_lower_epsilon(two_response_atoms(3.0, 1000), 5, 1e-6)
+    two = lower_epsilon([(5, two_response_atoms(3.0, 1000))], 1e-6)
     assert class_lower_epsilon(3.0, 1000, 1.0, 5, 1e-6) > 1.05 * two
 
 

@@ -1,7 +1,7 @@
-"""Privacy-loss distributions of pairs, for schedules that were fixed beforehand.
+"""Losses of pairs of laws that are listed outcome by outcome, on a grid: rounded up, or down.
 
-Tighter than Rényi orders by 5 to 12 per cent, and valid only where the sequence of releases does
-not depend on earlier results.
+Rounded up (`connected_losses`) they bound what releases cost from above, pooled (`pooled_losses`)
+from below.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from beam_ldp.accounting.loss_grid import LossGrid
 from beam_ldp.accounting.moments import Atoms
 
-# Grid of losses: steps per standard deviation of one release's loss, and its reach. Coarser grids
-# cost tightness; finer ones lose it again to cancellation between neighbouring points.
 _STEPS_PER_DEVIATION = 40
-_DEVIATIONS = 40
-_TRUNCATED_MASS = 1e-20
+_LEAST_STEPS_PER_DEVIATION = 4
 _COMMON_STEPS_PER_DEVIATION = 60
+_LARGEST_GRID = 1 << 20  # losses
+_LARGEST_LOSS = 700.0
+_DEVIATIONS = 40  # beyond so many losses count as unbounded
+_TRUNCATED_MASS = 1e-20
 
 
 def hockey_sticks(atoms: Atoms, losses: np.ndarray) -> np.ndarray:
@@ -37,78 +36,74 @@ def hockey_sticks(atoms: Atoms, losses: np.ndarray) -> np.ndarray:
     return np.clip(above_first[start] - np.exp(losses) * above_second[start], 0.0, 1.0)
 
 
-def privacy_loss_distribution(atoms: Atoms) -> PrivacyLossDistribution:
-    """Both directions of the pair as a pessimistic distribution on a grid fitted to its spread.
-
-    Never below the truth (connecting the dots of the hockey stick curve; Doroshenko, Ghazi,
-    Kamath, Kumar and Manurangsi 2022).
-    """
-    loss = np.log(atoms.first) - np.log(atoms.second)
-    deviation = loss_spread(atoms)
-    step = deviation / _STEPS_PER_DEVIATION
-    reach = min(float(np.abs(loss).max()), _DEVIATIONS * deviation)
-    limit = int(np.ceil(reach / step)) + 1
-    grid = np.arange(-limit, limit + 1)
-    directions = []
-    for pair in (atoms, atoms.swapped()):
-        sticks = np.minimum(hockey_sticks(pair, grid * step) + _TRUNCATED_MASS, 1.0)
-        sticks = np.minimum.accumulate(sticks)
-        directions.append(pld_pmf.create_pmf_pessimistic_connect_dots(step, grid, sticks))
-    return PrivacyLossDistribution(*directions)
-
-
-def composed_epsilon(atoms: Atoms, count: int, delta: float) -> float:
-    """The epsilon at `delta` of `count` releases of one pair on a schedule fixed beforehand."""
-    distribution = privacy_loss_distribution(atoms)
-    if count > 1:
-        distribution = distribution.self_compose(count)
-    return float(distribution.get_epsilon_for_delta(delta))
-
-
 def _sums_from(values: np.ndarray) -> np.ndarray:
     """Sums of all values from each position on, and zero past the end."""
     return np.append(np.cumsum(values[::-1])[::-1], 0.0)
 
 
-def composed_lower_epsilon(atoms: Atoms, count: int, delta: float) -> float:
-    """A value that the epsilon at `delta` of `count` releases of a concrete pair is not below."""
-    return mixed_lower_epsilon([(count, atoms)], delta)
+def connected_losses(atoms: Atoms, step: float) -> LossGrid:
+    """The losses of a pair, whichever way round: never below the truth. See `connect_dots`."""
+    loss = np.log(atoms.first) - np.log(atoms.second)
+    reach = min(float(np.abs(loss).max()), _DEVIATIONS * loss_spread(atoms))
+    knots = np.arange(math.ceil(reach / step) + 2)
+    sticks = [hockey_sticks(side, knots * step) for side in (atoms, atoms.swapped())]
+    heights = np.minimum(np.maximum(*sticks) + _TRUNCATED_MASS, 1.0)
+    return LossGrid.connecting(step, knots, heights)
 
 
-def mixed_lower_epsilon(parts: Sequence[tuple[int, Atoms]], delta: float) -> float:
-    """The same of so many releases of each of several concrete pairs, all in one direction."""
+def lower_epsilon(parts: Sequence[tuple[int, Atoms]], delta: float) -> float:
+    """What so many releases of each concrete pair cost at least: epsilon at `delta`."""
     return max(
-        lower_epsilon(
-            composed_grids([pooled_losses(side).repeated(count) for count, side in sides]), delta
-        )
+        composed_losses(sides).lower_epsilon(delta)
         for sides in (parts, [(count, atoms.swapped()) for count, atoms in parts])
     )
 
 
+def composed_losses(parts: Sequence[tuple[int, Atoms]]) -> LossGrid:
+    """So many releases of each of several concrete pairs, each in its own direction."""
+    return composed_grids([_repeated(pair, count) for count, pair in parts])
+
+
+def _repeated(pair: Atoms, count: int) -> LossGrid:
+    """So many releases; where the grid would fill the memory a coarser one, or fewer releases.
+
+    Either costs no more.
+    """
+    grid, coarsest = pooled_losses(pair), loss_spread(pair) / _LEAST_STEPS_PER_DEVIATION
+    while count > 1 and grid.places(count) > _LARGEST_GRID:
+        if grid.step <= coarsest / 2:
+            grid = pooled_losses(pair, 2 * grid.step)
+        else:
+            count //= 2
+    return grid.repeated(count)
+
+
 def composed_grids(grids: Sequence[LossGrid]) -> LossGrid:
-    """Independent pooled losses together, pooled again on a grid that fits their spread."""
+    """Independent pooled losses together, pooled again on a grid that fits their spread.
+
+    Losses that no double can hold are left out, which only lowers the result.
+    """
     if len(grids) == 1:
         return grids[0]
+    held = [np.abs(grid.losses) < _LARGEST_LOSS for grid in grids]
     step = math.hypot(*(_standard_deviation(grid) for grid in grids)) / _COMMON_STEPS_PER_DEVIATION
+    step = max(step, max(len(grid.mass) * grid.step for grid in grids) / _LARGEST_GRID)
     total = None
-    for grid in grids:
+    for grid, seen in zip(grids, held, strict=True):
         mass = np.maximum(grid.mass, 0.0)
-        losses, mass = grid.losses[mass > 0], mass[mass > 0]
+        seen &= mass > 0
+        losses, mass = grid.losses[seen], mass[seen]
+        if not len(mass):
+            continue
         atoms = Atoms(np.log(mass), np.ones(len(mass)), np.exp(-losses))
         one = replace(pooled_losses(atoms, step), rounding=grid.rounding)
         total = one if total is None else total.composed(one)
-    assert total is not None
-    return total
+    return grids[0] if total is None else total
 
 
 def _standard_deviation(grid: LossGrid) -> float:
     losses, mass = grid.losses, np.maximum(grid.mass, 0.0) / np.maximum(grid.mass, 0.0).sum()
     return math.sqrt(float(mass @ (losses - mass @ losses) ** 2))
-
-
-def lower_epsilon(grid: LossGrid, delta: float) -> float:
-    """The epsilon at `delta` of pooled losses, less what rounding may have added."""
-    return replace(grid, beyond=0.0).epsilon(delta + grid.rounding)
 
 
 def pooled_losses(atoms: Atoms, step: float | None = None) -> LossGrid:
@@ -120,7 +115,8 @@ def pooled_losses(atoms: Atoms, step: float | None = None) -> LossGrid:
     """
     mass = np.exp(atoms.log_mass)
     if step is None:
-        step = loss_spread(atoms) / _STEPS_PER_DEVIATION
+        span = float(np.ptp(np.log(atoms.first) - np.log(atoms.second)))
+        step = max(loss_spread(atoms) / _STEPS_PER_DEVIATION, span / _LARGEST_GRID)
     pools = _pooled(mass * atoms.first, mass * atoms.second, step)
     lowest = min(pools)
     masses = np.zeros(max(pools) - lowest + 1)

@@ -1,0 +1,128 @@
+"""Ledgers at the ends of what can be entered: sound, finite and within memory."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import dp_accounting
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    ShuffleAccountant,
+    ShuffledDpEvent,
+    SubsampledShuffledDpEvent,
+)
+from beam_ldp.accounting.ledger_losses import ledger_losses
+from beam_ldp.accounting.moments import binomial_bins, binomial_log_pmf, binomial_window
+from beam_ldp.accounting.witness_atoms import witness_atoms
+from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+
+pytestmark = pytest.mark.exact
+
+BILLION = 10**9
+HARDLY_EVER = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(30.0), 10**12, 1)
+QUIET = ShuffledDpEvent(LocalRandomizerDpEvent(1e-6), 10**12)
+RARE_NOISE = dp_accounting.SampledWithoutReplacementDpEvent(
+    BILLION, 1, dp_accounting.GaussianDpEvent(0.5)
+)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "most"),
+    [
+        ([(HARDLY_EVER, 1), (QUIET, 1)], 2.5),
+        ([(LocalRandomizerDpEvent(30.0), 1), (QUIET, 5)], 30.001),
+        ([(LocalRandomizerDpEvent(30.0), 1000), (QUIET, 5)], 30_001),
+        ([(ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10**6), BILLION)], 1e9),
+        ([(QUIET, 10**30)], 1e24),
+        ([(LocalRandomizerDpEvent(30.0), 10**7), (QUIET, 10**7)], 3.1e8),
+        ([(RARE_NOISE, 1)], 10.0),
+        ([(RARE_NOISE, 3), (QUIET, 1)], 30.0),
+        ([(dp_accounting.GaussianDpEvent(1e-8), 1)], 1e17),
+        ([(dp_accounting.GaussianDpEvent(1e-3), 10)], 1e8),
+        ([(dp_accounting.GaussianDpEvent(1e8), 10)], 0.01),
+        ([(dp_accounting.PoissonSampledDpEvent(1e-9, dp_accounting.GaussianDpEvent(0.5)), 3)], 1.0),
+        ([(dp_accounting.LaplaceDpEvent(1e-5), 3), (QUIET, 1)], 6.1e5),
+    ],
+)
+def test_every_ledger_has_a_price_between_its_bounds(ledger, most):
+    accountant = ShuffleAccountant()
+    for event, count in ledger:
+        accountant.compose(event, count)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bound = accountant.get_epsilon(1e-9)
+    assert 0 <= bound.lower <= bound <= most
+    assert bound.class_lower <= bound * (1 + 1e-9)
+
+
+def test_grids_of_rare_losses_fit_into_memory():
+    """One step for a loss of 1e-6 and one of 30 would be tens of millions of places."""
+    for ledger in ({HARDLY_EVER: 1, QUIET: 1}, {RARE_NOISE: 1000, QUIET: 1}):
+        assert len(ledger_losses(ledger).mass) <= 1 << 23
+    assert ledger_losses({QUIET: 10**13}) is None
+
+
+@pytest.mark.parametrize("count", [-3, 0.5, math.nan])
+def test_counts_are_whole_numbers(count):
+    accountant = ShuffleAccountant().compose(QUIET, 10)
+    with pytest.raises((ValueError, TypeError)):
+        accountant.compose(QUIET, count)
+    for event, times in ((QUIET, count), (dp_accounting.SelfComposedDpEvent(QUIET, count), 1)):
+        with pytest.raises(ValueError, match="count must be"):
+            accountant.would_exceed(event, times, epsilon=1.0, delta=1e-6)
+    assert accountant.ledger == dp_accounting.SelfComposedDpEvent(QUIET, 10)
+
+
+@pytest.mark.parametrize("trials", [1, 2, 15, 40, 1000, 10**8, 10**12])
+@pytest.mark.parametrize("chance", [1e-12, 0.0177, 0.5, 0.9])
+def test_binomial_probabilities_keep_their_digits(trials, chance):
+    deviation = math.sqrt(trials * chance * (1 - chance))
+    counts = {min(trials, max(0, int(trials * chance + z * deviation))) for z in (-8, -1, 0, 3, 9)}
+    with mpmath.workdps(40):
+        p = mpmath.mpf(chance)
+        exact = [
+            float(
+                mpmath.loggamma(trials + 1)
+                - mpmath.loggamma(k + 1)
+                - mpmath.loggamma(trials - k + 1)
+                + k * mpmath.log(p)
+                + (trials - k) * mpmath.log(1 - p)
+            )
+            for k in (0, *sorted(counts), trials)
+        ]
+    found = binomial_log_pmf(np.array([0, *sorted(counts), trials]), trials, chance)
+    assert found == pytest.approx(exact, rel=1e-13, abs=1e-9)
+
+
+@pytest.mark.parametrize("trials", [50, 10**6, 10**11])
+def test_bins_hold_no_more_than_their_counts(trials):
+    middles, log_mass = binomial_bins(trials, 0.3, 0.0)
+    assert len(middles) <= 1 << 18
+    assert 1 - 2e-3 < np.exp(log_mass).sum() <= 1 + 1e-9
+    assert np.exp(log_mass) @ middles == pytest.approx(0.3 * trials, rel=2e-3)
+    if trials <= 10**6:
+        window = binomial_window(trials, 0.3, 0.0)
+        assert np.array_equal(middles, window)
+        assert np.array_equal(log_mass, binomial_log_pmf(window, trials, 0.3))
+    else:
+        width = middles[1] - middles[0]
+        for place in (len(middles) // 2, len(middles) // 3):
+            first = middles[place] - (width - 1) / 2
+            mass = stats.binom.cdf(first + width - 1, trials, 0.3)
+            mass -= stats.binom.cdf(first - 1, trials, 0.3)
+            assert np.exp(log_mass[place]) <= mass * (1 + 1e-6)
+
+
+def test_witnesses_of_the_largest_crowds_are_short():
+    _, ternary = two_level_witnesses(math.e**4, 1 / 3, 0.0, (0.0,))
+    for witness in (ternary, ShufflePair(1.0, ((1.5, 1.0), (0.5, 1.0)), (0.5, 0.5))):
+        atoms = witness_atoms(witness, 10**12)
+        assert len(atoms.first) <= 1 << 18
+        for side in (atoms.first, atoms.second):
+            assert 0.99 < np.exp(atoms.log_mass) @ side <= 1 + 1e-9
