@@ -45,7 +45,8 @@ def test_every_package_folder_is_listed() -> None:
     setuptools = pyproject()["tool"]["setuptools"]
     found = {
         ".".join(init.parent.relative_to(ROOT).parts)
-        for init in (ROOT / "beam_ldp").rglob("__init__.py")
+        for folder in ("beam_ldp", "tff_adapters")
+        for init in (ROOT / folder).rglob("__init__.py")
     }
     assert set(setuptools["packages"]) == found | {"beam_ldp.pipelines", "mlflow_ldp"}
     for package, folder in setuptools["package-dir"].items():
@@ -73,7 +74,7 @@ def test_every_direct_dependency_has_its_line() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text()
     for one in requirements("ledger", "postgresql", "mlflow", "gcp", "dev"):
         text = str(one)
-        name = re.match(r"[a-z-]+(\[[a-z]+\])?", text)
+        name = re.match(r"[a-z0-9-]+(\[[a-z]+\])?", text)
         assert name is not None
         # `Requirement` sorts the bounds; the page says lower, then upper.
         bounds = ",".join(sorted((str(s) for s in one.specifier), reverse=True))
