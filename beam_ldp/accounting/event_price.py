@@ -27,7 +27,7 @@ def event_epsilon(event: dp_accounting.DpEvent, delta: float) -> PrivacyBound:
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
     >>> event = shuffled_event(KRandomizedResponse(1000, 4.0), 100_000)
     >>> round(event_epsilon(event, 1e-6), 4)
-    0.0244
+    0.0243
     """
     if isinstance(event, ShuffledDpEvent):
         return shuffle_epsilon(event.local_event, event.num_reports, delta)

@@ -42,7 +42,7 @@ class Schedule:
 
     >>> training = Schedule(2.0, num_users=60_000, num_sampled=2_000, rounds=6_000)
     >>> training.num_reports, round(training.rate, 4), training.seen.rounds
-    (2000, 0.0333, 287)
+    (2000, 0.0333, 299)
     """
 
     local_epsilon: float

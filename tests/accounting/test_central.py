@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
-from scipy import special
+from dp_accounting.rdp import RdpAccountant
+from scipy import special, stats
 
 from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
@@ -21,6 +22,7 @@ from beam_ldp.accounting import (
     local_event,
 )
 from beam_ldp.accounting.central import canonical, divergences, largest_loss
+from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 
 pytestmark = pytest.mark.exact
@@ -188,3 +190,64 @@ def test_a_local_event_beside_a_shuffle_composes_by_losses():
     )
     both = ShuffleAccountant().compose(local, 5).compose(shuffled, 5).get_epsilon(1e-6)
     assert both.method.startswith("privacy-loss") and both < 1.0 + 5 * 0.05
+
+
+# Published figures ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "rounds", "delta", "classic", "order", "tight"),
+    [
+        (0.01, 1.0, 1000, 1e-5, 2.5383, 8, 2.1078),
+        (0.001, 0.7, 100, 1e-9, 3.5273, 7, 3.0488),
+        (0.02, 1.1, 2000, 1e-6, 6.3464, 5, 5.7209),
+        (1e-4, 0.5, 200, 1e-9, 5.2994, 5, 4.6739),
+        (0.002, 1.0, 100, 1e-9, 1.8902, 12, None),
+        (0.0015, 1.0, 200, 1e-9, 1.7579, 13, None),
+    ],
+)
+def test_sampled_noise_of_the_private_training_runs(
+    rate, noise, rounds, delta, classic, order, tight
+):
+    """Integer orders of adding or removing a person, by dp-accounting and written out."""
+    orders = np.arange(2.0, 257.0)
+    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
+    accountant = RdpAccountant(orders, NeighboringRelation.ADD_OR_REMOVE_ONE)
+    curve = np.array(accountant.compose(event, rounds).rdp)
+    j = np.arange(order + 1)
+    terms = np.log(special.binom(order, j)) + (order - j) * math.log1p(-rate) + j * math.log(rate)
+    written = special.logsumexp(terms + (j * j - j) / (2 * noise**2)) / (order - 1)
+    assert curve[order - 2] == pytest.approx(rounds * written, rel=1e-9)
+    plain = curve + math.log(1 / delta) / (orders - 1)
+    assert (plain.min(), orders[plain.argmin()]) == (pytest.approx(classic, abs=6e-5), order)
+    if tight is not None:
+        assert rdp_to_epsilon(orders, curve, delta)[0] == pytest.approx(tight, abs=6e-5)
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_replacing_a_person_moves_the_sum_by_twice_the_length(noise, sampled):
+    """Two Gaussians at distance 2, whichever way the event is written."""
+    plain = dp_accounting.GaussianDpEvent(noise)
+    event = dp_accounting.PoissonSampledDpEvent(1.0, plain) if sampled else plain
+    accountant = ShuffleAccountant().compose(event)
+    mu = 2.0 / noise
+    for epsilon in (0.1, 1.0, 3.0):
+        truth = stats.norm.cdf(mu / 2 - epsilon / mu)
+        truth -= math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+        assert truth * (1 - 1e-9) <= accountant.get_delta(epsilon) <= truth * 1.01 + 1e-12
+    added = RdpAccountant([8.0], NeighboringRelation.ADD_OR_REMOVE_ONE).compose(plain).rdp[0]
+    if not sampled:
+        one = ShuffleAccountant(orders=[8.0], adaptive=True).compose(event)
+        assert one.divergences()[0] == pytest.approx(4 * added)
+
+
+def test_half_the_people_sampled_cost_what_two_laws_in_a_mixture_cost():
+    """The victim's other value is that of everybody else: noise around 0, or around 0 and 2."""
+    event = central_gaussian(1.5, 1.0, num_users=100, num_sampled=50)
+    priced = ShuffleAccountant().compose(event).get_delta(0.4)
+    x = np.arange(-9.0, 11.0, 1e-4)
+    base, moved = stats.norm.pdf(x, 0, 1.5), stats.norm.pdf(x, 2, 1.5)
+    mixed = (base + moved) / 2
+    truth = np.maximum(mixed - math.exp(0.4) * base, 0).sum() * 1e-4
+    assert truth * (1 - 1e-6) <= priced <= truth * 1.01

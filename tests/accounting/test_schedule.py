@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from scipy import stats
 
+from beam_ldp.accounting.comparison import price_of
 from beam_ldp.accounting.events import ShuffledDpEvent, SubsampledShuffledDpEvent
 from beam_ldp.accounting.schedule import UNLIKELY, Schedule
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse
 
 pytestmark = pytest.mark.exact
 
+WAYS = ("Rényi orders", "privacy losses")
 TRAINING = Schedule(2.0, 60_000, 2_000, 6_000)
 
 
@@ -73,3 +76,22 @@ def test_a_crowd_that_is_split_in_public_is_refused_with_its_smallest_part():
     oracle = BinaryHadamard(1000, 2.0, row="public")
     with pytest.raises(ValueError, match=rf"\({oracle.crowd_size(10**6)} reports\)"):
         Schedule(2.0, 10**6, 10**6, 1, randomizer=oracle)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "by_orders", "by_losses"),
+    [(200, 6.526, 6.009), (262, 7.592, 7.055), (299, 8.228, 7.637)],
+)
+def test_price_of_the_rounds_that_somebody_was_seen_in(rounds, by_orders, by_losses):
+    """200 is the mean of a person's count, 262 that of the largest of 60,000 counts."""
+    everybody = Schedule(2.0, 2_000, 2_000, rounds)
+    prices = [price_of(f"clone pair, {way}", everybody, 1e-5) for way in WAYS]
+    assert prices == pytest.approx([by_orders, by_losses], abs=6e-4)
+
+
+def test_which_count_a_price_against_those_who_see_is_for():
+    counts = stats.binom(TRAINING.rounds, TRAINING.rate)
+    assert counts.mean() == pytest.approx(200)
+    largest = counts.cdf(np.arange(400)) ** TRAINING.num_users
+    assert np.sum(1 - largest) == pytest.approx(262, abs=0.5)
+    assert 1 - largest[TRAINING.seen.rounds] <= UNLIKELY and TRAINING.seen.rounds == 299
