@@ -113,7 +113,7 @@ class Frequency(Question[FrequencySettings]):
         need(values, "input", "domain", "delta", "output")
         column = values.column or TEXT_COLUMN
         settings = check_common(values, FrequencySettings, column=column)
-        _check_column(values, settings.input_format)
+        check_column(values, settings.input_format)
         if values.top < 1:
             raise UsageError("--top must be >= 1")
         return settings
@@ -177,7 +177,8 @@ class Frequency(Question[FrequencySettings]):
         return FrequencyAnswer(release, self.domain.labels, self.settings.top, truth)
 
 
-def _check_column(values: argparse.Namespace, input_format: str) -> None:
+def check_column(values: argparse.Namespace, input_format: str) -> None:
+    """A UsageError unless `--column` fits the format."""
     if input_format == "text" and (values.user_id or values.column):
         raise UsageError("--column and --user-id are not for text: each line is one value")
     if input_format != "text" and not values.column:

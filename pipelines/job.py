@@ -79,4 +79,4 @@ def run_pipeline(
         raise UsageError(str(error)) from None
     build(pipeline).write(staging)
     what = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
-    watch.run(pipeline, console, f"reading, randomizing and counting {what}")
+    watch.run(pipeline, console, f"{settings.doing} {what}")

@@ -31,7 +31,7 @@ def choose(settings: Settings, domain_size: int) -> Choice:
         UsageError: if the mechanism's name is unknown, or none fits.
     """
     num_reports = settings.planned_reports
-    randomizer = _randomizer(settings, domain_size, num_reports)
+    randomizer = oracle_for(settings, domain_size, num_reports)
     price = None
     if settings.seed is None:
         price = expected_price(randomizer, num_reports, settings.delta, settings.honest_fraction)
@@ -45,7 +45,8 @@ def rare_error(randomizer: FrequencyOracle, num_reports: int) -> float:
     return float(np.sqrt(randomizer.variance(num_reports, truth)[:-1].max()))
 
 
-def _randomizer(settings: Settings, domain_size: int, num_reports: int) -> FrequencyOracle:
+def oracle_for(settings: Settings, domain_size: int, num_reports: int) -> FrequencyOracle:
+    """The mechanism alone; a delta of zero asks for the local promise and nothing else."""
     target, local = settings.epsilon, settings.local_epsilon
     if settings.mechanism != "auto":
         build = _named(settings.mechanism, domain_size)
@@ -84,7 +85,7 @@ def _plans(
         domain_size,
         epsilon=epsilon,
         local_epsilon=local_epsilon,
-        delta=settings.delta,
+        delta=settings.delta or None,
         max_bits=settings.max_bits,
         honest_fraction=settings.honest_fraction,
     )

@@ -71,6 +71,16 @@ class Settings:
         return True
 
     @property
+    def doing(self) -> str:
+        """What is said while the job runs."""
+        return "reading, randomizing and counting"
+
+    @property
+    def persons_unknown(self) -> str:
+        """What is warned of where nothing says whose row it is."""
+        return "no --user-id: each row was taken for a person"
+
+    @property
     def planned_reports(self) -> int:
         """Reports that plans and expected prices are about."""
         return self.expected_users or self.min_reports

@@ -109,7 +109,7 @@ def _who(record: PrivacyRecord) -> str:
             "replacing it by any other changes the probability of anything that is seen by at most "
             "the stated price (replace-one). **That a person took part is not protected.**",
             "* **The device** (or the trusted edge that runs `Randomize`) sees the value itself. "
-            "So does whoever can read the input.\n"
+            f"{words.readers}\n"
             f"* **{words.shuffler}\n"
             f"* **The collector**, and everybody who reads the result. {words.left} {words.credit}",
             "Epsilon bounds how much better anybody can tell one value from another: their odds "
@@ -130,7 +130,9 @@ def _what_is_public(record: PrivacyRecord) -> str:
         f"* {words.public} (public input, never derived from the data);",
         f"* the number of reports: {record.num_reports:,};",
     ]
-    if record.bad_rows == words.hide_flag:
+    if words.refused:
+        lines.append(f"* {words.refused};")
+    elif record.bad_rows == words.hide_flag:
         lines.append(
             "* of rows without a user id, that they were rejected. Other rows that could not be "
             f"used were reported as {words.hidden_as} and left no trace;"
@@ -151,7 +153,7 @@ def _how(record: PrivacyRecord) -> str:
         lines.append("* its `local_epsilon` is the level of the noise here, not a promise")
     if not record.simulated:
         lines.append(f"* {_EXACTNESS[record.exactness]}")
-        lines.append(_noise(record))
+        lines.append(words_of(record).noise or _noise(record))
     lines.append(f"* nothing would have been released below {record.min_reports:,} reports")
     words = words_of(record)
     lines += [f"* intervals: 95 %, {words.intervals}", *(f"* {note}" for note in words.notes)]

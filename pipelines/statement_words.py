@@ -39,6 +39,9 @@ class Words:
         notes: further lines on how.
         weak: a paragraph below the prices, where one of them needs it.
         person, person_briefly: who counts as a person, where it is not whose row was drawn.
+        readers: who sees values beside the device, where it is not whoever reads the input.
+        refused: what is public of what could not be used, where that is not rows.
+        noise: where it came from, where it was not drawn in this run.
     """
 
     whole: str
@@ -57,6 +60,9 @@ class Words:
     weak: str = ""
     person: str = ""
     person_briefly: str = ""
+    readers: str = "So does whoever can read the input."
+    refused: str = ""
+    noise: str = ""
 
 
 @singledispatch
