@@ -221,7 +221,7 @@ class RowStore:
             return
         # A program that hangs while it holds the lock must not stop all others for ever.
         for limit in ("lock_timeout", "idle_in_transaction_session_timeout"):
-            connection.exec_driver_sql(f"SET LOCAL {limit} = '{BUSY_SECONDS}s'")
+            connection.exec_driver_sql(f"SET LOCAL {limit} = '{round(1000 * BUSY_SECONDS)}ms'")
         connection.exec_driver_sql(f"LOCK TABLE {TABLE} IN EXCLUSIVE MODE")
 
     def close(self) -> None:

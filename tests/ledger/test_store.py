@@ -1,0 +1,236 @@
+"""The database under the ledger: full, read-only, lost, newer; its errors say what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.ledger import (
+    BudgetExceededError,
+    BudgetLedger,
+    LedgerMissingError,
+    LedgerUnavailableError,
+    store,
+)
+from beam_ldp.ledger.store import SCHEMA, RowStore
+from tests.ledger.postgres import find_binaries, server
+
+pytestmark = pytest.mark.exact
+
+PURE = LocalRandomizerDpEvent(0.25)
+
+
+def listen(monkeypatch: pytest.MonkeyPatch, doing: Any) -> None:
+    """Runs something on every new connection to SQLite."""
+    whole = RowStore._make_engine
+
+    def made(rows: RowStore) -> sa.Engine:
+        engine = whole(rows)
+        sa.event.listen(engine, "connect", lambda connection, _: doing(connection))
+        return engine
+
+    monkeypatch.setattr(RowStore, "_make_engine", made)
+
+
+# SQLite -------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_refuses_and_loses_nothing(
+    ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.set_budget("visits", epsilon=1.0, delta=1e-6)
+    head = ledger.state.head
+
+    def full(connection: Any) -> None:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    with monkeypatch.context() as patch:
+        listen(patch, full)
+        small = BudgetLedger(url)
+        with pytest.raises(LedgerUnavailableError, match="full"):
+            small.reserve("visits", "run", PURE, local_epsilon=0.25, about={"x": "y" * 100_000})
+        assert small.state.head == head
+    again = BudgetLedger(url).reserve("visits", "run", PURE, local_epsilon=0.25)
+    assert again.status == "reserved"
+
+
+def test_a_ledger_that_may_only_be_read_can_be_audited(
+    ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.set_budget("visits", epsilon=1.0, delta=1e-6)
+    listen(monkeypatch, lambda connection: connection.execute("PRAGMA query_only = 1"))
+    reader = BudgetLedger(url)
+    assert len(reader.rows()) == 3
+    with pytest.raises(LedgerUnavailableError, match="readonly"):
+        reader.reserve("visits", "run", PURE, local_epsilon=0.25)
+
+
+def test_who_waits_too_long_is_told(
+    ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.set_budget("visits", epsilon=1.0, delta=1e-6)
+    monkeypatch.setattr(store, "BUSY_SECONDS", 0.1)
+    waiting = BudgetLedger(url)
+    with RowStore(url).writing(), pytest.raises(LedgerUnavailableError, match="locked"):
+        waiting.reserve("visits", "run", PURE, local_epsilon=0.25)
+
+
+@pytest.mark.parametrize(
+    ("version", "message"), [("9999", "newer beam-ldp"), ("0000", "budget init")]
+)
+def test_another_version_of_the_schema_is_refused(
+    ledger: BudgetLedger, url: str, version: str, message: str
+) -> None:
+    with sa.create_engine(url).begin() as connection:
+        connection.execute(
+            sa.text("UPDATE beam_ldp_ledger_version SET version_num = :it"), {"it": version}
+        )
+    with pytest.raises(LedgerMissingError, match=message):
+        BudgetLedger(url)
+    if version > SCHEMA:
+        with pytest.raises(LedgerMissingError, match=message):
+            BudgetLedger.create(url)
+
+
+def test_the_schema_is_the_newest_migration() -> None:
+    folder = Path(store.__file__).parent / "migrations" / "versions"
+    assert max(path.name for path in folder.glob("0*.py")).startswith(SCHEMA)
+
+
+def test_many_may_make_a_ledger_at_once(url: str) -> None:
+    program = f"from beam_ldp.ledger import BudgetLedger; BudgetLedger.create({url!r})"
+    makers = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
+              for _ in range(2)]  # fmt: skip
+    for maker in makers:
+        maker.communicate(timeout=120)
+    assert 0 in [maker.returncode for maker in makers]  # a loser is told to try again
+    assert [row.kind for row in BudgetLedger(url).rows()] == ["genesis"]
+
+
+def test_threads_share_a_ledger(ledger: BudgetLedger) -> None:
+    ledger.set_budget("visits", epsilon=2.0, delta=1e-300)
+    outcomes: list[str] = []
+
+    def spend(name: int) -> None:
+        for i in range(3):
+            try:
+                ledger.reserve("visits", f"{name}/{i}", PURE, local_epsilon=0.25)
+                outcomes.append("fits")
+            except BudgetExceededError:
+                outcomes.append("refused")
+
+    threads = [threading.Thread(target=spend, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (outcomes.count("fits"), outcomes.count("refused")) == (8, 4)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///file:x?mode=memory&uri=true",
+        "sqlite+aiosqlite:///x.db",
+        "postgresql+psycopg2://host/db",
+        "postgresql+" + "x" * 10_000 + "://host/db",
+        "http://host",
+        "x" * 100_000,
+        "sqlite:///\x00",
+    ],
+)
+def test_hostile_urls(url: str) -> None:
+    with pytest.raises((ValueError, LedgerMissingError, LedgerUnavailableError)) as caught:
+        BudgetLedger(url)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://me:hidden@host/db", "postgresql+psycopg://host/db?password=hidden&user=me",
+     "postgresql://host/db?sslpassword=hidden"],
+)  # fmt: skip
+def test_a_password_is_never_shown_wherever_it_stands(url: str) -> None:
+    pytest.importorskip("psycopg")
+    rows = RowStore(url)
+    assert "hidden" not in rows.shown_url and rows.holds_a_password
+
+
+# PostgreSQL ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    if find_binaries() is None:
+        pytest.skip("PostgreSQL's server is not installed: `make tools` installs it")
+    pytest.importorskip("psycopg")
+    with server() as url:
+        yield url
+
+
+@pytest.fixture
+def fresh(postgres: str) -> str:
+    """An empty database whose transactions are serializable unless somebody says otherwise."""
+    with sa.create_engine(postgres, isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
+        connection.execute(sa.text("CREATE SCHEMA public"))
+        connection.execute(
+            sa.text("ALTER DATABASE ledger SET default_transaction_isolation = 'serializable'")
+        )
+    return postgres
+
+
+def test_a_life_on_postgresql(fresh: str) -> None:
+    with pytest.raises(LedgerMissingError, match="budget init"):
+        BudgetLedger(fresh)
+    ledger, other = BudgetLedger.create(fresh), BudgetLedger.create(fresh)
+    ledger.set_budget("名; DROP TABLE x", epsilon=0.5, delta=1e-300)
+    for i, one in enumerate((ledger, other)):
+        one.reserve("名; DROP TABLE x", f"run {i}", PURE, local_epsilon=0.25)
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("名; DROP TABLE x", "more", PURE, local_epsilon=0.25)
+    assert other.settle("run 0", PURE, about={"text": "a\x00b"}).status == "settled"
+    assert ledger.rows() == other.rows()
+
+
+def test_a_connection_that_is_lost_is_told_and_made_anew(fresh: str) -> None:
+    ledger = BudgetLedger.create(fresh)
+    ledger.set_budget("visits", epsilon=1.0, delta=1e-6)
+    end = sa.text(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    )
+    killer = sa.create_engine(fresh)
+    lost = pytest.raises(LedgerUnavailableError, match="cannot be written")
+    with lost, ledger._writing() as (_, append):
+        with killer.begin() as connection:
+            connection.execute(end)
+        append("reserve", {})
+    head = ledger.state.head
+    assert ledger.reserve("visits", "run", PURE, local_epsilon=0.25).number == head.count
+    killer.dispose()
+
+
+def test_a_program_that_hangs_with_the_lock_does_not_stop_others(
+    fresh: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = BudgetLedger.create(fresh)
+    ledger.set_budget("visits", epsilon=1.0, delta=1e-6)
+    monkeypatch.setattr(store, "BUSY_SECONDS", 1)
+    with RowStore(fresh).writing(), pytest.raises(LedgerUnavailableError, match="lock timeout"):
+        monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
+        ledger.reserve("visits", "run", PURE, local_epsilon=0.25)
+
+
+def test_a_server_that_is_not_there() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(LedgerUnavailableError, match="reached"):
+        BudgetLedger("postgresql://127.0.0.1:9/db?connect_timeout=2")
