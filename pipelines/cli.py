@@ -64,6 +64,8 @@ def group() -> None:
 _PROGRAMS = {
     "frequency": "How often does each value of a public list occur?",
     "mean": "What is the mean of people's numbers, or of their vectors?",
+    "randomize": "What a device runs: values of a file become packed reports.",
+    "collect": "How often does each value occur, from reports that devices have sent?",
     "user-mean": "What is the mean of people's numbers, where each person has many of them?",
 }
 

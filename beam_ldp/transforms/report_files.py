@@ -91,9 +91,9 @@ class WriteReports(beam.PTransform):
     In: `ReportBlock`s without groups. Out: the path of every file, `str`.
 
     Args:
-        folder: where; files are called `reports-00000-of-00004.ldp` and so on.
+        folder: where; files are called `reports-00000.ldp` and so on.
         terms: of the release.
-        num_files: how many files.
+        num_files: at most so many files.
         reports_per_envelope: at most so many in one envelope; 1 is what devices send. Default: as
             many as make a megabyte.
 
@@ -134,7 +134,7 @@ class WriteReports(beam.PTransform):
             )
             # The exchange is a checkpoint, too: a file that is written again holds the same bytes.
             | "By file" >> beam.GroupByKey()
-            | "Write" >> beam.Map(_write_file, self._folder, self._num_files).with_output_types(str)
+            | "Write" >> beam.Map(_write_file, self._folder).with_output_types(str)
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -168,9 +168,9 @@ class _Pack(beam.DoFn):
             yield int.from_bytes(envelope_id, "big") % self._num_files, envelope
 
 
-def _write_file(element: tuple[int, Iterable[bytes]], folder: str, num_files: int) -> str:
+def _write_file(element: tuple[int, Iterable[bytes]], folder: str) -> str:
     number, envelopes = element
-    path = f"{folder}/reports-{number:05d}-of-{num_files:05d}{SUFFIX}"
+    path = f"{folder}/reports-{number:05d}{SUFFIX}"
     aside = f"{folder}/.{uuid.uuid4().hex}{SUFFIX}"
     with contextlib.suppress(BeamIOError, OSError):  # it is there already
         FileSystems.mkdirs(folder)
