@@ -14,11 +14,16 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tff_adapters.aggregators import LocallyPrivateMeanFactory, shuffled_ldp_aggregator
     from tff_adapters.kernels import ClientKernel, kernel_for
+    from tff_adapters.metrics import no_client_metrics
 
 __all__ = [
     "ClientKernel",
+    "LocallyPrivateMeanFactory",
     "kernel_for",
+    "no_client_metrics",
+    "shuffled_ldp_aggregator",
 ]
 
 for _package in ("tensorflow", "tensorflow_federated"):
@@ -31,7 +36,10 @@ for _package in ("tensorflow", "tensorflow_federated"):
 
 _MODULES = {
     "ClientKernel": "kernels",
+    "LocallyPrivateMeanFactory": "aggregators",
     "kernel_for": "kernels",
+    "no_client_metrics": "metrics",
+    "shuffled_ldp_aggregator": "aggregators",
 }
 
 

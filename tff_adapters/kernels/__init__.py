@@ -23,7 +23,7 @@ from tff_adapters.kernels.separated import SeparatedKernel
 
 __all__ = ["ClientKernel", "client_generator", "kernel_for"]
 
-_KERNELS: tuple[tuple[type[MeanRandomizer], Any], ...] = (
+_KERNELS: tuple[tuple[type[MeanRandomizer], type[Any]], ...] = (
     (BlockMean, BlockKernel),
     (PrivUnit, PrivUnitKernel),
     (PrivUnitGaussian, PrivUnitGaussianKernel),
@@ -42,7 +42,7 @@ def kernel_for(mechanism: MeanRandomizer | dict[str, Any]) -> ClientKernel:
         mechanism = LocalRandomizer.from_config(mechanism)  # type: ignore[assignment]
     for kind, kernel in _KERNELS:
         if isinstance(mechanism, kind):
-            return kernel(mechanism)  # type: ignore[no-any-return]
+            return kernel(mechanism)
     raise ValueError(
         f"{type(mechanism).__name__} has no TensorFlow kernel; mechanisms that have one: LInfMean, "
         "L2Mean, L1Mean, BinaryVectorMean, PrivUnit, PrivUnitGaussian, ScalarMean, SeparatedMean"

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
+from beam_ldp.randomizers.mean.balls import Norm
+from beam_ldp.randomizers.mean.base import MeanRandomizer
 
 
 class ClientKernel(ABC):

@@ -118,7 +118,8 @@ class BlockKernel(ClientKernel):
         mean = 2 * self.mechanism._half_range * centred
         if not self.mechanism.rotates:
             return mean
-        return rotate_back(mean, self.mechanism.dimension, len(centred), self._signs())
+        coordinates = self.mechanism.num_coordinates
+        return rotate_back(mean, self.mechanism.dimension, coordinates, self._signs())
 
 
 def runs(values: np.ndarray) -> Any:

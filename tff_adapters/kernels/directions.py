@@ -57,7 +57,7 @@ class DirectionKernel(FixedPointKernel):
     def _stand_in(self, vectors: Any, generator: Any) -> tuple[Any, Any]:
         """Directions (n, d) and signs (n,) that stand for vectors of the ball without bias."""
         length = tf.norm(vectors, axis=1)
-        zero = length == 0.0
+        zero = tf.equal(length, 0.0)
         first_axis = tf.one_hot(0, self.mechanism.dimension, dtype=tf.float64)
         safe = tf.where(zero, tf.ones_like(length), length)
         units = tf.where(zero[:, None], first_axis, vectors / safe[:, None])

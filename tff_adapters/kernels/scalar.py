@@ -48,9 +48,9 @@ class ScalarKernel(ClientKernel):
         return 1
 
     def accumulate(self, reports: Any) -> Any:
-        return tf.math.bincount(
-            tf.cast(reports, tf.int32), minlength=self._num_points, maxlength=self._num_points
-        )
+        size = self._num_points
+        counts = tf.math.bincount(tf.cast(reports, tf.int32), minlength=size, maxlength=size)
+        return tf.ensure_shape(counts, [size])
 
     def decode(self, statistic: Any, num_reports: Any) -> Any:
         decoded = tf.constant(self.mechanism.response.decoded)

@@ -1,0 +1,18 @@
+"""TensorFlow Federated under either of its names.
+
+Up to 0.87, types, placements and intrinsics are part of `tensorflow_federated`; releases after it
+move them to the package `federated_language`. Everything here takes them from `language`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+import tensorflow_federated as tff
+
+_APART = importlib.util.find_spec("federated_language") is not None
+language: Any = importlib.import_module("federated_language") if _APART else tff
+
+__all__ = ["language", "tff"]
