@@ -17,9 +17,9 @@ TFF_VENV := .venv-tff
 BIN := $(VENV)/bin
 UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
-SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tests benchmarks
+SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test test-all test-engines test-pythons lint format types doctest wheel \
+.PHONY: help setup demo test test-all test-engines test-pythons test-tff lint format types doctest wheel \
 	tools engines tff pins bench clean
 
 help:  ## this list
@@ -84,6 +84,10 @@ test-engines: $(VENV)/.ready engines  ## the pipelines on Prism and Spark
 test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons, on old and on TensorFlow's versions
 	UV=$(UV) JOBS=$(JOBS) .ci/test-pythons $(TFF_VENV)/bin/python
 
+test-tff: $(TFF_VENV)/.ready  ## the adapters to TensorFlow Federated, in its environment
+	$(TFF_VENV)/bin/python -m pytest -p no:cacheprovider -n $(JOBS) --dist loadfile \
+		$(PYTEST_FLAGS) -m tff tests/tff_adapters
+
 test-all: $(VENV)/.ready tff  ## everything that `make test` leaves out; installs what it needs
 	$(MAKE) test-engines
 	$(PYTEST) -m "slow and not engines and not bench"
@@ -108,7 +112,7 @@ lint: $(VENV)/.ready build/layout  ## ruff, mypy and the direction of imports
 	$(BIN)/ruff format --check $(SOURCES)
 	cd build/layout
 	$(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml \
-		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp
+		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp -p tff_adapters
 	$(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
 
 # The packages under the names they are installed with, for the tools that read files and do not
@@ -117,7 +121,7 @@ lint: $(VENV)/.ready build/layout  ## ruff, mypy and the direction of imports
 build/layout:
 	rm -rf $@
 	mkdir -p $@
-	cp -r beam_ldp mlflow/mlflow_ldp $@
+	cp -r beam_ldp mlflow/mlflow_ldp tff_adapters $@
 	cp -r pipelines $@/beam_ldp/pipelines
 
 format: $(VENV)/.ready  ## let ruff format and fix the code
