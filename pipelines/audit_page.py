@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from beam_ldp.ledger import AuditReport, Charge, Population
     from beam_ldp.ledger.auditing import CumulativePoint
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 800, 300, 64, 20, 12, 40
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 800, 300, 80, 20, 12, 44
 _MOST_POINTS = 2000
 
 
@@ -44,11 +44,11 @@ def _said(text: object) -> str:
     return escape(str(text))
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
     """A table of cells that are HTML already."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+    return f'<div class="wide"><table class="{kind}"><tr>{head}</tr>{body}</table></div>'
 
 
 def _checks(report: AuditReport) -> str:
@@ -103,6 +103,7 @@ def _population(population: Population, report: AuditReport) -> str:
             ("when", "run", "data set", "question", "mechanism", "reports", "epsilon printed",
              "recomputed", "local epsilon", "status"),
             [_charge(charge, report) for charge in population.charges.values()],
+            "released",
         ),
     ]  # fmt: skip
     return "\n".join(parts)
@@ -113,7 +114,7 @@ def _charge(charge: Charge, report: AuditReport) -> Sequence[str]:
     printed, price = about.get("epsilon"), report.prices.get(charge.run_id)
     status = charge.status + (" (more than reserved)" if charge.overspent else "")
     return (
-        _said(charge.time),
+        f"<span>{_said(charge.time[:16].replace('T', ' '))}</span>",
         _said(charge.run_id),
         _said(charge.dataset),
         _said(about.get("question", "")),
@@ -151,6 +152,10 @@ def curve_svg(curve: Sequence[CumulativePoint]) -> str:
         f'<text x="{_LEFT - 8}" y="{y(v) + 4:.1f}" text-anchor="end">{v:.3g}</text>'
         for v in (0.0, most / 3, 2 * most / 3)
     )
+    granted = points[-1].budget
+    marks += (
+        f'<text x="{_LEFT - 8}" y="{y(granted) + 4:.1f}" text-anchor="end">{granted:.3g}</text>'
+    )
     ends = (
         f'<text x="{_LEFT}" y="{_HEIGHT - 14}">{_said(points[0].time[:10])}</text>'
         f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 14}" text-anchor="end">'
@@ -185,7 +190,8 @@ color:#1b2733;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem}h3{font-size:1rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;width:100%}
 th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px solid #d5dbe1;
-overflow-wrap:anywhere;min-width:4.5rem}
+overflow-wrap:break-word;min-width:4.5rem;max-width:24rem}
+td span{white-space:nowrap}
 th{overflow-wrap:normal;white-space:nowrap}
 .good{color:#17683a;font-weight:600}.bad{color:#b3261e;font-weight:700}
 .unsure{color:#8a5a00;font-weight:600}
@@ -194,6 +200,7 @@ svg .grid{stroke:#e3e8ec}svg path{fill:none;stroke-width:2}
 path.spent{stroke:#1f5fa8}path.limit{stroke:#b3261e;stroke-dasharray:6 4}
 .key{font-size:.9rem;color:#5f6b76}.key .spent{color:#1f5fa8}.key .limit{color:#b3261e}
 code{overflow-wrap:anywhere}
+@media(max-width:600px){svg text{font-size:24px}.released{min-width:60rem}}
 """
 
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">

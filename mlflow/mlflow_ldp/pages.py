@@ -117,7 +117,7 @@ def _inline(text: str) -> str:
 
 
 _STYLE = """body{{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:52rem;
-padding:0 1rem;color:#1b2733;background:#fff}}h1{{font-size:1.4rem}}"""
+padding:0 1rem;overflow-wrap:anywhere;color:#1b2733;background:#fff}}h1{{font-size:1.4rem}}"""
 
 _STATEMENT = (
     """<!doctype html><html lang="en"><meta charset="utf-8">
@@ -133,14 +133,16 @@ _PAGE = (
 <meta name="viewport" content="width=device-width,initial-scale=1"><title>{title}</title>
 <style>"""
     + _STYLE
-    + """svg{{width:100%;height:auto;display:block}}output{{display:block;min-height:1.5em}}</style>
+    + """svg{{width:100%;height:auto;display:block}}
+@media(max-width:600px){{svg text{{font-size:24px}}}}
+output{{display:block;min-height:1.5em}}</style>
 <h1>{title}</h1><p>Cumulative epsilon at delta = {delta}. Move along the curve to read it.</p>
 <svg viewBox="0 0 800 420" role="img" aria-label="cumulative epsilon by step"></svg>
 <output></output>
 <script>
 const points = {data};
 const svg = document.querySelector("svg"), said = document.querySelector("output");
-const left = 70, right = 765, top_ = 15, bottom = 370, spaces = "http://www.w3.org/2000/svg";
+const left = 95, right = 765, top_ = 15, bottom = 370, spaces = "http://www.w3.org/2000/svg";
 const last = points.length ? points[points.length - 1] : [0, 0, 0];
 const first = points.length ? points[0][0] : 0;
 const steps = Math.max(1, last[0] - first), most = Math.max(1e-12, ...points.map(p => p[1]));
@@ -158,7 +160,7 @@ for (let i = 0; i <= 4; i++) {{
   add("line", {{x1: left, x2: right, y1: y(e), y2: y(e), stroke: "#d5dbe1"}});
   add("text", {{x: left - 8, y: y(e) + 4, "text-anchor": "end", fill: "{grey}", "font-size": 13}},
       e.toPrecision(3));
-  add("text", {{x: x(s), y: bottom + 20, "text-anchor": "middle", fill: "{grey}",
+  add("text", {{x: x(s), y: bottom + 22, "text-anchor": "middle", fill: "{grey}",
       "font-size": 13}}, Math.round(s).toLocaleString());
 }}
 add("text", {{x: (left + right) / 2, y: bottom + 42, "text-anchor": "middle", fill: "{grey}",

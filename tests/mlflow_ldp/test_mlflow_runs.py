@@ -17,7 +17,6 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, SubsampledShuffledDpEvent
 from beam_ldp.ledger import BudgetLedger, audit
-from mlflow_ldp.context import PrivacyContext
 from mlflow_ldp.dataset import dataset_input, schema_digest
 from mlflow_ldp.mirroring import mirror, tracked
 from mlflow_ldp.tracker import PrivacyTracker
@@ -62,12 +61,16 @@ def uncharged(**how: Any) -> PrivacyTracker:
 
 @pytest.mark.exact
 def test_mlflow_finds_the_context() -> None:
+    from mlflow_ldp.context import PrivacyContext
+
     (found,) = importlib.metadata.entry_points(group="mlflow.run_context_provider", name="beam-ldp")
     assert found.load() is PrivacyContext
 
 
 @pytest.mark.exact
 def test_runs_are_tagged_while_a_tracker_is_open() -> None:
+    from mlflow_ldp.context import PrivacyContext
+
     assert not PrivacyContext().in_context()
     with mlflow.start_run() as before:
         pass
