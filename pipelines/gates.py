@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.statement import number
-from beam_ldp.pipelines.statement_words import WEAK_LOCAL_EPSILON
+from beam_ldp.pipelines.statement_words import WEAK_LOCAL_EPSILON, many
 from beam_ldp.pipelines.watch import JobError
 from beam_ldp.transforms.blocks import Release, Withheld
 
@@ -45,7 +45,7 @@ def gate_reports(
     if notice.min_reports != settings.min_reports:  # of a round that asks a part of the people
         needed = f"{notice.min_reports:,} of the people asked must answer ({needed})"
     raise NothingReleasedError(
-        f"nothing was released: {notice.num_reports:,} reports were received, "
+        f"nothing was released: {many(notice.num_reports, 'report')} received, "
         f"{needed}{_bad_rows_said(bad_rows)}"
     )
 
@@ -101,6 +101,11 @@ def gate_price(
             f"local epsilon is {number(local)}: whoever sees {seen} almost surely, and all "
             f"protection rests {rests}"
         )
+    if settings.trusts_the_shuffler and settings.delta * release.num_reports >= 1:
+        warnings.append(
+            f"delta is {settings.delta:g}, one in {release.num_reports:,} reports or more: such a "
+            "delta allows publishing somebody's value; take it far below"
+        )
     if settings.user_id is None:
-        warnings.append("no --user-id: each row was taken for a person")
+        warnings.append(settings.persons_unknown)
     return tuple(warnings)

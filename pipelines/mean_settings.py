@@ -26,7 +26,7 @@ from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.sources import TEXT_COLUMN
 from beam_ldp.planning.means import MAX_DIMENSION, Model
 from beam_ldp.randomizers.base import Sampling
-from beam_ldp.randomizers.mean.balls import Clipping, Norm
+from beam_ldp.randomizers.mean.balls import Clipping, Norm, check_radius
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
 NORMS: tuple[Norm, ...] = ("l2", "l1", "linf", "binary")
@@ -203,7 +203,16 @@ def _ball(values: argparse.Namespace) -> tuple[Norm | float, float]:
             "--radius is missing: the public bound on the values, in their own unit (or --range "
             "LOW HIGH, --ranges FILE, --norm binary)"
         )
-    return norm, values.radius
+    return norm, radius_of(values)
+
+
+def radius_of(values: argparse.Namespace) -> float:
+    """`--radius`, checked."""
+    try:
+        check_radius(values.radius)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+    return float(values.radius)
 
 
 def _shape(text: str | None) -> tuple[int, int] | None:

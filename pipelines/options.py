@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -63,6 +64,11 @@ def _add_flags(parser: argparse.ArgumentParser, groups: Groups, both_spellings: 
 
 class _Parser(argparse.ArgumentParser):
     """Raises instead of exiting, so that callers choose the exit code."""
+
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how)
+        # So that `--range -1e3 1e3` is a range: by itself argparse takes -1e3 for a flag.
+        self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)

@@ -120,6 +120,7 @@ class UserLevelMean(Mean):
                 outliers=settings.outliers,
                 failure_probability=settings.failure_probability,
                 split=settings.split,
+                honest_fraction=settings.honest_fraction,
             )
         except ValueError as error:
             raise UsageError(str(error)) from None

@@ -15,7 +15,7 @@ from beam_ldp.pipelines.flags import (
     whole_number,
     with_own,
 )
-from beam_ldp.pipelines.mean_settings import COLUMNS, MeanSettings, check_columns
+from beam_ldp.pipelines.mean_settings import COLUMNS, MeanSettings, check_columns, radius_of
 from beam_ldp.pipelines.mean_settings import FLAGS as OF_MEAN
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.settings import check_common, need
@@ -150,4 +150,4 @@ def _space(values: argparse.Namespace) -> tuple[Norm, float]:
         raise UsageError(
             "give one of --range LOW HIGH, --ranges FILE and --radius R: the public bounds of rows"
         )
-    return ("l2", values.radius) if given == ["radius"] else ("linf", 1.0)
+    return ("l2", radius_of(values)) if given == ["radius"] else ("linf", 1.0)

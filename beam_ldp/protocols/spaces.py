@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from beam_ldp.randomizers.base import check_integer
-from beam_ldp.randomizers.mean.balls import clip_to_ball
+from beam_ldp.randomizers.mean.balls import check_radius, clip_to_ball
 from beam_ldp.randomizers.mean.base import MeanEstimate
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.mean.rotation import (
@@ -137,10 +137,9 @@ class Ball:
 
     def __post_init__(self) -> None:
         check_integer("dimension", self.dimension, 1, _MAX_DIMENSION)
-        for name in ("radius", "cutoff"):
-            number = getattr(self, name)
-            if not (math.isfinite(number) and number > 0):
-                raise ValueError(f"{name} must be a finite number > 0, got {number!r}")
+        check_radius(self.radius)
+        if not (math.isfinite(self.cutoff) and self.cutoff > 0):
+            raise ValueError(f"cutoff must be a finite number > 0, got {self.cutoff!r}")
 
     def failure_probability(self, num_users: int) -> float:
         """That any coordinate of so many vectors exceeds the cutoff, over the public signs."""

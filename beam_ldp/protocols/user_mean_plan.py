@@ -22,7 +22,8 @@ from typing import Literal
 import numpy as np
 
 from beam_ldp.accounting import shuffle_epsilon
-from beam_ldp.accounting.multi_message import gaussian_mu
+from beam_ldp.accounting.calibration import gaussian_mu
+from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.protocols.concentration import Concentration, Radii, RotatedMeans, SubGaussian
 from beam_ldp.protocols.range_search import (
     MAX_BINS,
@@ -59,6 +60,7 @@ def plan_user_mean(
     outliers: float = 0.0,
     failure_probability: float = 0.01,
     split: Literal["auto", "budget", "users"] = "auto",
+    honest_fraction: float = 1.0,
     preset: Literal["thesis"] | None = None,
     salt: str = "",
 ) -> UserMean:
@@ -86,6 +88,8 @@ def plan_user_mean(
         failure_probability: that the rounds fail people who fit the assumptions; it is taken out
             of the level of the intervals, which needs to stay above it.
         split: "budget", "users", or the better one.
+        honest_fraction: share of the reports that are certainly not fake, in (0, 1]; only those
+            hide a person, so a central target counts no others.
         preset: "thesis" for the printed algorithm: equal halves of a local budget, bins as wide
             as everybody's spread, one Hadamard bit.
         salt: public; of the hash that assigns people to parts.
@@ -104,6 +108,7 @@ def plan_user_mean(
     rows = check_integer("rows_per_user", rows_per_user, 1, _MAX_ROWS)
     _check_target(epsilon, local_epsilon, delta, model)
     _check_shares(outliers, failure_probability)
+    hidden_users(users, honest_fraction)
     if split not in ("auto", "budget", "users"):
         raise ValueError(f'split must be "auto", "budget" or "users", got {split!r}')
     central = epsilon is not None and model == "shuffle"
@@ -121,7 +126,7 @@ def plan_user_mean(
     )
     if central:
         assert epsilon is not None and delta is not None
-        return task.central(epsilon, delta)
+        return task.central(epsilon, delta, honest_fraction)
     budget = epsilon if local_epsilon is None else local_epsilon
     assert budget is not None
     if preset:
@@ -215,26 +220,27 @@ class _Task:
 
     # A central target -----------------------------------------------------------------------
 
-    def central(self, epsilon: float, delta: float) -> UserMean:
+    def central(self, epsilon: float, delta: float, honest_fraction: float) -> UserMean:
         """The best plan whose shuffled rounds cost (epsilon, delta) together.
 
         Prices of the rounds add up: (epsilon1, delta1) and (epsilon2, delta2) compose to their
         sums whatever the second round learned from the first.
         """
         first_delta = SEARCH_DELTA * delta
-        best = self._noise(epsilon, delta), None, epsilon, delta
+        crowd = hidden_users(fewest(self.num_users, 1 / self.size), honest_fraction)
+        hidden = hidden_users(self.num_users, honest_fraction)
+        best = self._noise(epsilon, delta, hidden), None, epsilon, delta
         for search in self._searches():
-            crowd = fewest(self.num_users, 1 / self.size)
             price = float(shuffle_epsilon(search.oracle, crowd, first_delta))
             if price >= epsilon:
                 continue
             left, rest = epsilon - price, delta - first_delta
             moved = 2 * self.outliers * (1 - min(1.0, search.half_width / 2))
-            width = search.half_width * self._noise(left, rest) + moved
+            width = search.half_width * self._noise(left, rest, hidden) + moved
             if width < best[0]:
                 best = width, search, left, rest  # type: ignore[assignment]
         _, chosen, left, rest = best
-        final = LInfMean.for_shuffle(self.size, left, rest, self.num_users)
+        final = LInfMean.for_shuffle(self.size, left, rest, hidden)
         return self.plan(final, chosen, "none" if chosen is None else "budget")
 
     def _searches(self) -> Iterator[RangeSearch]:
@@ -245,10 +251,10 @@ class _Task:
             if first is not None:
                 yield RangeSearch(radii, first, oracle, self.outliers)
 
-    def _noise(self, epsilon: float, delta: float) -> float:
+    def _noise(self, epsilon: float, delta: float, hidden: int) -> float:
         """Width of an interval of [-1, 1]: that of a trusted curator, which messages come near."""
         mu = gaussian_mu(epsilon, delta)
-        return 2 * 2 * math.sqrt(self.size) / (self.num_users * mu)
+        return 2 * 2 * math.sqrt(self.size / (self.num_users * hidden)) / mu
 
 
 def _width(plan: UserMean) -> float:

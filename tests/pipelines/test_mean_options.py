@@ -35,6 +35,12 @@ def settings_of(flags: list[str]) -> MeanSettings:
     return Mean.check(parse_flags(flags, Mean.flags)[0])
 
 
+def test_a_range_may_be_negative_in_any_spelling(files: list[str]) -> None:
+    for low in ("-1", "-1.5", "-.5", "-1e3", "-2E-3"):
+        settings = settings_of([*files, *CENTRAL, "--range", low, "1e3"])
+        assert settings.one_range == (float(low), 1000.0)
+
+
 # Rules ------------------------------------------------------------------------------------------
 
 
@@ -52,6 +58,7 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, "--norm=l1"], "--radius is missing"),
         ([*CENTRAL, "--norm=l3"], "--norm: must be l2, l1, linf, binary or a number >= 1, got l3"),
         ([*CENTRAL, "--norm=0.5"], "number >= 1"),
+        ([*CENTRAL, "--norm=l2", "--radius=1e300"], r"--radius must lie in \[1e-100, 1e\+100\]"),
         ([*CENTRAL, "--norm=binary", "--radius=1"], "--radius does not go with --norm binary"),
         ([*CENTRAL, "--range", "0", "1", "--radius=1"], "goes without --norm and --radius"),
         ([*CENTRAL, "--ranges=r.csv", "--norm=l2"], "--ranges bounds each number"),

@@ -9,7 +9,7 @@ import pytest
 
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.accounting.mean_price import mean_epsilon
-from beam_ldp.protocols import Ball, Box, plan_user_mean
+from beam_ldp.protocols import Ball, Box, plan_user_mean, user_mean_price
 from beam_ldp.protocols.user_mean_plan import best_local
 from beam_ldp.randomizers.mean import LInfMean, PrivUnitInf, ScalarMean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
@@ -120,6 +120,17 @@ def test_central_target_is_met_by_both_rounds_together(size):
     assert first + second >= 0.999
     alone = plan(5000, 400, space, epsilon=1.0, delta=1e-6, sigma=1.0, user_sigma=2.0)
     assert alone.split == "none" and error(found) < 0.6 * error(alone)
+
+
+@pytest.mark.exact
+def test_fake_reports_hide_nobody():
+    """A central target counts the honest reports; errors are those of all of them."""
+    found = plan(5000, 400, epsilon=1.0, delta=1e-6, honest_fraction=0.5)
+    assert found.split == "budget" and found.num_users == 5000
+    assert 0.99 < float(user_mean_price(found, 2500, 2500, 1e-6).total) <= 1.0
+    assert error(found) > 1.2 * error(plan(5000, 400, epsilon=1.0, delta=1e-6))
+    with pytest.raises(ValueError, match="honest_fraction must be in"):
+        plan(honest_fraction=1.5, local_epsilon=1.0)
 
 
 @pytest.mark.exact

@@ -10,7 +10,14 @@ Norm = Literal["l1", "l2", "linf", "binary"]
 Clipping = Literal["clip", "raise"]
 
 NORM_TOLERANCE = 1e-9  # relative; what the rounding of a normalized vector may exceed
+SMALLEST, LARGEST = 1e-100, 1e100  # lengths whose squares, summed, neither vanish nor overflow
 _SAFE_SQUARE = 1e-280
+
+
+def check_radius(radius: float) -> None:
+    """A ValueError unless the radius is a usable length."""
+    if not SMALLEST <= radius <= LARGEST:
+        raise ValueError(f"radius must lie in [{SMALLEST:g}, {LARGEST:g}], got {radius!r}")
 
 
 def clip_to_ball(vectors: np.ndarray, norm: Norm, radius: float, clipping: Clipping) -> np.ndarray:

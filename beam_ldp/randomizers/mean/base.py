@@ -16,7 +16,13 @@ import numpy as np
 
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.randomizers.mean.balls import Clipping, Norm, clip_to_ball, nearest_in_ball
+from beam_ldp.randomizers.mean.balls import (
+    Clipping,
+    Norm,
+    check_radius,
+    clip_to_ball,
+    nearest_in_ball,
+)
 
 
 @dataclass(frozen=True)
@@ -103,8 +109,7 @@ class MeanRandomizer(LocalRandomizer):
         if self.dimension < 1:
             raise ValueError(f"dimension must be an integer >= 1, got {self.dimension}")
         object.__setattr__(self, "radius", float(self.radius))
-        if not (math.isfinite(self.radius) and self.radius > 0):
-            raise ValueError(f"radius must be a finite number > 0, got {self.radius}")
+        check_radius(self.radius)
         if self.clipping not in ("clip", "raise"):
             raise ValueError(f'clipping must be "clip" or "raise", got {self.clipping!r}')
 

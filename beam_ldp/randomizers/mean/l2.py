@@ -111,7 +111,7 @@ class L2Mean(BlockMean):
         if preset or method not in ("auto", "l2") or not plain:
             return general(dimension, epsilon, delta, num_users, method=method, **shared, **options)
         size = padded_size(dimension)
-        mu = accounting("multi_message").gaussian_mu(epsilon, delta)
+        mu = accounting("calibration").gaussian_mu(epsilon, delta)
         cutoff = options.pop("cutoff", None) or _cutoff_for_noise(2 / (num_users * mu))
         cutoff = min(cutoff, math.sqrt(size))
         rounding = cutoff**2 * num_users * mu**2 / (4 * size)  # over the privacy error

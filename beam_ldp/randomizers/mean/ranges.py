@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from beam_ldp.randomizers.mean.balls import LARGEST, SMALLEST
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 
 _LARGEST = sys.float_info.max
@@ -50,6 +51,8 @@ class CoordinateRanges:
                 object.__setattr__(self, name, bounds * (size // len(bounds)))
         if not (self._half > 0).all():
             raise ValueError("low must be below high in every coordinate")
+        if not ((self._half >= SMALLEST) & (self._half <= LARGEST)).all():
+            raise ValueError(f"high - low must lie in [{2 * SMALLEST:g}, {2 * LARGEST:g}]")
 
     def __len__(self) -> int:
         """Number of coordinates; 1 also where one range is that of all."""
