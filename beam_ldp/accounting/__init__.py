@@ -1,6 +1,18 @@
 """What a release costs in privacy, and the events that record what ran.
 
-Needs NumPy, SciPy and dp-accounting only.
+Needs NumPy, SciPy and dp-accounting only. Where to read, from the question to the mathematics:
+
+* One release: `shuffle` (a price), `shuffle_solving` (any unknown), `shuffle_grid` (many at once);
+  `mean_price` for several messages per person, with `multi_message`, `l2_messages` and
+  `calibration` behind it. They stand on `hockey_stick` and `iid_sums`.
+* Many releases: `events` say what ran, `accountant` adds up. It asks `event_divergences` (Rényi
+  orders), `ledger_losses` (loss distributions: `loss_curves` makes one, `loss_grid` composes) and
+  `ledger_lower` (concrete data sets: `witness_atoms`, `atom_losses`). `central` knows
+  dp-accounting's own events, `thinning` people who come by a coin.
+* Every method by name: `schedule` says what is priced, `methods` lists, `comparison` runs them;
+  `method_prices` and `method_guarantees` hold what is behind a name. The published formulas are in
+  `closed_forms`, `shuffle_rdp`, `subsampled_rdp`, `composition`, `conversions`, `large_n`.
+* Floors for every mechanism of a local epsilon: `class_lower`.
 """
 
 from beam_ldp.accounting.accountant import ShuffleAccountant
@@ -15,14 +27,9 @@ from beam_ldp.accounting.events import (
 from beam_ldp.accounting.hockey_stick import DeltaBounds, epsilon_bounds
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.randomizer_events import local_event, shuffled_event
-from beam_ldp.accounting.shuffle import (
-    MAX_LOCAL_EPSILON,
-    local_epsilon_for,
-    shuffle_delta,
-    shuffle_epsilon,
-    solve,
-)
+from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON, shuffle_delta, shuffle_epsilon
 from beam_ldp.accounting.shuffle_grid import shuffle_epsilons
+from beam_ldp.accounting.shuffle_solving import local_epsilon_for, solve
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 __all__ = [

@@ -31,9 +31,9 @@ from functools import cache, lru_cache
 
 import numpy as np
 
+from beam_ldp.accounting.calibration import largest_below
 from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.accounting.moments import binomial_log_pmf
-from beam_ldp.accounting.multi_message import largest_below
 from beam_ldp.accounting.shuffle_rdp import lower_edge_blocks
 
 _CELLS = 48
@@ -101,7 +101,7 @@ def calibrate_l2_messages(
     """The largest message epsilon whose price is at most (epsilon, delta).
 
     `gaussian_mu` is the Gaussian limit that the search starts from: see
-    `multi_message.gaussian_mu`.
+    `calibration.gaussian_mu`.
     """
     ideal = gaussian_mu * math.sqrt(num_reports / (4 * squared_change))
     guess = math.log(2 * math.atanh(min(0.9, 0.8 * ideal)))

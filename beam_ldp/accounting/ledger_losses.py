@@ -69,8 +69,8 @@ def repeated_losses(part: dp_accounting.DpEvent, count: int) -> LossGrid:
 
 def _repeated(losses: LossGrid, count: int) -> LossGrid:
     """So many releases, on a coarser grid where a fine one would fill the memory."""
-    while losses.places(count) > _LARGEST_GRID:
-        losses = losses.on(2 * losses.step)
+    while (places := losses.places(count)) > _LARGEST_GRID:
+        losses = losses.on(losses.step * math.ceil(places / _LARGEST_GRID))
     return losses.repeated(count)
 
 

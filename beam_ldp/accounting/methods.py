@@ -10,12 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from beam_ldp.accounting import closed_forms, method_prices, shuffle_rdp, subsampled_rdp
+from beam_ldp.accounting import (
+    closed_forms,
+    method_prices,
+    shuffle_rdp,
+    subsampled_rdp,
+)
 from beam_ldp.accounting.composition import compose_basic_with, compose_kov, compose_strong
-from beam_ldp.accounting.method_prices import (
+from beam_ldp.accounting.method_guarantees import (
     Price,
-    any_randomizer,
     by_composition,
+    clone_guarantee,
+    without_shuffle,
+)
+from beam_ldp.accounting.method_prices import (
+    any_randomizer,
     by_curve,
     by_losses,
     by_orders,
@@ -174,13 +183,13 @@ _BUILT_IN = (
            method_prices.generic_subsampling, condition=_SAMPLED, seen=_CLONES_RENYI),
     # Guarantees, composed.
     Method("clone pair, optimal composition", "Kairouz, Oh and Viswanath 2015, exact",
-           by_composition(method_prices.clone_guarantee)),
+           by_composition(clone_guarantee)),
     Method("clone pair, closed composition", "Kairouz, Oh and Viswanath 2015, closed form",
-           by_composition(method_prices.clone_guarantee, compose_kov), condition=_SEVERAL),
+           by_composition(clone_guarantee, compose_kov), condition=_SEVERAL),
     Method("clone pair, strong composition", "Dwork, Rothblum and Vadhan 2010",
-           by_composition(method_prices.clone_guarantee, compose_strong), condition=_SEVERAL),
+           by_composition(clone_guarantee, compose_strong), condition=_SEVERAL),
     Method("clone pair, added up", "basic composition",
-           by_composition(method_prices.clone_guarantee, compose_basic_with), condition=_SEVERAL),
+           by_composition(clone_guarantee, compose_basic_with), condition=_SEVERAL),
     Method("Feldman et al. 2021, Theorem 3.1", "closed form, optimal composition",
            by_composition(closed_forms.feldman_2021_epsilon),
            condition="eps0 <= log(n / (16 log(2/delta))) in each round"),
@@ -197,7 +206,7 @@ _BUILT_IN = (
            by_composition(closed_forms.erlingsson_2019_epsilon),
            condition="eps0 <= 0.5, n >= 1000, delta < 0.01 in each round"),
     Method("sampling without the shuffle", "optimal composition of the sampled local epsilon",
-           method_prices.without_shuffle),
+           without_shuffle),
     Method("local epsilons added up", "no amplification", _added_up),
     # The thesis, full shuffles.
     Method("thesis, reduction evaluated", "Theorem 5.3.4, exact instead of bounded",

@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy import optimize, special
 
 from beam_ldp.accounting.atom_losses import connected_losses, lower_epsilon
 from beam_ldp.accounting.conversions import closed_form_epsilon, default_orders, rdp_to_epsilon
@@ -42,7 +41,7 @@ METHODS = ("auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis")
 
 # Lemma 3.3.2 (Feldman, McMillan and Talwar 2023, Corollary 4.3): divergence 48 a x^2 / n for
 # orders a up to n / (16 e exp(e)), e the message's local epsilon and x = 2 sinh(e/2).
-_LEMMA_CONSTANT = 48.0
+LEMMA_CONSTANT = 48.0
 _ORDER_CONSTANT = 16.0
 
 # Of the loss of one column, root mean square over all: the grid widens the variance by 0.02 %.
@@ -53,7 +52,6 @@ _MOST_LOSSES = 400_000
 # Counts of ones further than reach * sqrt(crowd) from the middle have a mass of at most
 # 2 exp(-2 reach^2) (Hoeffding), which is charged at the largest loss. High orders need more reach.
 _REACH, _REACH_OF_ORDERS = 7.0, 14.0
-_CALIBRATION_TOLERANCE = 1e-5
 
 
 class Messages(NamedTuple):
@@ -96,7 +94,7 @@ def multi_message_epsilon(
     >>> round(multi_message_epsilon([(300, 0.44)], 1000, 1e-5), 2)
     1.0
     """
-    columns = _checked(messages, num_reports, delta, method)
+    columns = checked_messages(messages, num_reports, delta, method)
     local = math.fsum(c.columns * c.message_epsilon for c in columns)
     if method == "thesis":
         return min(local, _thesis_epsilon(columns, num_reports, delta))
@@ -114,7 +112,7 @@ def multi_message_delta(
 
     `method` is "blanket" (also "auto") or "clones".
     """
-    columns = _checked(messages, num_reports, 0.5, method)
+    columns = checked_messages(messages, num_reports, 0.5, method)
     if method not in ("auto", "blanket", "clones"):
         raise ValueError(f'method must be "auto", "blanket" or "clones", got {method!r}')
     return _losses(columns, num_reports, method).upper_delta(epsilon)
@@ -127,12 +125,12 @@ def multi_message_rdp(
     method: Method = "blanket_rdp",
 ) -> np.ndarray:
     """Renyi divergence of all message columns together at each order (float64): an upper bound."""
-    columns = _checked(messages, num_reports, 0.5, method)
+    columns = checked_messages(messages, num_reports, 0.5, method)
     total = np.zeros(len(orders))
     for column in columns:
         if method == "thesis":
             x = 2 * math.sinh(column.message_epsilon / 2)
-            one = _LEMMA_CONSTANT * np.asarray(orders) * x**2 / num_reports
+            one = LEMMA_CONSTANT * np.asarray(orders) * x**2 / num_reports
             one[np.asarray(orders) > _largest_order(column.message_epsilon, num_reports)] = np.inf
         else:
             atoms = message_atoms(column.message_epsilon, num_reports, _clones(method))
@@ -159,74 +157,6 @@ def witness_epsilon(
     """
     columns = [(n, bit_atoms(first, second, num_reports)) for n, first, second in witness]
     return lower_epsilon(columns, delta)
-
-
-def calibrate_messages(
-    counts: Sequence[int],
-    shape: Sequence[float] | np.ndarray,
-    epsilon: float,
-    delta: float,
-    num_reports: int,
-    method: Method = "auto",
-) -> tuple[float, ...]:
-    """Message epsilons, one per level, that spend (epsilon, delta) together.
-
-    Args:
-        counts: message columns per level.
-        shape: relative noise parameters x = 2 sinh(e/2) of the levels.
-        epsilon: central target.
-        delta: central target.
-        num_reports: users whose messages each shuffler permutes.
-        method: how the price is proved.
-
-    Returns:
-        The largest epsilons of that shape whose price is at most the target (within 1e-5 of it).
-
-    Raises:
-        ValueError: if no budget of at most 30 per message can be calibrated.
-    """
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}")
-    relative = np.asarray(shape, dtype=float)
-    if len(counts) != len(relative) or not np.all(relative > 0):
-        raise ValueError("shape must hold one number > 0 per level")
-
-    def budgets(log_scale: float) -> tuple[float, ...]:
-        return tuple(2 * np.arcsinh(math.exp(log_scale) * relative / 2))
-
-    def price(log_scale: float) -> float:
-        columns = list(zip(counts, budgets(log_scale)))
-        return multi_message_epsilon(columns, num_reports, delta, method)
-
-    if method == "thesis":
-        _checked(list(zip(counts, relative)), num_reports, delta, method)
-        rho = (math.sqrt(math.log(1 / delta) + epsilon) - math.sqrt(math.log(1 / delta))) ** 2
-        square = rho * num_reports / (_LEMMA_CONSTANT * float(np.asarray(counts) @ relative**2))
-        scale = 0.5 * math.log(square) - 1e-12
-        price(scale)  # refuses what is outside the proven range
-        return budgets(scale)
-    mu = gaussian_mu(epsilon, delta)
-    guess = math.log(mu * math.sqrt(num_reports / float(np.asarray(counts) @ relative**2)))
-    return budgets(largest_below(price, epsilon, guess, math.log(2 * math.sinh(15.0))))
-
-
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The Gaussian mechanism's sensitivity over standard deviation that costs (epsilon, delta).
-
-    Source: Balle and Wang 2018; many small shuffled messages tend to it: mu^2 = sum x^2/n.
-    """
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}")
-
-    def excess(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        first = special.ndtr(mu / 2 - epsilon / mu)
-        log_second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
-        return float(first - math.exp(log_second)) - delta
-
-    return math.exp(float(optimize.brentq(excess, math.log(1e-9), math.log(1e4), xtol=1e-12)))
 
 
 @lru_cache(maxsize=64)
@@ -295,7 +225,7 @@ def _losses(columns: tuple[Messages, ...], num_reports: int, method: Method) -> 
 
 def _thesis_epsilon(columns: tuple[Messages, ...], num_reports: int, delta: float) -> float:
     squares = math.fsum(c.columns * 4 * math.sinh(c.message_epsilon / 2) ** 2 for c in columns)
-    rho = _LEMMA_CONSTANT * squares / num_reports
+    rho = LEMMA_CONSTANT * squares / num_reports
     order = 1 + math.sqrt(math.log(1 / delta) / rho)
     limit = min(_largest_order(c.message_epsilon, num_reports) for c in columns)
     if order > limit:
@@ -319,48 +249,10 @@ def _clones(method: Method) -> bool:
     return method.startswith("clones")
 
 
-def largest_below(
-    price: Callable[[float], float],
-    target: float,
-    guess: float,
-    top: float,
-    tolerance: float = _CALIBRATION_TOLERANCE,
-) -> float:
-    """An argument up to `top` whose (growing) price is at most the target, and hardly less.
-
-    The logarithm of the price, which grows about as fast as the argument, misses that of the
-    target by at most `tolerance`; where the price jumps, the argument misses the jump by that.
-
-    Raises:
-        ValueError: if even `top` costs less.
-    """
-    at, low, high = min(guess, top), -math.inf, math.inf
-    below = above = 0.0
-    while True:
-        found = math.log(max(price(at), 1e-300) / target)
-        if -tolerance <= found <= 0:
-            return at
-        if found > 0:
-            high, above = at, found
-        elif at < top:
-            low, below = at, found
-        else:
-            raise ValueError(
-                "epsilon must be small enough to need noise, got one that the largest message "
-                "budget does not reach"
-            )
-        if high - low <= tolerance:
-            return low
-        if low == -math.inf or high == math.inf:
-            at = min(top, at - math.copysign(min(abs(found) + tolerance / 2, 0.5), found))
-        else:  # the secant, or half way where it says nothing
-            share = (below + tolerance / 2) / (below - above) if above < 1 else 0.5
-            at = low + min(max(share, 0.02), 0.98) * (high - low)
-
-
-def _checked(
+def checked_messages(
     messages: Iterable[tuple[int, float]], num_reports: int, delta: float, method: Method
 ) -> tuple[Messages, ...]:
+    """Equal columns together, or a ValueError that names the argument."""
     counts: Counter[float] = Counter()
     for count, budget in messages:
         counts[float(budget)] += int(count)

@@ -1,4 +1,4 @@
-"""What one shuffled release costs: any of (epsilon, delta, local epsilon, reports) from the others.
+"""What one shuffled release costs: epsilon at a delta, or delta at an epsilon.
 
 The value returned is the smallest one that is *proved* for the mechanism at hand: the local
 epsilon itself (shuffling never hurts), the clone pair (every local randomizer), the mechanism's
@@ -19,7 +19,6 @@ from beam_ldp.accounting.class_lower import (
 )
 from beam_ldp.accounting.events import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.accounting.hockey_stick import (
-    MAX_REPORTS,
     check_reports,
     directions,
     epsilon_bound,
@@ -72,8 +71,8 @@ def shuffle_epsilon(
     """
     if messages_per_user(local) != 1:
         return mean_epsilon(local, num_reports, delta)
-    target, n = _target(local, num_reports)
-    _check_delta(delta)
+    target, n = price_target(local, num_reports)
+    check_delta(delta)
     pure = target.local_epsilon
     if delta == 0.0:
         return _bound(pure, _PURE, "proved", target, _largest, pure)
@@ -102,9 +101,9 @@ def shuffle_delta(
     >>> 0.999e-6 < bound < 1.001e-6
     True
     """
-    target, n = _target(local, num_reports)
-    _check_epsilon(epsilon)
-    value, method, status = _upper_delta(target, n, epsilon, conjectured)
+    target, n = price_target(local, num_reports)
+    check_epsilon(epsilon)
+    value, method, status = upper_delta(target, n, epsilon, conjectured)
 
     def lower(pair: ShufflePair) -> float:
         return hockey_stick(pair, n, epsilon).lower
@@ -115,112 +114,8 @@ def shuffle_delta(
     return _bound(value, method, status, target, lower, floor)
 
 
-def local_epsilon_for(
-    epsilon: float,
-    delta: float,
-    num_reports: int,
-    randomizer: Callable[[float], Randomizer] | None = None,
-) -> float:
-    """The largest local epsilon whose shuffled price is at most `epsilon` at `delta`.
-
-    Args:
-        epsilon: Central target, > 0. The result is at least this.
-        delta: In [0, 1).
-        num_reports: Honest reports.
-        randomizer: Builds the mechanism for a local epsilon, so that its own pair is priced; by
-            default the price that holds for every randomizer.
-
-    Returns:
-        A local epsilon of at most `MAX_LOCAL_EPSILON`, to six digits, on the safe side. Where a
-        mechanism's price is not monotone, one such local epsilon.
-
-    >>> round(local_epsilon_for(1.0, 1e-8, 1_000_000), 3)
-    8.994
-    """
-    _check_epsilon(epsilon)
-    _check_delta(delta)
-    if epsilon == 0.0:
-        raise ValueError("epsilon must be > 0 to solve for the local epsilon")
-    n = check_reports(num_reports)
-    build = randomizer if randomizer is not None else float
-    goal = math.log(delta) if delta > 0.0 else -math.inf
-
-    def excess(local_epsilon: float) -> float:
-        """Log of the price over the target; only its sign matters far from the root."""
-        try:
-            target, size = _target(build(local_epsilon), n, False)
-        except ValueError:
-            return math.inf  # the mechanism does not exist at so large a budget
-        found = _upper_delta(target, size, epsilon, False)[0]
-        return (math.log(found) if found > 0.0 else -800.0) - goal
-
-    low = high = min(epsilon, MAX_LOCAL_EPSILON)
-    build(low)  # errors of the builder itself come out here
-    if delta == 0.0 or epsilon >= MAX_LOCAL_EPSILON:
-        return low
-    below = -800.0
-    while True:
-        high = min(1.3 * high + 0.2, MAX_LOCAL_EPSILON)
-        above = excess(high)
-        if above > 0.0:
-            break
-        low, below = high, above
-        if high == MAX_LOCAL_EPSILON:
-            return high
-    return _largest_within(excess, low, high, below, above)
-
-
-def solve(
-    *,
-    epsilon: float | None = None,
-    local_epsilon: float | None = None,
-    delta: float | None = None,
-    num_reports: int | None = None,
-    randomizer: Callable[[float], Randomizer] | None = None,
-) -> float:
-    """The one of the four that is left out, from the other three.
-
-    Args:
-        epsilon: Central epsilon.
-        local_epsilon: Local epsilon.
-        delta: Central delta.
-        num_reports: Shuffled, honest reports.
-        randomizer: Builds the mechanism for a local epsilon; by default any randomizer.
-
-    Returns:
-        A `PrivacyBound` for epsilon and delta, the largest admissible local epsilon, or the least
-        admissible number of reports.
-
-    Raises:
-        ValueError: Unless exactly one of the four is None, or if no number of reports suffices.
-
-    >>> round(solve(local_epsilon=4.0, delta=1e-6, num_reports=100_000), 5)
-    0.16977
-    >>> solve(local_epsilon=4.0, delta=1e-6, epsilon=0.16978)
-    99991
-    """
-    given = dict(epsilon=epsilon, local_epsilon=local_epsilon, delta=delta, num_reports=num_reports)
-    absent = [name for name, value in given.items() if value is None]
-    if len(absent) != 1:
-        raise ValueError(
-            "exactly one of epsilon, local_epsilon, delta, num_reports must be None, got "
-            f"{len(absent)}: {absent}"
-        )
-    if local_epsilon is None:
-        assert epsilon is not None and delta is not None and num_reports is not None
-        return local_epsilon_for(epsilon, delta, num_reports, randomizer)
-    local: Any = local_epsilon if randomizer is None else randomizer(local_epsilon)
-    if epsilon is None:
-        assert delta is not None and num_reports is not None
-        return shuffle_epsilon(local, num_reports, delta)
-    if delta is None:
-        assert num_reports is not None
-        return shuffle_delta(local, num_reports, epsilon)
-    return _least_reports(local, epsilon, delta)
-
-
 @dataclass(frozen=True)
-class _Target:
+class Target:
     """What is priced."""
 
     local_epsilon: float
@@ -237,13 +132,14 @@ class _Target:
         return [pair for pair in found if conjectured or pair.proof_status == "proved"]
 
 
-def _target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[_Target, int]:
+def price_target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[Target, int]:
+    """What is priced, and among how many reports it hides."""
     if isinstance(local, ShuffledDpEvent):
         raise ValueError("local must be a local epsilon, a randomizer or a LocalRandomizerDpEvent")
     if isinstance(local, (int, float)):
         if not (math.isfinite(local) and 0.0 < local <= MAX_LOCAL_EPSILON):
             raise ValueError(f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local!r}")
-        return _Target(float(local), None, ()), check_reports(num_reports)
+        return Target(float(local), None, ()), check_reports(num_reports)
     n = crowd(local, num_reports)
     if not isinstance(local, LocalRandomizerDpEvent):
         if messages_per_user(local) != 1:
@@ -257,12 +153,13 @@ def _target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[
             f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local.local_epsilon!r}"
         )
     own = local.dominating_pair() if local.pair is not None else None
-    return _Target(local.local_epsilon, own, local.witness_pairs()), n
+    return Target(local.local_epsilon, own, local.witness_pairs()), n
 
 
-def _upper_delta(
-    target: _Target, n: int, epsilon: float, conjectured: bool
+def upper_delta(
+    target: Target, n: int, epsilon: float, conjectured: bool
 ) -> tuple[float, str, str]:
+    """The smallest proved delta, its method and its status."""
     if epsilon >= target.local_epsilon:
         return 0.0, _PURE, "proved"
     best = (1.0, "trivial", "proved")
@@ -281,7 +178,7 @@ def _bound(
     value: float,
     method: str,
     status: str,
-    target: _Target,
+    target: Target,
     lower: Callable[[ShufflePair], float],
     class_lower: float,
 ) -> PrivacyBound:
@@ -306,55 +203,13 @@ def _bound(
     )
 
 
-def _largest_within(
-    excess: Callable[[float], float], low: float, high: float, below: float, above: float
-) -> float:
-    """Regula falsi with bisection; `low` is always admissible."""
-    for turn in range(200):
-        if high - low <= 1e-6 * low:
-            break
-        share = 0.5
-        if turn % 3 < 2 and below > -50.0 and above < math.inf:
-            share = min(0.98, max(0.02, -below / (above - below)))
-        middle = low + share * (high - low)
-        # Steps of this size past the secant's guess close the bracket from both sides.
-        middle += (0.3e-6 if turn % 3 == 0 else -0.3e-6) * low if share != 0.5 else 0.0
-        middle = min(max(middle, low + 1e-9 * low), high - 1e-9 * low)
-        found = excess(middle)
-        if found > 0.0:
-            high, above = middle, found
-        else:
-            low, below = middle, found
-    return low
-
-
-def _least_reports(local: Any, epsilon: float, delta: float) -> int:
-    _check_epsilon(epsilon)
-    _check_delta(delta)
-
-    def enough(n: int) -> bool:
-        target, size = _target(local, n, False)
-        return _upper_delta(target, size, epsilon, False)[0] <= delta
-
-    high = 1
-    while not enough(high):
-        if high >= MAX_REPORTS:
-            raise ValueError(
-                f"no number of reports up to 1e12 reaches epsilon={epsilon!r} at delta={delta!r}"
-            )
-        high = min(4 * high, MAX_REPORTS)
-    low = 0 if high == 1 else high // 4
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
-
-
-def _check_delta(delta: float) -> None:
+def check_delta(delta: float) -> None:
+    """A ValueError unless `delta` lies in [0, 1)."""
     if not 0.0 <= delta < 1.0:
         raise ValueError(f"delta must be in [0, 1), got {delta!r}")
 
 
-def _check_epsilon(epsilon: float) -> None:
+def check_epsilon(epsilon: float) -> None:
+    """A ValueError unless `epsilon` is a finite number >= 0."""
     if not (math.isfinite(epsilon) and epsilon >= 0.0):
         raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")

@@ -42,7 +42,6 @@ RARE_NOISE = dp_accounting.SampledWithoutReplacementDpEvent(
         ([(QUIET, 10**30)], 1e24),
         ([(LocalRandomizerDpEvent(30.0), 10**7), (QUIET, 10**7)], 3.1e8),
         ([(RARE_NOISE, 1)], 10.0),
-        ([(RARE_NOISE, 3), (QUIET, 1)], 30.0),
         ([(dp_accounting.GaussianDpEvent(1e-8), 1)], 1e17),
         ([(dp_accounting.GaussianDpEvent(1e-3), 10)], 1e8),
         ([(dp_accounting.GaussianDpEvent(1e8), 10)], 0.01),
@@ -63,8 +62,8 @@ def test_every_ledger_has_a_price_between_its_bounds(ledger, most):
 
 def test_grids_of_rare_losses_fit_into_memory():
     """One step for a loss of 1e-6 and one of 30 would be tens of millions of places."""
-    for ledger in ({HARDLY_EVER: 1, QUIET: 1}, {RARE_NOISE: 1000, QUIET: 1}):
-        assert len(ledger_losses(ledger).mass) <= 1 << 23
+    ledger = {HARDLY_EVER: 1, RARE_NOISE: 1000, QUIET: 1}
+    assert len(ledger_losses(ledger).mass) <= 1 << 23
     assert ledger_losses({QUIET: 10**13}) is None
 
 

@@ -10,11 +10,11 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from beam_ldp.accounting import l2_messages as l2
+from beam_ldp.accounting.calibration import gaussian_mu
 from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.accounting.hockey_stick import epsilon_bounds
 from beam_ldp.accounting.mean_price import mean_epsilon
 from beam_ldp.accounting.multi_message import (
-    gaussian_mu,
     messages_of,
     multi_message_epsilon,
     multi_message_rdp,

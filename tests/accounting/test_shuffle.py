@@ -148,6 +148,7 @@ def test_every_oracle_by_brute_force(name):
     delta=st.floats(-15.0, -2.0).map(lambda x: 10.0**x),
     more=st.floats(1.02, 20.0),
 )
+@settings(max_examples=30)
 def test_monotone_in_reports_budget_and_delta(epsilon_0, n, delta, more):
     here = shuffle_epsilon(epsilon_0, n, delta)
     assert shuffle_epsilon(epsilon_0, min(10**12, math.ceil(n * more)), delta) <= here
