@@ -12,7 +12,7 @@ from typing import Any
 
 import dp_accounting
 
-from beam_ldp.accounting import ShuffleAccountant
+from beam_ldp.accounting import ShuffleAccountant, event_epsilon
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.ledger import URL_VARIABLE
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for, times
@@ -122,6 +122,7 @@ class PrivacyTracker:
         self._loss: Loss = no_loss(self._orders)
         self._local = 0.0
         self._kinds: dict[dp_accounting.DpEvent, _Kind] = {}
+        self._last_kind: _Kind | None = None
         self._num_charges = 0
         self._curve: list[tuple[int, float, float]] = []
         self._blocks = None if self._ledger is None else _Blocks(self._ledger, self)
@@ -175,7 +176,7 @@ class PrivacyTracker:
         self._num_charges += 1
         spent = Spent(epsilon, order, self._local, self._num_charges)
         self._curve.append((step, epsilon, self._local))
-        self._log_step(step, spent, num_reports)
+        self._log_step(step, spent, num_reports, kind)
         return spent
 
     def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool:
@@ -251,6 +252,10 @@ class PrivacyTracker:
             f"{NAMESPACE}.delta": self.delta,
             f"{NAMESPACE}.neighbours": "replace-one",
             f"{NAMESPACE}.schedule": "adaptive" if self._adaptive else "fixed beforehand",
+            f"{NAMESPACE}.method": "Rényi filter at orders fixed beforehand, and pure epsilons"
+            if self._adaptive
+            else "Rényi orders, and pure epsilons",
+            f"{NAMESPACE}.proof_status": "proved",
             f"{NAMESPACE}.charged": "yes" if self._ledger else "no: no ledger was named",
             f"{NAMESPACE}.run_id": self.run_id,
         }
@@ -267,8 +272,11 @@ class PrivacyTracker:
                 f"this run is {self._local_limit:g}. It was not charged"
             )
 
-    def _log_step(self, step: int, spent: Spent, num_reports: int | None) -> None:
+    def _log_step(self, step: int, spent: Spent, num_reports: int | None, kind: _Kind) -> None:
         found = {"epsilon": spent.epsilon, "local_epsilon": spent.local_epsilon}
+        if kind is not self._last_kind:  # the price of one step, where it changes
+            found |= kind.prices(self.delta)
+            self._last_kind = kind
         if math.isfinite(spent.order):
             found["renyi_order"] = spent.order
         if num_reports is not None:
@@ -286,7 +294,7 @@ class PrivacyTracker:
         if event not in self._kinds:
             told = as_json(event)
             loss = loss_of(told, self._orders)
-            self._kinds[event] = _Kind(told, loss, local_epsilon_of(event))
+            self._kinds[event] = _Kind(event, told, loss, local_epsilon_of(event))
         return self._kinds[event]
 
     def _artifacts(self) -> dict[str, Any]:
@@ -306,10 +314,17 @@ class PrivacyTracker:
 class _Kind:
     """Equal events and how many of them."""
 
+    event: dp_accounting.DpEvent
     told: dict[str, Any]
     loss: Loss
     local_epsilon: float
     count: int = 0
+
+    def prices(self, delta: float) -> dict[str, float]:
+        """What one of them costs."""
+        bound = event_epsilon(self.event, delta)
+        found = {"step_epsilon": float(bound), "step_local_epsilon": self.local_epsilon}
+        return found | ({"step_epsilon_lower": bound.lower} if bound.lower else {})
 
 
 class _Blocks:
