@@ -24,6 +24,8 @@ _STAGES = (
     "PrivateMean",
     "PrivateUserMean",
     "ReleaseToRows",
+    "ReadReports",
+    "WriteReports",
 )
 _ROOMS = ("randomizers", "accounting", "planning", "protocols", "transforms")
 

@@ -134,14 +134,18 @@ class ReleaseTerms:
             self.release_digest,
         )
 
+    @cached_property
+    def _bits(self) -> int:
+        return self.randomizer.bits_per_report
+
     @property
     def max_reports(self) -> int:
         """The most reports that fit one envelope."""
-        return 8 * (MAX_ENVELOPE_BYTES - OVERHEAD_BYTES) // self.randomizer.bits_per_report
+        return 8 * (MAX_ENVELOPE_BYTES - OVERHEAD_BYTES) // self._bits
 
     def payload_bytes(self, num_reports: int) -> int:
         """Length of that many packed reports."""
-        return -(-self.randomizer.bits_per_report * num_reports // 8)
+        return -(-self._bits * num_reports // 8)
 
     def envelope_bytes(self, num_reports: int) -> int:
         """Length of an envelope: it depends on nothing else."""
