@@ -1,4 +1,7 @@
-"""The reference client in JavaScript, under Node: the same law, the same bytes."""
+"""The reference client in JavaScript, under Node: the same law, the same bytes.
+
+Slow not by its seconds: it needs Node, which `make test` must not.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ from beam_ldp.randomizers.frequency import HadamardResponse, KRandomizedResponse
 from beam_ldp.randomizers.jit import WORD_VALUES
 from beam_ldp.randomizers.thresholds import TwoLevelLaw
 from beam_ldp.randomizers.wire import ReleaseTerms, decode_envelope
+
+pytestmark = pytest.mark.slow
 
 SIGMA_4_5 = 7e-6  # two-sided
 HERE = Path(__file__).parent
