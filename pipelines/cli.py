@@ -9,19 +9,41 @@ from collections.abc import Sequence
 import click
 
 import beam_ldp
-from beam_ldp.pipelines.audit import audit
-from beam_ldp.pipelines.budget import budget
-from beam_ldp.pipelines.demo import demo
-from beam_ldp.pipelines.finalize import finalize
-from beam_ldp.pipelines.plan import plan
-from beam_ldp.pipelines.plan_mean import plan_mean
-from beam_ldp.pipelines.privacy import privacy
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+# What each command does. Its module, which may bring Beam along, is loaded when it is called.
+_COMMANDS = {
+    "audit": "Recompute every price and check that nothing was changed.",
+    "budget": "Grant privacy budgets, and see what is left of them.",
+    "demo": "A private word count over a million simulated people; `demo mean`: means.",
+    "finalize": "Settle and log a release whose launcher could not.",
+    "plan": "Which mechanism, what price, what error, how many bits.",
+    "privacy": "What releases cost, by every method; or what fits a target.",
+}
+
+
 class _Commands(click.Group):
-    """Names the nearest command where there is none of that name."""
+    """Loads a command when it is called; names the nearest one where there is none of that name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_COMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        if cmd_name == "plan":
+            importlib.import_module("beam_ldp.pipelines.plan_mean")  # one of its commands
+        command: click.Command = getattr(
+            importlib.import_module(f"beam_ldp.pipelines.{cmd_name}"), cmd_name
+        )
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        said = {name: one.get_short_help_str(200) for name, one in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted((_COMMANDS | said).items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -88,13 +110,6 @@ def _program(name: str, question: str) -> click.Command:
 
 for _name, _question in _PROGRAMS.items():
     group.add_command(_program(_name, _question))
-plan.add_command(plan_mean)
-group.add_command(plan)
-group.add_command(privacy)
-group.add_command(demo)
-group.add_command(budget)
-group.add_command(audit)
-group.add_command(finalize)
 
 
 def main() -> None:

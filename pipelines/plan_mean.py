@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.plan import SCHEMA_VERSION, whole
+from beam_ldp.pipelines.plan import SCHEMA_VERSION, plan, whole
 from beam_ldp.pipelines.statement import number
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def norm_of(text: str) -> Norm | float:
     return power
 
 
-@click.command("mean", short_help="Mechanisms for the mean of vectors, best first.")
+@plan.command("mean", short_help="Mechanisms for the mean of vectors, best first.")
 @click.option("--users", type=whole, required=True, help="people who report; 1e6 is understood")
 @click.option("--dimension", type=whole, required=True, help="numbers per person")
 @click.option("--norm", type=norm_of, default="l2", show_default=True,
@@ -137,7 +137,7 @@ def _row(plan: MeanPlan) -> dict[str, Any]:
 
 
 def _show(plans: Sequence[MeanPlan], title: str) -> None:
-    usable = [plan for plan in plans if not plan.excluded]
+    usable = [one for one in plans if not one.excluded]
     reference = usable[0].lower_bound_name if usable else ""
     table = Table(
         title=title,
@@ -152,16 +152,16 @@ def _show(plans: Sequence[MeanPlan], title: str) -> None:
     for heading in ("\nsent", "local\nepsilon", "\nepsilon", "standard\nerror", "RMS\nerror",
                     "\ntimes", "\nbits"):  # fmt: skip
         table.add_column(heading, justify="right", no_wrap=True)
-    for i, plan in enumerate(usable):
+    for i, one in enumerate(usable):
         table.add_row(
-            plan.mechanism,
-            f"{plan.messages_per_user:,}",
-            number(plan.local_epsilon),
-            number(plan.epsilon),
-            f"{plan.standard_error:.3g}",
-            f"{plan.rms_error:.3g}",
-            f"{plan.times_lower_bound:,.3g}",
-            f"{plan.bits_per_report:,}",
+            one.mechanism,
+            f"{one.messages_per_user:,}",
+            number(one.local_epsilon),
+            number(one.epsilon),
+            f"{one.standard_error:.3g}",
+            f"{one.rms_error:.3g}",
+            f"{one.times_lower_bound:,.3g}",
+            f"{one.bits_per_report:,}",
             style="bold" if i == 0 else None,
         )
     console = Console()
@@ -169,6 +169,6 @@ def _show(plans: Sequence[MeanPlan], title: str) -> None:
         console.print(table)
     else:
         console.print("no mechanism meets these limits")
-    for plan in plans:
-        if plan.excluded:
-            console.print(f"left out: {plan.mechanism} ({escape(plan.excluded)})", style="dim")
+    for one in plans:
+        if one.excluded:
+            console.print(f"left out: {one.mechanism} ({escape(one.excluded)})", style="dim")
