@@ -19,7 +19,7 @@ _STEPS_PER_DEVIATION = 40
 _LEAST_STEPS_PER_DEVIATION = 4
 _COMMON_STEPS_PER_DEVIATION = 60
 _LARGEST_GRID = 1 << 20  # losses
-_LARGEST_LOSS = 700.0
+_LARGEST_LOSS, _LEAST_MASS = 600.0, 1e-30  # whose products fit a double
 _DEVIATIONS = 40  # beyond so many losses count as unbounded
 _TRUNCATED_MASS = 1e-20
 
@@ -85,14 +85,12 @@ def composed_grids(grids: Sequence[LossGrid]) -> LossGrid:
     """
     if len(grids) == 1:
         return grids[0]
-    held = [np.abs(grid.losses) < _LARGEST_LOSS for grid in grids]
+    held = [(np.abs(g.losses) < _LARGEST_LOSS) & (g.mass > _LEAST_MASS) for g in grids]
     step = math.hypot(*(_standard_deviation(grid) for grid in grids)) / _COMMON_STEPS_PER_DEVIATION
     step = max(step, max(len(grid.mass) * grid.step for grid in grids) / _LARGEST_GRID)
     total = None
     for grid, seen in zip(grids, held, strict=True):
-        mass = np.maximum(grid.mass, 0.0)
-        seen &= mass > 0
-        losses, mass = grid.losses[seen], mass[seen]
+        losses, mass = grid.losses[seen], grid.mass[seen]
         if not len(mass):
             continue
         atoms = Atoms(np.log(mass), np.ones(len(mass)), np.exp(-losses))
@@ -102,7 +100,10 @@ def composed_grids(grids: Sequence[LossGrid]) -> LossGrid:
 
 
 def _standard_deviation(grid: LossGrid) -> float:
-    losses, mass = grid.losses, np.maximum(grid.mass, 0.0) / np.maximum(grid.mass, 0.0).sum()
+    mass = np.maximum(grid.mass, 0.0)
+    if not mass.any():
+        return 0.0
+    losses, mass = grid.losses, mass / mass.sum()
     return math.sqrt(float(mass @ (losses - mass @ losses) ** 2))
 
 

@@ -15,6 +15,7 @@ from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
     ShuffleAccountant,
     ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
 from beam_ldp.accounting.ledger_losses import ledger_losses
@@ -125,3 +126,17 @@ def test_witnesses_of_the_largest_crowds_are_short():
         assert len(atoms.first) <= 1 << 18
         for side in (atoms.first, atoms.second):
             assert 0.99 < np.exp(atoms.log_mass) @ side <= 1 + 1e-9
+
+
+def test_floors_of_ledgers_whose_losses_no_double_holds():
+    """Products of a mass and a ratio underflow; such outcomes are left out."""
+    loud = LocalRandomizerDpEvent(21.5)
+    quiet = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(5e-6), 4, 1, 2, sampling="self")
+    messages = ShuffledMessagesDpEvent(((11, 3.65), (1, 0.0019)), 8)
+    many = ShuffledMessagesDpEvent(((26, 0.154), (34, 0.296), (2, 0.011)), 12_175)
+    for ledger in ({quiet: 2223, loud: 27_938}, {many: 57_697, messages: 2919}):
+        accountant = ShuffleAccountant()
+        for event, count in ledger.items():
+            accountant.compose(event, count)
+        bound = accountant.get_epsilon(1e-3)
+        assert 0.8 * bound < bound.class_lower <= bound
