@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from beam_ldp.pipelines.budget import ledger_errors, ledger_option, open_ledger
 from beam_ldp.pipelines.terminal import printable, printed_json
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger
+    from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check
 
 SCHEMA_VERSION = 1
 _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
@@ -29,7 +31,11 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
               help="file of anchors that was kept elsewhere; may be repeated")  # fmt: skip
 @click.option("--public-key", type=click.Path(path_type=Path),
               help="the auditor's public key (PEM); all anchors must be signed by it")  # fmt: skip
-@click.option("--mlflow-uri", metavar="URI", help="compare with what this tracking server shows")
+@click.option(
+    "--mlflow-uri",
+    metavar="URI",
+    help="compare with what this tracking server shows; with no ledger named, audit it alone",
+)
 @click.option("--html", type=click.Path(path_type=Path), help="write the report for people")
 @click.option("--write-anchor", type=click.Path(path_type=Path),
               help="append the head of the ledger to this file, if the audit is clean")  # fmt: skip
@@ -65,6 +71,8 @@ def audit(
     from beam_ldp.ledger import audit as check
     from beam_ldp.ledger.anchors import load_public, read_anchors
 
+    if mlflow_uri is not None and not (ledger or os.environ.get("BEAM_LDP_LEDGER")):
+        sys.exit(_audit_server(mlflow_uri, form))
     book = open_ledger(ledger)
     with ledger_errors():
         try:
@@ -90,6 +98,27 @@ def audit(
     else:
         show(Console(), report, book)
     sys.exit(report.exit_code)
+
+
+def _audit_server(uri: str, form: str) -> int:
+    """The audit of a tracking server alone; the exit code."""
+    import mlflow_ldp
+
+    if not mlflow_ldp.available():
+        raise click.UsageError("MLflow is not installed: pip install 'beam-ldp[mlflow]'")
+    try:
+        checks = mlflow_ldp.audit_server(uri)
+    except Exception as error:
+        raise click.UsageError(
+            f"--mlflow-uri {uri} cannot be read ({type(error).__name__})"
+        ) from None
+    clean = all(check.outcome != "failed" for check in checks)
+    if form == "json":
+        told = {"schema_version": SCHEMA_VERSION, "ledger": None, "clean": clean}
+        print(printed_json({**told, "checks": _checks_json(checks)}))
+    else:
+        _show_checks(Console(), f"the runs of {uri}", checks)
+    return 0 if clean else 1
 
 
 def _tracked(uri: str) -> tuple[dict[str, dict[str, Any]], list[Anchor]]:
@@ -124,20 +153,28 @@ def _write_anchor(report: AuditReport, path: Path, sign_with: Path | None) -> No
 
 def show(console: Console, report: AuditReport, book: BudgetLedger) -> None:
     """The checks for people."""
-    table = Table(title=f"{report.num_rows:,} rows of {escape(book.url)}", title_justify="left")
+    _show_checks(console, f"{report.num_rows:,} rows of {book.url}", report.checks)
+    said = "clean" if report.clean else "NOT clean"
+    console.print(f"[bold]The ledger is {said}.[/bold]")
+
+
+def _show_checks(console: Console, title: str, checks: Sequence[Check]) -> None:
+    table = Table(title=escape(title), title_justify="left")
     table.add_column("check", overflow="fold")
     table.add_column("outcome", no_wrap=True)
-    for item in report.checks:
+    for item in checks:
         style = _STYLE[item.outcome]
         table.add_row(escape(item.name), f"[{style}]{item.outcome}[/{style}]")
     console.print(table)
-    for item in report.checks:
+    for item in checks:
         for finding in item.findings:
             style = _STYLE[item.outcome]
             said = escape(printable(finding))
             console.print(f"[{style}]{item.outcome}[/{style}] {said}", soft_wrap=True)
-    said = "clean" if report.clean else "NOT clean"
-    console.print(f"[bold]The ledger is {said}.[/bold]")
+
+
+def _checks_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    return [{"name": c.name, "outcome": c.outcome, "findings": list(c.findings)} for c in checks]
 
 
 def _json(report: AuditReport, book: BudgetLedger) -> dict[str, Any]:
@@ -148,9 +185,6 @@ def _json(report: AuditReport, book: BudgetLedger) -> dict[str, Any]:
         "rows": report.num_rows,
         "head": report.state.head.hash,
         "clean": report.clean,
-        "checks": [
-            {"name": c.name, "outcome": c.outcome, "findings": list(c.findings)}
-            for c in report.checks
-        ],
+        "checks": _checks_json(report.checks),
         "prices": dict(report.prices),
     }

@@ -18,6 +18,7 @@ from mlflow_ldp.release import LoggedRun, MlflowMissingError, available, log_rel
 
 if TYPE_CHECKING:
     from mlflow_ldp.mirroring import charge_tags, mirror, tracked
+    from mlflow_ldp.server_audit import audit_server
     from mlflow_ldp.tracker import PrivacyTracker, active_tracker
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "MlflowMissingError",
     "PrivacyTracker",
     "active_tracker",
+    "audit_server",
     "available",
     "charge_tags",
     "log_release",
@@ -36,6 +38,7 @@ __all__ = [
 _OF_THE_LEDGER = {
     "PrivacyTracker": "tracker",
     "active_tracker": "tracker",
+    "audit_server": "server_audit",
     "charge_tags": "mirroring",
     "mirror": "mirroring",
     "tracked": "mirroring",

@@ -357,8 +357,16 @@ def test_a_ledger_that_is_away_is_settled_later(
     client = mlflow.MlflowClient(store)
     (experiment,) = client.search_experiments(filter_string="name = 'beam-ldp'")
     (run,) = client.search_runs([experiment.experiment_id])
+    alone = ["audit", "--mlflow-uri", store]  # without any ledger
+    assert command(*alone).exit_code == 0
     client.log_metric(run.info.run_id, "privacy.epsilon", 0.01)  # somebody makes it look cheap
     assert _audited(url, store) == 1
+    audited = command(*alone, "--format", "json")
+    assert audited.exit_code == 1
+    found = {check["outcome"] for check in json.loads(audited.output)["checks"]}
+    assert found == {"passed", "failed", "no evidence"}
+    client.log_dict(run.info.run_id, {**record(out)["event"], "version": 9}, "privacy/event.json")
+    assert "no price" in command(*alone).output
 
 
 def _away(*arguments: Any) -> None:
