@@ -43,7 +43,14 @@ _REPORTS = "reports"  # folder beside the output, while the job runs
 _COPY_BYTES = 1 << 22
 
 FLAGS: Groups = {
-    DATA: FREQUENCY[DATA],
+    DATA: {
+        **FREQUENCY[DATA],
+        "--bad-rows": {
+            **FREQUENCY[DATA]["--bad-rows"],
+            "help": "rows that cannot be used: left out and counted here, or reported as `other` "
+            "without a trace",
+        },
+    },
     "the price": {
         "--local-epsilon": COMMON[PRICE]["--local-epsilon"],
     },
