@@ -163,7 +163,7 @@ def said_of(record: PrivacyRecord) -> str:
 
 def test_a_mean_is_not_spoken_of_as_a_list_of_values() -> None:
     said = said_of(MEAN)
-    assert "the names of the 64 coordinates" in said and "Euclidean length at most 1" in said
+    assert "the names of 64 coordinates" in said and "Euclidean length at most 1" in said
     assert "`--bad-rows zero` hides that" in said and "of each coordinate by itself" in said
     for word in ("list of values", "`other`", "most frequent", "messages of a person"):
         assert word not in said, word
