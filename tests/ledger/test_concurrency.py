@@ -5,9 +5,12 @@ On SQLite and on a real PostgreSQL (`make tools` installs Debian's server).
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +23,7 @@ from tests.ledger.spender import EVENT
 
 PROGRAMS, EACH = 8, 1000
 FEW = 40
+MEMORY = "/dev/shm"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,10 @@ def postgres() -> Iterator[str]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'privacy.db'}"
+        # In memory where there is such a place: what is tested is the locking, not the disk.
+        folder = Path(tempfile.mkdtemp(dir=MEMORY)) if os.access(MEMORY, os.W_OK) else tmp_path
+        request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
+        return f"sqlite:///{folder / 'privacy.db'}"
     pytest.importorskip("psycopg")
     import sqlalchemy as sa
 
