@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 
@@ -29,9 +28,7 @@ def test_without_tensorflow_the_error_says_what_to_do(missing):
     assert printed.startswith(f"{missing} tff_adapters needs {missing}; `make tff`")
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow_federated") is None, reason="TensorFlow is not installed"
-)
+@pytest.mark.tff
 def test_import_loads_no_tensorflow():
     code = "import sys, tff_adapters; print('tensorflow' in sys.modules, tff_adapters.__all__[0])"
     assert python(code) == "False ClientKernel"
