@@ -76,7 +76,7 @@ wheel: $(VENV)/.ready  ## the wheel, in dist/
 # --- tests --------------------------------------------------------------------------------------
 
 test: $(VENV)/.ready  ## the fast suite
-	$(PYTEST) -m "not slow and not engines and not bench"
+	$(PYTEST) -m "not slow and not engines and not bench and not tff"
 
 test-engines: $(VENV)/.ready engines  ## the pipelines on Prism and Spark
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m engines
@@ -90,7 +90,7 @@ test-tff: $(TFF_VENV)/.ready  ## the adapters to TensorFlow Federated, in its en
 
 test-all: $(VENV)/.ready tff  ## everything that `make test` leaves out; installs what it needs
 	$(MAKE) test-engines
-	$(PYTEST) -m "slow and not engines and not bench"
+	$(PYTEST) -m "slow and not engines and not bench and not tff"
 	$(MAKE) test-pythons
 
 doctest: $(VENV)/.ready  ## the examples in the docstrings
