@@ -94,7 +94,8 @@ test-all: $(VENV)/.ready tff  ## everything that `make test` leaves out; install
 	$(MAKE) test-pythons
 
 doctest: $(VENV)/.ready  ## the examples in the docstrings
-	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp \
+		--ignore beam_ldp/ledger/migrations $(PYTEST_FLAGS)
 
 bench: $(VENV)/.ready  ## time and memory, measured (not part of the tests)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -s -m bench tests benchmarks
