@@ -247,7 +247,7 @@ class ShuffleAccountant(PrivacyAccountant):
         orders = tuple(self._orders.tolist())
         total = np.zeros(len(orders))
         for event, count in counts.items():
-            total += count * event_divergences(event, orders)
+            total += float(count) * event_divergences(event, orders)
         return total
 
     def _losses(self, counts: Counts) -> LossGrid | None:

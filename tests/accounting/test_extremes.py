@@ -116,7 +116,8 @@ def test_bins_hold_no_more_than_their_counts(trials):
             first = middles[place] - (width - 1) / 2
             mass = stats.binom.cdf(first + width - 1, trials, 0.3)
             mass -= stats.binom.cdf(first - 1, trials, 0.3)
-            assert np.exp(log_mass[place]) <= mass * (1 + 1e-6)
+            # The reference itself is good to about 1e-6 on the oldest SciPy.
+            assert np.exp(log_mass[place]) <= mass * (1 + 1e-5)
 
 
 def test_witnesses_of_the_largest_crowds_are_short():

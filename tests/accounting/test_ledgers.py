@@ -161,7 +161,8 @@ def test_the_class_of_a_mixed_ledger_is_a_ledger_of_randomized_responses():
         mixed.compose(ShuffledDpEvent(LocalRandomizerDpEvent(budget), reports), count)
         real.compose(ShuffledDpEvent(local_event(KRandomizedResponse(3, budget)), reports), count)
     generic, own = mixed.get_epsilon(1e-6), real.get_epsilon(1e-6)
-    assert own.lower <= generic.class_lower * (1 + 1e-6) <= own * (1 + 1e-6) <= generic
+    # The two lower bounds are the same law on two grids.
+    assert own.lower <= generic.class_lower * (1 + 1e-5) <= own * (1 + 1e-5) <= generic
     assert generic.class_lower == own.class_lower
 
 

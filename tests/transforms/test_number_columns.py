@@ -154,7 +154,7 @@ def test_integers_booleans_decimals_dictionaries_and_halves_in_lists():
         (pa.array([True, None]), [[1], "null"]),
         (pa.array([1.5, None, math.nan], pa.float32()), [[1.5], "null", "NaN"]),
         (pa.array([-math.inf, math.inf], pa.float32()), ["infinite", "infinite"]),
-        (pa.array([1.5, None], pa.float16()), [[1.5], "null"]),
+        (pa.array([np.float16(1.5), None], pa.float16()), [[1.5], "null"]),
         (pa.array([Decimal("0.5"), None], pa.decimal128(9, 2)), [[0.5], "null"]),
         (pa.array(["1", "x", None, "1"]).dictionary_encode(), [[1], "not a number", "null", [1]]),
         (pa.array([4, None, 4]).dictionary_encode(), [[4], "null", [4]]),
