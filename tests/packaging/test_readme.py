@@ -1,10 +1,12 @@
 """What the README tells people to type, typed: its commands and its Python, in a fresh folder.
 
 Of a command with `...` or `[` in it, a pattern, only the existence of its sub-command is checked.
+What an `export` sets holds for the commands after it, as in the reader's shell.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -53,8 +55,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=800)
+def run(command: list[str], folder: Path, **variables: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=800,
+    )
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr[-3000:]}"
     return done.stdout
 
@@ -72,11 +81,17 @@ def test_make_targets_exist() -> None:
 @pytest.mark.slow
 def test_commands_run(folder: Path) -> None:
     program = str(Path(sys.executable).with_name("beam-ldp"))
-    lines = commands("beam-ldp")
+    lines = commands("(?:beam-ldp|export)")
     assert any(not is_pattern(line) for line in lines)
+    variables: dict[str, str] = {}
     for line in lines:
-        words = shlex.split(line)[1:]
-        run([program, words[0], "--help"] if is_pattern(line) else [program, *words], folder)
+        first, *words = shlex.split(line)
+        if first == "export":
+            name, value = words[0].split("=", 1)
+            variables[name] = value
+        else:
+            typed = [words[0], "--help"] if is_pattern(line) else words
+            run([program, *typed], folder, **variables)
 
 
 @pytest.mark.e2e
