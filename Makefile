@@ -8,6 +8,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 JOBS ?= 2
+PYTHONS ?= 3.10 3.12 3.13
 PYTEST_FLAGS ?=
 OUTPUT ?= demo-out
 export BEAM_LDP_ENGINES ?= $(CURDIR)/.engines
@@ -19,7 +20,7 @@ UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test test-all test-engines test-pythons test-tff lint format types doctest wheel \
+.PHONY: help setup demo test test-all test-engines test-slow test-pythons test-tff lint format types doctest wheel \
 	tools engines tff pins bench clean
 
 help:  ## this list
@@ -32,7 +33,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo 'One file:  $(BIN)/python -m pytest tests/randomizers'
-	@echo 'Settings:  JOBS=$(JOBS) (test processes)  PYTHON=... (interpreter)  OUTPUT=$(OUTPUT) (of the demo)'
+	@echo 'Settings:  JOBS=$(JOBS) (test processes)  PYTHONS=... (of test-pythons)  PYTHON=... (interpreter)  OUTPUT=$(OUTPUT) (of the demo)'
 
 # --- environments -------------------------------------------------------------------------------
 
@@ -78,11 +79,14 @@ wheel: $(VENV)/.ready  ## the wheel, in dist/
 test: $(VENV)/.ready  ## the fast suite
 	$(PYTEST) -m "not slow and not engines and not bench and not tff"
 
+test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments
+	$(PYTEST) -m "slow and not engines and not bench and not tff"
+
 test-engines: $(VENV)/.ready engines  ## the pipelines on Prism and Spark
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m engines
 
 test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons, on old and on TensorFlow's versions
-	UV=$(UV) JOBS=$(JOBS) .ci/test-pythons $(TFF_VENV)/bin/python
+	UV=$(UV) JOBS=$(JOBS) PYTHONS="$(PYTHONS)" .ci/test-pythons $(TFF_VENV)/bin/python
 
 test-tff: $(TFF_VENV)/.ready  ## the adapters to TensorFlow Federated, in its environment
 	$(TFF_VENV)/bin/python -m pytest -p no:cacheprovider -n $(JOBS) --dist loadfile \
@@ -90,7 +94,7 @@ test-tff: $(TFF_VENV)/.ready  ## the adapters to TensorFlow Federated, in its en
 
 test-all: $(VENV)/.ready tff  ## everything that `make test` leaves out; installs what it needs
 	$(MAKE) test-engines
-	$(PYTEST) -m "slow and not engines and not bench and not tff"
+	$(MAKE) test-slow
 	$(MAKE) test-pythons
 
 doctest: $(VENV)/.ready  ## the examples in the docstrings
