@@ -14,8 +14,10 @@ from typing import Any, Literal
 import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
+from rich.console import Console
 
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import results, run
+from beam_ldp.pipelines.charging import ledger_url
 from beam_ldp.pipelines.flags import DATA, MECHANISM, OUTPUT, whole_number, with_own
 from beam_ldp.pipelines.frequency_answer import FrequencyAnswer
 from beam_ldp.pipelines.job import Outputs
@@ -61,6 +63,10 @@ FLAGS = with_own(
                 "type": whole_number, "default": 20, "metavar": "N",
                 "help": "values in the printed table and in the plot (default 20)",
             },
+            "--staged": {
+                "metavar": "DIR",
+                "help": "run no job: finish what a template's job with the same flags left here",
+            },
         },
     }
 )  # fmt: skip
@@ -87,6 +93,7 @@ class FrequencySettings(Settings):
     domain: str
     other_label: str
     top: int
+    staged: str | None
 
 
 class Frequency(Question[FrequencySettings]):
@@ -116,6 +123,11 @@ class Frequency(Question[FrequencySettings]):
         check_column(values, settings.input_format)
         if values.top < 1:
             raise UsageError("--top must be >= 1")
+        if settings.staged is not None and ledger_url(settings) is not None:
+            raise UsageError(
+                "--staged cannot be charged to a ledger, which is asked before data are read: run "
+                "without a template, or say --no-ledger"
+            )
         return settings
 
     @property
@@ -172,6 +184,25 @@ class Frequency(Question[FrequencySettings]):
             seed=settings.seed,
         )
         return Outputs(released, released.withheld, (table[BAD_ROWS], released.bad_rows))
+
+    def collect(
+        self, choice: Choice, flags: Sequence[str], staging: str, console: Console
+    ) -> results.Collected:
+        """Run the pipeline, or read what a template's job left."""
+        if self.settings.staged is None:
+            return super().collect(choice, flags, staging, console)
+        found = results.read_all(self.settings.staged)
+        if not (found.releases or found.withheld):
+            raise UsageError(
+                f"--staged {self.settings.staged}: no results, or the job is not done yet"
+            )
+        expected = choice.randomizer.to_config()
+        if any(dict(release.mechanism) != expected for release in found.releases):
+            raise UsageError(
+                f"--staged {self.settings.staged}: made with other flags than these, by another "
+                "mechanism"
+            )
+        return found
 
     def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> FrequencyAnswer:
         return FrequencyAnswer(release, self.domain.labels, self.settings.top, truth)

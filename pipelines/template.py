@@ -1,0 +1,89 @@
+"""The frequency job without a launcher that waits: what a Dataflow template runs.
+
+A template's launcher builds the job and ends. What the job found stays in a folder beside
+`--output`, in files that the workers wrote; gates, price, record and tables are made afterwards, by
+`beam-ldp frequency` with the same flags and `--staged FOLDER`:
+
+    python -m beam_ldp.pipelines.template --input ... --output gs://bucket/out --runner=DataflowRunner ...
+    beam-ldp frequency --input ... --output gs://bucket/out --staged gs://bucket/out.staged
+
+Nothing in that folder is a release yet: it holds the estimate, to be read by nobody but the second
+command. A budget is reserved before data are read, and a launcher that ends cannot do that: runs
+that are charged to a ledger go without a template.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from rich.console import Console
+
+from beam_ldp.pipelines.charging import ledger_url
+from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines.job import pipeline_flags
+from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.question import Question
+from beam_ldp.pipelines.run import DONE, MISUSED
+
+STAGED = ".staged"
+
+
+def build(
+    program: type[Question[Any]], argv: Sequence[str]
+) -> tuple[beam.Pipeline, Question[Any], str]:
+    """`(pipeline, question, folder)`: the job, not started, and where it will leave its results.
+
+    Raises:
+        UsageError: if a flag is wrong, a ledger is named, or the folder holds another job's results.
+    """
+    values, arguments = parse_flags(argv, program.flags)
+    question = program(program.check(values))
+    settings = question.settings
+    if ledger_url(settings) is not None:
+        raise UsageError(
+            "a template cannot charge a ledger, which is asked before data are read: run "
+            f"`beam-ldp {program.name}`, or say --no-ledger"
+        )
+    folder = settings.output.rstrip("/") + STAGED
+    if _holds_files(folder):
+        raise UsageError(f"{folder} holds the results of a job: finish it, or remove the folder")
+    pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, arguments)))
+    question.stages(pipeline, question.choose()).write(folder)
+    return pipeline, question, folder
+
+
+def _holds_files(folder: str) -> bool:
+    try:
+        return any(FileSystems.match([f"{folder}/*/*"])[0].metadata_list)
+    except BeamIOError:
+        return False
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Build the job, hand it to the runner, say how to finish it."""
+    console = Console(stderr=True)
+    try:
+        pipeline, question, folder = build(Frequency, sys.argv[1:] if argv is None else argv)
+    except UsageError as error:
+        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        return MISUSED
+    pipeline.run()
+    console.print(
+        f"when the job is done: beam-ldp {question.name} (the same flags) --staged {folder}",
+        markup=False,
+        soft_wrap=True,
+    )
+    return DONE
+
+
+if __name__ == "__main__":
+    # The module that runs is called __main__; what workers unpickle must have its real name.
+    from beam_ldp.pipelines.template import main as program
+
+    sys.exit(program())
