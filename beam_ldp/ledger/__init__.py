@@ -5,7 +5,8 @@ Needs the extra `ledger`: pip install 'beam-ldp[ledger]'.
 
 from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.auditing import AuditReport, Check, audit
-from beam_ldp.ledger.ledger import BudgetExceededError, BudgetLedger, LedgerError
+from beam_ldp.ledger.errors import BudgetExceededError, LedgerError
+from beam_ldp.ledger.ledger import BudgetLedger
 from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row
 from beam_ldp.ledger.state import Budget, Charge, LedgerState, Population
 from beam_ldp.ledger.status import BudgetStatus

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import getpass
-import math
 import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from difflib import get_close_matches
 from typing import Any
 
-from beam_ldp.ledger.losses import as_json, exceeds, limit, loss_of, orders_for
+from beam_ldp.ledger.checks import (
+    check_budget,
+    check_local,
+    check_name,
+    check_size,
+    check_text,
+    login,
+)
+from beam_ldp.ledger.errors import LedgerError
+from beam_ldp.ledger.granting import grant
+from beam_ldp.ledger.losses import as_json, exceeds, limit, loss_of
+from beam_ldp.ledger.refusals import again, budget_of, charge_of, check_fits, population_of, same
 from beam_ldp.ledger.rows import (
     ABANDON,
-    BUDGET,
-    DATASET,
     GENESIS,
     NO_HASH,
     RESERVE,
@@ -25,32 +31,13 @@ from beam_ldp.ledger.rows import (
     Head,
     LedgerCorruptedError,
     Row,
-    canonical,
     next_row,
 )
-from beam_ldp.ledger.state import (
-    NEIGHBOURS,
-    REPLACE_ONE,
-    UNIT,
-    Budget,
-    Charge,
-    LedgerState,
-    Population,
-)
-from beam_ldp.ledger.status import BudgetStatus, epsilon_of, fits_locally, status_of
+from beam_ldp.ledger.state import REPLACE_ONE, Charge, LedgerState
+from beam_ldp.ledger.status import BudgetStatus, status_of
 from beam_ldp.ledger.store import RowStore
 
 URL_VARIABLE = "BEAM_LDP_LEDGER"
-LONGEST_NAME, LONGEST_TEXT = 200, 2000  # characters
-LARGEST_BODY = 1 << 20  # bytes of a row
-
-
-class LedgerError(ValueError):
-    """The ledger refuses; the message says what is wrong and what to do."""
-
-
-class BudgetExceededError(LedgerError):
-    """A charge does not fit into what is left. Nothing was reserved."""
 
 
 class BudgetLedger:
@@ -137,8 +124,8 @@ class BudgetLedger:
 
     def status(self, dataset: str) -> BudgetStatus:
         """Where the population of a dataset stands."""
-        population = self._population(self.state, dataset)
-        return status_of(population, self._budget_of(population, dataset), self._now())
+        population = population_of(self.state, dataset)
+        return status_of(population, budget_of(population, dataset), self._now())
 
     # Writing --------------------------------------------------------------------------------
 
@@ -178,61 +165,26 @@ class BudgetLedger:
                 given after something was charged.
             ValueError: for numbers that make no budget.
         """
-        _check_name("dataset", dataset)
-        _check_budget(epsilon, delta, local_epsilon, orders, period_days)
-        _check_name("privacy_unit", privacy_unit)
-        _check_name("by", by := by or _login())
-        _check_text("why", why)
-        usual = orders_for(epsilon, delta) if orders is None else tuple(map(float, orders))
+        check_name("dataset", dataset)
+        check_budget(epsilon, delta, local_epsilon, orders, period_days)
+        check_name("privacy_unit", privacy_unit)
+        check_name("by", by := by or login())
+        check_text("why", why)
         if neighbours != REPLACE_ONE:
             raise ValueError(f'neighbours must be "{REPLACE_ONE}", got {neighbours!r}')
         with self._writing() as (state, append):
-            known = dataset in state.datasets
-            name = population
-            if name is None:
-                name = state.population_of(dataset).name if known else dataset
-            _check_name("population", name)
-            found = state.populations.get(name)
-            if population is None and not known and found is not None:
-                raise LedgerError(
-                    f"there is a population {name!r} with other datasets: name it as population "
-                    f"if {dataset!r} is about its people, or another one"
-                )
-            if known and state.population_of(dataset).name != name:
-                raise LedgerError(
-                    f"dataset {dataset!r} belongs to population "
-                    f"{state.population_of(dataset).name!r}; its people cannot change"
-                )
-            if found is not None and found.privacy_unit != privacy_unit:
-                raise LedgerError(
-                    f"population {name!r} has the privacy unit {found.privacy_unit!r}, "
-                    f"not {privacy_unit!r}"
-                )
-            if found is not None and found.budget is not None and found.charges:
-                if orders is not None and usual != found.budget.orders:
-                    raise LedgerError(
-                        "orders were fixed with the first budget and something was charged since: "
-                        "chosen later they would prove nothing"
-                    )
-                usual = found.budget.orders
-            if not known:
-                append(
-                    DATASET,
-                    {
-                        "dataset": dataset,
-                        "population": name,
-                        UNIT: privacy_unit,
-                        NEIGHBOURS: neighbours,
-                    },
-                )
-            append(
-                BUDGET,
+            grant(
+                state,
+                append,
+                dataset,
+                privacy_unit,
+                neighbours,
+                population,
                 {
-                    "population": name,
                     "epsilon": float(epsilon),
                     "delta": float(delta),
                     "local_epsilon": None if local_epsilon is None else float(local_epsilon),
-                    "orders": list(usual),
+                    "orders": None if orders is None else list(map(float, orders)),
                     "period_days": period_days,
                     "by": by,
                     "why": why,
@@ -268,8 +220,8 @@ class BudgetLedger:
             BudgetExceededError: if it does not fit.
             LedgerError: for an unknown dataset, another privacy unit, or a name that was used.
         """
-        _check_name("run_id", run_id)
-        _check_local(local_epsilon)
+        check_name("run_id", run_id)
+        check_local(local_epsilon)
         body: dict[str, Any] = {
             "run_id": run_id,
             "dataset": dataset,
@@ -279,11 +231,11 @@ class BudgetLedger:
             "about": dict(about or {}),
         }
         # The price is worked out before the lock is taken: others need not wait for it.
-        known = self._population(self.state, dataset)
-        loss_of(body["event"], self._budget_of(known, dataset).orders)
+        known = population_of(self.state, dataset)
+        loss_of(body["event"], budget_of(known, dataset).orders)
         with self._writing() as (state, append):
-            population = self._population(state, dataset)
-            budget = self._budget_of(population, dataset)
+            population = population_of(state, dataset)
+            budget = budget_of(population, dataset)
             if (privacy_unit, neighbours) != (population.privacy_unit, population.neighbours):
                 raise LedgerError(
                     f"dataset {dataset!r} protects one {population.privacy_unit} "
@@ -291,8 +243,8 @@ class BudgetLedger:
                     f"({neighbours})"
                 )
             if state.has_run(run_id):
-                return _again(state.charge(run_id), body)
-            self._check_fits(population, budget, body, dataset)
+                return again(state.charge(run_id), body)
+            check_fits(population, budget, body, dataset, self._now())
             append(RESERVE, body)
         return self._state.charge(run_id)
 
@@ -313,12 +265,12 @@ class BudgetLedger:
         """
         told = as_json(event)
         if local_epsilon is not None:
-            _check_local(local_epsilon)
-        loss_of(told, self._orders_of(self._charge(self.state, run_id)))  # before the lock is taken
+            check_local(local_epsilon)
+        loss_of(told, self._orders_of(charge_of(self.state, run_id)))  # before the lock is taken
         with self._writing() as (state, append):
-            charge = self._charge(state, run_id)
+            charge = charge_of(state, run_id)
             local = charge.local_epsilon if local_epsilon is None else float(local_epsilon)
-            if charge.status == "settled" and _same(charge.settled, told):
+            if charge.status == "settled" and same(charge.settled, told):
                 return charge
             if charge.status != "reserved":
                 raise LedgerError(f"run {run_id!r} is {charge.status} already")
@@ -357,7 +309,7 @@ class BudgetLedger:
             LedgerError: if there is no such open reservation.
         """
         with self._writing() as (state, append):
-            charge = self._charge(state, run_id)
+            charge = charge_of(state, run_id)
             if charge.status == "abandoned":
                 return charge
             if charge.status != "reserved":
@@ -380,7 +332,7 @@ class BudgetLedger:
                 def append(kind: str, body: dict[str, Any]) -> None:
                     head = added[-1].head if added else self._state.head
                     row = next_row(head, kind, {**body, "time": self._now()})
-                    _check_size(row)
+                    check_size(row)
                     appender.append(row)
                     added.append(row)
 
@@ -396,6 +348,11 @@ class BudgetLedger:
             raise LedgerCorruptedError("rows that were there are gone or changed")
         self._state.apply(found)
 
+    def _orders_of(self, charge: Charge) -> tuple[float, ...]:
+        budget = self._state.populations[charge.population].budget
+        assert budget is not None  # or nothing could have been reserved
+        return budget.orders
+
     def _now(self) -> str:
         """The time; that of the last row if the clock stands before it.
 
@@ -403,121 +360,3 @@ class BudgetLedger:
         """
         now = self._clock().astimezone(timezone.utc).isoformat(timespec="seconds")
         return max(now, self._state.time)
-
-    def _population(self, state: LedgerState, dataset: str) -> Population:
-        try:
-            return state.population_of(dataset)
-        except KeyError:
-            near = get_close_matches(dataset, state.datasets, 1, 0.6)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise LedgerError(
-                f"the ledger knows no dataset {dataset!r}{hint} (`beam-ldp budget set` makes one)"
-            ) from None
-
-    def _budget_of(self, population: Population, dataset: str) -> Budget:
-        if population.budget is None:
-            raise LedgerError(f"dataset {dataset!r} has no budget: `beam-ldp budget set` first")
-        return population.budget
-
-    def _charge(self, state: LedgerState, run_id: str) -> Charge:
-        if not state.has_run(run_id):
-            raise LedgerError(f"the ledger holds no reservation of run {run_id!r}")
-        return state.charge(run_id)
-
-    def _orders_of(self, charge: Charge) -> tuple[float, ...]:
-        budget = self._state.populations[charge.population].budget
-        assert budget is not None  # or nothing could have been reserved
-        return budget.orders
-
-    def _check_fits(
-        self, population: Population, budget: Budget, body: dict[str, Any], dataset: str
-    ) -> None:
-        period = budget.period_of(self._now())
-        committed = population.loss(period)
-        before = epsilon_of(committed, budget)
-        after = epsilon_of(committed + loss_of(body["event"], budget.orders), budget)
-        if not after <= limit(budget.epsilon):
-            raise BudgetExceededError(
-                f"the budget of {dataset!r} is epsilon = {budget.epsilon:g} at delta = "
-                f"{budget.delta:g}; {before:.4g} is spent or reserved, and this run would make it "
-                f"{after:.4g}. Nothing was read. Ask for less, wait for open runs to settle, or "
-                "raise the budget (`beam-ldp budget set`, which audits show)"
-            )
-        local = population.local_loss(period) + body["local_epsilon"]
-        if not fits_locally(local, budget):
-            raise BudgetExceededError(
-                f"the budget of {dataset!r} allows local epsilons that sum to "
-                f"{budget.local_epsilon:g} per {population.privacy_unit}; this run would make it "
-                f"{local:.4g}. Nothing was read"
-            )
-
-
-def _same(one: Any, other: Any) -> bool:
-    return canonical(one) == canonical(other)
-
-
-def _again(charge: Charge, body: dict[str, Any]) -> Charge:
-    """A run that starts again under its old name."""
-    same = (
-        _same(charge.reserved, body["event"])
-        and charge.dataset == body["dataset"]
-        and charge.local_epsilon == body["local_epsilon"]
-    )
-    if body["memoized"] and same and charge.status == "reserved":
-        return charge
-    raise LedgerError(
-        f"run {charge.run_id!r} has its charge already ({charge.status}): a repetition draws new "
-        "noise and needs a name and a charge of its own"
-    )
-
-
-def _check_name(argument: str, name: str) -> None:
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise ValueError(
-            f"{argument} must be printable text of 1 to {LONGEST_NAME} characters, got "
-            f"{str(name)[:40]!r}"
-        )
-
-
-def _check_text(argument: str, text: str) -> None:
-    if not isinstance(text, str) or len(text) > LONGEST_TEXT or not text.isprintable():
-        raise ValueError(f"{argument} must be printable text of at most {LONGEST_TEXT} characters")
-
-
-def _check_size(row: Row) -> None:
-    if len(canonical(row.body)) > LARGEST_BODY:
-        raise ValueError(
-            f"about and event must take at most {LARGEST_BODY:,} bytes together: they are a "
-            "record, not the data"
-        )
-
-
-def _check_local(local_epsilon: float) -> None:
-    if not (math.isfinite(local_epsilon) and local_epsilon >= 0):
-        raise ValueError(f"local_epsilon must be a finite number >= 0, got {local_epsilon}")
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        return f"user {os.getuid()}"
-
-
-def _check_budget(
-    epsilon: float,
-    delta: float,
-    local_epsilon: float | None,
-    orders: tuple[float, ...] | None,
-    period_days: int | None,
-) -> None:
-    for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a finite number > 0, got {value}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}")
-    given = (2.0,) if orders is None else orders
-    if not given or not all(math.isfinite(order) and order > 1 for order in given):
-        raise ValueError("orders must be finite numbers > 1, at least one")
-    if period_days is not None and (period_days != int(period_days) or period_days < 1):
-        raise ValueError(f"period_days must be an integer >= 1, got {period_days}")

@@ -1,0 +1,11 @@
+"""What the ledger says when it refuses."""
+
+from __future__ import annotations
+
+
+class LedgerError(ValueError):
+    """The ledger refuses; the message says what is wrong and what to do."""
+
+
+class BudgetExceededError(LedgerError):
+    """A charge does not fit into what is left. Nothing was reserved."""
