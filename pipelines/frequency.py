@@ -13,17 +13,21 @@ from typing import Any, Literal
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 from rich.console import Console
 
 from beam_ldp.pipelines import results, run
 from beam_ldp.pipelines.charging import ledger_url
 from beam_ldp.pipelines.flags import DATA, MECHANISM, OUTPUT, whole_number, with_own
 from beam_ldp.pipelines.frequency_answer import FrequencyAnswer
+from beam_ldp.pipelines.groups import GROUP_FLAGS, check_groups, load_groups
 from beam_ldp.pipelines.job import Outputs
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.oracle_choice import choose
-from beam_ldp.pipelines.question import Choice, Question, Rows
+from beam_ldp.pipelines.parts import Parts, PartsRecord, gate_parts, withheld_as_json
+from beam_ldp.pipelines.parts_answer import PartsAnswer
+from beam_ldp.pipelines.price import price_as_json
+from beam_ldp.pipelines.public_lists import load_list
+from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
@@ -46,6 +50,7 @@ FLAGS = with_own(
                 "default": "other", "metavar": "NAME",
                 "help": "what the rest is called, where the list holds the value `other` itself",
             },
+            **GROUP_FLAGS,
             "--bad-rows": {
                 "choices": ["dead-letter", "other"], "default": "dead-letter",
                 "help": "rows that cannot be used: listed in bad_rows.jsonl, or reported as "
@@ -80,6 +85,10 @@ EXAMPLES = """examples:
         --epsilon 1 --delta 1e-8 --expected-users 1e6 --output out
   on a cluster (all of Beam's flags are understood)
     beam-ldp frequency ... --runner=SparkRunner --job_endpoint=host:8099 --environment_type=LOOPBACK
+  one histogram per country; a person reports in one country, each has its own price
+    beam-ldp frequency --input 'events/*.parquet' --column url --user-id uid --domain urls.txt \\
+        --group-by country --groups countries.txt --epsilon 1 --delta 1e-8 --min-reports 20000 \\
+        --output out
   from a file of flags
     beam-ldp frequency --config job.json --overwrite
 """
@@ -94,6 +103,13 @@ class FrequencySettings(Settings):
     other_label: str
     top: int
     staged: str | None
+    group_by: str | None = None
+    groups: str | None = None
+
+    @property
+    def planned_reports(self) -> int:
+        """With groups: those of the smallest group that is released."""
+        return self.min_reports if self.group_by is not None else super().planned_reports
 
 
 class Frequency(Question[FrequencySettings]):
@@ -114,10 +130,14 @@ class Frequency(Question[FrequencySettings]):
     def __init__(self, settings: FrequencySettings) -> None:
         super().__init__(settings)
         self.domain = load_domain(settings.domain, settings.other_label)
+        if settings.group_by is not None:
+            self.groups = load_groups(settings.groups)
+            self.record_type = PartsRecord  # type: ignore[misc]
 
     @classmethod
     def check(cls, values: argparse.Namespace) -> FrequencySettings:
         need(values, "input", "domain", "delta", "output")
+        check_groups(values)
         column = values.column or TEXT_COLUMN
         settings = check_common(values, FrequencySettings, column=column)
         check_column(values, settings.input_format)
@@ -145,7 +165,11 @@ class Frequency(Question[FrequencySettings]):
         )
 
     def inputs(self) -> Rows:
-        return [("list", f"{self.domain.size - 1:,} values and {self.settings.other_label!r}")]
+        found = [("list", f"{self.domain.size - 1:,} values and {self.settings.other_label!r}")]
+        if self.settings.group_by is not None:
+            listed = f"{self.groups.size - 1:,} of a public list and {self.groups.other!r}"
+            found.append(("groups", f"column {self.settings.group_by}: {listed}"))
+        return found
 
     def expected(self, choice: Choice) -> Rows:
         error, n = choice.predicted_error, choice.num_reports
@@ -163,7 +187,7 @@ class Frequency(Question[FrequencySettings]):
         table = pipeline | "Read" >> ReadTable(
             settings.input,
             settings.input_format,  # type: ignore[arg-type]
-            settings.column,
+            (settings.column, *((settings.group_by,) if settings.group_by else ())),
             settings.user_id,
             bad_rows=bad_rows,
             delimiter=settings.csv_delimiter,
@@ -173,6 +197,8 @@ class Frequency(Question[FrequencySettings]):
             domain=CarriedDomain(settings.domain, settings.other_label),
             column=settings.column,
             user_id_column=settings.user_id,
+            groups=settings.groups,
+            group_column=settings.group_by,
             min_reports=settings.min_reports,
             output=settings.shuffle_output,  # type: ignore[arg-type]
             scope=settings.scope,  # type: ignore[arg-type]
@@ -183,7 +209,10 @@ class Frequency(Question[FrequencySettings]):
             dataset=settings.dataset,
             seed=settings.seed,
         )
-        return Outputs(released, released.withheld, (table[BAD_ROWS], released.bad_rows))
+        withheld, bad_rows = released.withheld, released.bad_rows
+        if settings.group_by is not None:
+            released = released | "Groups" >> beam.Values().with_output_types(Release)
+        return Outputs(released, withheld, (table[BAD_ROWS], bad_rows))
 
     def collect(
         self, choice: Choice, flags: Sequence[str], staging: str, console: Console
@@ -204,7 +233,31 @@ class Frequency(Question[FrequencySettings]):
             )
         return found
 
-    def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> FrequencyAnswer:
+    def gate(self, found: results.Collected) -> Release:
+        if self.settings.group_by is None:
+            return super().gate(found)
+        return gate_parts(found.releases, found.withheld, self.settings, self.about, found.bad_rows)
+
+    def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
+        if not isinstance(release, Parts):
+            return {}
+        return {
+            "group_by": self.settings.group_by,
+            "parts": tuple(self._part(part) for part in release.releases),
+            "withheld": withheld_as_json(release.withheld),
+        }
+
+    def _part(self, part: Release) -> dict[str, Any]:
+        """What the record says of one release."""
+        named = {"question": part.question, "group": part.group, "num_reports": part.num_reports}
+        return {**named, **price_as_json(self.price(part))}
+
+    def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> Answer:
+        if isinstance(release, Parts):
+            return PartsAnswer(release, [self._answer(part, None) for part in release.releases])
+        return self._answer(release, truth)
+
+    def _answer(self, release: Release, truth: np.ndarray | None) -> FrequencyAnswer:
         return FrequencyAnswer(release, self.domain.labels, self.settings.top, truth)
 
 
@@ -218,16 +271,7 @@ def check_column(values: argparse.Namespace, input_format: str) -> None:
 
 def load_domain(path: str, other: str) -> Domain:
     """The public list, from any file system that Beam knows."""
-    try:
-        with FileSystems.open(path, "application/octet-stream") as file:
-            content = file.read()
-    except Exception as error:
-        raise UsageError(f"--domain {path}: cannot be read ({type(error).__name__})") from None
-    try:
-        return Domain.from_lines(content, other)
-    except ValueError as error:
-        hint = " (see --other-label)" if "other" in str(error) else ""
-        raise UsageError(f"--domain {path}: {error}{hint}") from None
+    return load_list("--domain", path, other, hint=" (see --other-label)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import attr
 import dp_accounting
@@ -54,3 +56,11 @@ def _price(
     crowd = honest(event.num_reports, honest_fraction)
     priced = attr.evolve(event, num_reports=crowd)
     return Price(event_epsilon(priced, delta), crowd, priced)
+
+
+def price_as_json(price: Price) -> dict[str, Any]:
+    """The price of one of several releases, for the record; null in a simulation."""
+    bound = price.bound
+    known = None if bound is None or not math.isfinite(bound) else float(bound)
+    lower = None if bound is None or not bound.lower > 0 else float(bound.lower)
+    return {"epsilon": known, "epsilon_lower": lower, "priced_reports": price.priced_reports}

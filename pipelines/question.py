@@ -19,6 +19,7 @@ from rich.console import Console
 
 from beam_ldp.pipelines import job, results
 from beam_ldp.pipelines.flags import Groups
+from beam_ldp.pipelines.gates import gate_reports
 from beam_ldp.pipelines.options import ReleaseOptions
 from beam_ldp.pipelines.price import Price, expected_price, price_of
 from beam_ldp.pipelines.record import PrivacyRecord
@@ -168,6 +169,10 @@ class Question(ABC, Generic[S]):
         return results.read_all(staging)
 
     # After the data --------------------------------------------------------------------------
+
+    def gate(self, found: results.Collected) -> Release:
+        """What is released. Raises NothingReleasedError where there is nothing."""
+        return gate_reports(found.releases, found.withheld, self.settings, found.bad_rows)
 
     def price(self, release: Release) -> Price:
         """What was received costs."""

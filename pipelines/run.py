@@ -19,7 +19,7 @@ import mlflow_ldp
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import charging, outputs, tables, terminal
 from beam_ldp.pipelines.charging import NoCharge
-from beam_ldp.pipelines.gates import NothingReleasedError, gate_bad_rows, gate_price, gate_reports
+from beam_ldp.pipelines.gates import NothingReleasedError, gate_bad_rows, gate_price
 from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
 from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.question import Answer, Choice, Question, Result
@@ -66,7 +66,7 @@ def execute(
     charge = charging.reserve(settings, worst, local, question.about)
     with charging.spent_unless_settled(charge, console), folder.staging() as staging:
         found = question.collect(choice, beam_flags, staging, console)
-        release = gate_reports(found.releases, found.withheld, settings, found.bad_rows)
+        release = question.gate(found)
         gate_bad_rows(found.num_bad_rows, settings)
         price = question.price(release)
         messages = choice.randomizer.messages_per_user

@@ -143,7 +143,8 @@ def _check_price(values: argparse.Namespace) -> None:
         raise UsageError(f"--delta must lie in (0, 1), got {values.delta}")
     if (values.epsilon is None) == (values.local_epsilon is None):
         raise UsageError("give one of --epsilon (central target) and --local-epsilon")
-    if values.epsilon is not None and values.expected_users is None:
+    grouped = getattr(values, "group_by", None) is not None  # then --min-reports says it
+    if values.epsilon is not None and values.expected_users is None and not grouped:
         raise UsageError(
             "--epsilon needs --expected-users: the local noise that meets a central price "
             "depends on how many people hide each other"

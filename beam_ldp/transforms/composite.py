@@ -10,11 +10,12 @@ import apache_beam as beam
 
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.absent_groups import with_absent_groups
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Withheld
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.budgeted import ChargeTo, charge
-from beam_ldp.transforms.carried import check_min_reports
+from beam_ldp.transforms.carried import CarriedDomain, check_min_reports
 from beam_ldp.transforms.randomize import Randomize, check_randomness
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 
@@ -52,7 +53,7 @@ class PrivateEstimate(beam.PTransform):
         super().__init__()
         check_randomness(memoize_key_file, release_id, seed)
         self._budget = None if seed is not None else budget  # a simulation is never charged
-        self._grouped = groups is not None
+        self._groups = None if groups is None else CarriedDomain(groups)
         self._randomizer = randomizer
         self._min_reports = least_reports(min_reports, expected_users)
         if one_report_per not in (None, "user", "row"):
@@ -85,6 +86,8 @@ class PrivateEstimate(beam.PTransform):
         summed = shuffled | "Aggregate" >> Aggregate(self._randomizer)
         releases = summed | "Estimate" >> self._estimator
         withheld = (shuffled[0].withheld, releases.withheld) | "Withheld" >> beam.Flatten()
+        if self._groups is not None:
+            withheld = with_absent_groups(releases, withheld, self._groups, self._min_reports)
         if self._budget is not None:
             releases, withheld = charge(
                 self._budget,
@@ -93,7 +96,7 @@ class PrivateEstimate(beam.PTransform):
                 releases,
                 withheld,
                 local_epsilon=self._randomizer.local_epsilon,
-                grouped=self._grouped,
+                grouped=self._groups is not None,
                 memoized=self._randomness["memoize_key_file"] is not None,
                 question=self._question,
             )

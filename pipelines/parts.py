@@ -1,0 +1,153 @@
+"""Several releases that are one answer: one per group, per question, or per level of a hierarchy.
+
+All of them come from one report (or one set of messages) of each person, so they have one price:
+that of the dearest of them. Groups are disjoint people, and which group a person is in is public.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from beam_ldp.pipelines.gates import NothingReleasedError, gate_reports
+from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.pipelines.statement import number
+from beam_ldp.pipelines.statement_words import Words, many, words_of
+from beam_ldp.transforms.blocks import Release, Withheld
+
+
+@dataclass(frozen=True, eq=False)
+class Parts(Release):
+    """All releases of one run, as one that costs what the dearest of them costs.
+
+    Attributes:
+        releases: the parts, in the order of groups and questions.
+        withheld: what was not released.
+    """
+
+    releases: tuple[Release, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+
+    @classmethod
+    def of(cls, releases: Sequence[Release], withheld: Sequence[Withheld], question: str) -> Parts:
+        """Put parts together; at least one release."""
+        dearest = min(releases, key=crowd_of)
+        own = {f.name: getattr(dearest, f.name) for f in fields(Release)}
+        people = {(part.group, part.window): part.num_reports for part in releases}
+        own |= {
+            "question": question,
+            "group": None,
+            "num_reports": sum(people.values()),
+            "smallest_batch": min(part.smallest_batch for part in releases),
+            "simulated": any(part.simulated for part in releases),
+        }
+        return cls(**own, releases=tuple(releases), withheld=tuple(withheld))
+
+
+def crowd_of(release: Release) -> int:
+    """Reports among which one hides: the fewer, the dearer, for one mechanism."""
+    return int(getattr(release.event, "num_reports", release.smallest_batch))
+
+
+def gate_parts(
+    releases: Sequence[Release],
+    withheld: Sequence[Withheld],
+    settings: Settings,
+    question: str,
+    bad_rows: bytes = b"",
+) -> Parts:
+    """All releases, or why there is none.
+
+    Raises:
+        NothingReleasedError: if nothing was released.
+    """
+    if not releases and len(withheld) <= 1:
+        gate_reports(releases, withheld, settings, bad_rows)
+    if not releases:
+        most = max(withheld, key=lambda notice: notice.num_reports)
+        raise NothingReleasedError(
+            f"nothing was released: none of {len(withheld):,} groups has --min-reports "
+            f"{settings.min_reports:,}; the largest, {most.group!r}, has {most.num_reports:,}"
+            f"{_most_often(bad_rows)}"
+        )
+    return Parts.of(releases, withheld, question)
+
+
+def _most_often(bad_rows: bytes) -> str:
+    reasons = Counter(json.loads(line)["reason"] for line in bad_rows.splitlines())
+    return (
+        f"; rows could not be used, most often: {reasons.most_common(1)[0][0]}" if reasons else ""
+    )
+
+
+@dataclass(frozen=True)
+class PartsRecord(PrivacyRecord):
+    """The record of several releases; `epsilon` is that of the dearest.
+
+    Attributes:
+        group_by: the column that parts people into public groups, if any.
+        parts: of each release `question`, `group`, `num_reports` and its own price.
+        withheld: of each group that was not released, how many reports it had.
+    """
+
+    group_by: str | None = None
+    parts: tuple[dict[str, Any], ...] = field(default=())
+    withheld: tuple[dict[str, Any], ...] = field(default=())
+
+
+def withheld_as_json(withheld: Sequence[Withheld]) -> tuple[dict[str, Any], ...]:
+    """What was not released, for the record."""
+    return tuple(
+        {
+            "group": notice.group,
+            "num_reports": notice.num_reports,
+            "min_reports": notice.min_reports,
+            "reason": notice.reason,
+        }
+        for notice in withheld
+    )
+
+
+@words_of.register
+def _of_parts(record: PartsRecord) -> Words:
+    words = words_of.dispatch(PrivacyRecord)(record)
+    return words if record.group_by is None else group_words(words, record)
+
+
+def group_words(words: Words, record: PartsRecord) -> Words:
+    """What the statement says differently where people are parted into public groups."""
+    column = f"`{record.group_by}`"
+    released = {part["group"]: part for part in record.parts}
+    notes = [*words.notes]
+    if not record.simulated:
+        priced = [part for part in released.values() if part["epsilon"] is not None]
+        cheap = min(priced, key=lambda part: part["epsilon"], default=None)
+        dear = max(priced, key=lambda part: part["epsilon"], default=None)
+        if cheap and dear:
+            notes.append(
+                f"{many(len(released), 'group')} released, each with its own price (all of them in "
+                f"`privacy.json`): from epsilon = {number(cheap['epsilon'])} "
+                f"({_said(cheap)}) to {number(dear['epsilon'])} ({_said(dear)})"
+            )
+    notes.append(
+        f"{many(len(record.withheld), 'group')} of the public list had too few reports and were "
+        "withheld; how many reports each had is in `privacy.json`"
+    )
+    return replace(
+        words,
+        crowd=f"{record.priced_reports:,} reports, those of the smallest group released; people of "
+        "larger groups pay less",
+        public=f"{words.public}; the list of groups, and **which group a person is in** (column "
+        f"{column}): a change of group is not protected. Every person reports in one group, and "
+        "the prices of groups do not add up",
+        notes=tuple(notes),
+    )
+
+
+def _said(part: dict[str, Any]) -> str:
+    name = "".join(c if c.isprintable() and c != "`" else " " for c in str(part["group"]))
+    return f"`{name}`, {part['num_reports']:,} reports"

@@ -1,0 +1,31 @@
+"""Public lists of values and of groups: one per line, on any file system that Beam knows."""
+
+from __future__ import annotations
+
+from apache_beam.io.filesystems import FileSystems
+
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.randomizers.domain import OTHER, Domain
+
+
+def load_list(flag: str, path: str, other: str = OTHER, hint: str = "") -> Domain:
+    """The list of a file.
+
+    Args:
+        flag: that names the file, for messages.
+        path: of the file.
+        other: what everything else is called.
+        hint: what to do where the list holds `other` itself.
+
+    Raises:
+        UsageError: if it cannot be read, or is no list.
+    """
+    try:
+        with FileSystems.open(path, "application/octet-stream") as file:
+            content = file.read()
+    except Exception as error:
+        raise UsageError(f"{flag} {path}: cannot be read ({type(error).__name__})") from None
+    try:
+        return Domain.from_lines(content, other)
+    except ValueError as error:
+        raise UsageError(f"{flag} {path}: {error}{hint if 'other' in str(error) else ''}") from None
