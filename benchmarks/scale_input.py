@@ -2,9 +2,9 @@
 
     python -m benchmarks.scale_input FOLDER [--records 1139469767]
 
-One uint16 column `value` of 266 values with probabilities proportional to 1 / (rank + 3), in Parquet
-files of 2**26 rows with row groups of 2**20 rows, dictionary encoding and zstd: about 1.05 bytes per
-row. A folder that holds the records already is left as it is.
+One uint16 column `value` of 266 values with probabilities proportional to 1 / (rank + 3), in
+Parquet files of 2**26 rows with row groups of 2**20 rows, dictionary encoding and zstd: about 1.06
+bytes per row. A folder that holds the records already is left as it is.
 """
 
 from __future__ import annotations

@@ -36,6 +36,8 @@ def pipeline_flags(settings: Settings, flags: Sequence[str]) -> list[str]:
                 f"--direct_num_workers={os.cpu_count()}",
                 "--direct_running_mode=multi_processing",
             ]
+    if not given & {"--save_main_session", "--no_save_main_session"}:
+        found.append("--no_save_main_session")  # workers need nothing of the launcher's main module
     return found
 
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,14 +36,14 @@ class WriteResults(beam.PTransform):
         self._folder, self._name, self._kind = folder, name, kind
 
     def expand(self, blocks: beam.PCollection) -> beam.PCollection:
+        # As bytes: some runners forget the type of side inputs, and would pickle blocks.
+        encoded = blocks | "Encode" >> beam.Map(_encode, self._kind).with_output_types(bytes)
         return (
             blocks.pipeline
             | "Place" >> beam.Create([f"{self._folder}/{self._name}"])
             | "MakePlace" >> beam.Map(_make_place)
             | "Write"
-            >> beam.FlatMap(_write_all, beam.pvalue.AsIter(blocks), self._kind).with_output_types(
-                str
-            )
+            >> beam.FlatMap(_write_all, beam.pvalue.AsIter(encoded)).with_output_types(str)
         )
 
 
@@ -53,9 +53,12 @@ def _make_place(folder: str) -> str:
     return folder
 
 
-def _write_all(folder: str, blocks: Any, kind: type) -> Iterator[str]:
-    for block in blocks:
-        content = registry.get_coder(kind).encode(block)
+def _encode(block: Any, kind: type) -> bytes:
+    return bytes(registry.get_coder(kind).encode(block))
+
+
+def _write_all(folder: str, contents: Iterable[bytes]) -> Iterator[str]:
+    for content in contents:
         path = f"{folder}/{hashlib.sha256(content).hexdigest()[:32]}.bin"
         aside = f"{path}.{uuid.uuid4().hex}"
         with FileSystems.create(aside, _BINARY, "uncompressed") as stream:

@@ -4,8 +4,8 @@ A template's launcher builds the job and ends. What the job found stays in a fol
 `--output`, in files that the workers wrote; gates, price, record and tables are made afterwards, by
 `beam-ldp frequency` with the same flags and `--staged FOLDER`:
 
-    python -m beam_ldp.pipelines.template --input ... --output gs://bucket/out --runner=DataflowRunner ...
-    beam-ldp frequency --input ... --output gs://bucket/out --staged gs://bucket/out.staged
+    python -m beam_ldp.pipelines.template FLAGS --output gs://bucket/out --runner=DataflowRunner ...
+    beam-ldp frequency FLAGS --output gs://bucket/out --staged gs://bucket/out.staged
 
 Nothing in that folder is a release yet: it holds the estimate, to be read by nobody but the second
 command. A budget is reserved before data are read, and a launcher that ends cannot do that: runs
@@ -40,7 +40,7 @@ def build(
     """`(pipeline, question, folder)`: the job, not started, and where it will leave its results.
 
     Raises:
-        UsageError: if a flag is wrong, a ledger is named, or the folder holds another job's results.
+        UsageError: if a flag is wrong, a ledger is named, or the folder holds results already.
     """
     values, arguments = parse_flags(argv, program.flags)
     question = program(program.check(values))

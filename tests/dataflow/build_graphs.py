@@ -1,0 +1,36 @@
+"""Builds job graphs as a user of the installed wheel does, and writes them to files.
+
+    python build_graphs.py JOBS OUT
+
+JOBS is a JSON object: name to {"program", "flags"}. OUT gets NAME.pb, the graph that DataflowRunner
+would submit, and about.json, which says where the library was imported from.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import beam_ldp
+from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines.mean import Mean
+from beam_ldp.pipelines.template import build
+from beam_ldp.pipelines.user_mean import UserLevelMean
+
+PROGRAMS: dict[str, Any] = {"frequency": Frequency, "mean": Mean, "user-mean": UserLevelMean}
+
+
+def main(jobs: str, out: str) -> None:
+    """One dry run per job."""
+    for name, job in json.loads(Path(jobs).read_text()).items():
+        pipeline, _, _ = build(PROGRAMS[job["program"]], job["flags"])
+        result: Any = pipeline.run()
+        graph = result.job.proto_pipeline.SerializeToString(deterministic=True)
+        Path(out, f"{name}.pb").write_bytes(graph)
+    Path(out, "about.json").write_text(json.dumps({"library": beam_ldp.__file__}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
