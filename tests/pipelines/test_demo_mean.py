@@ -1,0 +1,83 @@
+"""The demo of means: whose rows its people hold, that their public ranges are, and a run of it."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from beam_ldp.pipelines import demo_people
+from beam_ldp.pipelines.demo_mean import demo_mean
+
+USERS = 5000
+TABLES = {
+    "patients": (demo_people.patients, demo_people.PATIENTS, 442),
+    "survey": (demo_people.survey, demo_people.SURVEY, 6366),
+    "insured": (demo_people.insured, demo_people.INSURED, 20_190),
+}
+
+pytest.importorskip("sklearn")
+pytest.importorskip("statsmodels")
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_lie_in_the_ranges_that_are_told(name):
+    rows, ranges, count = TABLES[name][0](), TABLES[name][1], TABLES[name][2]
+    assert rows.shape == (count, len(ranges))
+    low, high = np.array(list(ranges.values())).T
+    # A range that cut real values would bias the demo's truth; one ten times too wide hides them.
+    assert (low <= rows.min(axis=0)).all() and (rows.max(axis=0) <= high).all()
+    assert ((rows.max(axis=0) - rows.min(axis=0)) > (high - low) / 3).all()
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("name", TABLES)
+def test_people_hold_real_rows(name, tmp_path):
+    rows, ranges = TABLES[name][0](), TABLES[name][1]
+    people, public, truth = demo_people.write_rows(name, rows, ranges, USERS, 9, tmp_path)
+    table = pa_csv.read_csv(people)
+    held = np.column_stack([table[column].to_numpy() for column in ranges])
+    assert table["user_id"].to_pylist() == list(range(USERS))
+    assert {tuple(row) for row in held} <= {tuple(row) for row in rows}
+    np.testing.assert_allclose(held.mean(axis=0), truth)
+    assert truth == pytest.approx(rows.mean(axis=0), abs=5 * rows.std(axis=0).max() / USERS**0.5)
+    with public.open(encoding="utf-8", newline="") as file:
+        told = {r["column"]: (float(r["low"]), float(r["high"])) for r in csv.DictReader(file)}
+    assert told == ranges
+
+
+@pytest.mark.exact
+def test_pictures_are_digits(tmp_path):
+    path, truth = demo_people.write_pictures(USERS, tmp_path)
+    pixels = np.array(pq.read_table(path)["pixels"].to_pylist())
+    assert pixels.shape == (USERS, 64) and pixels.max() == demo_people.BRIGHTEST
+    np.testing.assert_allclose(pixels.mean(axis=0), truth)
+
+
+@pytest.mark.exact
+def test_without_the_packages_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    done = CliRunner().invoke(demo_mean, ["--output", str(tmp_path / "out")])
+    assert done.exit_code != 0
+    assert "pip install scikit-learn statsmodels" in done.output
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_the_demo_answers_four_questions(tmp_path: Path):
+    flags = ["--output", str(tmp_path), "--users", "20000", "--no-mlflow"]
+    done = CliRunner().invoke(demo_mean, flags)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("Are the intervals honest?") == 4
+    for name, size in [("pictures", 64), *((name, len(TABLES[name][1])) for name in TABLES)]:
+        with (tmp_path / name / "estimates.csv").open(encoding="utf-8", newline="") as file:
+            assert len(list(csv.DictReader(file))) == size
+    again = CliRunner().invoke(demo_mean, flags)
+    assert again.exit_code == 2 and "--overwrite" in again.output
