@@ -1,0 +1,194 @@
+"""Whether somebody who sees a private message can rebuild what it was made from.
+
+Large local epsilons do not hide a person's data from all questions, but they bound how often
+anybody can guess a *whole* vector, if little was known about it before. A `Target` says what counts
+as rebuilt and how likely a blind guess is; the bounds here say how likely a guess becomes after a
+release of a local epsilon. They hold for every message and every way of guessing. Only pure local
+privacy can promise that: a delta would be a message for which it fails.
+
+Source: Bhowmick, Duchi, Freudiger, Kapoor and Rogers 2018, sections 2 and 4. The sharp bound, the
+exact masses of caps and the inverse questions are our own; docs/reconstruction.md compares.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, log1mexp
+
+Bound = Literal["sharp", "paper"]
+
+_SMALLEST_CLOSED_FORM = 4  # dimensions
+
+
+class Target(Protocol):
+    """What counts as rebuilt, and what is known about it before any message."""
+
+    @property
+    def log_prior(self) -> float:
+        """Log of the chance of the best guess that sees no message."""
+
+
+@dataclass(frozen=True)
+class DiffuseTarget:
+    """The direction of k linear features, known to within an angle.
+
+    The features are f(x) = A x/|A x| for a k x d matrix A with orthonormal rows (low frequencies,
+    say; rows of complex numbers count twice). Before the message their direction has a density of
+    at most e**excess against the uniform one.
+
+    Attributes:
+        dimension: k, at least 2.
+        cosine: of the angle within which a guess counts as rebuilt, in (0, 1): a distance of
+            sqrt(2 - 2 cosine) between unit vectors.
+        excess: rho_0 >= 0, in nats.
+
+    >>> target = DiffuseTarget(dimension=784, cosine=0.5)
+    >>> round(largest_epsilon(target, probability=0.01), 2)
+    111.59
+    """
+
+    dimension: int
+    cosine: float
+    excess: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.dimension < 2 or self.dimension != int(self.dimension):
+            raise ValueError(f"dimension must be an integer >= 2, got {self.dimension}")
+        if not 0 < self.cosine < 1:
+            raise ValueError(f"cosine must lie in (0, 1), got {self.cosine}")
+        if not (self.excess >= 0 and math.isfinite(self.excess)):
+            raise ValueError(f"excess must be a finite number >= 0, got {self.excess}")
+
+    @property
+    def log_prior(self) -> float:
+        """Exact for a uniform direction; at most so for every prior of this excess."""
+        return min(0.0, self.excess + SphericalCap(self.dimension, self.cosine).log_measure)
+
+    @property
+    def paper_log_prior(self) -> float:
+        """Proposition 1's closed form, for comparison: never less. Needs dimension >= 4."""
+        k, a = self.dimension, self.cosine
+        if k < _SMALLEST_CLOSED_FORM:
+            raise ValueError(f"dimension must be >= 4 for the paper's form, got {k}")
+        forms = []
+        if a <= math.sqrt(0.5):
+            forms.append(k / 2 * math.log1p(-(a**2)))
+        if a >= math.sqrt(2 / k):
+            forms.append((k - 1) / 2 * math.log1p(-(a**2)) - math.log(2 * a * math.sqrt(k)))
+        return min(0.0, self.excess + min(forms))
+
+    def __str__(self) -> str:
+        return f"direction of {self.dimension} features, cosine >= {self.cosine:g}"
+
+
+def breach_probability(target: Target, local_epsilon: float, bound: Bound = "sharp") -> float:
+    """Upper bound of the chance that a guess succeeds, given any message.
+
+    Protects against whoever sees everything that one person sent, of total `local_epsilon`, and
+    whose knowledge beforehand is what the target says.
+
+    Args:
+        target: what counts as rebuilt.
+        local_epsilon: of all that the person sent, added up.
+        bound: "sharp": the odds of a guess grow by e**local_epsilon at most; attained by PrivUnit
+            for a uniform direction. "paper": Lemma 2.2, the chance does; says nothing above 1.
+
+    Returns:
+        A probability.
+
+    >>> round(breach_probability(DiffuseTarget(64, 0.7), 10.0), 6)
+    1e-06
+    """
+    if not local_epsilon >= 0:
+        raise ValueError(f"local_epsilon must be a number >= 0, got {local_epsilon}")
+    if bound not in ("sharp", "paper"):
+        raise ValueError(f'bound must be "sharp" or "paper", got {bound!r}')
+    prior = target.log_prior
+    if prior >= 0.0:
+        return 1.0
+    if bound == "paper":
+        return math.exp(min(0.0, prior + local_epsilon))
+    return expit(_log_odds(prior) + local_epsilon)
+
+
+def largest_epsilon(target: Target, probability: float) -> float:
+    """The local epsilon at which the sharp bound reaches `probability`.
+
+    Negative where guessing blindly succeeds more often than that.
+
+    Args:
+        target: what counts as rebuilt.
+        probability: allowed chance of a successful guess, in (0, 1).
+    """
+    _check_probability(probability)
+    prior = target.log_prior
+    return (
+        -math.inf if prior >= 0.0 else math.log(probability / (1 - probability)) - _log_odds(prior)
+    )
+
+
+def smallest_dimension(
+    local_epsilon: float, cosine: float, probability: float, excess: float = 0.0
+) -> int:
+    """The fewest features k whose direction is protected at this cosine.
+
+    Fewer features can be rebuilt, or at least are not proved to be safe.
+
+    Args:
+        local_epsilon: of all that the person sent.
+        cosine: of the angle within which a guess counts.
+        probability: allowed chance of a successful guess.
+        excess: see `DiffuseTarget`.
+
+    >>> smallest_dimension(60.0, cosine=0.5, probability=0.01)
+    428
+    """
+    _check_probability(probability)
+
+    def safe(dimension: int) -> bool:
+        target = DiffuseTarget(dimension, cosine, excess)
+        return breach_probability(target, local_epsilon) <= probability
+
+    low, high = 1, 2
+    while not safe(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if safe(middle) else (middle, high)
+    return high
+
+
+def excluded_cosine(
+    local_epsilon: float, dimension: int, probability: float, excess: float = 0.0
+) -> float:
+    """The cosine above which no guess comes with more than this probability.
+
+    1.0 where no angle is protected. Arguments as for `smallest_dimension`.
+
+    >>> round(excluded_cosine(60.0, dimension=784, probability=0.01), 3)
+    0.381
+    """
+    _check_probability(probability)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if not 0.0 < middle < 1.0:
+            break
+        target = DiffuseTarget(dimension, middle, excess)
+        safe = breach_probability(target, local_epsilon) <= probability
+        low, high = (low, middle) if safe else (middle, high)
+    return high
+
+
+def _log_odds(log_probability: float) -> float:
+    if log_probability == -math.inf:
+        return -math.inf
+    return log_probability - log1mexp(log_probability)
+
+
+def _check_probability(probability: float) -> None:
+    if not 0 < probability < 1:
+        raise ValueError(f"probability must lie in (0, 1), got {probability}")
