@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from beam_ldp.randomizers.estimate import Estimate
 
-VERSION = 2
+VERSION = 3
 # What a `MeanEstimate` has besides.
 _OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability")
 _SIZE = struct.Struct("<q")

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import attr
 import numpy as np
 import pyarrow as pa
 
@@ -141,12 +140,14 @@ class ShuffledBlock:
         mechanism_digest: as in `ReportBlock`.
         batch_size: reports that were permuted together; this block may be a part of them.
         simulated: drawn with a seed: protects nobody.
+        late: of a window of which something was released before.
     """
 
     reports: np.ndarray
     mechanism_digest: bytes
     batch_size: int
     simulated: bool = False
+    late: bool = False
 
     def __len__(self) -> int:
         return len(self.reports)
@@ -163,6 +164,7 @@ class StatisticBlock:
         mechanism_digest: as in `ReportBlock`.
         simulated: drawn with a seed: protects nobody.
         output: "reports" or "statistic": what left the shuffler.
+        late: as in `ShuffledBlock`.
     """
 
     statistic: np.ndarray
@@ -171,6 +173,7 @@ class StatisticBlock:
     mechanism_digest: bytes
     simulated: bool = False
     output: str = "statistic"
+    late: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +187,7 @@ class ShuffledSum:
     num_reports: int
     mechanism_digest: bytes
     simulated: bool = False
+    late: bool = False
 
 
 UNKNOWN_POSITION = -1
@@ -252,6 +256,7 @@ class Withheld:
         min_reports: reports that were needed.
         reason: a fixed phrase.
         question, group, window: as in `Release`.
+        late: these reports came late; what the window itself came to is another notice.
     """
 
     num_reports: int
@@ -260,6 +265,7 @@ class Withheld:
     question: str = ""
     group: str | None = None
     window: tuple[int, int] | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,6 +284,7 @@ class Release:
         output: "reports" or "statistic": what left the shuffler.
         simulated: drawn with a seed: epsilon is null.
         derived: computed from other releases only, which carry the price.
+        late: of reports that came late, after the window itself was released.
     """
 
     estimate: Estimate
@@ -291,6 +298,7 @@ class Release:
     output: str = "statistic"
     simulated: bool = False
     derived: bool = False
+    late: bool = False
 
 
 def _as_ids(user_ids: Any) -> np.ndarray:
@@ -318,13 +326,14 @@ def shuffle_event(randomizer: LocalRandomizer, crowd: int) -> Any:
     `shuffled_event` would apply the randomizer's `crowd_size` to the number once more.
     """
     from beam_ldp.accounting import shuffled_event
+    from beam_ldp.accounting.crowds import with_crowd
 
-    return attr.evolve(shuffled_event(randomizer, 1), num_reports=crowd)
+    return with_crowd(shuffled_event(randomizer, 1), crowd)
 
 
 def load_mechanism(config: dict[str, Any]) -> None:
     """Make a mechanism known to `from_config`, on a worker that has run none of its stages."""
-    for room in ("frequency", "mean"):
+    for room in ("frequency", "questions", "mean"):
         if config.get("mechanism") not in LocalRandomizer._registry:
             importlib.import_module(f"beam_ldp.randomizers.{room}")
 
@@ -377,25 +386,31 @@ _register(
     ReportBlock,
     reports=ARRAY, mechanism_digest=BYTES, groups=ARRAY, origin=BYTES, simulated=FLAG,
 )  # fmt: skip
-_register(ShuffledBlock, reports=ARRAY, mechanism_digest=BYTES, batch_size=INTEGER, simulated=FLAG)
+_register(
+    ShuffledBlock,
+    reports=ARRAY, mechanism_digest=BYTES, batch_size=INTEGER, simulated=FLAG, late=FLAG,
+)  # fmt: skip
 _register(
     StatisticBlock,
     statistic=ARRAY, num_reports=INTEGER, smallest_batch=INTEGER, mechanism_digest=BYTES,
-    simulated=FLAG, output=TEXT,
+    simulated=FLAG, output=TEXT, late=FLAG,
 )  # fmt: skip
-_register(ShuffledSum, statistic=ARRAY, num_reports=INTEGER, mechanism_digest=BYTES, simulated=FLAG)
+_register(
+    ShuffledSum,
+    statistic=ARRAY, num_reports=INTEGER, mechanism_digest=BYTES, simulated=FLAG, late=FLAG,
+)  # fmt: skip
 _register(BadRow, source=TEXT, position=INTEGER, reason=TEXT)
 _register(BadRowBlock, source=TEXT, positions=POSITIONS, codes=ARRAY, reasons=block_coder.JSON)
 _register(TableBlock, source=TEXT, first_position=INTEGER, batch=block_coder.BATCH)
 _register(
     Withheld,
     num_reports=INTEGER, min_reports=INTEGER, reason=TEXT, question=TEXT,
-    group=TEXT, window=block_coder.JSON,
+    group=TEXT, window=block_coder.JSON, late=FLAG,
 )  # fmt: skip
 _register(
     Release,
     _rebuild_release,
     estimate=block_coder.ESTIMATE, num_reports=INTEGER, event=_EVENT, question=TEXT, group=TEXT,
     window=block_coder.JSON, mechanism=block_coder.JSON, smallest_batch=INTEGER, output=TEXT,
-    simulated=FLAG, derived=FLAG,
+    simulated=FLAG, derived=FLAG, late=FLAG,
 )  # fmt: skip
