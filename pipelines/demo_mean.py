@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--users", type=whole, default="1e5", show_default=True, help="simulated people")
 @click.option("--epsilon", default=1.0, show_default=True, help="central price to aim at")
 @click.option("--max-local-epsilon", default=5.0, show_default=True,
-              help="promise no less to a person with a picture than this")  # fmt: skip
+              help="promise no less than this to a person with a picture or an answer")  # fmt: skip
 @click.option("--delta", default=1e-8, show_default=True, help="of the central price")
 @click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
 def demo_mean(output: Path, overwrite: bool, no_mlflow: bool, **target: Any) -> None:

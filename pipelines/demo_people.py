@@ -135,6 +135,8 @@ def examples(
         f"--expected-users={users}", "--mlflow-experiment=beam-ldp demo",
     )  # fmt: skip
 
+    local = f"--max-local-epsilon={max_local_epsilon:g}"
+
     def pictures() -> Example:
         path, truth = write_pictures(users, folder)
         return Example(
@@ -144,7 +146,7 @@ def examples(
             f"Nobody is promised less than a local epsilon of {max_local_epsilon:g}: every image "
             "is noise to whoever sees it alone.",
             (f"--input={path}", "--columns=pixels", f"--range 0 {BRIGHTEST}", *shared,
-             f"--max-local-epsilon={max_local_epsilon:g}",
+             local,
              f"--output={folder / 'pictures'}", "--dataset=simulated people, real digits"),
             truth,
             {"pictures.parquet": "raw data, which a real deployment never has",
@@ -152,7 +154,7 @@ def examples(
         )  # fmt: skip
 
     def table(
-        name: str, title: str, story: str, rows: np.ndarray, ranges: Ranges, salt: int
+        name: str, title: str, story: str, rows: np.ndarray, ranges: Ranges, salt: int, *more: str
     ) -> Example:
         people, public, truth = write_rows(name, rows, ranges, users, salt, folder)
         return Example(
@@ -160,7 +162,7 @@ def examples(
             f"{users:,} simulated people each hold {story} They are in {escape(str(people))}; "
             f"public ranges of the columns are in {escape(str(public))}.",
             (f"--input={people}", f"--columns={','.join(ranges)}", f"--ranges={public}", *shared,
-             f"--output={folder / name}", f"--dataset=simulated people, real {name}"),
+             *more, f"--output={folder / name}", f"--dataset=simulated people, real {name}"),
             truth,
             {f"{name}.csv": f"raw data; {name}-ranges.csv holds the public ranges",
              f"{name}/": "the mean row: likewise"},
@@ -177,7 +179,8 @@ def examples(
         table(
             "survey", "A survey: what people would rather not say with their name to it",
             "the answers of one of 6,366 real readers of a magazine about their marriage, among "
-            "them whether they had an affair.", survey(), SURVEY, 3,
+            "them whether they had an affair. Here too a local epsilon is promised.",
+            survey(), SURVEY, 3, local,
         ),
         table(
             "insured", "Health insurance: doctor visits and health in a year",
