@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from beam_ldp.accounting.crowds import crowd_of
 from beam_ldp.pipelines.gates import NothingReleasedError, gate_reports
 from beam_ldp.pipelines.record import PrivacyRecord
 from beam_ldp.pipelines.settings import Settings
@@ -35,7 +36,7 @@ class Parts(Release):
     @classmethod
     def of(cls, releases: Sequence[Release], withheld: Sequence[Withheld], question: str) -> Parts:
         """Put parts together; at least one release."""
-        dearest = min(releases, key=crowd_of)
+        dearest = min(releases, key=_crowd)
         own = {f.name: getattr(dearest, f.name) for f in fields(Release)}
         people = {(part.group, part.window): part.num_reports for part in releases}
         own |= {
@@ -48,9 +49,9 @@ class Parts(Release):
         return cls(**own, releases=tuple(releases), withheld=tuple(withheld))
 
 
-def crowd_of(release: Release) -> int:
+def _crowd(release: Release) -> int:
     """Reports among which one hides: the fewer, the dearer, for one mechanism."""
-    return int(getattr(release.event, "num_reports", release.smallest_batch))
+    return release.smallest_batch if release.event is None else crowd_of(release.event)
 
 
 def gate_parts(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import dp_accounting
+
 from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
@@ -43,8 +45,11 @@ def local_event(randomizer: Randomizer) -> LocalRandomizerDpEvent:
 
 def shuffled_event(
     randomizer: Randomizer, num_reports: int
-) -> ShuffledDpEvent | ShuffledMessagesDpEvent:
+) -> ShuffledDpEvent | ShuffledMessagesDpEvent | dp_accounting.ComposedDpEvent:
     """The event of a shuffled batch of the reports of `num_reports` people.
+
+    Where the messages of a person come from mechanisms of their own (`message_randomizers`), each
+    column is a shuffled batch by itself, and the release is their composition.
 
     The event counts the reports among which one really hides (`randomizer.crowd_size`): a public
     row that is tied to the user splits the crowd. For another count use
@@ -61,6 +66,9 @@ def shuffled_event(
     >>> [(count, round(budget, 6)) for count, budget in shuffled_event(mechanism, 1000).messages]
     [(2, 1.25)]
     """
+    columns = getattr(randomizer, "message_randomizers", None)
+    if columns is not None:
+        return dp_accounting.ComposedDpEvent([shuffled_event(c, num_reports) for c in columns])
     if messages_per_user(randomizer) == 1:
         return ShuffledDpEvent(local_event(randomizer), crowd(randomizer, num_reports))
     return messages_event(randomizer, num_reports)
