@@ -6,19 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import attr
 import dp_accounting
 
-from beam_ldp.accounting import (
-    PrivacyBound,
-    ShuffledDpEvent,
-    ShuffledMessagesDpEvent,
-    event_epsilon,
-    shuffled_event,
-)
+from beam_ldp.accounting import PrivacyBound, event_epsilon, shuffled_event
+from beam_ldp.accounting.crowds import crowd_of, with_crowd
+from beam_ldp.accounting.crowds import hidden_users as honest
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.budgeted import honest as honest
 
 
 @dataclass(frozen=True)
@@ -50,11 +44,9 @@ def expected_price(
     return _price(shuffled_event(randomizer, num_reports), delta, honest_fraction)
 
 
-def _price(
-    event: ShuffledDpEvent | ShuffledMessagesDpEvent, delta: float, honest_fraction: float
-) -> Price:
-    crowd = honest(event.num_reports, honest_fraction)
-    priced = attr.evolve(event, num_reports=crowd)
+def _price(event: dp_accounting.DpEvent, delta: float, honest_fraction: float) -> Price:
+    crowd = honest(crowd_of(event), honest_fraction)
+    priced = with_crowd(event, crowd)
     return Price(event_epsilon(priced, delta), crowd, priced)
 
 
