@@ -92,9 +92,15 @@ def audit_messages(
     total = participations * mechanism.local_epsilon
     rows = []
     for target in targets:
-        bounds = [breach_probability(target, total, bound) for bound in ("sharp", "paper")]  # type: ignore[arg-type]
-        attack = _attack(mechanism, target) if participations == 1 else None
-        rows.append(AuditRow(str(target), math.exp(target.log_prior), *bounds, attack))
+        rows.append(
+            AuditRow(
+                target=str(target),
+                prior=math.exp(target.log_prior),
+                bound=breach_probability(target, total),
+                paper_bound=breach_probability(target, total, "paper"),
+                attack=_attack(mechanism, target) if participations == 1 else None,
+            )
+        )
     return ReconstructionAudit(total, participations, tuple(rows))
 
 
