@@ -145,6 +145,12 @@ class Collected:
     bad_rows: bytes
 
     @property
+    def num_reports(self) -> int:
+        """Reports that came, whether or not they were released."""
+        blocks: list[Release | Withheld] = [*self.releases, *self.withheld]
+        return sum(block.num_reports for block in blocks)
+
+    @property
     def num_bad_rows(self) -> int:
         return self.bad_rows.count(b"\n")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
@@ -18,6 +20,7 @@ from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 
 FOLD_BYTES = BLOCK_BYTES  # of reports that wait to be counted together
 LARGE_STATISTIC = 1 << 18  # entries from which sums are combined in a tree
+TREE_PARTS = 8
 NO_KEY = ""  # the key of collections without keys
 
 
@@ -211,7 +214,42 @@ class SumStatistics(beam.CombineFn):
 
 def combine_sums(carried: Carried, label: str) -> beam.PTransform:
     """`(key, StatisticBlock)`s to one per key; large ones in a tree, so that no worker sums all."""
-    combine = beam.CombinePerKey(SumStatistics(carried))
     if int(np.prod(carried.randomizer.statistic_shape)) >= LARGE_STATISTIC:
-        combine = combine.with_hot_key_fanout(8)
-    return label >> combine
+        return label >> _CombineInTree(carried)
+    return label >> beam.CombinePerKey(SumStatistics(carried))
+
+
+class _CombineInTree(beam.PTransform):
+    """Sums parts of every key, then the parts; Beam's own fan-out would pickle what it sends."""
+
+    def __init__(self, carried: Carried) -> None:
+        super().__init__()
+        self._carried = carried
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        key, block = pcoll.element_type.tuple_types
+        part = typehints.Tuple[typehints.Tuple[key, int], block]
+        return (
+            pcoll
+            | "Part" >> beam.ParDo(_ToPart()).with_output_types(part)
+            | "Add in parts" >> beam.CombinePerKey(SumStatistics(self._carried))
+            | "Drop part"
+            >> beam.MapTuple(_drop_part).with_output_types(typehints.Tuple[key, block])
+            | "Add parts" >> beam.CombinePerKey(SumStatistics(self._carried))
+        )
+
+
+class _ToPart(beam.DoFn):
+    """Spreads the sums of a key over its parts, one after the other from a random one on."""
+
+    def start_bundle(self) -> None:
+        self._next = random.randrange(TREE_PARTS)
+
+    def process(self, element: tuple[Any, StatisticBlock]) -> Iterator[Any]:
+        key, total = element
+        self._next = (self._next + 1) % TREE_PARTS
+        yield (key, self._next), total
+
+
+def _drop_part(place: tuple[Any, int], total: StatisticBlock) -> tuple[Any, StatisticBlock]:
+    return place[0], total

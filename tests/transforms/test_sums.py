@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.testing.test_pipeline import TestPipeline
+from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
-from beam_ldp.transforms import MismatchError, ShuffledSum, StatisticBlock
+from beam_ldp.transforms import MismatchError, ShuffledSum, StatisticBlock, sums
 from beam_ldp.transforms.block_coder import BlockCoder
 from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.sums import RunningSum, SumStatistics, split_groups, zero_statistic
@@ -105,3 +108,25 @@ def test_split_groups_keeps_every_row_in_order(groups):
         assert (groups[rows] == group).all() and (np.diff(rows) > 0).all()
         seen.extend(rows.tolist())
     assert sorted(seen) == list(range(len(groups)))
+
+
+@pytest.mark.pipeline
+def test_large_sums_are_added_in_a_tree_by_their_own_coder(monkeypatch):
+    monkeypatch.setattr(sums, "LARGE_STATISTIC", 1)
+    parts = [
+        (key, StatisticBlock(np.arange(5) + i, 10, 10, DIGEST))
+        for i in range(30)
+        for key in ("a", "b")
+    ]
+    with TestPipeline(runner="FnApiRunner") as pipeline:
+        typed = beam.typehints.Tuple[str, StatisticBlock]
+        total = (
+            pipeline
+            | beam.Create(parts).with_output_types(typed)
+            | sums.combine_sums(Carried(ORACLE), "Add")
+        )
+        places = pipeline._current_transform().parts[-1].parts[1].inputs[0].element_type
+        assert places == beam.typehints.Tuple[beam.typehints.Tuple[str, int], StatisticBlock]
+        expected = (np.arange(5) * 30 + sum(range(30))).tolist()
+        found = total | beam.MapTuple(lambda key, s: (key, s.statistic.tolist(), s.num_reports))
+        assert_that(found, equal_to([("a", expected, 300), ("b", expected, 300)]))

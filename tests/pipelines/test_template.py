@@ -1,0 +1,76 @@
+"""A job that is handed to a runner and finished later gives what the program gives at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_ldp.pipelines import template
+from beam_ldp.pipelines.frequency import DONE, MISUSED, main
+
+pytestmark = pytest.mark.e2e
+USERS = 2000
+RUNNER = "--runner=FnApiRunner"
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> list[str]:
+    """Memoized noise: the same reports however the job is run."""
+    words = [f"w{i % 5}" for i in range(USERS)]
+    pq.write_table(pa.table({"uid": np.arange(USERS), "word": words}), tmp_path / "p.parquet")
+    (tmp_path / "domain.txt").write_text("w0\nw1\nw2\nw3\n")
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    return [f"--input={tmp_path}/p.parquet", "--column=word", f"--domain={tmp_path}/domain.txt",
+            "--user-id=uid", f"--memoize-key-file={tmp_path}/key", "--release-id=r",
+            "--epsilon=1", "--delta=1e-6", f"--expected-users={USERS}", "--no-mlflow",
+            "--dataset=d"]  # fmt: skip
+
+
+def test_finished_later_is_the_same_release(flags: list[str], tmp_path: Path) -> None:
+    at_once, later = tmp_path / "at_once", tmp_path / "later"
+    assert main([*flags, f"--output={at_once}", RUNNER]) == DONE
+    assert template.main([*flags, f"--output={later}", RUNNER]) == DONE
+    assert not later.exists()  # nothing is released before the gates
+    staged = f"--staged={later}{template.STAGED}"
+    assert main([*flags, f"--output={later}", staged]) == DONE
+    assert (later / "estimates.csv").read_text() == (at_once / "estimates.csv").read_text()
+    records = [json.loads((out / "privacy.json").read_text()) for out in (at_once, later)]
+    for record in records:
+        del record["created"]
+    assert records[0] == records[1]
+
+
+def test_results_are_not_mixed(flags: list[str], tmp_path: Path, capsys) -> None:
+    """Neither two jobs in one folder, nor the flags of one job with the results of another."""
+    given = [*flags, f"--output={tmp_path}/out"]
+    staged = f"--staged={tmp_path}/out{template.STAGED}"
+    assert main([*given, staged]) == MISUSED
+    assert "not done yet" in capsys.readouterr().err.replace("\n", " ")
+    assert template.main([*given, RUNNER]) == DONE
+    assert template.main([*given, RUNNER]) == MISUSED
+    assert "holds the results of a job" in capsys.readouterr().err.replace("\n", " ")
+    other = [flag.replace("--epsilon=1", "--epsilon=2") for flag in given]
+    assert main([*other, staged]) == MISUSED
+    assert "other flags" in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_ledger_is_refused(flags: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
+    """It must be asked before data are read, by a launcher that stays."""
+    given = [*flags, f"--output={tmp_path}/out"]
+    monkeypatch.setenv("BEAM_LDP_LEDGER", "sqlite:///ledger.db")
+    assert template.main([*given, RUNNER]) == MISUSED
+    assert main([*given, "--staged=x"]) == MISUSED
+    assert capsys.readouterr().err.count("ledger") >= 2
+    assert not list(tmp_path.glob("out*"))
+    assert template.main([*given, RUNNER, "--no-ledger"]) == DONE
+
+
+def test_unknown_flags_are_named(flags: list[str], capsys) -> None:
+    assert template.main([*flags, "--output=x", "--epsilom=1"]) == MISUSED
+    assert "--epsilon" in capsys.readouterr().err
