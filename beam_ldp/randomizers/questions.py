@@ -154,6 +154,11 @@ class Questions(LocalRandomizer):
             for part, oracle in zip(cut, self.oracles)
         ]
 
+    def answers(self, statistic: np.ndarray) -> tuple[int, ...]:
+        """People who answered each question; empty where everybody answers all."""
+        counts = tuple(count for count, _ in self.parts(statistic))
+        return counts if self.messages_per_user == 1 else ()
+
     def estimates(
         self, statistic: np.ndarray, num_users: int, *, sampling: Sampling = "fixed"
     ) -> tuple[Estimate, ...]:
@@ -191,6 +196,12 @@ class Questions(LocalRandomizer):
             np.concatenate([part.standard_error for part in parts]),
             num_users,
         )
+
+    def split(self, estimate: Estimate) -> tuple[Estimate, ...]:
+        """What `estimate` gave, question by question."""
+        cuts = np.cumsum(self.domain_sizes)[:-1]
+        both = zip(np.split(estimate.value, cuts), np.split(estimate.standard_error, cuts))
+        return tuple(Estimate(value, error, estimate.num_users) for value, error in both)
 
     def variance(
         self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"

@@ -284,6 +284,8 @@ class Release:
         output: "reports" or "statistic": what left the shuffler.
         simulated: drawn with a seed: epsilon is null.
         derived: computed from other releases only, which carry the price.
+        answers: people who answered, where each answers one of several questions: one number for
+            each question that the estimate is about; empty where everybody answers.
         late: of reports that came late, after the window itself was released.
     """
 
@@ -298,6 +300,7 @@ class Release:
     output: str = "statistic"
     simulated: bool = False
     derived: bool = False
+    answers: tuple[int, ...] = ()
     late: bool = False
 
 
@@ -366,13 +369,13 @@ def _read_event(reader: block_coder.Reader) -> Any:
 
 
 def _rebuild_release(**fields: Any) -> Release:
-    event = fields.pop("event")
+    event, answers = fields.pop("event"), tuple(fields.pop("answers"))
     if event == _NO_EVENT:
         event = None
     elif isinstance(event, int):
         load_mechanism(fields["mechanism"])
         event = shuffle_event(LocalRandomizer.from_config(fields["mechanism"]), event)
-    return Release(event=event, **fields)
+    return Release(event=event, answers=answers, **fields)
 
 
 _EVENT = FieldType(_write_event, _read_event)
@@ -412,5 +415,5 @@ _register(
     _rebuild_release,
     estimate=block_coder.ESTIMATE, num_reports=INTEGER, event=_EVENT, question=TEXT, group=TEXT,
     window=block_coder.JSON, mechanism=block_coder.JSON, smallest_batch=INTEGER, output=TEXT,
-    simulated=FLAG, derived=FLAG, late=FLAG,
+    simulated=FLAG, derived=FLAG, answers=block_coder.JSON, late=FLAG,
 )  # fmt: skip

@@ -190,6 +190,8 @@ class _Estimate(beam.DoFn):
             smallest_batch=total.smallest_batch,
             output=total.output,
             simulated=total.simulated,
+            late=total.late,
+            answers=self._answers(total),
         )
         self._releases.inc()
         yield (key, release) if self._keyed else release
@@ -199,6 +201,11 @@ class _Estimate(beam.DoFn):
             total.statistic, total.num_reports, sampling=self._sampling
         )
         return found if self.ranges is None else self.ranges.decode(found)
+
+    def _answers(self, total: StatisticBlock) -> tuple[int, ...]:
+        """People who answered each question, where they answer one of several."""
+        counted = getattr(self._randomizer, "answers", None)
+        return () if counted is None else counted(total.statistic)
 
     def _crowd(self, total: StatisticBlock) -> int:
         """Reports among which one hides: of its batch, and of those that share its public part."""
