@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ShuffledBlock, ShuffledSum, StatisticBlock
 from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.mechanisms import asked_of
-from beam_ldp.transforms.stage_types import expect
-from beam_ldp.transforms.sums import NO_KEY, SumReports, check_digest, combine_sums
+from beam_ldp.transforms.stage_types import Element, expect
+from beam_ldp.transforms.sums import NO_KEY, RunningSum, SumReports, check_digest, combine_sums
+from beam_ldp.transforms.windows import is_streamed
 
 
 class Aggregate(beam.PTransform):
@@ -41,6 +43,8 @@ class Aggregate(beam.PTransform):
         elements = [expect("Aggregate", part, *accepted, asked=asked) for part in parts]
         element = elements[0]
         output = "reports" if element.kind is ShuffledBlock else "statistic"
+        if len(parts) == 1 and is_streamed(parts[0]):  # each block is the whole of its release
+            return self._one_by_one(parts[0], element, output)
         sums = [
             part
             | f"Partial sums {i}"
@@ -59,6 +63,22 @@ class Aggregate(beam.PTransform):
             )
         )
 
+    def _one_by_one(
+        self, pcoll: beam.PCollection, element: Element, output: str
+    ) -> beam.PCollection:
+        doer = _AsStatistic(self._carried, element.keyed)
+        return (
+            pcoll
+            | "Sum"
+            >> beam.ParDo(doer).with_output_types(
+                typehints.Tuple[element.key or str, StatisticBlock]
+            )
+            | "Name output"
+            >> beam.Map(_finish, output=output, keyed=element.keyed).with_output_types(
+                element.of(StatisticBlock)
+            )
+        )
+
     def _summer(self, output: str, keyed: bool) -> beam.DoFn:
         if output == "reports":
             return SumReports("Aggregate", self._carried, keyed)
@@ -69,7 +89,7 @@ class Aggregate(beam.PTransform):
 
 
 class _AsStatistic(beam.DoFn):
-    """A released sum as a statistic: all its reports left the shuffler together."""
+    """A released sum as a statistic, or a whole release of reports: they left together."""
 
     def __init__(self, carried: Carried, keyed: bool) -> None:
         self._carried = carried
@@ -79,18 +99,28 @@ class _AsStatistic(beam.DoFn):
         self._digest = self._carried.randomizer.config_digest()
 
     def process(self, element: Any) -> Iterator[tuple[Any, StatisticBlock]]:
-        key, total = element if self._keyed else (NO_KEY, element)
-        check_digest("Aggregate", total.mechanism_digest, self._digest)
+        key, released = element if self._keyed else (NO_KEY, element)
+        check_digest("Aggregate", released.mechanism_digest, self._digest)
+        if isinstance(released, ShuffledBlock):
+            statistic, num_reports = self._sum(released.reports), len(released)
+        else:
+            statistic, num_reports = released.statistic, released.num_reports
         yield (
             key,
             StatisticBlock(
-                total.statistic,
-                total.num_reports,
-                total.num_reports,
-                total.mechanism_digest,
-                total.simulated,
+                statistic,
+                num_reports,
+                num_reports,
+                released.mechanism_digest,
+                released.simulated,
+                late=released.late,
             ),
         )
+
+    def _sum(self, reports: np.ndarray) -> np.ndarray:
+        running = RunningSum(self._carried.randomizer)
+        running.add(reports, len(reports), False)
+        return running.total().statistic
 
 
 def _finish(element: tuple[Any, StatisticBlock], output: str, keyed: bool) -> Any:

@@ -46,11 +46,21 @@ class GroupNames:
         return key if self._labels is None else self._labels[key]
 
     def withheld(self, key: Any, num_reports: int, min_reports: int, window: Any) -> TaggedOutput:
+        bounds = window_bounds(window)
+        return TaggedOutput("withheld", self.notice(key, num_reports, min_reports, TOO_FEW, bounds))
+
+    def notice(
+        self,
+        key: Any,
+        num_reports: int,
+        min_reports: int,
+        reason: str,
+        bounds: tuple[int, int] | None,
+        late: bool = False,
+    ) -> Withheld:
+        """What is said about reports of a group and window that are not released."""
         group = None if key == NO_KEY else group_name(self.name(key))
-        notice = Withheld(
-            num_reports, min_reports, TOO_FEW, group=group, window=window_bounds(window)
-        )
-        return TaggedOutput("withheld", notice)
+        return Withheld(num_reports, min_reports, reason, group=group, window=bounds, late=late)
 
 
 def group_name(key: Any) -> str:

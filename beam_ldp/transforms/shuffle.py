@@ -24,6 +24,7 @@ from beam_ldp.transforms.carried import NAMESPACE, Carried, CarriedDomain, check
 from beam_ldp.transforms.exchange import NUM_SHARDS, shuffle_globally
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import asked_of
+from beam_ldp.transforms.shuffle_windows import shuffle_in_windows
 from beam_ldp.transforms.stage_types import (
     Element,
     check_fires_once,
@@ -32,6 +33,7 @@ from beam_ldp.transforms.stage_types import (
     is_global,
 )
 from beam_ldp.transforms.sums import NO_KEY, SumReports, combine_sums, zero_statistic
+from beam_ldp.transforms.windows import WindowRules, check_streamed, is_streamed
 
 
 class Shuffle(beam.PTransform):
@@ -61,11 +63,15 @@ class Shuffle(beam.PTransform):
             of many groups.
         num_shards: for scope="global": shards of the exchange, a power of two. A worker holds one
             shard at a time.
+        windows: for unbounded data and sessions: when windows close, and what becomes of late
+            reports. All reports of such a window and group are then permuted together, by one
+            worker.
 
     Raises:
         StageError: if the input is not the output of `Randomize`.
-        ValueError: for sliding or session windows, and accumulating panes; with scope="global" for
-            windows that fire more than once, and for several messages per user.
+        ValueError: for sliding windows, accumulating panes, and session windows whose bounds are
+            not declared public; for triggers of unbounded data; with scope="global" for windows
+            that fire more than once, and for several messages per user.
     """
 
     def __init__(
@@ -77,6 +83,7 @@ class Shuffle(beam.PTransform):
         *,
         groups: Domain | str | Path | None = None,
         num_shards: int = NUM_SHARDS,
+        windows: WindowRules = WindowRules(),
     ) -> None:
         super().__init__()
         self._carried = Carried(randomizer)
@@ -98,6 +105,7 @@ class Shuffle(beam.PTransform):
         self._scope = scope
         self._groups = None if groups is None else CarriedDomain(groups)
         self._num_shards = num_shards
+        self._windows = windows
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         parts, withheld = self.parts(pcoll)
@@ -113,14 +121,19 @@ class Shuffle(beam.PTransform):
         """
         asked = asked_of(self._carried.randomizer)
         element = expect("Shuffle", pcoll, ReportBlock, asked=asked)
-        check_windows("Shuffle", pcoll)
+        check_windows("Shuffle", pcoll, self._windows.public_bounds)
         grouped = self._groups is not None
         if grouped and element.keyed:
             raise ValueError("groups must be None where elements are (key, block)")
         inner = Element(None, int if grouped else element.key or str)
         started = is_global(pcoll) and not element.keyed and not grouped
         arguments = (pcoll, self._carried, self._min_reports, element, inner)
-        if self._output == "statistic":
+        if is_streamed(pcoll):
+            check_streamed("Shuffle", pcoll)
+            parts, withheld = shuffle_in_windows(
+                *arguments, self._names(), self._output, self._windows
+            )
+        elif self._output == "statistic":
             parts, withheld = self._sum(pcoll, element, inner, started)
         elif self._scope == "batch":
             parts, withheld = shuffle_in_batches(*arguments, self._names(), started)

@@ -142,11 +142,14 @@ def _name(hint: Any) -> str:
     )
 
 
-def check_windows(stage: str, pcoll: beam.PCollection) -> None:
+def check_windows(stage: str, pcoll: beam.PCollection, public_bounds: bool = False) -> None:
     """Refuse windows in which one report would be released more than once.
 
+    `public_bounds` says that the bounds of sessions are declared public.
+
     Raises:
-        ValueError: for sliding and session windows and for accumulating panes.
+        ValueError: for sliding windows, for session windows whose bounds are not public, and for
+            accumulating panes.
     """
     windowing = pcoll.windowing
     if isinstance(windowing.windowfn, windows.SlidingWindows):
@@ -154,9 +157,10 @@ def check_windows(stage: str, pcoll: beam.PCollection) -> None:
             f"{stage} refuses sliding windows: overlapping releases expose the difference of two "
             "of them. Use FixedWindows(period) and add the panes with SlidingSums(size, period)"
         )
-    if isinstance(windowing.windowfn, windows.Sessions):
+    if isinstance(windowing.windowfn, windows.Sessions) and not public_bounds:
         raise ValueError(
-            f"{stage} refuses session windows: their bounds are the times of single events"
+            f"{stage} refuses session windows: their bounds are the times of single events. Use "
+            "FixedWindows, or declare these times public with WindowRules(public_bounds=True)"
         )
     if windowing.accumulation_mode == AccumulationMode.ACCUMULATING:
         raise ValueError(

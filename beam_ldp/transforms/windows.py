@@ -37,6 +37,7 @@ from beam_ldp.transforms.blocks import CandidateBlock, ReportBlock, StatisticBlo
 
 MILLISECOND = 1000  # microseconds; what engines count time in
 SECOND = 1000 * MILLISECOND
+SHUFFLE_EARLY, BOUNDING_EARLY = 2, 4  # milliseconds by which stages close early, see `Schedule`
 KEPT_FOR = 30 * 24 * 3600  # seconds in which groupings of releases take late ones in
 COMPACT_AT = 64  # waiting blocks that are added up
 _BEFORE_START = -(2**62)  # a clock that nothing has moved

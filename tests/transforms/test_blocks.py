@@ -164,7 +164,7 @@ def test_damaged_bytes_are_refused():
         coder.decode(data[:-3])
     with pytest.raises(ValueError, match="followed by"):
         coder.decode(data + b"x")
-    with pytest.raises(ValueError, match="version must be 2, got 9"):
+    with pytest.raises(ValueError, match="version must be 3, got 9"):
         coder.decode(b"\x09" + data[1:])
 
 

@@ -106,8 +106,8 @@ def test_only_reports_group_and_window_end_survive(output, scope):
     }
     assert all(start + 60 - 0.001 <= stamp < start + 60 for _, start, stamp, _ in found)
     allowed = {
-        ShuffledBlock: {"reports", "mechanism_digest", "batch_size", "simulated"},
-        ShuffledSum: {"statistic", "num_reports", "mechanism_digest", "simulated"},
+        ShuffledBlock: {"reports", "mechanism_digest", "batch_size", "simulated", "late"},
+        ShuffledSum: {"statistic", "num_reports", "mechanism_digest", "simulated", "late"},
     }
     for _, _, _, block in found:
         assert set(vars(block)) == allowed[type(block)]
