@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
 .PHONY: help setup demo test test-all test-engines test-slow test-pythons test-tff lint format types doctest wheel \
-	tools engines tff pins bench clean
+	tools engines engines-fetch engines-stop tff pins bench clean
 
 help:  ## this list
 	@echo 'Start here:'
@@ -82,8 +82,8 @@ test: $(VENV)/.ready  ## the fast suite
 test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments
 	$(PYTEST) -m "slow and not engines and not bench and not tff"
 
-test-engines: $(VENV)/.ready engines  ## the pipelines on Prism and Spark
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m engines
+test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow"
 
 test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons, on old and on TensorFlow's versions
 	UV=$(UV) JOBS=$(JOBS) PYTHONS="$(PYTHONS)" .ci/test-pythons $(TFF_VENV)/bin/python
@@ -107,8 +107,14 @@ bench: $(VENV)/.ready  ## time and memory, measured (not part of the tests)
 tools:  ## Java, Maven, Go and PostgreSQL where missing (Debian packages)
 	.ci/install-tools
 
-engines: $(VENV)/.ready tools  ## Prism and Spark's job server, into .engines/
+engines-fetch: $(VENV)/.ready tools  ## Prism, Spark and Flink with Beam's job servers, into .engines/
 	$(BIN)/python -m tests.engines.servers fetch
+
+engines: engines-fetch  ## fetch and start Prism, a Spark cluster and Flink on loopback; prints Beam's flags
+	$(BIN)/python -m tests.engines.servers start
+
+engines-stop: $(VENV)/.ready  ## end what `make engines` started
+	$(BIN)/python -m tests.engines.servers stop
 
 # --- the code -----------------------------------------------------------------------------------
 

@@ -9,14 +9,14 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.runner import PipelineState
 
-from tests.engines.servers import ENGINES, Engine, running
+from tests.engines.servers import EMBEDDED, Engine, running
 
 LOCAL_OPTIONS = ["--runner=FnApiRunner"]
 
 
 @pytest.fixture(scope="module")
 def engine_options() -> Iterator[Callable[[str], list[str]]]:
-    """`engine_options(name)`: Beam flags for `local`, `prism` or `spark`.
+    """`engine_options(name)`: Beam flags for `local` or an engine of `tests.engines.servers`.
 
     A server is started at the first call and ended with the test module.
     """
@@ -34,10 +34,10 @@ def engine_options() -> Iterator[Callable[[str], list[str]]]:
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.engines) for name in ENGINES]
+    scope="module", params=[pytest.param(name, marks=pytest.mark.engines) for name in EMBEDDED]
 )
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A test that takes `engine` runs once on each engine."""
+    """A test that takes `engine` runs once on each engine whose workers are in this process."""
     with running(request.param) as server:
         yield server
 

@@ -1,0 +1,98 @@
+"""Flink 1.19: inside Beam's job server, or as a session cluster of separate processes."""
+
+from __future__ import annotations
+
+from tests.engines import worker_pool
+from tests.engines.cache import OPENS, jars, job_server_jar, program
+from tests.engines.processes import Group, free_ports
+
+NUM_TASK_MANAGERS = 2
+SLOTS = 2
+PARALLELISM = 2
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss",
+    "-Dorg.slf4j.simpleLogger.showThreadName=false",
+    "-Dorg.slf4j.simpleLogger.showShortLogName=true",
+)
+CONFIGURATION = """\
+jobmanager.rpc.address: 127.0.0.1
+jobmanager.rpc.port: {rpc}
+jobmanager.bind-host: 127.0.0.1
+rest.address: 127.0.0.1
+rest.port: {rest}
+rest.bind-address: 127.0.0.1
+taskmanager.host: 127.0.0.1
+taskmanager.bind-host: 127.0.0.1
+taskmanager.numberOfTaskSlots: {slots}
+taskmanager.cpu.cores: 1
+taskmanager.memory.task.heap.size: 512m
+taskmanager.memory.task.off-heap.size: 64m
+taskmanager.memory.framework.heap.size: 128m
+taskmanager.memory.framework.off-heap.size: 128m
+taskmanager.memory.network.min: 128m
+taskmanager.memory.network.max: 128m
+taskmanager.memory.managed.size: 256m
+taskmanager.memory.jvm-metaspace.size: 256m
+taskmanager.memory.jvm-overhead.min: 128m
+taskmanager.memory.jvm-overhead.max: 128m
+# The job server and the task managers share one class path.
+classloader.resolve-order: parent-first
+classloader.check-leaked-classloader: false
+heartbeat.interval: 1000
+heartbeat.timeout: 10000
+io.tmp.dirs: {folder}
+"""
+
+
+def start(group: Group) -> tuple[str, ...]:
+    """Flink in the job server; Python workers in the client's own process."""
+    endpoint = start_job_server(group, "[local]")
+    return ("--runner=FlinkRunner", endpoint, f"--parallelism={PARALLELISM}",
+            "--environment_type=LOOPBACK")  # fmt: skip
+
+
+def start_cluster(group: Group) -> tuple[str, ...]:
+    """A job manager, two task managers, a pool of Python workers, and Beam's job server."""
+    group.environment = worker_pool.environment()
+    rpc, rest = free_ports(2)
+    given = CONFIGURATION.format(rpc=rpc, rest=rest, slots=SLOTS, folder=group.folder)
+    (group.folder / "flink-conf.yaml").write_text(given)
+    runtime = "org.apache.flink.runtime"
+    _start(group, "job-manager", f"{runtime}.entrypoint.StandaloneSessionClusterEntrypoint", rest)
+    for number in range(1, NUM_TASK_MANAGERS + 1):
+        start_task_manager(group, f"task-manager-{number}")
+    workers = worker_pool.start(group)
+    endpoint = start_job_server(group, f"127.0.0.1:{rest}", f"--flink-conf-dir={group.folder}")
+    return ("--runner=FlinkRunner", endpoint, f"--parallelism={PARALLELISM}", *workers)
+
+
+def start_task_manager(group: Group, role: str) -> None:
+    """One more task manager; `role` is also the name of its log."""
+    _start(group, role, "org.apache.flink.runtime.taskexecutor.TaskManagerRunner")
+
+
+def _start(group: Group, role: str, main_class: str, port: int | None = None) -> None:
+    java = [program("java", "run Flink"), "-Xmx768m", *OPENS, *LOGGING, "-cp", f"{jars('flink')}/*"]
+    done = "Successful registration at resource manager"
+    group.start(
+        role,
+        [*java, main_class, "--configDir", str(group.folder)],
+        port,
+        None if port else lambda: done in group.text(role),
+    )
+
+
+def start_job_server(group: Group, master: str, *more: str) -> str:
+    """Beam's job server; gives the flag that names it."""
+    job, artifact, expansion = free_ports(3)
+    java = [program("java", "run Flink's job server"), "-Xmx2g", *OPENS, *LOGGING]
+    group.start(
+        "job-server",
+        [*java, "-jar", str(job_server_jar("flink")), f"--flink-master={master}"]
+        + [f"--job-port={job}", f"--artifact-port={artifact}", f"--expansion-port={expansion}"]
+        + ["--job-host=localhost", f"--artifacts-dir={group.folder / 'artifacts'}"]
+        + [*more],
+        job,
+    )
+    return f"--job_endpoint=localhost:{job}"

@@ -1,0 +1,83 @@
+"""Spark 3.5: inside Beam's job server, or as a standalone cluster of separate processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.engines import worker_pool
+from tests.engines.cache import OPENS, jars, job_server_jar, program
+from tests.engines.processes import Group, answers, free_ports
+
+NUM_WORKERS = 2
+LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SCALA_VERSION": "2.12"}
+
+
+def start(group: Group) -> tuple[str, ...]:
+    """Spark in the job server; Python workers in the client's own process."""
+    group.environment = ENVIRONMENT
+    endpoint = start_job_server(group, "local[2]")
+    return ("--runner=SparkRunner", endpoint, "--environment_type=LOOPBACK")
+
+
+def start_cluster(group: Group) -> tuple[str, ...]:
+    """A master, two workers of one core each, a pool of Python workers, and the job server."""
+    home = group.folder / "spark-home"
+    home.mkdir(exist_ok=True)
+    # What Spark takes for a distribution: a folder of jars and a file of this name.
+    (home / "RELEASE").touch()
+    if not (home / "jars").exists():
+        (home / "jars").symlink_to(jars("spark"))
+    group.environment = {**ENVIRONMENT, **worker_pool.environment(), "SPARK_HOME": str(home)}
+    java = [program("java", "run Spark"), *OPENS, LOGGING, "-cp", f"{jars('spark')}/*"]
+    port, page, *worker_pages = free_ports(2 + NUM_WORKERS)
+    master = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    group.start(
+        "master",
+        [*java, "-Xmx512m", f"{deploy}.master.Master", "--host", "127.0.0.1"]
+        + ["--port", str(port), "--webui-port", str(page)],
+        port,
+    )
+    for number, worker_page in enumerate(worker_pages, 1):
+        start_worker(group, f"worker-{number}", master, worker_page)
+    workers = worker_pool.start(group)
+    executor = " ".join((*OPENS, LOGGING))
+    endpoint = start_job_server(
+        group,
+        master,
+        f"-Dspark.executor.extraJavaOptions={executor}",
+        "-Dspark.executor.memory=1g",
+        "-Dspark.driver.host=127.0.0.1",
+        "-Dspark.ui.enabled=false",
+        # By default an application is given up after ten executors were lost.
+        "-Dspark.deploy.maxExecutorRetries=-1",
+    )
+    return ("--runner=SparkRunner", endpoint, *workers)
+
+
+def start_worker(group: Group, role: str, master: str, page: int | None = None) -> None:
+    """One worker of one core, which starts an executor for every job."""
+    page = page or free_ports(1)[0]
+    group.start(
+        role,
+        [program("java", "run Spark"), *OPENS, LOGGING, "-Xmx512m", "-cp", f"{jars('spark')}/*"]
+        + ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1"]
+        + ["--webui-port", str(page), "--cores", "1", "--memory", "2g"]
+        + ["--work-dir", str(group.folder / role), master],
+        ready=lambda: answers(page) and "registered with master" in group.text(role).lower(),
+    )
+
+
+def start_job_server(group: Group, master: str, *java_options: str) -> str:
+    """Beam's job server, which is Spark's driver; gives the flag that names it."""
+    job, artifact, expansion = free_ports(3)
+    java = [program("java", "run Spark's job server"), "-Xmx2g", *OPENS, LOGGING, *java_options]
+    group.start(
+        "job-server",
+        [*java, "-jar", str(job_server_jar("spark")), f"--spark-master-url={master}"]
+        + [f"--job-port={job}", f"--artifact-port={artifact}", f"--expansion-port={expansion}"]
+        + ["--job-host=localhost", f"--artifacts-dir={group.folder / 'artifacts'}"],
+        job,
+    )
+    return f"--job_endpoint=localhost:{job}"

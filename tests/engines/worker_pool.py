@@ -1,0 +1,29 @@
+"""Beam's pool of Python workers: starts a process for every worker that an engine asks for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests.engines.processes import Group, free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment() -> dict[str, str]:
+    """What workers need: this interpreter first on the path, and the tests' own classes."""
+    # The pool starts `python` from PATH; another one has no Beam, and the job waits for ever.
+    here = str(Path(sys.executable).parent)
+    path = os.pathsep.join([here, os.environ.get("PATH", "")])
+    return {"PATH": path, "PYTHONPATH": str(ROOT)}
+
+
+def start(group: Group) -> tuple[str, ...]:
+    """Start a pool; gives the Beam flags that make an engine ask there for its workers."""
+    (port,) = free_ports(1)
+    module = "apache_beam.runners.worker.worker_pool_main"
+    group.start("workers", [sys.executable, "-m", module, f"--service_port={port}"], port)
+    # Without the cache every stage of a job starts Python workers of its own.
+    return ("--environment_type=EXTERNAL", f"--environment_config=localhost:{port}",
+            "--environment_cache_millis=60000")  # fmt: skip
