@@ -95,6 +95,13 @@ def _beam_parser(groups: Groups) -> argparse.ArgumentParser:
     return parser
 
 
+def _own_parser(groups: Groups) -> argparse.ArgumentParser:
+    """The flags of a program that does not run on Beam."""
+    parser = _Parser(allow_abbrev=False, add_help=False)
+    _add_flags(parser, groups, both_spellings=True)
+    return parser
+
+
 def help_text(program: str, summary: str, usage: str, epilog: str, groups: Groups) -> str:
     """What `--help` prints: a program's flags, examples and exit codes."""
     parser = argparse.ArgumentParser(
@@ -108,14 +115,21 @@ def help_text(program: str, summary: str, usage: str, epilog: str, groups: Group
     return parser.format_help()
 
 
-def parse_flags(argv: Sequence[str], groups: Groups) -> tuple[argparse.Namespace, list[str]]:
+def parse_flags(
+    argv: Sequence[str], groups: Groups, *, beams: bool = True
+) -> tuple[argparse.Namespace, list[str]]:
     """The values of a program's flags and Beam's, and the arguments with `--config`'s in front.
+
+    Args:
+        argv: as on the command line.
+        groups: the program's own.
+        beams: whether the program runs on Beam, and takes its flags too.
 
     Raises:
         UsageError: on an unknown flag, a value of the wrong kind, or an unreadable config.
     """
     arguments = [*_config_arguments(list(argv), groups), *argv]
-    parser = _beam_parser(groups)
+    parser = _beam_parser(groups) if beams else _own_parser(groups)
     known = [name for action in parser._actions for name in action.option_strings]
     for argument in arguments:
         if argument.startswith("--") and argument.split("=", 1)[0] not in known:

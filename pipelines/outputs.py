@@ -27,6 +27,7 @@ MANIFEST = "manifest.json"
 FILES = frozenset(  # all that an output may hold
     ("estimates.csv", "estimates.parquet", "privacy.json", "privacy.md", "plot.png")
     + ("bad_rows.jsonl", MANIFEST)
+    + ("model.keras", "curve.csv", "curves.json")
 )
 
 
