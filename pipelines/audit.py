@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.budget import ledger_errors, ledger_option, open_ledger
+from beam_ldp.pipelines.budget import files_at, ledger_errors, ledger_option, open_ledger
 from beam_ldp.pipelines.terminal import printable, printed_json
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check
+    from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check, PeopleCount
 
 SCHEMA_VERSION = 1
 _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
@@ -36,6 +36,8 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
     metavar="URI",
     help="compare with what this tracking server shows; with no ledger named, audit it alone",
 )
+@click.option("--people-store", metavar="DIR",
+              help="folder of keyed hashes: count anew what each person was charged")  # fmt: skip
 @click.option("--html", type=click.Path(path_type=Path), help="write the report for people")
 @click.option("--write-anchor", type=click.Path(path_type=Path),
               help="append the head of the ledger to this file, if the audit is clean")  # fmt: skip
@@ -49,6 +51,7 @@ def audit(
     anchors: tuple[Path, ...],
     public_key: Path | None,
     mlflow_uri: str | None,
+    people_store: str | None,
     html: Path | None,
     write_anchor: Path | None,
     sign_with: Path | None,
@@ -81,7 +84,9 @@ def audit(
         except OSError as error:
             raise click.UsageError(str(error)) from None
         tracked, more = (None, []) if mlflow_uri is None else _tracked(mlflow_uri)
-        report = check(book.rows(), found + more, public_key=key, tracked=tracked)
+        rows = book.rows()
+        people = None if people_store is None else _counted(book, people_store)
+        report = check(rows, found + more, public_key=key, tracked=tracked, people=people)
     if dataset is not None and dataset not in report.state.datasets:
         raise click.UsageError(f"the ledger knows no dataset {dataset!r}")
     if html is not None:
@@ -135,6 +140,29 @@ def _tracked(uri: str) -> tuple[dict[str, dict[str, Any]], list[Anchor]]:
         raise click.UsageError(
             f"--mlflow-uri {uri} cannot be read ({type(error).__name__})"
         ) from None
+
+
+def _counted(book: BudgetLedger, store: str) -> dict[str, PeopleCount]:
+    """What each person was charged locally, per population, counted anew from hashed ids.
+
+    Of the charges that the ledger's own count covers: later ones may have ended since.
+    """
+    from beam_ldp.ledger import LedgerCorruptedError
+    from beam_ldp.ledger.people_count import count_people
+
+    try:
+        populations = book.state.populations
+    except LedgerCorruptedError:
+        return {}  # the checks say where
+    counted = {}
+    for name, population in populations.items():
+        if population.people:
+            period = max(population.people)
+            numbers = population.people[period].numbers
+            charges = [c for c in population.ended(period) if c.number in numbers]
+            place = store.removeprefix("file://")
+            counted[name] = count_people(place, files_at(store), name, charges)
+    return counted
 
 
 def _write_anchor(report: AuditReport, path: Path, sign_with: Path | None) -> None:

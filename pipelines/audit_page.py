@@ -82,8 +82,9 @@ def _population(population: Population, report: AuditReport) -> str:
             f"<p><strong>{number(stands)}</strong> of epsilon = {budget.epsilon:g} at delta = "
             f"{budget.delta:g} is spent or reserved; {max(0.0, budget.epsilon - stands):.4g} "
             f"remains. Local epsilons of one {_said(population.privacy_unit)} sum to at most "
-            f"{number(local)} ({limit}).</p>",
+            f"{number(local)} ({limit}), for somebody who took part in everything.</p>",
             curve_svg(curve),
+            *_people(population),
             "<h3>Budgets that were granted</h3>",
             _table(
                 ("row", "epsilon", "delta", "local epsilon", "by", "why"),
@@ -107,6 +108,33 @@ def _population(population: Population, report: AuditReport) -> str:
         ),
     ]  # fmt: skip
     return "\n".join(parts)
+
+
+def _people(population: Population) -> list[str]:
+    """What each person was charged locally, where people were counted by hashed ids."""
+    if not population.people:
+        return []
+    period = max(population.people)
+    people, unit = population.people[period], _said(population.privacy_unit)
+    others = [c for c in population.charges_of(period) if c.number not in people.numbers]
+    uncounted = sum(1 for charge in others if charge.local_epsilon)
+    said = f"{len(people.covered):,} runs left hashes of all ids" + (
+        f"; {uncounted:,} did not and are taken to have asked everybody" if uncounted else ""
+    )
+    largest = max((n for _, n in people.distribution), default=1)
+    return [
+        f"<h3>What each {unit} was charged locally</h3>",
+        f"<p>No {unit} more than <strong>{number(population.local_maximum(period))}</strong>: "
+        f"people are known by keyed hashes of their ids, and {said}. "
+        f"{people.num_people:,} people, by the sum of their local epsilons:</p>",
+        _table(
+            ("sum of local epsilons", "people", ""),
+            [
+                (number(total), f"{n:,}", f'<meter max="{largest}" value="{n}"></meter>')
+                for total, n in people.distribution
+            ],
+        ),
+    ]
 
 
 def _charge(charge: Charge, report: AuditReport) -> Sequence[str]:
@@ -199,6 +227,7 @@ svg{width:100%;height:auto}svg text{font-size:13px;fill:#5f6b76}
 svg .grid{stroke:#e3e8ec}svg path{fill:none;stroke-width:2}
 path.spent{stroke:#1f5fa8}path.limit{stroke:#b3261e;stroke-dasharray:6 4}
 .key{font-size:.9rem;color:#5f6b76}.key .spent{color:#1f5fa8}.key .limit{color:#b3261e}
+meter{width:8rem}
 code{overflow-wrap:anywhere}
 @media(max-width:600px){svg text{font-size:24px}.released{min-width:60rem}}
 """

@@ -17,7 +17,8 @@ from beam_ldp.pipelines.statement import number
 from beam_ldp.pipelines.terminal import printable, printed_json
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge
+    from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge, PeopleCount
+    from beam_ldp.ledger.people import Files
 
 SCHEMA_VERSION = 1
 BAR = 40  # characters
@@ -141,6 +142,41 @@ def show(ledger: str | None, dataset: str | None, form: str) -> None:
     sys.stdout.flush()
 
 
+@budget.command("people")
+@ledger_option
+@click.option("--dataset", required=True, help="any of the people's datasets")
+@click.option("--people-store", required=True, metavar="DIR",
+              help="folder of keyed hashes, as the runs had it")  # fmt: skip
+def people(ledger: str | None, dataset: str, people_store: str) -> None:
+    """Count what each person was charged locally, from the keyed hashes that runs left.
+
+    Runs with --people-store do it themselves when they end; programs that use the library, or
+    whose ledger was away, leave it to this command. It needs no key. Safe to repeat.
+    """
+    book = open_ledger(ledger)
+    with ledger_errors():
+        counted = book.count_people(
+            dataset, people_store.removeprefix("file://"), files=files_at(people_store)
+        )
+        status = book.status(dataset)
+    console = Console()
+    for run_id, why in counted.left_out.items():
+        said = escape(printable(run_id))
+        console.print(f"run {said} counts as if it had asked everybody: {why}", soft_wrap=True)
+    show_status(console, status)
+
+
+def files_at(store: str) -> Files:
+    """Access to a folder of hashes; Beam is loaded only where it is needed."""
+    from beam_ldp.ledger.people import LocalFiles
+
+    if "://" not in store.removeprefix("file://"):
+        return LocalFiles()
+    from beam_ldp.transforms.people import BeamFiles
+
+    return BeamFiles()
+
+
 @budget.command("abandon")
 @ledger_option
 @click.argument("run_id")
@@ -176,7 +212,11 @@ def show_status(console: Console, status: BudgetStatus) -> None:
     )
     limit = "no limit" if granted.local_epsilon is None else f"of {granted.local_epsilon:g}"
     local = number(status.local_committed)
-    console.print(f"local epsilons per {unit}: {local} {limit}")
+    console.print(
+        f"local epsilons per {unit}: {local} {limit}, for somebody who took part in everything"
+    )
+    if status.people is not None:
+        show_people(console, status, status.people, unit)
     kinds = next_runs(status)
     if kinds:
         table = Table(title="the next run of each kind", title_justify="left")
@@ -187,6 +227,28 @@ def show_status(console: Console, status: BudgetStatus) -> None:
             cells = [escape(printable(text)) for text in named]
             table.add_row(*cells, number(epsilon), f"{left:,}")
         console.print(table)
+
+
+def show_people(
+    console: Console, status: BudgetStatus, people: PeopleCount, unit: str, most: int = 8
+) -> None:
+    """What each person was charged locally: the most, and how many were charged how much."""
+    left_out = len(status.uncounted)
+    known = f"{len(people.covered)} of {len(people.covered) + left_out} runs counted"
+    if left_out:
+        known += "; the others are taken to have asked everybody"
+    console.print(
+        f"by hashed ids, no {unit} more than {number(status.local_maximum)} ({known})",
+        soft_wrap=True,
+    )
+    rows = people.distribution
+    largest = max((n for _, n in rows), default=1)
+    for total, n in rows if len(rows) <= most else rows[-most:]:
+        bar = "█" * max(1, round(BAR // 2 * n / largest))
+        console.print(f"  {number(total):>8}  {n:>12,}  {bar}", highlight=False)
+    if len(rows) > most:
+        less = sum(n for _, n in rows[:-most])
+        console.print(f"  {'less':>8}  {less:>12,}", highlight=False)
 
 
 def _bar(spent: float, reserved: float, granted: float) -> str:
@@ -226,6 +288,10 @@ def _json(status: BudgetStatus) -> dict[str, Any]:
         "left": status.left,
         "local_spent": status.local_spent,
         "local_committed": status.local_committed,
+        "local_maximum": status.local_maximum,
+        "people": None if status.people is None else {
+            **status.people.to_json(), "uncounted": [c.run_id for c in status.uncounted],
+        },
         "charges": [
             {
                 "run_id": c.run_id, "dataset": c.dataset, "status": c.status,

@@ -15,6 +15,7 @@ from beam_ldp.pipelines.gates import NothingReleasedError
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
+from beam_ldp.transforms.people import PeopleFolder, files_at
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
@@ -28,8 +29,11 @@ _LONGEST_WHY = 1000  # characters of an error that go into the ledger
 class NoCharge:
     """A run that is not charged, and why: every output says so."""
 
+    people: PeopleFolder | None = None  # where hashes of the people asked are left
+
     def __init__(self, why: str) -> None:
         self.facts: dict[str, Any] = {"charged": why}
+        self.num_reports: int | None = None  # that came, once that is known
 
     def abandon(self, why: str, *, randomized: bool = True) -> None:
         """Nothing to give back."""
@@ -37,8 +41,15 @@ class NoCharge:
     def settle(self, record: Mapping[str, Any]) -> None:
         """Nothing to write down."""
 
+    def count_people(self) -> None:
+        """Nobody to count."""
+
     def tags(self, record: Mapping[str, Any]) -> dict[str, str]:
         """Nothing to tie an MLflow run to."""
+        return {}
+
+    def metrics(self) -> dict[str, float]:
+        """Nothing that only a ledger knows."""
         return {}
 
 
@@ -48,12 +59,16 @@ class RunCharge(NoCharge):
     Args:
         ledger: that holds it.
         run_id: its name.
-        local_epsilon: what one person loses to whoever sees their reports.
+        dataset: whose people.
+        people: where hashes of the people asked are left, if they are.
     """
 
-    def __init__(self, ledger: BudgetLedger, run_id: str, local_epsilon: float) -> None:
+    def __init__(
+        self, ledger: BudgetLedger, run_id: str, dataset: str, people: PeopleFolder | None = None
+    ) -> None:
         super().__init__(YES)
-        self._ledger, self._run_id, self._local_epsilon = ledger, run_id, local_epsilon
+        self._ledger, self._run_id, self._dataset = ledger, run_id, dataset
+        self.people = people
         self.facts |= {
             "ledger": ledger.url,
             "ledger_id": ledger.state.ledger_id,
@@ -62,17 +77,31 @@ class RunCharge(NoCharge):
 
     def abandon(self, why: str, *, randomized: bool = True) -> None:
         """Give the central price back: nothing was released, though people may have randomized."""
-        self._ledger.abandon(self._run_id, randomized=randomized, why=why)
+        told = {} if self.num_reports is None else {"num_reports": self.num_reports}
+        self._ledger.abandon(self._run_id, randomized=randomized, why=why, about=told)
+        self.count_people()
 
     def settle(self, record: Mapping[str, Any]) -> None:
         """Write down what was released."""
         settle(self._ledger, record)
+
+    def count_people(self) -> None:
+        """Count what each person was charged locally, this run included."""
+        if self.people is not None:
+            store = self.people.store.removeprefix("file://")
+            self._ledger.count_people(self._dataset, store, files=files_at(store))
 
     def tags(self, record: Mapping[str, Any]) -> dict[str, str]:
         """What ties an MLflow run to the charge, and anchors the ledger's head there."""
         import mlflow_ldp
 
         return mlflow_ldp.charge_tags(self._ledger, self._run_id, record["event"])
+
+    def metrics(self) -> dict[str, float]:
+        """What each person of the population was charged locally, over all runs."""
+        import mlflow_ldp
+
+        return mlflow_ldp.people_metrics(self._ledger, self._dataset)
 
 
 @contextmanager
@@ -178,7 +207,14 @@ def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about
         raise UsageError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
         raise UsageError(str(error)) from None
-    return RunCharge(ledger, run_id, local_epsilon)
+    return RunCharge(ledger, run_id, settings.dataset, _people(settings, ledger, run_id))
+
+
+def _people(settings: Settings, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:
+    if settings.people_store is None or settings.people_key_file is None:
+        return None
+    population = ledger.state.population_of(settings.dataset).name
+    return PeopleFolder(settings.people_store, settings.people_key_file, population, run_id)
 
 
 def ledger_url(settings: Settings) -> str | None:

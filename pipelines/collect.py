@@ -63,7 +63,9 @@ FLAGS: Groups = {
         **_some(COMMON[PRICE], "--honest-fraction"),
     },
     "the shuffle": _some(COMMON[MECHANISM], "--shuffle-output", "--scope"),
-    BUDGET: COMMON[BUDGET],
+    BUDGET: {
+        name: how for name, how in COMMON[BUDGET].items() if not name.startswith("--people")
+    },
     OUTPUT: FREQUENCY[OUTPUT],
 }  # fmt: skip
 
@@ -209,6 +211,8 @@ def _decided_elsewhere(terms: ReleaseTerms) -> dict[str, object]:
         "memoize_key_file": None,
         "release_id": terms.release_id,
         "seed": 0 if terms.simulated else None,
+        "people_store": None,
+        "people_key_file": None,
     }
 
 

@@ -78,6 +78,7 @@ def _log(
         tracking_uri=uri,
         experiment=experiment,
         run_name=str(record["question"]),
+        metrics=mlflow_ldp.people_metrics(book, record["dataset"]),
         tags=mlflow_ldp.charge_tags(book, record["run_id"], record["event"]),
     )
     console.print(f"MLflow run {logged.run_id}")

@@ -143,6 +143,16 @@ COMMON: Groups = {
         "--run-id": {
             "metavar": "NAME", "help": "name of the charge, used once (default: a random one)",
         },
+        "--people-store": {
+            "metavar": "DIR",
+            "help": "leave keyed hashes of the people asked here: the ledger then counts what each "
+            "was charged locally (needs --user-id and --people-key-file; see docs/ledger.md)",
+        },
+        "--people-key-file": {
+            "metavar": "FILE",
+            "help": "secret key of those hashes, one for all runs about these people; only workers "
+            "read it",
+        },
     },
     OUTPUT: {
         "--output": {"metavar": "DIR", "help": "folder to write; whole or not at all"},

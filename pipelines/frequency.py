@@ -209,10 +209,10 @@ class Frequency(Question[FrequencySettings]):
             dataset=settings.dataset,
             seed=settings.seed,
         )
-        withheld, bad_rows = released.withheld, released.bad_rows
+        withheld, bad_rows, persons = released.withheld, released.bad_rows, released.persons
         if settings.group_by is not None:
             released = released | "Groups" >> beam.Values().with_output_types(Release)
-        return Outputs(released, withheld, (table[BAD_ROWS], bad_rows))
+        return Outputs(released, withheld, (table[BAD_ROWS], bad_rows), persons)
 
     def collect(
         self, choice: Choice, flags: Sequence[str], staging: str, console: Console

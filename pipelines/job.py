@@ -14,6 +14,7 @@ from beam_ldp.pipelines import results, watch
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, UsageError
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
 
 BIG_INPUT = 256 << 20  # bytes from which several worker processes are worth their start
 
@@ -48,11 +49,18 @@ class Outputs:
     Attributes:
         releases, withheld: what was released, and what was not.
         bad_rows: one collection or several.
+        persons: blocks of values with every person once; None where each row is a person.
     """
 
     releases: beam.PCollection
     withheld: beam.PCollection
     bad_rows: tuple[beam.PCollection, ...]
+    persons: beam.PCollection | None = None
+
+    def leave_hashes(self, folder: PeopleFolder | None) -> None:
+        """The stages that leave keyed hashes of the people asked, where that is wanted."""
+        if folder is not None and self.persons is not None:
+            self.persons | "LeaveHashes" >> LeaveHashes(folder)
 
     def write(self, staging: str) -> None:
         """The stages that write all of it to `staging`, for the launcher to read."""

@@ -188,7 +188,9 @@ class Mean(Question[MeanSettings]):
             seed=settings.seed,
             one_row_each=settings.one_row_each,
         )
-        return Outputs(released, released.withheld, (table[BAD_ROWS], released.bad_rows))
+        return Outputs(
+            released, released.withheld, (table[BAD_ROWS], released.bad_rows), released.persons
+        )
 
     def worst_price(self, choice: Choice) -> Price | None:
         if self.settings.trusts_the_shuffler:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from beam_ldp.accounting import local_epsilon_for
+from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.price import expected_price, honest
+from beam_ldp.pipelines.price import expected_price
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning import Plan, plan_frequencies
@@ -52,7 +53,7 @@ def oracle_for(settings: Settings, domain_size: int, num_reports: int) -> Freque
         build = _named(settings.mechanism, domain_size)
         if local is None:
             assert target is not None
-            hidden_among = honest(num_reports, settings.honest_fraction)
+            hidden_among = hidden_users(num_reports, settings.honest_fraction)
             local = local_epsilon_for(target, settings.delta, hidden_among, build)
         local = min(local, settings.max_local_epsilon or math.inf)
         return _short_enough(build(local), settings)

@@ -9,8 +9,7 @@ from typing import Any
 import dp_accounting
 
 from beam_ldp.accounting import PrivacyBound, event_epsilon, shuffled_event
-from beam_ldp.accounting.crowds import crowd_of, with_crowd
-from beam_ldp.accounting.crowds import hidden_users as honest
+from beam_ldp.accounting.crowds import crowd_of, hidden_users, with_crowd
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
 
@@ -33,7 +32,7 @@ class Price:
 def price_of(release: Release, delta: float, honest_fraction: float) -> Price:
     """The price of what was received, not of what was expected."""
     if release.simulated or release.event is None:
-        return Price(None, honest(release.smallest_batch, honest_fraction))
+        return Price(None, hidden_users(release.smallest_batch, honest_fraction))
     return _price(release.event, delta, honest_fraction)
 
 
@@ -45,7 +44,7 @@ def expected_price(
 
 
 def _price(event: dp_accounting.DpEvent, delta: float, honest_fraction: float) -> Price:
-    crowd = honest(crowd_of(event), honest_fraction)
+    crowd = hidden_users(crowd_of(event), honest_fraction)
     priced = with_crowd(event, crowd)
     return Price(event_epsilon(priced, delta), crowd, priced)
 

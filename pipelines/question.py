@@ -26,6 +26,7 @@ from beam_ldp.pipelines.record import PrivacyRecord
 from beam_ldp.pipelines.settings import S
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.people import PeopleFolder
 
 Rows = list[tuple[str, str]]  # of a printed table: heading and text
 
@@ -91,6 +92,7 @@ class Question(ABC, Generic[S]):
         summary, usage, examples: its help.
         flags: what it understands, see `flags.with_own`.
         settings: the flags after every check.
+        people: where hashes of the people asked are left, once a budget was reserved.
     """
 
     name: ClassVar[str]
@@ -98,6 +100,7 @@ class Question(ABC, Generic[S]):
     usage: ClassVar[str]
     examples: ClassVar[str]
     flags: ClassVar[Groups]
+    people: PeopleFolder | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -163,7 +166,9 @@ class Question(ABC, Generic[S]):
         """Run the pipeline and read what it left in `staging`. Raises JobError."""
 
         def build(pipeline: beam.Pipeline) -> job.Outputs:
-            return self.stages(pipeline, choice)
+            found = self.stages(pipeline, choice)
+            found.leave_hashes(self.people)
+            return found
 
         job.run_pipeline(build, self.settings, flags, staging, console)
         return results.read_all(staging)

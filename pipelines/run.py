@@ -64,8 +64,10 @@ def execute(
     console.print(plan_line(question, choice), style="dim", highlight=False)
     worst, local = question.worst_price(choice), choice.randomizer.local_epsilon
     charge = charging.reserve(settings, worst, local, question.about)
+    question.people = charge.people
     with charging.spent_unless_settled(charge, console), folder.staging() as staging:
         found = question.collect(choice, beam_flags, staging, console)
+        charge.num_reports = found.num_reports
         release = question.gate(found)
         gate_bad_rows(found.num_bad_rows, settings)
         price = question.price(release)
@@ -94,6 +96,15 @@ def settle(
             f"[yellow]warning:[/yellow] the ledger could not be written "
             f"({type(error).__name__}): the run stays charged at its worst case until "
             f"`beam-ldp finalize {escape(folder.path)}`",
+            soft_wrap=True,
+        )
+    try:
+        charge.count_people()
+    except Exception as error:
+        console.print(
+            f"[yellow]warning:[/yellow] what each person was charged could not be counted "
+            f"({type(error).__name__}): the run counts as if it had asked everybody, until "
+            "`beam-ldp budget people`",
             soft_wrap=True,
         )
 
@@ -253,7 +264,11 @@ def log_run(
                 tracking_uri=tracking_uri(settings, folder),
                 experiment=settings.mlflow_experiment,
                 run_name=f"{question.name} of {question.about}",
-                metrics={"error.predicted": choice.predicted_error, **answer.errors()},
+                metrics={
+                    "error.predicted": choice.predicted_error,
+                    **answer.errors(),
+                    **charge.metrics(),
+                },
                 tags=charge.tags(record.to_json()),
             )
     except Exception as error:

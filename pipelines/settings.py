@@ -57,6 +57,8 @@ class Settings:
     mlflow_uri: str | None
     mlflow_experiment: str
     no_mlflow: bool
+    people_store: str | None = None
+    people_key_file: str | None = None
     num_files: int = 0
     input_bytes: int = 0
 
@@ -112,6 +114,7 @@ def check_common(
     _check_reports(values)
     _check_randomness(values)
     _check_budget(values)
+    _check_people(values)
     try:
         files = find_all_files(values.input)
     except InputFileError as error:
@@ -189,6 +192,17 @@ def _check_budget(values: argparse.Namespace) -> None:
             f"{where} names a ledger: --dataset must name the data set whose budget is charged "
             "(or say --no-ledger)"
         )
+
+
+def _check_people(values: argparse.Namespace) -> None:
+    if (values.people_store is None) != (values.people_key_file is None):
+        raise UsageError("--people-store and --people-key-file belong together")
+    if values.people_store is None:
+        return
+    if values.user_id is None:
+        raise UsageError("--people-store needs --user-id: hashes are of people's ids")
+    if values.no_ledger or not (values.ledger or os.environ.get(LEDGER_VARIABLE)):
+        raise UsageError("--people-store needs a ledger (--ledger), which counts what people lose")
 
 
 def _check_randomness(values: argparse.Namespace) -> None:

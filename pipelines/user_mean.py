@@ -15,13 +15,14 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.job import Outputs
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.mean_answer import MeanAnswer
 from beam_ldp.pipelines.mean_view import mean_view
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.price import Price, honest
+from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.question import Choice, Rows
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.sources import BAD_ROWS, ROWS
@@ -159,7 +160,7 @@ class UserLevelMean(Mean):
         return self._total(self._prices(crowds), crowds)
 
     def _honest(self, people: int) -> int:
-        return honest(people, self.settings.honest_fraction)
+        return hidden_users(people, self.settings.honest_fraction)
 
     @property
     def _rounds_said(self) -> str:
@@ -212,7 +213,9 @@ class UserLevelMean(Mean):
             dataset=settings.dataset,
             seed=settings.seed,
         )
-        return Outputs(released, released.withheld, (table[BAD_ROWS], released.bad_rows))
+        return Outputs(
+            released, released.withheld, (table[BAD_ROWS], released.bad_rows), released.persons
+        )
 
     def price(self, release: Release) -> Price:
         if release.simulated:

@@ -5,10 +5,13 @@ Needs the extra `ledger`: pip install 'beam-ldp[ledger]'.
 
 from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.auditing import AuditReport, Check, audit
+from beam_ldp.ledger.charges import Budget, Charge
 from beam_ldp.ledger.errors import BudgetExceededError, LedgerError
 from beam_ldp.ledger.ledger import BudgetLedger
+from beam_ldp.ledger.people import DamagedTagsError, PeopleKey, record_people
+from beam_ldp.ledger.people_count import PeopleCount
 from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row
-from beam_ldp.ledger.state import Budget, Charge, LedgerState, Population
+from beam_ldp.ledger.state import LedgerState, Population
 from beam_ldp.ledger.status import BudgetStatus
 from beam_ldp.ledger.store import LedgerMissingError, LedgerUnavailableError
 
@@ -21,13 +24,17 @@ __all__ = [
     "BudgetStatus",
     "Charge",
     "Check",
+    "DamagedTagsError",
     "Head",
     "LedgerCorruptedError",
     "LedgerError",
     "LedgerMissingError",
     "LedgerState",
     "LedgerUnavailableError",
+    "PeopleCount",
+    "PeopleKey",
     "Population",
     "Row",
     "audit",
+    "record_people",
 ]

@@ -16,9 +16,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger.anchors import Anchor
+from beam_ldp.ledger.charges import Budget, Charge
 from beam_ldp.ledger.losses import event_digest, limit
+from beam_ldp.ledger.people_count import PeopleCount
 from beam_ldp.ledger.rows import BUDGET, RESERVE, SETTLE, LedgerCorruptedError, Row, faults
-from beam_ldp.ledger.state import Budget, Charge, LedgerState, Population
+from beam_ldp.ledger.state import LedgerState, Population
 from beam_ldp.ledger.status import epsilon_of, fits_locally
 
 Outcome = Literal["passed", "failed", "no evidence"]
@@ -94,6 +96,7 @@ def audit(
     *,
     public_key: Ed25519PublicKey | None = None,
     tracked: Mapping[str, Mapping[str, Any]] | None = None,
+    people: Mapping[str, PeopleCount] | None = None,
 ) -> AuditReport:
     """Check everything that can be checked.
 
@@ -103,6 +106,8 @@ def audit(
         public_key: the auditor's; anchors that it did not sign are then faults.
         tracked: per run id, what a tracking server shows: `epsilon`, `delta`, `local_epsilon`,
             `event_sha256`; None if none was asked.
+        people: per population, what each person was charged locally in its latest period that has
+            such a count, counted anew from hashed ids; None if nobody did.
     """
     replay = _Replay()
     chain = list(faults(rows))
@@ -118,6 +123,7 @@ def audit(
         _check("no budget was raised to make room for what was spent", replay.raised),
         _printed(state, replay.prices),
         _tracked(state, tracked),
+        _people(state, people),
     ]
     curves = {name: tuple(points) for name, points in replay.curves.items()}
     return AuditReport(tuple(checks), state, curves, replay.prices, len(rows))
@@ -286,6 +292,25 @@ def _tracked(
         for name in tracked
         if name not in groups
     ]
+    return _check(title, findings)
+
+
+def _people(state: LedgerState, people: Mapping[str, PeopleCount] | None) -> Check:
+    title = "what each person was charged locally is what hashed ids say"
+    told = {p.name: p.people[max(p.people)] for p in state.populations.values() if p.people}
+    if people is None or not told:
+        why = "nobody was counted" if not told else "no hashed ids were given (--people-store)"
+        return Check(title, "no evidence", (why,))
+    findings = []
+    for name, before in told.items():
+        now = people.get(name)
+        if now is None or (now.digest, now.covered) != (before.digest, before.covered):
+            findings.append(f"the hashed ids of {name!r} are not those that were counted")
+        elif now != before:
+            findings.append(
+                f"{name!r}: the ledger says that nobody was charged more than "
+                f"{before.maximum:g}; hashed ids say {now.maximum:g}, or another distribution"
+            )
     return _check(title, findings)
 
 

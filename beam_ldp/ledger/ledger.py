@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
+from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.checks import (
     check_budget,
     check_local,
@@ -21,11 +22,14 @@ from beam_ldp.ledger.checks import (
 from beam_ldp.ledger.errors import LedgerError
 from beam_ldp.ledger.granting import grant
 from beam_ldp.ledger.losses import as_json, exceeds, limit, loss_of
+from beam_ldp.ledger.people import Files, LocalFiles
+from beam_ldp.ledger.people_count import PeopleCount, count_people
 from beam_ldp.ledger.refusals import again, budget_of, charge_of, check_fits, population_of, same
 from beam_ldp.ledger.rows import (
     ABANDON,
     GENESIS,
     NO_HASH,
+    PEOPLE,
     RESERVE,
     SETTLE,
     Head,
@@ -33,7 +37,7 @@ from beam_ldp.ledger.rows import (
     Row,
     next_row,
 )
-from beam_ldp.ledger.state import REPLACE_ONE, Charge, LedgerState
+from beam_ldp.ledger.state import REPLACE_ONE, LedgerState
 from beam_ldp.ledger.status import BudgetStatus, status_of
 from beam_ldp.ledger.store import RowStore
 
@@ -318,6 +322,33 @@ class BudgetLedger:
             told = {**(about or {}), "abandoned": why}
             append(ABANDON, {"run_id": run_id, "local_epsilon": local, "about": told})
         return self._state.charge(run_id)
+
+    def count_people(self, dataset: str, store: str, *, files: Files | None = None) -> PeopleCount:
+        """Count what each person was charged locally in the current period, and write it down.
+
+        People are known by keyed hashes that runs left (see `people`). Runs that left none, or not
+        all, count as if they had asked everybody: `BudgetStatus.local_maximum` stays an upper
+        bound for every person.
+
+        Args:
+            dataset: any of the population.
+            store: folder of the hashes, as the runs had it.
+            files: where it lies; default: this machine.
+
+        Raises:
+            DamagedTagsError: if a file of hashes is not what was written.
+        """
+        known = population_of(self.state, dataset)
+        period = budget_of(known, dataset).period_of(self._now())
+        counted = count_people(store, files or LocalFiles(), known.name, known.ended(period))
+        with self._writing() as (state, append):
+            population = population_of(state, dataset)
+            counted.check({charge.number: charge for charge in population.ended(period)})
+            last = population.people.get(period)
+            if counted != last and (counted.covered or last is not None):
+                body = {"population": population.name, "period": period, **counted.to_json()}
+                append(PEOPLE, body)
+        return counted
 
     # Inside ---------------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
+from beam_ldp.ledger.charges import Budget, Charge
 from beam_ldp.ledger.errors import BudgetExceededError, LedgerError
 from beam_ldp.ledger.losses import limit, loss_of
 from beam_ldp.ledger.rows import canonical
-from beam_ldp.ledger.state import Budget, Charge, LedgerState, Population
+from beam_ldp.ledger.state import LedgerState, Population
 from beam_ldp.ledger.status import epsilon_of, fits_locally
 
 

@@ -19,7 +19,8 @@ import rfc8785
 FORMAT_VERSION = 1
 GENESIS, DATASET, BUDGET = "genesis", "dataset", "budget"
 RESERVE, SETTLE, ABANDON = "reserve", "settle", "abandon"
-KINDS = (GENESIS, DATASET, BUDGET, RESERVE, SETTLE, ABANDON)
+PEOPLE, ACCEPT = "people", "accept"
+KINDS = (GENESIS, DATASET, BUDGET, RESERVE, SETTLE, ABANDON, PEOPLE, ACCEPT)
 _LARGEST_INTEGER = 1 << 53  # beyond it, JSON numbers are floats
 NO_HASH = "0" * 64  # what the first row is chained to
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
+from beam_ldp.ledger.charges import Budget, Charge
 from beam_ldp.ledger.losses import Loss, exceeds, limit, loss_of, no_loss
+from beam_ldp.ledger.people_count import PeopleCount
 from beam_ldp.ledger.rows import (
     ABANDON,
     BUDGET,
     DATASET,
     GENESIS,
+    PEOPLE,
     RESERVE,
     SETTLE,
     Head,
@@ -25,83 +27,8 @@ from beam_ldp.ledger.rows import (
     faults,
 )
 
-Status = Literal["reserved", "settled", "abandoned"]
 UNIT, NEIGHBOURS = "privacy_unit", "neighbours"
 REPLACE_ONE = "replace-one"
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What people of one population may be charged.
-
-    Attributes:
-        epsilon, delta: central budget.
-        local_epsilon: sum of local epsilons that one person may be charged; None: no limit.
-        orders: Rényi orders that were fixed with it.
-        period_days: the budget is granted anew after so many days; None: once for all time.
-        since: ISO time from which periods count.
-        number: row that set it.
-        by, why: who set it, and why.
-    """
-
-    epsilon: float
-    delta: float
-    local_epsilon: float | None
-    orders: tuple[float, ...]
-    period_days: int | None
-    since: str
-    number: int
-    by: str = ""
-    why: str = ""
-
-    def period_of(self, time: str) -> int:
-        """Number of the period in which a time lies."""
-        if self.period_days is None:
-            return 0
-        return days_between(self.since, time) // self.period_days
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One run's spend.
-
-    Attributes:
-        run_id: its name; used once.
-        dataset, population: whose data.
-        reserved: event of the reservation, the worst case; JSON.
-        settled: event of what was released; None until then.
-        local_epsilon: what each person may lose to whoever sees their reports, by this run.
-        status: "reserved" counts at its worst case, whether or not the run still lives.
-        about: what the run said of itself (question, mechanism, reports, ...).
-        time, period: when it was reserved.
-        number: row of the reservation.
-        overspent: what was released cost more than was reserved.
-    """
-
-    run_id: str
-    dataset: str
-    population: str
-    reserved: dict[str, Any]
-    settled: dict[str, Any] | None
-    local_epsilon: float
-    status: Status
-    about: dict[str, Any]
-    time: str
-    period: int
-    number: int
-    overspent: bool = False
-
-    @property
-    def group(self) -> str:
-        """The run that this is a part of: long runs are charged in blocks."""
-        return str(self.about.get("run", self.run_id))
-
-    @property
-    def event(self) -> dict[str, Any] | None:
-        """The event that counts; None where nothing was released."""
-        if self.status == "abandoned":
-            return None
-        return self.reserved if self.settled is None else self.settled
 
 
 @dataclass
@@ -115,6 +42,7 @@ class Population:
         budget: the one in force; None until one is set.
         budgets: all that were ever in force.
         charges: by run id, in the order of their reservations.
+        people: per period, what each person was charged locally, as last counted.
     """
 
     name: str
@@ -123,6 +51,7 @@ class Population:
     datasets: set[str] = field(default_factory=set)
     budgets: list[Budget] = field(default_factory=list)
     charges: dict[str, Charge] = field(default_factory=dict)
+    people: dict[int, PeopleCount] = field(default_factory=dict)
     _settled: dict[int, Loss] = field(default_factory=dict, repr=False)
     _settled_local: dict[int, float] = field(default_factory=dict, repr=False)
     _open: dict[str, Charge] = field(default_factory=dict, repr=False)
@@ -142,11 +71,36 @@ class Population:
         return total
 
     def local_loss(self, period: int, *, reserved: bool = True) -> float:
-        """The most that one person was charged locally in a period: that of all runs."""
+        """What somebody was charged locally who took part in all runs of a period."""
         total = self._settled_local.get(period, 0.0)
         if reserved:
             total += sum(c.local_epsilon for c in self._open.values() if c.period == period)
         return total
+
+    def local_maximum(self, period: int) -> float:
+        """The most that any one person was charged locally, reservations included: proved.
+
+        Runs whose people were not counted are taken to have asked everybody.
+        """
+        counted = self.people.get(period)
+        if counted is None:
+            return self.local_loss(period)
+        others = [c for c in self.charges_of(period) if c.number not in counted.numbers]
+        bound = counted.maximum + math.fsum(charge.local_epsilon for charge in others)
+        return min(bound, self.local_loss(period))
+
+    def charges_of(self, period: int) -> list[Charge]:
+        """The charges of a period, in the order of their reservations."""
+        return [charge for charge in self.charges.values() if charge.period == period]
+
+    def ended(self, period: int) -> list[Charge]:
+        """Those of them that are settled or abandoned."""
+        return [charge for charge in self.charges_of(period) if charge.status != "reserved"]
+
+    def set_people(self, period: int, counted: PeopleCount) -> None:
+        """What each person was charged (ValueError if that cannot be)."""
+        counted.check({charge.number: charge for charge in self.ended(period)})
+        self.people[period] = counted
 
     def put(self, charge: Charge) -> None:
         """A new charge, or what became of one."""
@@ -162,6 +116,8 @@ class Population:
 
     def set_budget(self, budget: Budget) -> None:
         """A new budget; what was spent is read again at its orders and in its periods."""
+        if self.budget is not None and self.budget.period_days != budget.period_days:
+            self.people = {}  # of other periods
         self.budgets.append(budget)
         self._settled, self._settled_local, self._open = {}, {}, {}
         for charge in list(self.charges.values()):
@@ -218,6 +174,9 @@ class LedgerState:
             self._take_reservation(row)
         elif row.kind in (SETTLE, ABANDON):
             self._take_end(row)
+        elif row.kind == PEOPLE:
+            counted = PeopleCount.from_json(body)
+            self.populations[body["population"]].set_people(body["period"], counted)
 
     def _take_dataset(self, body: dict[str, Any]) -> None:
         name, dataset = body["population"], body["dataset"]
@@ -321,8 +280,3 @@ def _budget(row: Row, before: Budget | None) -> Budget:
         by=body["by"],
         why=body["why"],
     )
-
-
-def days_between(start: str, end: str) -> int:
-    """Whole days between two ISO times, rounded down."""
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).days

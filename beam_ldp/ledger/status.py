@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from beam_ldp.ledger.charges import Budget, Charge
 from beam_ldp.ledger.losses import Loss, as_json, limit, loss_of, times
-from beam_ldp.ledger.state import Budget, Charge, Population
+from beam_ldp.ledger.people_count import PeopleCount
+from beam_ldp.ledger.state import Population
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,10 @@ class BudgetStatus:
         committed: the same with open reservations at their worst case.
         order: the Rényi order that gives `committed`; infinite: epsilons added up.
         local_spent, local_committed: sums of local epsilons per person.
+        local_maximum: the most that any one person was charged locally, reservations included, as
+            far as people were counted; at most `local_committed`.
+        people: what each person was charged locally; None if people were not counted.
+        uncounted: charges that are not in that count, and so count for everybody.
         charges: all of the period, in the order of their reservations.
         loss: what `committed` is read from.
     """
@@ -35,6 +41,9 @@ class BudgetStatus:
     order: float
     local_spent: float
     local_committed: float
+    local_maximum: float
+    people: PeopleCount | None
+    uncounted: tuple[Charge, ...]
     charges: tuple[Charge, ...]
     loss: Loss
 
@@ -72,6 +81,9 @@ def status_of(population: Population, budget: Budget, now: str) -> BudgetStatus:
     period = budget.period_of(now)
     loss = population.loss(period)
     committed, order = loss.epsilon(budget.orders, budget.delta)
+    charges = tuple(population.charges_of(period))
+    people = population.people.get(period)
+    known = frozenset() if people is None else people.numbers
     return BudgetStatus(
         population=population.name,
         datasets=tuple(sorted(population.datasets)),
@@ -83,7 +95,10 @@ def status_of(population: Population, budget: Budget, now: str) -> BudgetStatus:
         order=order,
         local_spent=population.local_loss(period, reserved=False),
         local_committed=population.local_loss(period),
-        charges=tuple(c for c in population.charges.values() if c.period == period),
+        local_maximum=population.local_maximum(period),
+        people=people,
+        uncounted=tuple(c for c in charges if c.local_epsilon and c.number not in known),
+        charges=charges,
         loss=loss,
     )
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import logging
-import math
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
-import attr
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_ldp.accounting import shuffled_event
+from beam_ldp.accounting.crowds import crowd_of, hidden_users, with_crowd
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release, Withheld
 from beam_ldp.transforms.carried import NAMESPACE
 from beam_ldp.transforms.gate import window_bounds
+from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
@@ -49,6 +48,9 @@ class ChargeTo:
             so many windows were released or withheld, all later ones are withheld.
         honest_fraction: share of the reports of every batch that are not fake.
         privacy_unit: what is protected; must be the budget's.
+        people_store, people_key_file: where workers leave keyed hashes of the people asked, and the
+            file with the secret key, which only they read; see `beam_ldp.ledger.people`. Default:
+            none are left, and the run counts as one that asked everybody.
     """
 
     dataset: str
@@ -57,8 +59,12 @@ class ChargeTo:
     windows: int | None = None
     honest_fraction: float = 1.0
     privacy_unit: str = "user"
+    people_store: str | None = None
+    people_key_file: str | None = None
 
     def __post_init__(self) -> None:
+        if (self.people_store is None) != (self.people_key_file is None):
+            raise ValueError("people_store and people_key_file belong together")
         if self.windows is not None and self.windows < 1:
             raise ValueError(f"windows must be >= 1, got {self.windows}")
         if not 0 < self.honest_fraction <= 1:
@@ -68,7 +74,7 @@ class ChargeTo:
 
     def honest(self, num_reports: int) -> int:
         """Reports among so many that hide a person."""
-        return honest(num_reports, self.honest_fraction)
+        return hidden_users(num_reports, self.honest_fraction)
 
     def worst_event(self, randomizer: LocalRandomizer, min_reports: int) -> Any:
         """The dearest release that can happen: that of `min_reports` reports."""
@@ -127,7 +133,13 @@ class ChargeTo:
                 ledger.abandon(name, randomized=False, why="not all windows fit")
             raise
         told = event_to_json(event)
-        return Reservation(self.url, names, told, self.honest_fraction, grouped)
+        people = self._people(ledger.state.population_of(self.dataset).name, run_id)
+        return Reservation(self.url, names, told, self.honest_fraction, grouped, people)
+
+    def _people(self, population: str, run_id: str) -> PeopleFolder | None:
+        if self.people_store is None or self.people_key_file is None:
+            return None
+        return PeopleFolder(self.people_store, self.people_key_file, population, run_id)
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,7 @@ class Reservation:
         honest_fraction: share of the reports that are not fake.
         grouped: each window has a release per group. Groups share a charge, for a person's group is
             public, and it stays at its worst case: no single release is the dearest.
+        people: where hashes of the people asked are left, if they are.
     """
 
     url: str | None
@@ -148,20 +161,20 @@ class Reservation:
     worst: dict[str, Any]
     honest_fraction: float
     grouped: bool
+    people: PeopleFolder | None = None
 
     def settle(self, ledger: BudgetLedger, release: Release) -> bool:
         """Write down what is released. False: no window is left for it."""
         event = self.worst
-        if not self.grouped and (
-            self.honest_fraction == 1 or hasattr(release.event, "num_reports")
-        ):
+        if not self.grouped and (self.honest_fraction == 1 or _is_shuffled(release.event)):
             event = event_to_json(_honest_event(release.event, self.honest_fraction))
         about = {
             "window": _listed(release.window),
-            "num_reports": release.num_reports,
             "output": release.output,
             "mechanism": release.mechanism.get("mechanism", ""),
         }
+        if not self.grouped:  # of a group alone it would be no count of the people asked
+            about["num_reports"] = release.num_reports
         return self._end(
             ledger, about["window"], lambda name: ledger.settle(name, event, about=about)
         )
@@ -174,7 +187,10 @@ class Reservation:
                 ledger,
                 window,
                 lambda name: ledger.abandon(
-                    name, randomized=True, why=withheld.reason, about={"window": window}
+                    name,
+                    randomized=True,
+                    why=withheld.reason,
+                    about={"window": window, "num_reports": withheld.num_reports},
                 ),
             )
 
@@ -209,6 +225,7 @@ def charge(
     pcoll: beam.PCollection,
     releases: beam.PCollection,
     withheld: beam.PCollection,
+    persons: beam.PCollection | None = None,
     **how: Any,
 ) -> tuple[beam.PCollection, beam.PCollection]:
     """Reserve what a composite may release, and settle what becomes of it.
@@ -220,10 +237,15 @@ def charge(
         worst: the dearest release of a window.
         pcoll: what the composite reads.
         releases, withheld: what it gives; both are returned anew.
+        persons: blocks of values with every person once; None where each row is a person.
         how: further arguments of `ChargeTo.reserve`.
     """
+    if budget.people_store is not None and persons is None:
+        raise ValueError("people_store needs user ids: name the user id column")
     windowing, bounded = pcoll.windowing.windowfn, pcoll.is_bounded
     reservation = budget.reserve(worst, windowing=windowing, bounded=bounded, **how)
+    if reservation.people is not None:
+        persons | "Leave hashes" >> LeaveHashes(reservation.people)
     charged = releases | "Charge" >> Charged(reservation)
     given_back = withheld | "Give back" >> GivenBack(reservation)
     return charged, (given_back, charged.withheld) | "All withheld" >> beam.Flatten()
@@ -321,15 +343,18 @@ class _Abandon(_Charging):
         yield withheld
 
 
-def honest(num_reports: int, honest_fraction: float) -> int:
-    """Reports that hide a person, rounded down, at least one: the person's own."""
-    return max(1, math.floor(num_reports * Fraction(repr(honest_fraction))))
-
-
 def _honest_event(event: Any, honest_fraction: float) -> Any:
     if honest_fraction == 1:
         return event
-    return attr.evolve(event, num_reports=honest(event.num_reports, honest_fraction))
+    return with_crowd(event, hidden_users(crowd_of(event), honest_fraction))
+
+
+def _is_shuffled(event: Any) -> bool:
+    """Whether one number of people hides a report in all of it."""
+    try:
+        return crowd_of(event) >= 1
+    except AttributeError:
+        return False
 
 
 def _listed(window: tuple[int, int] | None) -> list[int] | None:

@@ -95,11 +95,13 @@ class PrivateEstimate(beam.PTransform):
                 pcoll,
                 releases,
                 withheld,
+                values if self._per_user else None,
                 local_epsilon=self._randomizer.local_epsilon,
                 grouped=self._groups is not None,
                 memoized=self._randomness["memoize_key_file"] is not None,
                 question=self._question,
             )
+        releases.persons = values if self._per_user else None
         releases.bad_rows = encoded.bad_rows
         releases.withheld = withheld | "Name" >> beam.Map(
             _with_question, self._question

@@ -137,10 +137,12 @@ class PrivateUserMean(beam.PTransform):
                 pcoll,
                 releases,
                 notices,
+                persons,
                 local_epsilon=self._protocol.local_epsilon,
                 memoized=self._randomness["memoize_key_file"] is not None,
                 question=self._question,
             )
+        releases.persons = persons
         releases.bad_rows = encoded.bad_rows
         releases.withheld = notices
         return releases

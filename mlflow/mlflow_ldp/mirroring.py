@@ -14,6 +14,7 @@ from mlflow_ldp.runs import NAMESPACE
 
 CHARGE_TAG = f"{NAMESPACE}.charge"  # name of the charge that a run belongs to
 ANCHOR_TAG = f"{NAMESPACE}.ledger_anchor"  # head of the ledger when the run was logged, JSON
+PEOPLE = f"{NAMESPACE}.people"  # what each person was charged, over all runs
 _SHOWN = ("epsilon", "delta", "local_epsilon")
 
 
@@ -26,10 +27,38 @@ def charge_tags(ledger: BudgetLedger, run_id: str, event: Any = None) -> dict[st
         "hash": state.head.hash,
         "time": "",
     }
-    tags = {CHARGE_TAG: run_id, ANCHOR_TAG: json.dumps(anchor)}
+    tags = {CHARGE_TAG: run_id, ANCHOR_TAG: json.dumps(anchor), **_distribution(ledger, run_id)}
     if event is not None:
         tags[f"{NAMESPACE}.event_sha256"] = event_digest(event)
     return tags
+
+
+def people_metrics(ledger: BudgetLedger, dataset: str) -> dict[str, float]:
+    """What each person of the population was charged locally, over all runs of the period.
+
+    `privacy.people.local_epsilon_max` is an upper bound for every person. The others are there
+    where people were counted (see `BudgetLedger.count_people`).
+    """
+    status = ledger.status(dataset)
+    found = {"local_epsilon_max": status.local_maximum}
+    if status.people is not None:
+        found |= {
+            "local_epsilon_median": status.people.quantile(0.5),
+            "local_epsilon_p99": status.people.quantile(0.99),
+            "count": float(status.people.num_people),
+            "runs_not_counted": float(len(status.uncounted)),
+        }
+    return {f"{PEOPLE}.{name}": value for name, value in found.items()}
+
+
+def _distribution(ledger: BudgetLedger, run_id: str) -> dict[str, str]:
+    """How many people were charged how much locally, as a tag, where that was counted."""
+    if not ledger.state.has_run(run_id):
+        return {}
+    people = ledger.status(ledger.state.charge(run_id).dataset).people
+    if people is None:
+        return {}
+    return {f"{PEOPLE}.local_epsilon_distribution": json.dumps(people.distribution)}
 
 
 def tracked(tracking_uri: str) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
+from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.pipelines import results, watch
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
-from beam_ldp.pipelines.price import expected_price, honest, price_of
+from beam_ldp.pipelines.price import expected_price, price_of
 from beam_ldp.pipelines.watch import JobError, explain
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -49,7 +50,9 @@ def console() -> Console:
 @given(st.integers(1, 10**12), st.integers(1, 1000))
 def test_honest_reports_are_the_written_fraction_rounded_down(n: int, thousandths: int) -> None:
     written = Fraction(thousandths, 1000)
-    assert honest(n, thousandths / 1000) == max(1, (n * written.numerator) // written.denominator)
+    assert hidden_users(n, thousandths / 1000) == max(
+        1, (n * written.numerator) // written.denominator
+    )
 
 
 @pytest.mark.exact

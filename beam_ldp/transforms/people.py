@@ -1,0 +1,151 @@
+"""Leaving keyed hashes of the people whom a run asks, for the ledger to count.
+
+What a hash tells, and to whom, is in `beam_ldp.ledger.people`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.typehints import typehints
+
+from beam_ldp.transforms.blocks import ValueBlock
+from beam_ldp.transforms.carried import read_key
+from beam_ldp.transforms.gate import window_bounds
+
+if TYPE_CHECKING:  # the extra `ledger` is needed only where hashes are left
+    from beam_ldp.ledger.people import Files, PeopleKey
+
+_BINARY = "application/octet-stream"
+
+
+class BeamFiles:
+    """Files of any file system that Beam knows."""
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            found = FileSystems.match([f"{folder}/*"])[0].metadata_list
+        except BeamIOError:
+            return []
+        return sorted(file.path.rsplit("/", 1)[-1] for file in found)
+
+    def read(self, path: str) -> bytes:
+        with FileSystems.open(path, _BINARY, "uncompressed") as stream:
+            return bytes(stream.read())
+
+    def write(self, path: str, content: bytes) -> None:
+        with FileSystems.create(path, _BINARY, "uncompressed") as stream:  # whole when it is closed
+            stream.write(content)
+
+
+def files_at(store: str) -> Files:
+    """Access to the folder of hashes."""
+    from beam_ldp.ledger.people import LocalFiles
+
+    if FileSystems.get_scheme(store) in (None, "", "file"):
+        return LocalFiles()
+    return BeamFiles()
+
+
+@dataclass(frozen=True)
+class PeopleFolder:
+    """Where a run leaves hashes of its people; travels in the job graph, where the key does not.
+
+    Attributes:
+        store: folder of all runs' hashes, on any file system that Beam knows.
+        key_file: file with at least 32 secret bytes, read on the workers.
+        population: as the ledger calls the people.
+        run: name of the run in the ledger.
+    """
+
+    store: str
+    key_file: str
+    population: str
+    run: str
+
+    def at(self, window: Any) -> str:
+        """The folder of a window."""
+        from beam_ldp.ledger.people import folder_of
+
+        store = self.store.removeprefix("file://")
+        return folder_of(store, self.population, self.run, window_bounds(window))
+
+    def key(self) -> PeopleKey:
+        """The key, read on the worker.
+
+        Raises:
+            ValueError: if the file cannot be read or is too short. Nothing of it is quoted.
+        """
+        from beam_ldp.ledger.people import PeopleKey
+
+        try:
+            return PeopleKey(read_key(self.key_file), self.population)
+        except ValueError:
+            raise ValueError(
+                "people_key_file must hold at least 32 secret bytes and be readable on every "
+                f"worker: {self.key_file}"
+            ) from None
+
+
+class LeaveHashes(beam.PTransform):
+    """Writes a keyed hash of everybody's id, each window's people into a folder of their own.
+
+    In: `ValueBlock`s with user ids. Out: paths of the files, for tests; nothing that tells who.
+    Every worker sorts what it was sent, so files tell nothing about the order of rows.
+
+    Args:
+        folder: where.
+    """
+
+    def __init__(self, folder: PeopleFolder) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        return (
+            pcoll
+            | "Hash ids"
+            >> beam.ParDo(_Hash(self._folder)).with_output_types(typehints.Tuple[int, bytes])
+            | "Part hashes" >> beam.GroupByKey()
+            | "Write hashes" >> beam.ParDo(_Write(self._folder)).with_output_types(str)
+        )
+
+
+class _Hash(beam.DoFn):
+    def __init__(self, folder: PeopleFolder) -> None:
+        self._folder = folder
+
+    def setup(self) -> None:
+        self._key = self._folder.key()
+
+    def process(self, block: ValueBlock) -> Iterator[tuple[int, bytes]]:
+        from beam_ldp.ledger.people import shards_of
+
+        if block.user_ids is None:
+            raise ValueError("hashes of people need user ids: name the user id column")
+        for shard, tags in shards_of(self._key.tags(block.user_ids)):
+            yield shard, tags.astype("<u8").tobytes()
+
+
+class _Write(beam.DoFn):
+    def __init__(self, folder: PeopleFolder) -> None:
+        self._folder = folder
+
+    def setup(self) -> None:
+        self._key_id = self._folder.key().key_id
+
+    def process(
+        self, element: tuple[int, Iterable[bytes]], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[str]:
+        from beam_ldp.ledger.people import write_tags
+
+        shard, parts = element
+        tags = np.unique(np.frombuffer(b"".join(parts), dtype="<u8").astype(np.uint64))
+        files = files_at(self._folder.store)
+        yield write_tags(files, self._folder.at(window), shard, self._key_id, tags)
