@@ -27,7 +27,7 @@ _STAGES = (
     "ReadReports",
     "WriteReports",
 )
-_ROOMS = ("randomizers", "accounting", "planning", "protocols", "transforms")
+_ROOMS = ("randomizers", "accounting", "planning", "protocols", "simulate", "transforms")
 
 __all__ = ["__version__", *_ROOMS, *_STAGES]
 

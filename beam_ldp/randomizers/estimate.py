@@ -83,6 +83,15 @@ class Estimate:
         }
         return pd.DataFrame(columns, index=None if labels is None else pd.Index(labels))
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the components with their 95 % error bars."""
+        from beam_ldp.randomizers.estimate_html import table
+
+        low, high = (bound.ravel() for bound in self.confidence_interval())
+        steps = f"; steps: {', '.join(self.steps)}" if self.steps else ""
+        told = f"{self.num_users:,} users, pointwise 95 % intervals of the unbiased value{steps}"
+        return table(range(low.size), self.value.ravel(), (low, high), caption=told)
+
     def clip(self) -> Estimate:
         """Fractions forced into [0, 1], one by one. Biased upwards for rare values."""
         return self._after("clip", np.clip(self.value, 0.0, 1.0))
