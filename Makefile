@@ -15,6 +15,7 @@ export BEAM_LDP_ENGINES ?= $(CURDIR)/.engines
 
 VENV := .venv
 TFF_VENV := .venv-tff
+DATAFLOW_VENV := .venv-dataflow
 BIN := $(VENV)/bin
 UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
@@ -61,6 +62,16 @@ $(TFF_VENV)/.ready: requirements/full-py311.txt pyproject.toml | $(VENV)/bin/uv
 tff: $(TFF_VENV)/.ready  ## TensorFlow Federated beside everything else, in .venv-tff/ (Python 3.11)
 	$(TFF_VENV)/bin/python .ci/check_tff.py
 
+$(DATAFLOW_VENV)/.ready: requirements/dataflow-py311.txt requirements/dataflow-test-py311.txt | $(VENV)/bin/uv
+	python="$$(.ci/find-python 3.11)"
+	$(UV) venv --quiet --clear --python "$$python" $(DATAFLOW_VENV)
+	$(UV) pip install --quiet --python $(DATAFLOW_VENV)/bin/python -r requirements/dataflow-py311.txt \
+		-r requirements/dataflow-test-py311.txt
+	touch $@
+
+dataflow: $(DATAFLOW_VENV)/.ready wheel  ## Google Cloud's clients and the wheel, in .venv-dataflow/ (Python 3.11)
+	$(UV) pip install --quiet --python $(DATAFLOW_VENV)/bin/python --no-deps --reinstall dist/*.whl
+
 pins: $(VENV)/bin/uv  ## compile requirements/ anew from pyproject.toml
 	UV=$(UV) .ci/compile-pins
 
@@ -77,10 +88,10 @@ wheel: $(VENV)/.ready  ## the wheel, in dist/
 # --- tests --------------------------------------------------------------------------------------
 
 test: $(VENV)/.ready  ## the fast suite
-	$(PYTEST) -m "not slow and not engines and not bench and not tff"
+	$(PYTEST) -m "not slow and not engines and not bench and not tff and not dataflow"
 
 test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments
-	$(PYTEST) -m "slow and not engines and not bench and not tff"
+	$(PYTEST) -m "slow and not engines and not bench and not tff and not dataflow"
 
 test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow"
@@ -91,6 +102,9 @@ test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other 
 test-tff: $(TFF_VENV)/.ready  ## the adapters to TensorFlow Federated, in its environment
 	$(TFF_VENV)/bin/python -m pytest -p no:cacheprovider -n $(JOBS) --dist loadfile \
 		$(PYTEST_FLAGS) -m tff tests/tff_adapters
+
+test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the template
+	$(DATAFLOW_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m dataflow tests/dataflow
 
 test-all: $(VENV)/.ready tff  ## everything that `make test` leaves out; installs what it needs
 	$(MAKE) test-engines

@@ -62,7 +62,7 @@ def test_metadata_has_the_form_that_dataflow_reads() -> None:
         assert re.fullmatch(r"[a-z][a-z_]*", name)
         assert entry["paramType"] in TYPES
         assert entry["label"] and entry["helpText"].endswith(".")
-        assert not entry.get("isOptional", False) == (name in REQUIRED)
+        assert entry.get("isOptional", False) != (name in REQUIRED)
 
 
 def test_every_parameter_is_a_flag_and_takes_its_choices() -> None:
