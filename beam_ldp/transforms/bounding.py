@@ -11,24 +11,40 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.metrics import Metrics
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks, length_prefixed
-from beam_ldp.transforms.blocks import CandidateBlock, ValueBlock
+from beam_ldp.transforms.blocks import CandidateBlock, ValueBlock, Withheld
 from beam_ldp.transforms.carried import NAMESPACE, read_key
-from beam_ldp.transforms.randomize import check_randomness
+from beam_ldp.transforms.randomize import check_randomness, release_of
 from beam_ldp.transforms.stage_types import check_fires_once, check_windows, expect
+from beam_ldp.transforms.windows import (
+    BOUNDING_EARLY,
+    AddWindow,
+    BackInWindows,
+    Bounds,
+    Closed,
+    CloseWindows,
+    Schedule,
+    WindowRules,
+    check_streamed,
+    is_streamed,
+)
 
 NUM_SHARDS = 64
 HELD_ROWS = 1 << 20  # candidates that wait in a worker before they are cut down again,
 HELD_BYTES = 1 << 26  # or what they may take, where they are vectors
+_HAS_REPORTED = np.uint64(0)  # a rank that no row has
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # splitmix64
 
 
@@ -47,10 +63,17 @@ class BoundContributions(beam.PTransform):
             draws the same one. Needs blocks with source positions.
         seed: for simulations: the draw is reproducible where blocks have source positions.
         num_shards: parts of the exchange. A worker holds the persons of one at a time.
+        windows: for unbounded data: when windows close, and what becomes of late rows.
+        permanent: for memoized randomness: as in `Randomize`.
+
+    Unbounded data: a window's rows are drawn from when it closes. Persons whose rows all came late
+    are drawn from when the allowed lateness is over; who reported in time does not again. Rows that
+    come later still are in `.late`, a collection of `Withheld`.
 
     Raises:
-        ValueError: for arguments that contradict each other; at run time for blocks without user
-            ids, or without positions in memoized mode.
+        ValueError: for arguments that contradict each other, and for session windows, which differ
+            from person to person; at run time for blocks without user ids, or without positions in
+            memoized mode.
     """
 
     def __init__(
@@ -61,12 +84,15 @@ class BoundContributions(beam.PTransform):
         dataset: str = "",
         seed: int | None = None,
         num_shards: int = NUM_SHARDS,
+        windows: WindowRules = WindowRules(),
+        permanent: bool = False,
     ) -> None:
         super().__init__()
-        check_randomness(memoize_key_file, release_id, seed)
+        check_randomness(memoize_key_file, release_id, seed, permanent)
         if num_shards < 1:
             raise ValueError(f"num_shards must be an integer >= 1, got {num_shards}")
-        self._rank = _Rank(memoize_key_file, release_id or "", dataset, seed, num_shards)
+        self._rank = _Rank(memoize_key_file, release_id or "", dataset, seed, num_shards, permanent)
+        self._windows = windows
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         element = expect("BoundContributions", pcoll, ValueBlock)
@@ -76,13 +102,17 @@ class BoundContributions(beam.PTransform):
                 "key. Give groups to EncodeRows or EncodeVectors instead"
             )
         check_windows("BoundContributions", pcoll)
+        ranked = pcoll | "Rank rows" >> beam.ParDo(self._rank).with_output_types(
+            typehints.Tuple[int, CandidateBlock]
+        )
+        if is_streamed(pcoll):
+            check_streamed("BoundContributions", pcoll)
+            return draw_in_windows(pcoll, ranked, self._windows)
         check_fires_once(
             "BoundContributions", pcoll, "a person with rows in two firings would report twice"
         )
         return (
-            pcoll
-            | "Rank rows"
-            >> beam.ParDo(self._rank).with_output_types(typehints.Tuple[int, CandidateBlock])
+            ranked
             | "Bring persons together" >> beam.GroupByKey()
             | "Draw rows" >> beam.ParDo(_Draw()).with_output_types(ValueBlock)
         )
@@ -92,10 +122,17 @@ class _Rank(beam.DoFn):
     """Ranks every row and sends each person's best one so far to the person's shard."""
 
     def __init__(
-        self, key_file: str | None, release_id: str, dataset: str, seed: int | None, num_shards: int
+        self,
+        key_file: str | None,
+        release_id: str,
+        dataset: str,
+        seed: int | None,
+        num_shards: int,
+        permanent: bool,
     ) -> None:
         self._key_file = key_file
         self._release_id = release_id
+        self._permanent = permanent
         self._dataset = dataset
         self._seed = seed
         self._num_shards = num_shards
@@ -111,7 +148,8 @@ class _Rank(beam.DoFn):
             return
         if block.user_ids is None:
             raise ValueError("one report per person needs user ids: name the user id column")
-        candidates = CandidateBlock(block.values, block.user_ids, self._ranks(block), block.groups)
+        ranks = np.maximum(self._ranks(block, window), _HAS_REPORTED + np.uint64(1))
+        candidates = CandidateBlock(block.values, block.user_ids, ranks, block.groups)
         held = self._held[window, block.user_ids.dtype.kind == "O"]
         held.append(best_rows([candidates]))
         limit = held_rows(block.values)
@@ -129,7 +167,7 @@ class _Rank(beam.DoFn):
                     yield WindowedValue(element, window.max_timestamp(), [window])
         self._held.clear()
 
-    def _ranks(self, block: ValueBlock) -> np.ndarray:
+    def _ranks(self, block: ValueBlock, window: Any) -> np.ndarray:
         assert block.user_ids is not None
         if self._key is None:
             if self._seed is None or block.positions is None:
@@ -146,9 +184,8 @@ class _Rank(beam.DoFn):
         positions = (
             source + p.to_bytes(8, "little", signed=True) for p in block.positions.tolist()
         )
-        return contribution_ranks(
-            self._key, block.user_ids, positions, self._release_id, self._dataset
-        )
+        release_id = release_of(self._release_id, window, self._permanent)
+        return contribution_ranks(self._key, block.user_ids, positions, release_id, self._dataset)
 
     def _send(self, best: CandidateBlock) -> Iterator[tuple[int, CandidateBlock]]:
         shards = shard_of(best.user_ids, self._num_shards)
@@ -177,13 +214,75 @@ class _Draw(beam.DoFn):
         for textual, parts in sorted(held.items()):
             best = best_rows(parts)
             self._persons.inc(len(best))
-            yield ValueBlock(
-                best.values,
-                best.user_ids,
-                best.groups,
-                source=f"persons {shard} {'text' if textual else 'integer'}",
-                positions=np.arange(len(best)),
-            )
+            yield drawn(best, f"persons {shard} {'text' if textual else 'integer'}")
+
+
+def drawn(best: CandidateBlock, source: str) -> ValueBlock:
+    """Rows that count, as values of persons."""
+    positions = np.arange(len(best))
+    return ValueBlock(best.values, best.user_ids, best.groups, source, positions)
+
+
+class _DrawInWindow(CloseWindows[CandidateBlock]):
+    """The persons of one shard and window, when it closes; late ones when lateness is over.
+
+    Who has reported stays behind with a rank below all others, so that no late row of theirs wins.
+    """
+
+    def setup(self) -> None:
+        self._persons = Metrics.counter(NAMESPACE, "users")
+
+    def add_up(self, blocks: list[CandidateBlock]) -> CandidateBlock:
+        return best_rows(blocks)
+
+    def close(
+        self, key: int, bounds: Bounds, block: CandidateBlock, last: bool, late: bool
+    ) -> Closed[CandidateBlock]:
+        new = _take(block, np.flatnonzero(block.ranks != _HAS_REPORTED))
+        self._persons.inc(len(new))
+        stay = replace(block, ranks=np.full(len(block), _HAS_REPORTED))
+        source = f"persons {key} {bounds[0]} {'late' if late else 'in time'}"
+        return Closed([(bounds, drawn(new, source))] if len(new) else [], stay)
+
+    def refuse(
+        self, key: int, bounds: Bounds, block: CandidateBlock, reason: str
+    ) -> Iterator[TaggedOutput]:
+        yield TaggedOutput("late", (bounds, Withheld(len(block), 0, reason, "", None, bounds, True)))
+
+
+def draw_in_windows(
+    pcoll: beam.PCollection, ranked: beam.PCollection, rules: WindowRules
+) -> beam.PCollection:
+    """Drawn rows of windows that never end; attribute `late`: of rows that came too late."""
+    place: Any = typehints.Tuple[int, int]
+    closed = (
+        ranked
+        | "Add window"
+        >> beam.ParDo(_AddWindow()).with_output_types(
+            typehints.Tuple[int, typehints.Tuple[int, int, CandidateBlock]]
+        )
+        | "Outside of windows" >> beam.WindowInto(GlobalWindows())
+        | "Close windows"
+        >> beam.ParDo(_DrawInWindow(Schedule.of(pcoll, rules, BOUNDING_EARLY))).with_outputs(
+            "late", main="drawn"
+        )
+    )
+    closed.drawn.element_type = typehints.Tuple[place, ValueBlock]
+    closed.late.element_type = typehints.Tuple[place, Withheld]
+    values = closed.drawn | "Drawn" >> BackInWindows(pcoll.windowing, ValueBlock)
+    values.late = closed.late | "Late" >> BackInWindows(pcoll.windowing, Withheld)
+    return values
+
+
+class _AddWindow(AddWindow):
+    """Ids that are text and ids that are numbers never meet in one block."""
+
+    def process(
+        self, element: tuple[int, CandidateBlock], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[Any]:
+        shard, block = element
+        textual = block.user_ids.dtype.kind == "O"
+        yield from super().process((2 * shard + textual, block), window)
 
 
 def held_rows(values: np.ndarray) -> int:

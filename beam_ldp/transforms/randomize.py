@@ -60,11 +60,15 @@ class Randomize(beam.PTransform):
         memoize_key_file: file with at least 32 secret bytes, read on the worker. The report is then
             a function of key, user, value, mechanism, dataset and release: a retry or a re-run
             sends the same one. Needs `release_id` and blocks with user ids.
-        release_id: name of the release, for memoized randomness.
+        release_id: name of the release, for memoized randomness. Each window is a release of its
+            own: a person's reports in two windows have independent noise.
         dataset: name of the data set, for memoized randomness.
         seed: for simulations: the noise is predictable, nobody is protected, and the release has
             no price. Reproducible for blocks with source positions; blocks without them draw
             new noise each time.
+        permanent: memoized only: a person's report is the same in every window while the value is
+            the same. That costs the local epsilon once, for people whose value never changes; a
+            changed value shows as a change, for which there is no bound.
 
     Raises:
         ValueError: for arguments that contradict each other; at run time for values outside the
@@ -79,10 +83,12 @@ class Randomize(beam.PTransform):
         release_id: str | None = None,
         dataset: str = "",
         seed: int | None = None,
+        permanent: bool = False,
     ) -> None:
         super().__init__()
         self._carried = Carried(randomizer)
-        check_randomness(memoize_key_file, release_id, seed)
+        check_randomness(memoize_key_file, release_id, seed, permanent)
+        self._permanent = permanent
         self._memoize_key_file = memoize_key_file
         self._release_id = release_id or ""
         self._dataset = dataset
@@ -105,6 +111,7 @@ class Randomize(beam.PTransform):
             self._dataset,
             self._seed,
             element.keyed,
+            self._permanent,
         )
         return pcoll | "Randomize" >> beam.ParDo(doer).with_output_types(element.of(ReportBlock))
 
@@ -119,9 +126,14 @@ class Randomize(beam.PTransform):
 
 
 def check_randomness(
-    memoize_key_file: str | None, release_id: str | None, seed: int | None
+    memoize_key_file: str | None,
+    release_id: str | None,
+    seed: int | None,
+    permanent: bool = False,
 ) -> None:
     """Refuse arguments of `Randomize` that contradict each other."""
+    if permanent and memoize_key_file is None:
+        raise ValueError("memoize_key_file must be given where permanent is set")
     if memoize_key_file is not None:
         if not release_id:
             raise ValueError("release_id must name the release where memoize_key_file is given")
@@ -142,8 +154,10 @@ class _Randomize(beam.DoFn):
         dataset: str,
         seed: int | None,
         keyed: bool,
+        permanent: bool,
     ) -> None:
         self._carried = carried
+        self._permanent = permanent
         self._key_file = memoize_key_file
         self._release_id = release_id
         self._dataset = dataset
@@ -199,7 +213,7 @@ class _Randomize(beam.DoFn):
             part = block.rows(start, start + self._rows) if len(block) > self._rows else block
             origin = origin_of(part, window, key)
             reports = ReportBlock(
-                self._randomizer.randomize(part.values, self._rng(part, origin)),
+                self._randomizer.randomize(part.values, self._rng(part, origin, window)),
                 self._digest,
                 part.groups,
                 origin,
@@ -208,19 +222,27 @@ class _Randomize(beam.DoFn):
             self._randomized.inc(len(reports))
             yield (key, reports) if self._keyed else reports
 
-    def _rng(self, block: ValueBlock, origin: bytes) -> Any:
+    def _rng(self, block: ValueBlock, origin: bytes, window: Any) -> Any:
         if self._key is not None:
             if block.user_ids is None:
                 raise ValueError(
                     "memoized randomization needs user ids: give ValueBlock(values, user_ids), or "
                     "name the user id column"
                 )
-            return UserRandomness(self._key, block.user_ids, self._release_id, self._dataset)
+            release_id = release_of(self._release_id, window, self._permanent)
+            return UserRandomness(self._key, block.user_ids, release_id, self._dataset)
         if self._seed is None:
             return None
         if not origin:  # nothing tells this block from another: new noise rather than repeated
             return np.random.default_rng()
         return np.random.default_rng(np.random.SeedSequence([self._seed, *origin]))
+
+
+def release_of(release_id: str, window: Any, permanent: bool) -> str:
+    """Name of the release that a window is, for memoized randomness."""
+    if permanent or isinstance(window, GlobalWindow):
+        return release_id
+    return f"{release_id}\0{window.start.micros}\0{window.end.micros}"
 
 
 def origin_of(block: ValueBlock, window: Any, key: Any = None) -> bytes:

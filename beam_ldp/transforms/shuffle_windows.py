@@ -42,6 +42,7 @@ from beam_ldp.transforms.windows import (
     AddWindow,
     BackInWindows,
     Bounds,
+    Closed,
     CloseWindows,
     Schedule,
     WindowRules,
@@ -116,12 +117,14 @@ class _Release(CloseWindows[Any]):
         adder = SumStatistics(self._carried)
         return adder.merge_accumulators([adder.create_accumulator(), *blocks])
 
-    def close(self, key: Any, bounds: Bounds, block: Any, last: bool, late: bool) -> Any:
+    def close(
+        self, key: Any, bounds: Bounds, block: Any, last: bool, late: bool
+    ) -> Closed[Any] | None:
         count = _count(block)
         if count >= self._min_reports:
             self._released.inc(count)
-            return [(bounds, (self._names.name(key), self._as_released(block, late)))]
-        return [self._withheld(key, bounds, block, TOO_FEW, late)] if last else None
+            return Closed([(bounds, (self._names.name(key), self._as_released(block, late)))])
+        return Closed([self._withheld(key, bounds, block, TOO_FEW, late)]) if last else None
 
     def refuse(self, key: Any, bounds: Bounds, block: Any, reason: str) -> Iterator[Any]:
         yield self._withheld(key, bounds, block, reason, True)

@@ -199,6 +199,19 @@ class _WaitingCoder(coders.Coder):
 _BOUNDS = (coders.VarIntCoder(), coders.VarIntCoder())
 
 
+@dataclass(frozen=True)
+class Closed(Generic[B]):
+    """What becomes of a window that ends.
+
+    Attributes:
+        leaving: elements to put out.
+        rest: what is kept until the allowed lateness is over.
+    """
+
+    leaving: list[Any]
+    rest: B | None = None
+
+
 class CloseWindows(beam.DoFn, Generic[B]):
     """What waits for the end of its window, per key; subclasses say what is done with it then.
 
@@ -223,8 +236,8 @@ class CloseWindows(beam.DoFn, Generic[B]):
         """Several blocks as one."""
         raise NotImplementedError
 
-    def close(self, key: Any, bounds: Bounds, block: B, last: bool, late: bool) -> list[Any] | None:
-        """What leaves when a window ends; None to wait for late reports (unless it is the last)."""
+    def close(self, key: Any, bounds: Bounds, block: B, last: bool, late: bool) -> Closed[B] | None:
+        """What leaves when a window ends, or its lateness; None to wait, unless it is the last."""
         raise NotImplementedError
 
     def refuse(self, key: Any, bounds: Bounds, block: B, reason: str) -> Iterator[Any]:
@@ -279,13 +292,14 @@ class CloseWindows(beam.DoFn, Generic[B]):
             found = None
             if last or (self._schedule.closes(bounds) <= now and not late):
                 found = self.close(key, bounds, block, last, late)
-            if found is None:
-                left.append((bounds, block))
+            rest = block if found is None else found.rest
+            if rest is not None and not last:
+                left.append((bounds, rest))
                 self._wake(due, bounds, now)
-                continue
-            if not late:
-                done.append(bounds)
-            yield from found
+            if found is not None:
+                if not late:
+                    done.append(bounds)
+                yield from found.leaving
         self._keep(waiting, num_waiting, left)
         closed.clear()
         for bounds in done:
