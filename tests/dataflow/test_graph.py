@@ -14,7 +14,7 @@ from tests.dataflow.graph import Graph
 pytestmark = pytest.mark.dataflow
 
 Graphs = dict[str, Graph]
-RAW = {"TableBlock", "ValueBlock", "CandidateBlock"}
+RAW = {"TableBlock", "ValueBlock", "CandidateBlock", "PersonSums"}
 NAMES = ["statistic", "memoized", "batch", "global", "large", "mean", "user-mean"]
 
 
@@ -30,7 +30,7 @@ def exchanged(graph: Graph, kind: str) -> set[str]:
 
 def crossing(graph: Graph) -> set[str]:
     """Our classes that leave a fused stage."""
-    return set(re.findall(r"\w+Block|ShuffledSum|Release|Withheld", " ".join(graph.crossings)))
+    return set(re.findall(r"\w+Block|PersonSums|ShuffledSum|Release|Withheld", " ".join(graph.crossings)))
 
 
 def test_built_by_the_installed_wheel(built: Path, graphs: Graphs) -> None:
@@ -103,20 +103,26 @@ def test_blocks_travel_by_their_own_coders(graphs: Graphs, name: str) -> None:
     }
 
 
+# Where each form brings a person's rows together, and in what they travel there.
+BOUNDING = {
+    "statistic": ("PrivateFrequencies/Bound/Bring persons together", "CandidateBlock"),
+    "memoized": ("PrivateFrequencies/Bound/Bring persons together", "CandidateBlock"),
+    "mean": ("PrivateMean/Bound/Bring persons together", "CandidateBlock"),
+    "user-mean": ("PrivateUserMean/Mean per person/Bring persons together/GroupByKey", "PersonSums"),
+}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_raw_rows_are_exchanged_only_to_find_each_person(graphs: Graphs, name: str) -> None:
     graph = graphs[name]
     raw = {leaf for kind in RAW for leaf in exchanged(graph, kind)}
-    bounding = {leaf for leaf in raw if leaf.endswith("Bound/Bring persons together")}
-    assert raw - bounding <= (USER_MEAN_EXCHANGES if name == "user-mean" else set())
-    assert bool(bounding) == (name in ("statistic", "memoized", "mean"))
-    if name in ("statistic", "memoized", "mean"):
-        assert crossing(graph) & RAW == {"CandidateBlock"}
-    elif name != "user-mean":
+    if name not in BOUNDING:
+        assert not raw
         assert not crossing(graph) & RAW
-
-
-USER_MEAN_EXCHANGES: set[str] = set()
+        return
+    place, kind = BOUNDING[name]
+    assert raw == {place}
+    assert crossing(graph) & RAW == {kind}
 
 
 def test_reports_stay_inside_where_only_sums_leave(graphs: Graphs) -> None:
