@@ -220,7 +220,7 @@ class RangeEstimate:
     @property
     def _shared(self) -> bool:
         """Whether everybody answered all levels."""
-        return len(self.answers) > 1 and all(count == self.num_users for count in self.answers)
+        return all(count == self.num_users for count in self.answers)
 
     def _common(self, rows: np.ndarray) -> np.ndarray:
         """What the draw of people adds where all levels are about the same people."""
