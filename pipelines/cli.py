@@ -17,6 +17,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _COMMANDS = {
     "audit": "Recompute every price and check that nothing was changed.",
     "budget": "Grant privacy budgets, and see what is left of them.",
+    "doctor": "What is installed, what answers, and whether the mechanisms are sound.",
     "demo": "A private word count over a million simulated people; `demo mean`: means.",
     "finalize": "Settle and log a release whose launcher could not.",
     "plan": "Which mechanism, what price, what error, how many bits.",
