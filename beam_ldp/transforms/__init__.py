@@ -32,6 +32,7 @@ from beam_ldp.transforms.shuffle import Shuffle
 from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import MismatchError
 from beam_ldp.transforms.vectors import EncodeVectors
+from beam_ldp.transforms.windows import WindowRules
 
 if TYPE_CHECKING:
     from beam_ldp.transforms.user_means import PrivateUserMean
@@ -66,6 +67,7 @@ __all__ = [
     "StatisticBlock",
     "TableBlock",
     "ValueBlock",
+    "WindowRules",
     "Withheld",
     "WriteReports",
     "rows_of",

@@ -30,6 +30,7 @@ from beam_ldp.transforms.randomize import check_randomness, release_of
 from beam_ldp.transforms.stage_types import check_fires_once, check_windows, expect
 from beam_ldp.transforms.windows import (
     BOUNDING_EARLY,
+    DEFAULT_RULES,
     AddWindow,
     BackInWindows,
     Bounds,
@@ -84,7 +85,7 @@ class BoundContributions(beam.PTransform):
         dataset: str = "",
         seed: int | None = None,
         num_shards: int = NUM_SHARDS,
-        windows: WindowRules = WindowRules(),
+        windows: WindowRules = DEFAULT_RULES,
         permanent: bool = False,
     ) -> None:
         super().__init__()
@@ -247,7 +248,9 @@ class _DrawInWindow(CloseWindows[CandidateBlock]):
     def refuse(
         self, key: int, bounds: Bounds, block: CandidateBlock, reason: str
     ) -> Iterator[TaggedOutput]:
-        yield TaggedOutput("late", (bounds, Withheld(len(block), 0, reason, "", None, bounds, True)))
+        yield TaggedOutput(
+            "late", (bounds, Withheld(len(block), 0, reason, "", None, bounds, True))
+        )
 
 
 def draw_in_windows(

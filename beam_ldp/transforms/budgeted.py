@@ -169,7 +169,7 @@ class Reservation:
         if not self.grouped and (self.honest_fraction == 1 or _is_shuffled(release.event)):
             event = event_to_json(_honest_event(release.event, self.honest_fraction))
         about = {
-            "window": _listed(release.window),
+            "window": _label(release),
             "output": release.output,
             "mechanism": release.mechanism.get("mechanism", ""),
         }
@@ -180,9 +180,12 @@ class Reservation:
         )
 
     def abandon(self, ledger: BudgetLedger, withheld: Withheld) -> None:
-        """Give the central price of a window back, of which nothing was released."""
-        window = _listed(withheld.window)
-        if not self.grouped:
+        """Give the central price of a window back, of which nothing was released.
+
+        Late reports that are not released change nothing: the window has a charge of its own.
+        """
+        window = _label(withheld)
+        if not self.grouped and not withheld.late:
             self._end(
                 ledger,
                 window,
@@ -198,7 +201,7 @@ class Reservation:
         """End the charge of a window, or the first one that no window has."""
         charges = [ledger.state.charge(name) for name in self.names]
         for charge in charges:
-            if charge.status != "reserved" and charge.about["window"] == window:
+            if charge.status != "reserved" and charge.about.get("window", "") == window:
                 end(charge.run_id)  # a retry; another release of this window is an error
                 return True
         for charge in charges:
@@ -330,7 +333,10 @@ class _Settle(_Charging):
             yield element
         else:
             bounds = window_bounds(window)
-            notice = Withheld(release.num_reports, 0, USED_UP, release.question, None, bounds)
+            group, late = release.group, release.late
+            notice = Withheld(
+                release.num_reports, 0, USED_UP, release.question, group, bounds, late
+            )
             yield TaggedOutput("withheld", notice)
 
 
@@ -357,8 +363,11 @@ def _is_shuffled(event: Any) -> bool:
         return False
 
 
-def _listed(window: tuple[int, int] | None) -> list[int] | None:
-    return None if window is None else list(window)
+def _label(said: Release | Withheld) -> list[int | str] | None:
+    """What the ledger calls a window; the release of its late reports has a charge of its own."""
+    if said.window is None:
+        return None
+    return [*said.window, "late"] if said.late else list(said.window)
 
 
 def _check_no_password(url: str) -> None:

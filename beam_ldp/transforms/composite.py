@@ -16,8 +16,10 @@ from beam_ldp.transforms.blocks import Withheld
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.carried import CarriedDomain, check_min_reports
+from beam_ldp.transforms.permanent import PriceAsPermanent, check_permanent
 from beam_ldp.transforms.randomize import Randomize, check_randomness
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
+from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules
 
 EXPECTED_SHARE = 0.9  # of the expected users: the least number of reports, unless it is given
 
@@ -49,9 +51,14 @@ class PrivateEstimate(beam.PTransform):
         question: str,
         one_row_each: bool = False,
         budget: ChargeTo | None = None,
+        windows: WindowRules = DEFAULT_RULES,
+        permanent: bool = False,
     ) -> None:
         super().__init__()
-        check_randomness(memoize_key_file, release_id, seed)
+        check_randomness(memoize_key_file, release_id, seed, permanent)
+        check_permanent(permanent, budget)
+        self._windows = windows
+        self._permanent = permanent
         self._budget = None if seed is not None else budget  # a simulation is never charged
         self._groups = None if groups is None else CarriedDomain(groups)
         self._randomizer = randomizer
@@ -68,8 +75,11 @@ class PrivateEstimate(beam.PTransform):
             "release_id": release_id,
             "dataset": dataset,
             "seed": seed,
+            "permanent": permanent,
         }
-        self._shuffle = Shuffle(randomizer, self._min_reports, output, scope, groups=groups)
+        self._shuffle = Shuffle(
+            randomizer, self._min_reports, output, scope, groups=groups, windows=windows
+        )
 
     @property
     def sampling(self) -> Sampling:
@@ -79,13 +89,17 @@ class PrivateEstimate(beam.PTransform):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         values = encoded = pcoll | "Encode" >> self._encoder
         if self._per_user:
-            values = values | "Bound" >> BoundContributions(**self._randomness)
+            bound = BoundContributions(**self._randomness, windows=self._windows)
+            values = values | "Bound" >> bound
         shuffled = (
             values | "Randomize" >> Randomize(self._randomizer, **self._randomness)
         ) | "Shuffle" >> ShuffleInParts(self._shuffle)
         summed = shuffled | "Aggregate" >> Aggregate(self._randomizer)
-        releases = summed | "Estimate" >> self._estimator
-        withheld = (shuffled[0].withheld, releases.withheld) | "Withheld" >> beam.Flatten()
+        releases = summed = summed | "Estimate" >> self._estimator
+        if self._permanent:
+            releases = releases | "Price" >> PriceAsPermanent(self._randomizer)
+        late = [values.late] if hasattr(values, "late") else []
+        withheld = [shuffled[0].withheld, summed.withheld, *late] | "Withheld" >> beam.Flatten()
         if self._groups is not None:
             withheld = with_absent_groups(releases, withheld, self._groups, self._min_reports)
         if self._budget is not None:

@@ -13,6 +13,7 @@ from beam_ldp.transforms.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.encode import EncodeRows
 from beam_ldp.transforms.estimate import EstimateFrequencies
+from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules
 
 
 class PrivateFrequencies(PrivateEstimate):
@@ -41,6 +42,10 @@ class PrivateFrequencies(PrivateEstimate):
             person's row too.
         question: name of what is asked, for the record.
         budget: whose budget this release is charged to; a simulation is never charged.
+        windows: for unbounded data: when windows close, and what becomes of late rows.
+        permanent: memoized responses that stay the same from window to window, as in `Randomize`.
+            The release is then priced with the local epsilon: later windows of the same people
+            undo the shuffle. Budgets per user refuse it: a value that changes has no bound.
 
     Raises:
         BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
@@ -83,6 +88,8 @@ class PrivateFrequencies(PrivateEstimate):
         seed: int | None = None,
         question: str = "",
         budget: ChargeTo | None = None,
+        windows: WindowRules = DEFAULT_RULES,
+        permanent: bool = False,
     ) -> None:
         if not isinstance(randomizer, FrequencyOracle):
             raise TypeError(
@@ -103,6 +110,8 @@ class PrivateFrequencies(PrivateEstimate):
             seed=seed,
             question=question,
             budget=budget,
+            windows=windows,
+            permanent=permanent,
         )
         self._encoder = EncodeRows(
             IntegerDomain(randomizer.domain_size) if domain is None else domain,

@@ -12,6 +12,7 @@ from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.estimate import EstimateMean
 from beam_ldp.transforms.mechanisms import check_mean
 from beam_ldp.transforms.vectors import EncodeVectors
+from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules
 
 if TYPE_CHECKING:
     from beam_ldp.randomizers.mean.base import MeanRandomizer
@@ -95,6 +96,8 @@ class PrivateMean(PrivateEstimate):
         question: str = "",
         one_row_each: bool = False,
         budget: ChargeTo | None = None,
+        windows: WindowRules = DEFAULT_RULES,
+        permanent: bool = False,
     ) -> None:
         check_mean(randomizer)
         super().__init__(
@@ -113,6 +116,8 @@ class PrivateMean(PrivateEstimate):
             question=question,
             one_row_each=one_row_each,
             budget=budget,
+            windows=windows,
+            permanent=permanent,
         )
         self._encoder = EncodeVectors(
             columns,

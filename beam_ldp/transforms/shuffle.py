@@ -33,7 +33,7 @@ from beam_ldp.transforms.stage_types import (
     is_global,
 )
 from beam_ldp.transforms.sums import NO_KEY, SumReports, combine_sums, zero_statistic
-from beam_ldp.transforms.windows import WindowRules, check_streamed, is_streamed
+from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules, check_streamed, is_streamed
 
 
 class Shuffle(beam.PTransform):
@@ -83,7 +83,7 @@ class Shuffle(beam.PTransform):
         *,
         groups: Domain | str | Path | None = None,
         num_shards: int = NUM_SHARDS,
-        windows: WindowRules = WindowRules(),
+        windows: WindowRules = DEFAULT_RULES,
     ) -> None:
         super().__init__()
         self._carried = Carried(randomizer)

@@ -80,6 +80,9 @@ class WindowRules:
             raise ValueError(f"delay must be >= 0 seconds, got {self.delay}")
 
 
+DEFAULT_RULES = WindowRules()
+
+
 def is_streamed(pcoll: beam.PCollection) -> bool:
     """Whether windows are closed by the timers of this module.
 
@@ -196,7 +199,14 @@ class _WaitingCoder(coders.Coder):
         return True
 
 
-_BOUNDS = (coders.VarIntCoder(), coders.VarIntCoder())
+_INTEGER = coders.VarIntCoder()
+_ENTRY = coders.TupleCoder((_INTEGER, _INTEGER, _WaitingCoder()))
+_DUE = TimerSpec("due", TimeDomain.WATERMARK)
+WAITING = beam.DoFn.StateParam(BagStateSpec("waiting", _ENTRY))
+NUM_WAITING = beam.DoFn.StateParam(ReadModifyWriteStateSpec("num_waiting", _INTEGER))
+CLOSED = beam.DoFn.StateParam(BagStateSpec("closed", coders.TupleCoder((_INTEGER, _INTEGER))))
+CLOCK = beam.DoFn.StateParam(ReadModifyWriteStateSpec("clock", _INTEGER))
+DUE = beam.DoFn.TimerParam(_DUE)
 
 
 @dataclass(frozen=True)
@@ -221,12 +231,6 @@ class CloseWindows(beam.DoFn, Generic[B]):
     window more than twice, and nothing but the open windows is kept.
     """
 
-    WAITING = BagStateSpec("waiting", coders.TupleCoder((*_BOUNDS, _WaitingCoder())))
-    NUM_WAITING = ReadModifyWriteStateSpec("num_waiting", coders.VarIntCoder())
-    CLOSED = BagStateSpec("closed", coders.TupleCoder(_BOUNDS))
-    CLOCK = ReadModifyWriteStateSpec("clock", coders.VarIntCoder())
-    DUE = TimerSpec("due", TimeDomain.WATERMARK)
-
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
 
@@ -249,10 +253,10 @@ class CloseWindows(beam.DoFn, Generic[B]):
     def process(
         self,
         element: tuple[Any, tuple[int, int, B]],
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        num_waiting: Any = beam.DoFn.StateParam(NUM_WAITING),
-        clock: Any = beam.DoFn.StateParam(CLOCK),
-        due: Any = beam.DoFn.TimerParam(DUE),
+        waiting: Any = WAITING,
+        num_waiting: Any = NUM_WAITING,
+        clock: Any = CLOCK,
+        due: Any = DUE,
     ) -> Iterator[Any]:
         key, (start, end, block) = element
         bounds, now = (start, end), self._now(clock)
@@ -269,16 +273,16 @@ class CloseWindows(beam.DoFn, Generic[B]):
             num_waiting.write(count)
         self._wake(due, bounds, now)
 
-    @on_timer(DUE)
+    @on_timer(_DUE)
     def when_due(
         self,
         key: Any = beam.DoFn.KeyParam,
         time: Timestamp = beam.DoFn.TimestampParam,
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        num_waiting: Any = beam.DoFn.StateParam(NUM_WAITING),
-        closed: Any = beam.DoFn.StateParam(CLOSED),
-        clock: Any = beam.DoFn.StateParam(CLOCK),
-        due: Any = beam.DoFn.TimerParam(DUE),
+        waiting: Any = WAITING,
+        num_waiting: Any = NUM_WAITING,
+        closed: Any = CLOSED,
+        clock: Any = CLOCK,
+        due: Any = DUE,
     ) -> Iterator[Any]:
         """Every window that is due by now."""
         now = max(self._now(clock), time.micros)
@@ -368,4 +372,3 @@ class BackInWindows(beam.PTransform):
 
 def _at_end(element: tuple[Bounds, Any]) -> TimestampedValue:
     return TimestampedValue(element, Timestamp(micros=element[0][1] - MILLISECOND))
-
