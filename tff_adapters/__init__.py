@@ -1,9 +1,9 @@
 """TensorFlow Federated: local randomizers inside the client computations of federated training.
 
 What a client sends is randomized in the computation that runs on the client, by the mechanisms of
-`beam_ldp.randomizers.mean`, and only sums leave the aggregation. The kernels are TensorFlow
-graphs, so that they travel into every runtime of TensorFlow Federated. TensorFlow's generator is
-not cryptographic: docs/federated.md says what that means.
+`beam_ldp.randomizers.mean`, and the server reads shuffled messages or sums of them. The kernels are
+TensorFlow graphs, so that they travel into every runtime of TensorFlow Federated. TensorFlow's
+generator is not cryptographic: docs/federated.md says what that means.
 
 TensorFlow Federated is optional, and its own metadata cannot be installed: `make tff` makes an
 environment that has it.
@@ -14,15 +14,36 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tff_adapters.aggregators import LocallyPrivateMeanFactory, shuffled_ldp_aggregator
+    from tff_adapters.adaptive_clip import AdaptiveClip
+    from tff_adapters.aggregators import (
+        LocallyPrivateMeanFactory,
+        LocallyPrivateState,
+        shuffled_ldp_aggregator,
+    )
     from tff_adapters.kernels import ClientKernel, kernel_for
     from tff_adapters.metrics import no_client_metrics
+    from tff_adapters.record import (
+        DeclaredSampling,
+        PrivacyRecord,
+        SamplingMismatchError,
+        planned_event,
+        privacy_event,
+        privacy_events,
+    )
 
 __all__ = [
+    "AdaptiveClip",
     "ClientKernel",
+    "DeclaredSampling",
     "LocallyPrivateMeanFactory",
+    "LocallyPrivateState",
+    "PrivacyRecord",
+    "SamplingMismatchError",
     "kernel_for",
     "no_client_metrics",
+    "planned_event",
+    "privacy_event",
+    "privacy_events",
     "shuffled_ldp_aggregator",
 ]
 
@@ -35,10 +56,18 @@ for _package in ("tensorflow", "tensorflow_federated"):
         )
 
 _MODULES = {
+    "AdaptiveClip": "adaptive_clip",
     "ClientKernel": "kernels",
+    "DeclaredSampling": "record",
     "LocallyPrivateMeanFactory": "aggregators",
+    "LocallyPrivateState": "aggregators",
+    "PrivacyRecord": "record",
+    "SamplingMismatchError": "record",
     "kernel_for": "kernels",
     "no_client_metrics": "metrics",
+    "planned_event": "record",
+    "privacy_event": "record",
+    "privacy_events": "record",
     "shuffled_ldp_aggregator": "aggregators",
 }
 

@@ -1,7 +1,8 @@
-"""Aggregation factories: clients send randomized reports, only their sum is read.
+"""Aggregation factories: clients send randomized reports, only their multiset or sum is read.
 
-client: update --flatten--> vector --clip, randomize--> report --accumulate--> integers
-server: sum of integers --decode--> mean --unflatten--> update
+client: value --flatten--> vectors --clip, randomize--> reports --pack--> messages
+shuffler: messages of all clients --strip, permute-->       (or: an inner sum of integers)
+server: reports --add up, decode--> mean --unflatten--> value, and one more line in the record
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.randomizers.mean import (
     L1Mean,
     L2Mean,
@@ -23,8 +25,15 @@ from beam_ldp.randomizers.mean import (
     SeparatedMean,
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
+from tff_adapters.adaptive_clip import AdaptiveClip, norm_at_most
 from tff_adapters.compat import language, tff
-from tff_adapters.kernels import client_generator, kernel_for
+from tff_adapters.kernels import ClientKernel, client_generator, kernel_for, seeded_generator
+from tff_adapters.record import DeclaredSampling, PrivacyRecord, RoundConfig
+from tff_adapters.record_graph import add_round, empty_record, record_type
+from tff_adapters.structures import flatten, flatten_rows, num_entries, unflatten, value_specs
+from tff_adapters.transport import ShuffledMessages, Sums, Transport
+
+_SHARE_OF_BIT = 0.1  # of the local budget, for the bit that an adaptive clip asks for
 
 MechanismFor = Callable[[int], MeanRandomizer]
 
@@ -36,134 +45,286 @@ _MECHANISMS: dict[str, tuple[type[MeanRandomizer], ...]] = {
 }
 
 
+class LocallyPrivateState(NamedTuple):
+    """State of the process of `LocallyPrivateMeanFactory`.
+
+    Attributes:
+        privacy: what ran so far, see `tff_adapters.privacy_events`.
+        clip: clipping norm of the next round, float64; () where it is fixed.
+        inner: state of the inner sum; () where messages are shuffled.
+    """
+
+    privacy: PrivacyRecord
+    clip: Any
+    inner: Any
+
+
 class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     """The mean of clients' values, each randomized by its client before anything is sent.
 
-    Values are floats of any dtype in any nesting. A client takes its entries, in order, as one
-    vector, clips it to the mechanism's ball, randomizes it and hands the integers of its report to
-    the inner sum: counts, or fixed point. With the default sum the runtime that adds up sees each
-    client's report, which the mechanism's `local_epsilon` protects. With a secure sum nobody sees
-    less than the sum, which does not depend on the order of clients: what shuffled reports cost
-    bounds what it costs.
+    Values are floats of any dtype in any nesting. A client takes the entries of a value, in order,
+    as one vector, clips it to the mechanism's ball and randomizes it; the report is protected by
+    the mechanism's `local_epsilon` against everybody. How reports travel is one choice:
 
-    Zero clients give zeros. Measurements: `reports`, the number of clients; `bits_per_client`,
-    handed to the sum by each; `report_bits`, what its report would take by itself; and
-    `predicted_error`, the root of the mean squared error of the whole vector that the mechanism
-    promises for worst values (clipping not included), infinite for zero clients; `sum`, the
-    measurements of the inner sum.
+    * `sum_factory=None`, shuffled messages: a report is one message of whole bytes, `pack`ed as
+      the mechanism does. Whoever runs the aggregation is the shuffler: a step of its own strips
+      and permutes the messages of all values of all clients (every message column on its own)
+      before the server reads them.
+    * `sum_factory` given, sums: a client hands the integers of its reports to it (counts, or fixed
+      point). With `tff.aggregators.SumFactory()` the runtime that adds up sees them; with a secure
+      sum nobody sees less than the sum, which does not depend on the order of clients: what
+      shuffled reports cost bounds what it costs.
+
+    `values_per_client=s`: every leaf of a client's value has a leading dimension s, of s values
+    (say, gradients of s of its data points). The client clips and randomizes each by itself, with
+    the whole local budget, and sends s messages; the result is the mean of all values, without the
+    leading dimension. One value is then what is protected. None: a client holds one value, and
+    nothing has a leading dimension.
+
+    The state carries the privacy record: `tff_adapters.privacy_events(state)` gives the events of
+    what ran, at any round. With `sampling` the credit of that sampling is in them, and a round that
+    receives a number of clients that it does not give fails on the server before it has a result.
+    `privacy_events` credits sampling for everything that a client sends at once: where that is more
+    than one message (or `adaptive_clip` adds its bit), only the sum of local epsilons is used.
+
+    Zero clients give zeros. Measurements, under "mean": `reports`, the clients received;
+    `bits_per_client`, what each handed over; `report_bits`, what the report of one value takes by
+    itself; `predicted_error`, the root of the mean squared error of the whole vector that the
+    mechanism promises for worst values (clipping not included), infinite for zero clients; `clip`,
+    the round's clipping norm, where it adapts. Under "sum", those of the inner sum, where there is
+    one.
 
     Args:
         mechanism: a mean mechanism that has a kernel, its `to_config()`, or a function that makes
             it for a number of entries.
-        sum_factory: factory for sums of integers; by default `tff.aggregators.SumFactory()`.
-            A secure one needs bounds: `kernel_for(mechanism).statistic_limit` and its negative.
+        sum_factory: factory for sums of integers, as above. A secure one needs bounds:
+            `kernel_for(mechanism).statistic_limit` times s, and its negative.
+        values_per_client: as above.
+        sampling: how the clients of a round are drawn.
+        adaptive_clip: makes the clipping norm follow a quantile; the mechanism's radius must be 1,
+            and is multiplied by the norm.
+        seed: **for simulation only**: client randomness and permutations are functions of the
+            seed, the round and the client's value. Nothing is private then, and
+            `privacy_events` gives None. Clients with equal values draw equal noise.
 
     Raises:
         ValueError: from `create`, if the mechanism's dimension is not the number of entries.
-        TypeError: from `create`, if values are not structures of floats.
+        TypeError: from `create`, if values are not structures of floats, or without the leading
+            dimension.
     """
 
     def __init__(
         self,
         mechanism: MeanRandomizer | dict[str, Any] | MechanismFor,
         sum_factory: Any | None = None,
+        *,
+        values_per_client: int | None = None,
+        sampling: DeclaredSampling | None = None,
+        adaptive_clip: AdaptiveClip | None = None,
+        seed: int | None = None,
     ) -> None:
-        self._mechanism = mechanism
-        self._sum_factory = tff.aggregators.SumFactory() if sum_factory is None else sum_factory
-        if not isinstance(self._sum_factory, tff.aggregators.UnweightedAggregationFactory):
+        if sum_factory is not None and not isinstance(
+            sum_factory, tff.aggregators.UnweightedAggregationFactory
+        ):
             raise TypeError(
                 "sum_factory must be a tff.aggregators.UnweightedAggregationFactory, got "
                 f"{type(sum_factory).__name__}"
             )
+        if values_per_client is not None and not values_per_client >= 1:
+            raise ValueError(f"values_per_client must be >= 1 or None, got {values_per_client}")
+        self._mechanism = mechanism
+        self._sum_factory = sum_factory
+        self._values = values_per_client
+        self._sampling = sampling
+        self._adaptive = adaptive_clip
+        self._seed = seed
+        if sampling is not None:  # refuses values that do not fit
+            sampling.event(LocalRandomizerDpEvent(1.0), values_per_client or 1)
 
     def create(self, value_type: Any) -> Any:
         """The aggregation process for values of this type."""
-        specs = _float_specs(value_type)
-        kernel = self._kernel(sum(spec.shape.num_elements() for spec in tf.nest.flatten(specs)))
-        mechanism = kernel.mechanism
-        statistic_type = language.TensorType(
-            kernel.statistic_dtype.as_numpy_dtype, kernel.statistic_shape
+        specs = value_specs(value_type, self._values)
+        kernels = self._kernels(num_entries(specs))
+        values = self._values or 1
+        config = RoundConfig(
+            tuple(kernel.mechanism.to_config() for kernel in kernels),
+            values,
+            self._sampling,
+            self._seed is not None,
         )
-        inner = self._sum_factory.create(statistic_type)
-        bits = math.prod(kernel.statistic_shape) * kernel.statistic_dtype.size * 8
-        squared_error = float(mechanism.mean_squared_error(1))
+        transport: Transport
+        if self._sum_factory is None:
+            transport = ShuffledMessages(kernels, values, self._seed)
+        else:
+            transport = Sums(kernels, values, self._sum_factory)
+        client = self._client(value_type, kernels, transport)
+        read = self._reader(specs, kernels, transport)
 
-        @tff.tensorflow.computation(value_type)
-        def report(value: Any) -> Any:
-            vector = flatten(value)[None, :]
-            return kernel.accumulate(kernel.randomize(vector, client_generator()))
-
-        @tff.tensorflow.computation(inner.next.type_signature.result.result.member, np.int32)
-        def read(statistic: Any, num_reports: Any) -> Any:
-            return unflatten(kernel.decode(statistic, num_reports), specs)
-
-        @tff.tensorflow.computation(np.int32)
-        def measure(num_reports: Any) -> Any:
-            users = tf.cast(num_reports, tf.float64)
-            error = tf.sqrt(tf.where(users > 0, squared_error / users, math.inf))
-            return OrderedDict(
-                reports=num_reports,
-                bits_per_client=tf.constant(bits, tf.int64),
-                report_bits=tf.constant(mechanism.bits_per_report, tf.int64),
-                predicted_error=error,
-            )
+        @tff.tensorflow.computation
+        def start() -> Any:
+            clip = tf.constant(self._adaptive.initial, tf.float64) if self._adaptive else ()
+            return empty_record(config), clip
 
         @language.federated_computation()
         def initialize() -> Any:
-            return inner.initialize()
+            privacy, clip = language.federated_eval(start, language.SERVER)
+            return language.federated_zip(
+                LocallyPrivateState(privacy, clip, transport.initialize())
+            )
+
+        public = _public(initialize.type_signature.result.member)
 
         @language.federated_computation(
             initialize.type_signature.result, language.FederatedType(value_type, language.CLIENTS)
         )
         def advance(state: Any, values: Any) -> Any:
-            summed = inner.next(state, language.federated_map(report, values))
-            ones = language.federated_value(1, language.CLIENTS)
-            num_reports = language.federated_sum(ones)
-            mean = language.federated_map(read, (summed.result, num_reports))
-            measured = language.federated_zip(
-                OrderedDict(
-                    mean=language.federated_map(measure, num_reports), sum=summed.measurements
-                )
+            told = language.federated_map(public, (state.privacy, state.clip))
+            sent = language.federated_map(client, (values, language.federated_broadcast(told)))
+            inner, statistics, reports, inner_measured = transport.collect(state.inner, sent)
+            found = language.federated_map(read, (state.privacy, state.clip, statistics, reports))
+            measured = OrderedDict(mean=found.measured)
+            if inner_measured is not None:
+                measured["sum"] = inner_measured
+            return tff.templates.MeasuredProcessOutput(
+                language.federated_zip(LocallyPrivateState(found.privacy, found.clip, inner)),
+                found.mean,
+                language.federated_zip(measured),
             )
-            return tff.templates.MeasuredProcessOutput(summed.state, mean, measured)
 
         return tff.templates.AggregationProcess(initialize, advance)
 
-    def _kernel(self, num_entries: int) -> Any:
+    def _kernels(self, entries: int) -> list[ClientKernel]:
+        """What a client sends a report of: the vector, and the bit about its norm if any."""
         mechanism = self._mechanism
         if callable(mechanism):
-            mechanism = mechanism(num_entries)
+            mechanism = mechanism(entries)
         kernel = kernel_for(mechanism)
-        if kernel.mechanism.dimension != num_entries:
+        if kernel.mechanism.dimension != entries:
             raise ValueError(
-                f"values have {num_entries} entries, but the mechanism's dimension is "
+                f"values have {entries} entries, but the mechanism's dimension is "
                 f"{kernel.mechanism.dimension}"
             )
-        return kernel
+        if self._adaptive is None:
+            return [kernel]
+        if kernel.mechanism.radius != 1 or kernel.mechanism.norm == "binary":
+            raise ValueError("mechanism must be for vectors of radius 1 with adaptive_clip")
+        return [kernel, kernel_for(self._adaptive.mechanism)]
+
+    def _client(self, value_type: Any, kernels: list[ClientKernel], transport: Transport) -> Any:
+        """What runs on a client: `(value, public) -> sent`."""
+
+        @tff.tensorflow.computation(value_type, _PUBLIC)
+        def client(value: Any, public: Any) -> Any:
+            vectors = flatten_rows(value) if self._values else flatten(value)[None, :]
+            asked = [vectors]
+            if self._adaptive is not None:
+                norm = kernels[0].mechanism.norm
+                asked = [vectors / public.clip, norm_at_most(vectors, norm, public.clip)]
+            if self._seed is None:
+                generator = client_generator()
+            else:
+                generator = seeded_generator(self._seed, public.round, vectors)
+            return transport.send([k.randomize(a, generator) for k, a in zip(kernels, asked)])
+
+        return client
+
+    def _reader(self, specs: Any, kernels: list[ClientKernel], transport: Transport) -> Any:
+        """What the server makes of statistics: `(record, clip, statistics, reports) -> _Read`."""
+        allowed = None if self._sampling is None else self._sampling.allowed
+        squared_error = float(kernels[0].mechanism.mean_squared_error(1))
+        bits, report_bits = transport.bits_per_client, kernels[0].mechanism.bits_per_report
+        clip_type = tff.TensorType(np.float64) if self._adaptive else tff.to_type(())
+        statistics_type = tuple(
+            tff.TensorType(k.statistic_dtype.as_numpy_dtype, k.statistic_shape) for k in kernels
+        )
+
+        @tff.tensorflow.computation(record_type(), clip_type, statistics_type, np.int32)
+        def read(privacy: Any, clip: Any, statistics: Any, reports: Any) -> Any:
+            with tf.control_dependencies(_checks(reports, allowed)):
+                reports = tf.identity(reports)
+            values = reports * (self._values or 1)
+            mean = kernels[0].decode(statistics[0], values)
+            many = tf.cast(values, tf.float64)
+            error = tf.sqrt(tf.where(values > 0, squared_error / many, math.inf))
+            measured = OrderedDict(
+                reports=reports,
+                bits_per_client=tf.constant(bits, tf.int64),
+                report_bits=tf.constant(report_bits, tf.int64),
+                predicted_error=error,
+            )
+            if self._adaptive is not None:
+                mean, measured["clip"] = mean * clip, clip
+                measured["predicted_error"] = error * clip
+                share = kernels[1].decode(statistics[1], values)[0]
+                clip = self._adaptive.next_norm(clip, share, values)
+            return _Read(unflatten(mean, specs), add_round(privacy, reports), clip, measured)
+
+        return read
+
+
+class _Public(NamedTuple):
+    """What every client of a round is told."""
+
+    clip: Any
+    round: Any
+
+
+_PUBLIC = tff.to_type(_Public(np.float64, np.int64))
+
+
+class _Read(NamedTuple):
+    mean: Any
+    privacy: Any
+    clip: Any
+    measured: Any
+
+
+def _public(state_type: Any) -> Any:
+    """The computation that takes what clients are told from a state."""
+
+    @tff.tensorflow.computation(state_type.privacy, state_type.clip)
+    def public(privacy: Any, clip: Any) -> Any:
+        norm = clip if isinstance(clip, tf.Tensor) else tf.constant(1.0, tf.float64)
+        return _Public(norm, tf.reduce_sum(privacy.rounds[:, 1]))
+
+    return public
+
+
+def _checks(reports: Any, allowed: tuple[int, int] | None) -> list[Any]:
+    """Fails the round where the declared sampling does not give this number of clients."""
+    if allowed is None:
+        return []
+    message = f"the declared sampling gives {allowed[0]} to {allowed[1]} clients a round"
+    fits = (reports >= allowed[0]) & (reports <= allowed[1])
+    return [tf.debugging.Assert(fits, [message, reports])]
 
 
 def shuffled_ldp_aggregator(
     *,
     norm: str,
-    clip: float,
+    clip: float | str | AdaptiveClip,
     local_epsilon: float,
     mechanism: str | None = None,
     sum_factory: Any | None = None,
+    values_per_client: int | None = None,
+    sampling: DeclaredSampling | None = None,
+    seed: int | None = None,
     **options: Any,
 ) -> LocallyPrivateMeanFactory:
     """Aggregator for `tff.learning.algorithms.build_unweighted_fed_avg` and its kin.
 
     Every client's update is clipped to a ball, and what it sends is `local_epsilon`-LDP towards
-    everybody. Only the sum is used, so `beam_ldp.accounting` may price rounds as shuffled against
-    readers of sums and models.
+    everybody. The server reads shuffled messages or sums only, so rounds are priced as shuffled
+    against it: `tff_adapters.privacy_events(state)`.
 
     Args:
         norm: of the ball: "l2", "linf" or "l1".
-        clip: its radius, public.
-        local_epsilon: budget of one client's one update.
+        clip: its radius, public; or "adaptive", to follow the median norm of the updates from 0.1
+            on, for a tenth of `local_epsilon`; or an `AdaptiveClip` with other settings.
+        local_epsilon: budget of everything that one client sends about one update.
         mechanism: name of the mechanism; for "l2" `PrivUnit` (the default: the least error),
             `PrivUnitGaussian`, `SeparatedMean` or `L2Mean` (the fewest bits).
-        sum_factory: as for `LocallyPrivateMeanFactory`.
+        sum_factory, values_per_client, sampling, seed: as for `LocallyPrivateMeanFactory`.
         **options: parameters of the mechanism.
 
     Raises:
@@ -177,35 +338,31 @@ def shuffled_ldp_aggregator(
         raise ValueError(
             f"mechanism must be one of {', '.join(by_name)} for norm {norm!r}, got {mechanism!r}"
         )
-    for name, number in [("clip", clip), ("local_epsilon", local_epsilon)]:
-        if not (math.isfinite(number) and number > 0):
-            raise ValueError(f"{name} must be a finite number > 0, got {number}")
+    if not (math.isfinite(local_epsilon) and local_epsilon > 0):
+        raise ValueError(f"local_epsilon must be a finite number > 0, got {local_epsilon}")
+    if clip == "adaptive":
+        clip = AdaptiveClip(_SHARE_OF_BIT * local_epsilon)
+    if isinstance(clip, AdaptiveClip):
+        adaptive, radius = clip, 1.0
+        budget = local_epsilon - clip.local_epsilon
+        if not budget > 0:
+            raise ValueError(
+                f"local_epsilon must be above the {clip.local_epsilon:g} of the adaptive clip's "
+                f"bit, got {local_epsilon:g}"
+            )
+    elif isinstance(clip, str) or not (math.isfinite(clip) and clip > 0):
+        raise ValueError(f'clip must be a finite number > 0 or "adaptive", got {clip!r}')
+    else:
+        adaptive, radius, budget = None, float(clip), local_epsilon
 
     def for_entries(num_entries: int) -> MeanRandomizer:
-        return kind(num_entries, local_epsilon, radius=clip, **options)
+        return kind(num_entries, budget, radius=radius, **options)
 
-    return LocallyPrivateMeanFactory(for_entries, sum_factory)
-
-
-def flatten(value: Any) -> Any:
-    """The entries of a structure of float tensors, in order, as one vector of float64."""
-    parts = [tf.reshape(tf.cast(part, tf.float64), [-1]) for part in tf.nest.flatten(value)]
-    return tf.concat(parts, axis=0)
-
-
-def unflatten(vector: Any, specs: Any) -> Any:
-    """The structure of `specs` whose entries are those of the vector, each in its own dtype."""
-    leaves = tf.nest.flatten(specs)
-    parts = tf.split(vector, [spec.shape.num_elements() for spec in leaves])
-    shaped = [tf.cast(tf.reshape(p, s.shape), s.dtype) for p, s in zip(parts, leaves)]
-    return tf.nest.pack_sequence_as(specs, shaped)
-
-
-def _float_specs(value_type: Any) -> Any:
-    allowed = isinstance(value_type, (language.TensorType, language.StructWithPythonType))
-    if not (allowed and tff.types.is_structure_of_floats(value_type)):
-        raise TypeError(f"value_type must be a tensor or a structure of floats, got {value_type}")
-    specs = tff.types.type_to_tf_tensor_specs(value_type)
-    if not all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(specs)):
-        raise TypeError(f"value_type must have shapes that are fully known, got {value_type}")
-    return specs
+    return LocallyPrivateMeanFactory(
+        for_entries,
+        sum_factory,
+        values_per_client=values_per_client,
+        sampling=sampling,
+        adaptive_clip=adaptive,
+        seed=seed,
+    )

@@ -17,11 +17,13 @@ import tensorflow_federated as tff
 from beam_ldp.randomizers.mean import L2Mean, LInfMean, PrivUnit, ScalarMean
 from tff_adapters import (
     LocallyPrivateMeanFactory,
+    LocallyPrivateState,
+    PrivacyRecord,
     kernel_for,
     no_client_metrics,
     shuffled_ldp_aggregator,
 )
-from tff_adapters.aggregators import flatten, unflatten
+from tff_adapters.structures import flatten, unflatten
 
 NESTED = OrderedDict(a=(np.float32, (2, 3)), b=[np.float64, (np.float16, (4,))])
 VALUE = OrderedDict(
@@ -76,18 +78,27 @@ class Probe(tff.aggregators.UnweightedAggregationFactory):
 
 @pytest.mark.exact
 @pytest.mark.parametrize("value_type", [(np.float32, (7,)), np.float64, NESTED, [np.float32]])
-@pytest.mark.parametrize("norm", ["linf", "l1"])
-def test_type_of_the_process(norm, value_type):
+@pytest.mark.parametrize("sums", [False, True], ids=["shuffled", "sums"])
+@pytest.mark.parametrize("adaptive", [False, True], ids=["fixed", "adaptive"])
+def test_type_of_the_process(adaptive, sums, value_type):
     value_type = tff.to_type(value_type)
-    factory = shuffled_ldp_aggregator(norm=norm, clip=1.0, local_epsilon=2.0)
+    factory = shuffled_ldp_aggregator(
+        norm="linf",
+        clip="adaptive" if adaptive else 1.0,
+        local_epsilon=2.0,
+        sum_factory=tff.aggregators.SumFactory() if sums else None,
+    )
     process = factory.create(value_type)
-    state = tff.FederatedType((), tff.SERVER)
+    record = PrivacyRecord(np.str_, tff.TensorType(np.int64, (None, 2)))
+    inner = ((),) * (1 + adaptive) if sums else ()
+    clip = np.float64 if adaptive else ()
+    state = tff.FederatedType(LocallyPrivateState(record, clip, inner), tff.SERVER)
     measured = OrderedDict(
         mean=OrderedDict(
             reports=np.int32, bits_per_client=np.int64, report_bits=np.int64,
-            predicted_error=np.float64,
+            predicted_error=np.float64, **({"clip": np.float64} if adaptive else {}),
         ),
-        sum=(),
+        **({"sum": ()} if sums else {}),
     )  # fmt: skip
     expected = tff.FunctionType(
         OrderedDict(state=state, values=tff.FederatedType(value_type, tff.CLIENTS)),
@@ -202,7 +213,7 @@ def test_the_mean_is_unbiased_with_the_predicted_error(norm, mechanism, epsilon)
     people = 400
     output = run(process, [VALUE] * people)
     assert [p.dtype for p in tf.nest.flatten(output.result)] == [np.float32, np.float64, np.float16]
-    numpys = factory._kernel(ENTRIES).mechanism
+    numpys = factory._kernels(ENTRIES)[0].mechanism
     error = np.sqrt(numpys.variance(people, entries(VALUE)))
     half_precision = 1e-3 * np.abs(entries(output.result))
     allowed = 6.5 * error + numpys.bias_bound + half_precision

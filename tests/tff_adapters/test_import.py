@@ -31,4 +31,4 @@ def test_without_tensorflow_the_error_says_what_to_do(missing):
 @pytest.mark.tff
 def test_import_loads_no_tensorflow():
     code = "import sys, tff_adapters; print('tensorflow' in sys.modules, tff_adapters.__all__[0])"
-    assert python(code) == "False ClientKernel"
+    assert python(code) == "False AdaptiveClip"

@@ -15,13 +15,13 @@ from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
 from beam_ldp.randomizers.mean.scalar_mean import ScalarMean
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
-from tff_adapters.kernels.base import ClientKernel, client_generator
+from tff_adapters.kernels.base import ClientKernel, client_generator, seeded_generator
 from tff_adapters.kernels.block import BlockKernel
 from tff_adapters.kernels.directions import PrivUnitGaussianKernel, PrivUnitKernel
 from tff_adapters.kernels.scalar import ScalarKernel
 from tff_adapters.kernels.separated import SeparatedKernel
 
-__all__ = ["ClientKernel", "client_generator", "kernel_for"]
+__all__ = ["ClientKernel", "client_generator", "kernel_for", "seeded_generator"]
 
 _KERNELS: tuple[tuple[type[MeanRandomizer], type[Any]], ...] = (
     (BlockMean, BlockKernel),

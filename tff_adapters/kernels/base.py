@@ -63,6 +63,31 @@ class ClientKernel(ABC):
     def accumulate(self, reports: Any) -> Any:
         """The integer statistic of these reports; statistics of several clients add."""
 
+    # The messages themselves -------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def message_bytes(self) -> int:
+        """Bytes of one report on the wire: the mechanism's bits, padded to whole bytes."""
+
+    @abstractmethod
+    def pack(self, reports: Any) -> Any:
+        """Reports as uint8 `(n, message_bytes)`, each row as the mechanism's own `pack`."""
+
+    @abstractmethod
+    def unpack(self, packed: Any) -> Any:
+        """Inverse of `pack`."""
+
+    def permute(self, reports: Any, generator: Any) -> Any:
+        """The reports in uniformly random order; message columns each in an order of its own.
+
+        Nothing links the messages of a row afterwards. Ties among the random 64-bit words that are
+        sorted for it have probability below n**2 / 2**64.
+        """
+        return tf.gather(reports, random_order(generator, [tf.shape(reports)[0]]))
+
+    # Reading back ------------------------------------------------------------------------------
+
     @abstractmethod
     def decode(self, statistic: Any, num_reports: Any) -> Any:
         """The unbiased mean, (dimension,) float64, of a sum of statistics; zeros of no reports."""
@@ -71,6 +96,15 @@ class ClientKernel(ABC):
 def client_generator() -> Any:
     """A generator of this client and this round alone; to be called inside its computation."""
     return tf.random.Generator.from_non_deterministic_state()
+
+
+def seeded_generator(seed: int, number: Any, vectors: Any) -> Any:
+    """For simulation only: a generator that is a function of seed, round and values (float64)."""
+    octets = tf.reshape(tf.bitcast(vectors, tf.uint8), [1, -1])
+    digest = tf.bitcast(tf.raw_ops.Fingerprint(data=octets, method="farmhash64"), tf.int64)[0]
+    key = tf.constant(seed, tf.int64)
+    state = tf.stack([digest, tf.cast(number, tf.int64), key])
+    return tf.random.Generator.from_state(state, alg="philox")
 
 
 def clip_to_ball(vectors: Any, norm: Norm, radius: float) -> Any:
@@ -97,6 +131,12 @@ def clip_to_ball(vectors: Any, norm: Norm, radius: float) -> Any:
 def random_words(generator: Any, shape: Any) -> Any:
     """Uniform 64-bit words, uint64."""
     return generator.uniform_full_int(shape, dtype=tf.uint64)
+
+
+def random_order(generator: Any, shape: Any) -> Any:
+    """Uniformly random permutations along the last axis, int32."""
+    words = generator.uniform_full_int(shape, dtype=tf.int64)
+    return tf.argsort(words, axis=-1, stable=True)
 
 
 def heads(generator: Any, shape: Any, threshold: int) -> Any:

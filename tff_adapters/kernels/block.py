@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +13,9 @@ from beam_ldp.randomizers.mean.binary_vector import BinaryVectorMean
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.mean.l2 import L2Mean
 from beam_ldp.randomizers.mean.rotation import public_signs
-from tff_adapters.kernels.base import ClientKernel, random_words
+from tff_adapters.kernels.base import ClientKernel, random_order, random_words
 from tff_adapters.kernels.hadamard import rotate, rotate_back, signs_from_bits
+from tff_adapters.kernels.wire import bytes_of, pack_rows, runs_of, unpack_rows
 
 
 class BlockKernel(ClientKernel):
@@ -102,6 +104,29 @@ class BlockKernel(ClientKernel):
             tf.reshape(signed, [-1]), tf.reshape(at, [-1]), levels * coordinates
         )
         return tf.reshape(counts, self.statistic_shape)
+
+    # The messages themselves -------------------------------------------------------------------
+
+    @cached_property
+    def _widths(self) -> list[tuple[int, int]]:
+        return runs_of(self.mechanism.layout.columns.widths)
+
+    @property
+    def message_bytes(self) -> int:
+        return bytes_of(self._widths)
+
+    def pack(self, reports: Any) -> Any:
+        return pack_rows(reports, self._widths)
+
+    def unpack(self, packed: Any) -> Any:
+        return tf.cast(unpack_rows(packed, self._widths), self._report_dtype)
+
+    def permute(self, reports: Any, generator: Any) -> Any:
+        if self.mechanism.messages_per_user == 1:
+            return super().permute(reports, generator)
+        columns = tf.transpose(reports)
+        orders = random_order(generator, tf.shape(columns))
+        return tf.transpose(tf.gather(columns, orders, batch_dims=1))
 
     # Reading back ------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from tff_adapters.kernels.base import (
     normal,
     uniform,
 )
+from tff_adapters.kernels.wire import bytes_of, pack_rows, unpack_rows
 
 _SMALL_TAIL = 0.5  # normal thresholds below it: draw until it is exceeded
 
@@ -34,6 +35,26 @@ class FixedPointKernel(ClientKernel):
 
     def accumulate(self, reports: Any) -> Any:
         return tf.reduce_sum(tf.cast(reports, tf.int64), axis=0)
+
+    @property
+    def _widths(self) -> list[tuple[int, int]]:
+        return [(self.mechanism.dimension, self.mechanism.fixed_point.bits)]
+
+    @property
+    def message_bytes(self) -> int:
+        return bytes_of(self._widths)
+
+    def pack(self, reports: Any) -> Any:
+        """Offset binary: the least integer is all zeros."""
+        return pack_rows(tf.cast(reports, tf.int64) + self._offset, self._widths)
+
+    def unpack(self, packed: Any) -> Any:
+        signed = tf.cast(unpack_rows(packed, self._widths), tf.int64) - self._offset
+        return tf.cast(signed, tf.as_dtype(self.mechanism.report_dtype))
+
+    @property
+    def _offset(self) -> int:
+        return 1 << (self.mechanism.fixed_point.bits - 1)
 
     def decode(self, statistic: Any, num_reports: Any) -> Any:
         total = tf.cast(statistic, tf.float64) * self.mechanism.fixed_point.step

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from tff_adapters.kernels.base import ClientKernel, heads, uniform
+from tff_adapters.kernels.wire import bytes_of, pack_rows, unpack_rows
 
 
 class ScalarKernel(ClientKernel):
@@ -51,6 +52,21 @@ class ScalarKernel(ClientKernel):
         size = self._num_points
         counts = tf.math.bincount(tf.cast(reports, tf.int32), minlength=size, maxlength=size)
         return tf.ensure_shape(counts, [size])
+
+    @property
+    def message_bytes(self) -> int:
+        return bytes_of(self._widths)
+
+    def pack(self, reports: Any) -> Any:
+        return pack_rows(reports[:, None], self._widths)
+
+    def unpack(self, packed: Any) -> Any:
+        indices = unpack_rows(packed, self._widths)[:, 0]
+        return tf.cast(indices, tf.as_dtype(self.mechanism.report_dtype))
+
+    @property
+    def _widths(self) -> list[tuple[int, int]]:
+        return [(1, self.mechanism.bits_per_report)]
 
     def decode(self, statistic: Any, num_reports: Any) -> Any:
         decoded = tf.constant(self.mechanism.response.decoded)

@@ -1,0 +1,259 @@
+"""What a federated process has run so far, in its state, and the privacy events of it.
+
+The record is part of the aggregator's state: what was randomized how (JSON), and how many clients'
+reports every round received. It is read on the host, at any round, from the state of an
+aggregation process, of a learning process, or of whatever holds one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import dp_accounting
+import numpy as np
+from scipy import stats
+
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    SubsampledShuffledDpEvent,
+    local_event,
+    shuffled_event,
+)
+from beam_ldp.randomizers.base import LocalRandomizer
+
+Reader = Literal["shuffled", "local"]
+
+_VERSION = 1
+_IMPLAUSIBLE = 1e-12
+
+
+class PrivacyRecord(NamedTuple):
+    """The part of a state that says what ran.
+
+    Attributes:
+        config: bytes of the JSON of `RoundConfig`.
+        rounds: int64 `(runs, 2)`: clients whose reports a round received, and how many rounds in a
+            row received so many.
+    """
+
+    config: Any
+    rounds: Any
+
+
+class SamplingMismatchError(RuntimeError):
+    """What ran is not what was declared and charged."""
+
+
+@dataclass(frozen=True)
+class DeclaredSampling:
+    """How the clients of a round are drawn, for the credit that sampling gives.
+
+    The credit holds against readers who do not see who takes part. A round that receives a number
+    of clients that this sampling does not give fails before anything of it is released.
+
+    Args:
+        num_users: clients to draw from.
+        num_sampled: clients drawn; with "self", how many come on average.
+        points_per_client: data points that each client holds.
+        sampling: "without_replacement", a uniformly random set of clients of that size; or "self",
+            every client joins by its own coin.
+
+    Raises:
+        ValueError: if a parameter is out of range.
+
+    >>> DeclaredSampling(1000, 50).allowed
+    (50, 50)
+    """
+
+    num_users: int
+    num_sampled: int
+    points_per_client: int = 1
+    sampling: str = "without_replacement"
+
+    def __post_init__(self) -> None:
+        if self.sampling not in ("without_replacement", "self"):
+            raise ValueError(
+                f'sampling must be "without_replacement" or "self", got {self.sampling!r}'
+            )
+        self.event(LocalRandomizerDpEvent(1.0), 1)
+
+    def event(self, local: LocalRandomizerDpEvent, points: int) -> SubsampledShuffledDpEvent:
+        """One round of this sampling, `points` of a client's data points each."""
+        sizes = self.num_users, self.num_sampled, self.points_per_client
+        return SubsampledShuffledDpEvent(local, *sizes, points, self.sampling)
+
+    @property
+    def allowed(self) -> tuple[int, int]:
+        """Smallest and largest number of clients that a round may receive.
+
+        With coins: all but what happens in less than one round in 1e12.
+        """
+        if self.sampling == "without_replacement":
+            return self.num_sampled, self.num_sampled
+        rate = self.num_sampled / self.num_users
+        coins = stats.binom(self.num_users, rate)
+        return int(coins.ppf(_IMPLAUSIBLE / 2)), int(coins.isf(_IMPLAUSIBLE / 2))
+
+
+@dataclass(frozen=True)
+class RoundConfig:
+    """What every client of a round does; JSON in the record.
+
+    Attributes:
+        mechanisms: `to_config()` of what a client sends, one message column (or more) each.
+        values_per_client: values that a client sends a report about.
+        sampling: as declared, or None.
+        seeded: whether randomness was drawn from a seed, for simulation: then nothing is private.
+    """
+
+    mechanisms: tuple[dict[str, Any], ...]
+    values_per_client: int
+    sampling: DeclaredSampling | None
+    seeded: bool
+
+    def to_json(self) -> str:
+        told = {**asdict(self), "version": _VERSION}
+        return json.dumps(told, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> RoundConfig:
+        told = json.loads(text)
+        if told.pop("version", None) != _VERSION:
+            raise ValueError(f"version of a privacy record must be {_VERSION}")
+        sampling = told.pop("sampling")
+        declared = None if sampling is None else DeclaredSampling(**sampling)
+        return cls(tuple(told.pop("mechanisms")), sampling=declared, **told)
+
+    def randomizers(self) -> list[Any]:
+        """The mechanisms themselves."""
+        return [LocalRandomizer.from_config(config) for config in self.mechanisms]
+
+    def local_event(self) -> LocalRandomizerDpEvent:
+        """Everything that one value's client sends about it, seen by whoever knows whose it is."""
+        randomizers = self.randomizers()
+        if len(randomizers) == 1:
+            return local_event(randomizers[0])
+        return LocalRandomizerDpEvent(sum(r.local_epsilon for r in randomizers))
+
+    def round_event(self, reports: int, reader: Reader) -> dp_accounting.DpEvent:
+        """The event of a round that received the reports of so many clients.
+
+        Raises:
+            SamplingMismatchError: if the declared sampling does not give that number.
+        """
+        if reader == "local":
+            return self.local_event() if reports else dp_accounting.NoOpDpEvent()
+        if reader != "shuffled":
+            raise ValueError(f'reader must be "shuffled" or "local", got {reader!r}')
+        if self.sampling is not None:
+            low, high = self.sampling.allowed
+            if not low <= reports <= high:
+                raise SamplingMismatchError(
+                    f"a round received the reports of {reports} clients; the declared sampling "
+                    f"gives {low} to {high}"
+                )
+            return self.sampling.event(self.local_event(), self.values_per_client)
+        if not reports:
+            return dp_accounting.NoOpDpEvent()
+        crowd = reports * self.values_per_client
+        events = [shuffled_event(r, crowd) for r in self.randomizers()]
+        return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+
+
+def privacy_records(state: Any) -> list[PrivacyRecord]:
+    """Every record in a state, in order."""
+    return list(_records(state))
+
+
+def privacy_events(
+    state: Any, reader: Reader = "shuffled"
+) -> list[tuple[dp_accounting.DpEvent, int]] | None:
+    """What ran until this state: events, and how many rounds in a row were such.
+
+    Protects one value of one client (replace-one), participation not. `reader` "shuffled" sees the
+    shuffled messages, or sums of them, and models; what it may not see where sampling was declared
+    is who took part. "local" sees reports with their senders: the events are those of a client who
+    took part in every round.
+
+    Args:
+        state: of the aggregation process, of the learning process around it, or a structure that
+            holds either.
+        reader: as above.
+
+    Returns:
+        Events for `beam_ldp.accounting.ShuffleAccountant`; None if randomness came from a seed:
+        such a run has no epsilon.
+
+    Raises:
+        ValueError: if the state holds no record.
+        SamplingMismatchError: if a round was not what was declared.
+    """
+    found = privacy_records(state)
+    if not found:
+        raise ValueError("state must hold a privacy record; was it made by tff_adapters?")
+    events: list[tuple[dp_accounting.DpEvent, int]] = []
+    for record in found:
+        config = _config(record)
+        if config.seeded:
+            return None
+        for reports, times in np.asarray(record.rounds).tolist():
+            event = config.round_event(reports, reader)
+            if not isinstance(event, dp_accounting.NoOpDpEvent):
+                events.append((event, times))
+    return events
+
+
+def privacy_event(state: Any, reader: Reader = "shuffled") -> dp_accounting.DpEvent | None:
+    """`privacy_events`, composed into one event."""
+    events = privacy_events(state, reader)
+    if events is None:
+        return None
+    return dp_accounting.ComposedDpEvent(
+        [dp_accounting.SelfComposedDpEvent(event, times) for event, times in events]
+    )
+
+
+def planned_event(
+    state: Any, num_clients: int, reader: Reader = "shuffled"
+) -> dp_accounting.DpEvent | None:
+    """What one more round with so many clients would add: ask before it runs.
+
+    Raises:
+        ValueError: if the state holds no record.
+        SamplingMismatchError: if the declared sampling does not give that number of clients.
+    """
+    records = privacy_records(state)
+    if not records:
+        raise ValueError("state must hold a privacy record; was it made by tff_adapters?")
+    configs = [_config(record) for record in records]
+    if any(config.seeded for config in configs):
+        return None
+    events = [config.round_event(num_clients, reader) for config in configs]
+    return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+
+
+def rounds_run(state: Any) -> int:
+    """Rounds until this state."""
+    return max((int(np.asarray(r.rounds)[:, 1].sum()) for r in privacy_records(state)), default=0)
+
+
+def _config(record: PrivacyRecord) -> RoundConfig:
+    text = record.config
+    return RoundConfig.from_json(text.item() if isinstance(text, np.ndarray) else text)
+
+
+def _records(state: Any) -> Iterator[PrivacyRecord]:
+    if isinstance(state, PrivacyRecord):
+        yield state
+    elif isinstance(state, Mapping):
+        for part in state.values():
+            yield from _records(part)
+    elif isinstance(state, (list, tuple)):
+        for part in state:
+            yield from _records(part)
+    elif hasattr(type(state), "__attrs_attrs__"):
+        for field in type(state).__attrs_attrs__:
+            yield from _records(getattr(state, field.name))

@@ -1,0 +1,166 @@
+"""How reports come from clients to the server: as shuffled messages, or as sums.
+
+Both take what `send` made of a client's reports, and give the statistics that kernels decode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_adapters.compat import language, tff
+from tff_adapters.kernels import ClientKernel, client_generator, seeded_generator
+
+Kernels = Sequence[ClientKernel]
+
+
+class Transport:
+    """One way of bringing reports to the server.
+
+    Attributes:
+        initialize: computation of the state of the way itself.
+    """
+
+    initialize: Any
+
+    def __init__(self, kernels: Kernels, values_per_client: int) -> None:
+        self.kernels = kernels
+        self.values_per_client = values_per_client
+
+    def send(self, reports: Sequence[Any]) -> tuple[Any, ...]:
+        """What a client hands over, of its reports per kernel; inside the client computation."""
+        raise NotImplementedError
+
+    @property
+    def bits_per_client(self) -> int:
+        """Bits of what `send` makes."""
+        raise NotImplementedError
+
+    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, Any]:
+        """Next state, statistics per kernel and number of clients at the server, measurements."""
+        raise NotImplementedError
+
+
+class ShuffledMessages(Transport):
+    """Packed messages, stripped of everything and permuted before the server reads them.
+
+    A client sends `(values, bytes)` uint8 per kernel. The accumulator of a `federated_aggregate`
+    concatenates them; its report step, the shuffler, takes the messages apart, permutes every
+    message column uniformly and on its own, over all values of all clients, and passes on nothing
+    else. The server reads the permuted reports, adds up and decodes.
+    """
+
+    def __init__(self, kernels: Kernels, values_per_client: int, seed: int | None = None) -> None:
+        super().__init__(kernels, values_per_client)
+        self._seed = seed
+
+        @language.federated_computation()
+        def nothing() -> Any:
+            return language.federated_value((), language.SERVER)
+
+        self.initialize = nothing
+
+    def send(self, reports: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(kernel.pack(part) for kernel, part in zip(self.kernels, reports))
+
+    @property
+    def bits_per_client(self) -> int:
+        return 8 * self.values_per_client * sum(kernel.message_bytes for kernel in self.kernels)
+
+    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, Any]:
+        reports = self.shuffle(sent)
+        read = language.federated_map(self._read(reports.type_signature.member), reports)
+        return state, read[0], read[1], None
+
+    def shuffle(self, sent: Any) -> Any:
+        """The permuted reports of all clients, per kernel, at the server."""
+        width = [kernel.message_bytes for kernel in self.kernels]
+        batch = tuple(tff.TensorType(np.uint8, (None, size)) for size in width)
+
+        @tff.tensorflow.computation
+        def zero() -> Any:
+            return tuple(_unknown_rows(tf.zeros([0, size], tf.uint8)) for size in width)
+
+        @tff.tensorflow.computation(batch, sent.type_signature.member)
+        def accumulate(so_far: Any, messages: Any) -> Any:
+            return tuple(tf.concat(pair, axis=0) for pair in zip(so_far, messages))
+
+        @tff.tensorflow.computation(batch, batch)
+        def merge(first: Any, second: Any) -> Any:
+            return tuple(tf.concat(pair, axis=0) for pair in zip(first, second))
+
+        @tff.tensorflow.computation(batch)
+        def shuffler(messages: Any) -> Any:
+            nothing = tf.zeros([1, 0], tf.float64)
+            seeded = self._seed is not None
+            generator = seeded_generator(self._seed, 0, nothing) if seeded else client_generator()
+            return tuple(
+                kernel.permute(kernel.unpack(part), generator)
+                for kernel, part in zip(self.kernels, messages)
+            )
+
+        return language.federated_aggregate(sent, zero(), accumulate, merge, shuffler)
+
+    def _read(self, reports_type: Any) -> Any:
+        @tff.tensorflow.computation(reports_type)
+        def read(reports: Any) -> Any:
+            statistics = [k.accumulate(part) for k, part in zip(self.kernels, reports)]
+            return tuple(statistics), tf.shape(reports[0])[0] // self.values_per_client
+
+        return read
+
+
+class Sums(Transport):
+    """Integer statistics, added up by an inner factory: nobody sees less than what it shows."""
+
+    def __init__(self, kernels: Kernels, values_per_client: int, sum_factory: Any) -> None:
+        super().__init__(kernels, values_per_client)
+        inner = [sum_factory.create(_statistic_type(kernel)) for kernel in kernels]
+
+        @language.federated_computation()
+        def initialize() -> Any:
+            return language.federated_zip(tuple(process.initialize() for process in inner))
+
+        self.initialize, self._inner = initialize, inner
+
+    def send(self, reports: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(kernel.accumulate(part) for kernel, part in zip(self.kernels, reports))
+
+    @property
+    def bits_per_client(self) -> int:
+        entries = [(math.prod(k.statistic_shape), k.statistic_dtype.size) for k in self.kernels]
+        return sum(8 * count * size for count, size in entries)
+
+    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, Any]:
+        outputs = [
+            process.next(
+                language.federated_map(_part(state, i), state),
+                language.federated_map(_part(sent, i), sent),
+            )
+            for i, process in enumerate(self._inner)
+        ]
+        ones = language.federated_value(1, language.CLIENTS)
+        return (
+            language.federated_zip(tuple(output.state for output in outputs)),
+            language.federated_zip(tuple(output.result for output in outputs)),
+            language.federated_sum(ones),
+            outputs[0].measurements,
+        )
+
+
+def _statistic_type(kernel: ClientKernel) -> Any:
+    return tff.TensorType(kernel.statistic_dtype.as_numpy_dtype, kernel.statistic_shape)
+
+
+def _part(whole: Any, index: int) -> Any:
+    """The computation that takes part `index` of a tuple like `whole`."""
+    return language.federated_computation(lambda parts: parts[index], whole.type_signature.member)
+
+
+def _unknown_rows(rows: Any) -> Any:
+    """The same tensor, of a number of rows that its type does not tell."""
+    return tf.raw_ops.PlaceholderWithDefault(input=rows, shape=[None, *rows.shape[1:]])
