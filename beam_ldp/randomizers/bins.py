@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.randomizers.domain import OTHER
 
 MAX_BINS = 1 << 20
 
@@ -16,22 +16,25 @@ MAX_BINS = 1 << 20
 class Bins:
     """Neighbouring intervals; each holds its lower edge, the last one its upper edge too.
 
+    A public domain like a list of values: the last index, `other`, stands for every number outside.
     The edges are public input and never derived from the data.
 
     Args:
         edges: at least two finite numbers, increasing.
+        other: label of everything outside.
 
     Raises:
         ValueError: for edges that are not that.
 
     >>> bins = Bins.parse("0,10,20,50")
-    >>> bins.labels, bins.encode(np.array([-1.0, 0.0, 10.0, 50.0, 51.0])).tolist()
+    >>> bins.values, bins.encode(np.array([-1.0, 0.0, 10.0, 50.0, 51.0])).tolist()
     (('[0, 10)', '[10, 20)', '[20, 50]'), [3, 0, 1, 2, 3])
     >>> Bins.parse("0:100:4").edges
     (0.0, 25.0, 50.0, 75.0, 100.0)
     """
 
     edges: tuple[float, ...]
+    other: str = OTHER
 
     def __post_init__(self) -> None:
         edges = tuple(float(edge) for edge in self.edges)
@@ -65,7 +68,17 @@ class Bins:
         return len(self.edges) - 1
 
     @property
+    def size(self) -> int:
+        """Number of indices, `other` included."""
+        return self.count + 1
+
+    @property
     def labels(self) -> tuple[str, ...]:
+        """The name of every index, `other` last."""
+        return (*self.values, self.other)
+
+    @property
+    def values(self) -> tuple[str, ...]:
         """A name for each bin, which tells its edges apart."""
         ends = [_short(edge) for edge in self.edges]
         if len(set(ends)) < len(ends):
@@ -75,10 +88,6 @@ class Bins:
             f"[{low}, {high}{']' if i == last else ')'}"
             for i, (low, high) in enumerate(zip(ends, ends[1:]))
         )
-
-    def domain(self, other: str = OTHER) -> Domain:
-        """The bins as a public list; `other` is everything outside."""
-        return Domain(self.labels, other)
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Index of each number's bin, int64; numbers outside get the index of `other`, `count`."""

@@ -77,9 +77,23 @@ class Hierarchy:
     @property
     def labels(self) -> tuple[str, ...]:
         """A name for every cell."""
-        first, last = self.bins.labels[0], self.bins.labels[-1]
+        first, last = self.bins.values[0], self.bins.values[-1]
         low, high = first[1:].split(",")[0], last[:-1].split(", ")[1]
-        return (f"below {low}", *self.bins.labels, f"above {high}")
+        return (f"below {low}", *self.bins.values, f"above {high}")
+
+    @property
+    def level_labels(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the nodes of every level."""
+        lows = [label.split(", ")[0] for label in self.bins.values]
+        highs = [label.split(", ")[1] for label in self.bins.values]
+        starts = ["(-inf", *lows, f"({highs[-1][:-1]}"]
+        ends = [f"{lows[0][1:]})", *highs, "inf)"]
+        found = []
+        for width in self.widths:
+            firsts = range(0, self.num_cells, width)
+            lasts = [min(first + width, self.num_cells) - 1 for first in firsts]
+            found.append(tuple(f"{starts[i]}, {ends[j]}" for i, j in zip(firsts, lasts)))
+        return tuple(found)
 
     def cells(self, values: np.ndarray) -> np.ndarray:
         """The cell of each number, int64; NaN is none and must have been left out."""

@@ -11,6 +11,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import OTHER, Domain
 from beam_ldp.randomizers.randomness import MIN_KEY_BYTES
 
@@ -88,20 +89,22 @@ class CarriedDomain:
     """A public list of values that travels inline where it is small, else as a path.
 
     Args:
-        domain: a `Domain`, an `IntegerDomain`, or the path of a file with one value per line,
-            which every worker reads through Beam's file systems.
+        domain: a `Domain`, an `IntegerDomain`, `Bins`, or the path of a file with one value per
+            line, which every worker reads through Beam's file systems.
         other: label of `other`, where `domain` is a path.
 
     Raises:
         ValueError: if an inline list is larger than 256 KiB.
     """
 
-    def __init__(self, domain: Domain | IntegerDomain | str | Path, other: str = OTHER) -> None:
+    def __init__(
+        self, domain: Domain | IntegerDomain | Bins | str | Path, other: str = OTHER
+    ) -> None:
         if isinstance(domain, Path):
             domain = str(domain)
-        if not isinstance(domain, (Domain, IntegerDomain, str)):
+        if not isinstance(domain, (Domain, IntegerDomain, Bins, str)):
             raise TypeError(
-                "domain must be a Domain, an IntegerDomain or the path of a file, got "
+                "domain must be a Domain, an IntegerDomain, Bins or the path of a file, got "
                 f"{type(domain).__name__}"
             )
         if isinstance(domain, Domain) and sum(map(len, domain.values)) > INLINE_BYTES:
@@ -117,7 +120,7 @@ class CarriedDomain:
         if not isinstance(self._domain, str):
             check_domain_size(self._domain.size, expected)
 
-    def load(self) -> Domain | IntegerDomain:
+    def load(self) -> Domain | IntegerDomain | Bins:
         """The list; read once per worker and version of the file."""
         if not isinstance(self._domain, str):
             return self._domain

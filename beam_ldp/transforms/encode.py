@@ -10,9 +10,11 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain, check_domain_size
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES, Codes, Column, Encoder
+from beam_ldp.transforms.number_columns import BinEncoder
 from beam_ldp.transforms.rows import THE_VALUE, ColumnNames, EncodeBlocks, check_rows, encoded
 from beam_ldp.transforms.stage_types import element_of
 
@@ -33,8 +35,8 @@ class EncodeRows(beam.PTransform):
 
     Args:
         domain: the public list of values: a small `Domain`, the path of a file with one value per
-            line, or an `IntegerDomain` for columns of indices; a `CarriedDomain` where `other`
-            needs another label.
+            line, an `IntegerDomain` for columns of indices, or `Bins` for numbers; a
+            `CarriedDomain` where `other` needs another label.
         column: name of the column with the value; None where elements are values.
         user_id_column: name of the column with the person's id; None where each row is a person.
         groups: the public list of groups, as for `domain`; blocks then hold many groups.
@@ -50,7 +52,7 @@ class EncodeRows(beam.PTransform):
 
     def __init__(
         self,
-        domain: Domain | IntegerDomain | CarriedDomain | str | Path,
+        domain: Domain | IntegerDomain | Bins | CarriedDomain | str | Path,
         column: str | None = None,
         *,
         user_id_column: str | None = None,
@@ -122,7 +124,11 @@ class _Encode(EncodeBlocks):
         domain = self._domain.load()
         if self._domain_size is not None:
             check_domain_size(domain.size, self._domain_size)
-        self._encoder = Encoder(domain, self._max_value_bytes)
+        self._encoder: Encoder | BinEncoder = (
+            BinEncoder(domain)
+            if isinstance(domain, Bins)
+            else Encoder(domain, self._max_value_bytes)
+        )
 
     def encode_values(
         self, columns: Mapping[str, Column], num_rows: int
@@ -137,5 +143,5 @@ class _Encode(EncodeBlocks):
     def encode_array(self, array: np.ndarray) -> tuple[np.ndarray, Codes] | None:
         if array.ndim != 1:
             return None
-        values = pa.array(array) if array.dtype.kind in "iu" else array.tolist()
+        values = pa.array(array) if array.dtype.kind in "iuf" else array.tolist()
         return self._encoder.encode(Column(values, len(array)))

@@ -161,6 +161,7 @@ class _ListColumn(_OneColumn):
 
     def load(self) -> None:
         domain = self._domain.load()
+        assert not isinstance(domain, Bins)
         if self._size is not None:
             check_domain_size(domain.size, self._size)
         self._encoder = Encoder(domain, self._max_bytes)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from beam_ldp.randomizers.base import FrequencyOracle
+from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain
@@ -52,7 +53,8 @@ class PrivateFrequencies(PrivateEstimate):
         ValueError: for arguments that do not fit together.
 
     >>> import apache_beam as beam
-    >>> from beam_ldp.randomizers.domain import Domain
+    >>> from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Domain
     >>> from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
     >>> colours = Domain(("red", "green"))
     >>> oracle = KRandomizedResponse(domain_size=colours.size, local_epsilon=2.0)
@@ -70,7 +72,7 @@ class PrivateFrequencies(PrivateEstimate):
         self,
         randomizer: FrequencyOracle,
         *,
-        domain: Domain | IntegerDomain | CarriedDomain | str | Path | None = None,
+        domain: Domain | IntegerDomain | Bins | CarriedDomain | str | Path | None = None,
         column: str | None = None,
         user_id_column: str | None = None,
         groups: Domain | str | Path | None = None,

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_ldp.randomizers.bins import Bins
 from beam_ldp.transforms.columns import (
     ABSENT,
     INFINITE,
@@ -134,6 +135,24 @@ class VectorEncoder:
         vectors = np.zeros((len(codes), self._dimension), dtype=flat.dtype)
         vectors[fitting] = flat
         return finite(vectors, codes)
+
+
+class BinEncoder:
+    """A column of numbers to indices of public bins; numbers outside become `other`.
+
+    Args:
+        bins: the bins.
+    """
+
+    def __init__(self, bins: Bins) -> None:
+        self._bins = bins
+        self._numbers = VectorEncoder(1)
+
+    def encode(self, column: Column) -> tuple[np.ndarray, Codes]:
+        """`(indices, codes)`, one per row; the index of a bad row is `other`."""
+        numbers, codes = self._numbers.encode([column], column.num_rows)
+        indices = self._bins.encode(numbers[:, 0].astype(np.float64))
+        return np.where(codes != SOUND, self._bins.count, indices), codes
 
 
 def finite(vectors: np.ndarray, codes: Codes) -> tuple[np.ndarray, Codes]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.utils.timestamp import Timestamp
 
+from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain
@@ -71,7 +72,7 @@ class ReleaseToRows(beam.PTransform):
 
     def __init__(
         self,
-        domain: Domain | IntegerDomain | str | Path | None = None,
+        domain: Domain | IntegerDomain | Bins | str | Path | None = None,
         *,
         coordinates: int | Sequence[str] | None = None,
         level: float = 0.95,
