@@ -23,18 +23,30 @@ from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import FreshWords, derive_key
 from beam_ldp.transforms.batches import start_leftovers
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
 from beam_ldp.transforms.carried import NAMESPACE, Carried
 from beam_ldp.transforms.gate import GroupNames
+from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.permutation import permute, scatter
+from beam_ldp.transforms.pieces import PieceFormat, ReportPiece
 from beam_ldp.transforms.stage_types import Element
 from beam_ldp.transforms.sums import NO_KEY, check_digest, check_groups, split_groups
 
 NUM_SHARDS = 64
+SHARD_BYTES = 1 << 26  # of reports in a shard: what a worker holds, permutes and gives on
+LARGE_BATCH_BYTES = 1 << 28  # a batch of more is no single worker's job
 PIECE_REPORTS = 1 << 16  # reports that wait for a piece of one shard
+WAITING_BYTES = 1 << 26  # of reports that wait in a bundle, over all shards, groups and windows
 RUN_KEY_BYTES = 32
+
+
+def shards_for(randomizer: LocalRandomizer, num_reports: int) -> int:
+    """Shards, a power of two, for a collection of about so many reports: each fits a worker."""
+    wanted = -(-num_reports * report_bytes(randomizer) // SHARD_BYTES)
+    return max(NUM_SHARDS, 1 << (wanted - 1).bit_length())
 
 
 def routing_words(run_key: bytes, origin: bytes, count: int) -> np.ndarray:
@@ -57,10 +69,13 @@ class _Scatter(beam.DoFn):
 
     def setup(self) -> None:
         self._digest = self._carried.randomizer.config_digest()
+        self._format = PieceFormat(self._carried.randomizer)
+        self._most = max(1, WAITING_BYTES // report_bytes(self._carried.randomizer))
 
     def start_bundle(self) -> None:
         self._pieces: dict[Any, list[np.ndarray]] = defaultdict(list)
         self._waiting: dict[Any, int] = defaultdict(int)
+        self._all_waiting = 0
         self._counts: dict[Any, int] = defaultdict(int)
         self._simulated = False
 
@@ -90,17 +105,23 @@ class _Scatter(beam.DoFn):
             self._waiting[place] += int(bounds[shard + 1] - bounds[shard])
             if self._waiting[place] >= PIECE_REPORTS:
                 yield self._piece(place)
+        self._all_waiting += len(reports)
+        if self._all_waiting >= self._most:  # many shards, groups or windows: none waits for long
+            yield from self._everything()
 
     def _piece(self, place: Any) -> Any:
-        _, key, shard = place
+        window, key, shard = place
         reports = np.concatenate(self._pieces.pop(place))
-        del self._waiting[place]
-        return (key, shard), ReportBlock(reports, self._digest, simulated=self._simulated)
+        self._all_waiting -= self._waiting.pop(place)
+        piece = (key, shard), self._format.write(reports, self._simulated)
+        return WindowedValue(piece, window.max_timestamp(), [window])
+
+    def _everything(self) -> Iterator[Any]:
+        for place in list(self._pieces):
+            yield self._piece(place)
 
     def finish_bundle(self) -> Iterator[Any]:
-        for place in list(self._pieces):
-            window = place[0]
-            yield WindowedValue(self._piece(place), window.max_timestamp(), [window])
+        yield from self._everything()
         for (window, key), count in self._counts.items():
             yield beam.pvalue.TaggedOutput(
                 "counts", WindowedValue((key, count), window.max_timestamp(), [window])
@@ -117,26 +138,27 @@ class _PermuteShard(beam.DoFn):
 
     def setup(self) -> None:
         self._names.load()
+        self._format = PieceFormat(self._carried.randomizer)
         self._released = Metrics.counter(NAMESPACE, "reports_released")
 
     def process(
-        self, element: tuple[tuple[Any, int], Iterable[ReportBlock]], counts: dict[Any, int]
+        self, element: tuple[tuple[Any, int], Iterable[ReportPiece]], counts: dict[Any, int]
     ) -> Iterator[Any]:
         (key, _), pieces = element
         total = counts[key]
         if total < self._min_reports:
             return
-        held = list(pieces)
         randomizer = self._carried.randomizer
-        reports = permute(
-            np.concatenate([piece.reports for piece in held]), randomizer.messages_per_user
-        )
+        held, simulated = [], False
+        for piece in pieces:
+            held.append(self._format.read(piece))
+            simulated |= piece.simulated
+        reports = permute(np.concatenate(held), randomizer.messages_per_user)
         self._released.inc(len(reports))
-        simulated = any(piece.simulated for piece in held)
-        yield (
-            self._names.name(key),
-            ShuffledBlock(reports, randomizer.config_digest(), total, simulated),
-        )
+        digest, name = randomizer.config_digest(), self._names.name(key)
+        rows = rows_in(BLOCK_BYTES, report_bytes(randomizer))
+        for start in range(0, len(reports), rows):  # in order, so that nothing downstream is large
+            yield name, ShuffledBlock(reports[start : start + rows], digest, total, simulated)
 
 
 class _SayWithheld(beam.DoFn):
@@ -183,7 +205,7 @@ def shuffle_globally(
         _Scatter(carried, element.keyed, names.grouped, num_shards),
         beam.pvalue.AsSingleton(run_key),
     ).with_outputs("counts", main="pieces")
-    scattered.pieces.element_type = typehints.Tuple[typehints.Tuple[inner.key, int], ReportBlock]
+    scattered.pieces.element_type = typehints.Tuple[typehints.Tuple[inner.key, int], ReportPiece]
     counted = scattered.counts
     counted.element_type = typehints.Tuple[inner.key, int]
     if started:

@@ -21,15 +21,16 @@ from beam_ldp.transforms.blocks import (
     Withheld,
 )
 from beam_ldp.transforms.carried import NAMESPACE, Carried, CarriedDomain, check_min_reports
-from beam_ldp.transforms.exchange import NUM_SHARDS, shuffle_globally
+from beam_ldp.transforms.exchange import LARGE_BATCH_BYTES, shards_for, shuffle_globally
 from beam_ldp.transforms.gate import GroupNames
-from beam_ldp.transforms.mechanisms import asked_of
+from beam_ldp.transforms.mechanisms import asked_of, report_bytes
 from beam_ldp.transforms.shuffle_windows import shuffle_in_windows
 from beam_ldp.transforms.stage_types import (
     Element,
     check_fires_once,
     check_windows,
     expect,
+    fires_once,
     is_global,
 )
 from beam_ldp.transforms.sums import NO_KEY, SumReports, combine_sums, zero_statistic
@@ -61,7 +62,8 @@ class Shuffle(beam.PTransform):
             own, within the batch.)
         groups: the public list of groups (as `EncodeRows` takes it) where blocks hold the reports
             of many groups.
-        num_shards: for scope="global": shards of the exchange, a power of two. A worker holds one
+        num_shards: for scope="global": shards of the exchange, a power of two; default: as many as
+            keep a shard of `min_reports` reports below 64 MiB, at least 64. A worker holds one
             shard at a time.
         windows: for unbounded data and sessions: when windows close, and what becomes of late
             reports. All reports of such a window and group are then permuted together, by one
@@ -82,7 +84,7 @@ class Shuffle(beam.PTransform):
         scope: Literal["batch", "global"] = "batch",
         *,
         groups: Domain | str | Path | None = None,
-        num_shards: int = NUM_SHARDS,
+        num_shards: int | None = None,
         windows: WindowRules = DEFAULT_RULES,
     ) -> None:
         super().__init__()
@@ -99,6 +101,8 @@ class Shuffle(beam.PTransform):
                 'messages together. Use output="statistic", where every report hides among all, '
                 'or scope="batch"'
             )
+        if num_shards is None:
+            num_shards = shards_for(randomizer, min_reports)
         if num_shards < 1 or num_shards & (num_shards - 1):
             raise ValueError(f"num_shards must be a power of two, got {num_shards}")
         self._output = output
@@ -135,7 +139,7 @@ class Shuffle(beam.PTransform):
             )
         elif self._output == "statistic":
             parts, withheld = self._sum(pcoll, element, inner, started)
-        elif self._scope == "batch":
+        elif self._scope == "batch" and not self._together(pcoll):
             parts, withheld = shuffle_in_batches(*arguments, self._names(), started)
         else:
             check_fires_once(
@@ -152,6 +156,12 @@ class Shuffle(beam.PTransform):
                 for i, part in enumerate(parts)
             ]
         return parts, withheld
+
+    def _together(self, pcoll: beam.PCollection) -> bool:
+        """Whether a batch is more than a worker should hold, and can be permuted by an exchange."""
+        randomizer = self._carried.randomizer
+        large = self._min_reports * report_bytes(randomizer) > LARGE_BATCH_BYTES
+        return large and randomizer.messages_per_user == 1 and fires_once(pcoll)
 
     def _names(self) -> GroupNames:
         return GroupNames(self._groups)

@@ -180,16 +180,20 @@ def check_fires_once(stage: str, pcoll: beam.PCollection, otherwise: str) -> Non
     Raises:
         ValueError: for early and late firings, and for allowed lateness.
     """
-    windowing = pcoll.windowing
-    trigger = windowing.triggerfn
-    once = isinstance(trigger, DefaultTrigger) or (
-        isinstance(trigger, AfterWatermark) and trigger.early is None and trigger.late is None
-    )
-    if not once or windowing.allowed_lateness > 0:
+    if not fires_once(pcoll):
         raise ValueError(
             f"{stage} needs windows that fire once, without allowed_lateness and without triggers "
             f"before or after the window's end: {otherwise}"
         )
+
+
+def fires_once(pcoll: beam.PCollection) -> bool:
+    """Whether every window gives all it has at once."""
+    trigger = pcoll.windowing.triggerfn
+    once = isinstance(trigger, DefaultTrigger) or (
+        isinstance(trigger, AfterWatermark) and trigger.early is None and trigger.late is None
+    )
+    return once and not pcoll.windowing.allowed_lateness > 0
 
 
 def is_global(pcoll: beam.PCollection) -> bool:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.transforms.window import FixedWindows, GlobalWindow, TimestampedValue
 
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import ReportBlock, Shuffle, ShuffledBlock, ShuffledSum
 from beam_ldp.transforms import batches as batches_module
+from beam_ldp.transforms import exchange as exchange_module
+from beam_ldp.transforms import shuffle as shuffle_module
 from beam_ldp.transforms.batches import BatchCutter
-from beam_ldp.transforms.exchange import routing_words
+from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.exchange import SHARD_BYTES, _Scatter, routing_words, shards_for
+from beam_ldp.transforms.pieces import PieceFormat
 from tests.transforms.helpers import ORACLE, local, run
+from tests.transforms.mean_mechanisms import MECHANISMS, vectors_for
 
 pytestmark = pytest.mark.pipeline
 
@@ -218,9 +225,63 @@ def test_routes_are_repeated_for_a_block_and_new_for_all_else():
 def test_the_shard_of_a_report_says_nothing_of_its_place():
     """The mean place in each of four shards of 20,000 rows is that of all; 5 sigma."""
     num = 20_000
-    block = ReportBlock(np.arange(num, dtype=np.uint16), DIGEST, origin=b"one source")
-    shards = run(lambda p: typed(p, [block]) | Shuffle(ORACLE, num, scope="global", num_shards=4))
+    oracle = KRandomizedResponse(num, 3.0)
+    block = ReportBlock(
+        np.arange(num, dtype=np.uint16), oracle.config_digest(), origin=b"one source"
+    )
+    shards = run(lambda p: typed(p, [block]) | Shuffle(oracle, num, scope="global", num_shards=4))
     assert sorted(np.concatenate([shard.reports for shard in shards])) == list(range(num))
     for shard in shards:
         deviation = num / (12 * len(shard)) ** 0.5
         assert abs(shard.reports.mean() - num / 2) < 5 * deviation
+
+
+@pytest.mark.parametrize("messages", ["one", "several"])
+def test_a_batch_that_fits_no_worker_is_permuted_by_the_exchange(monkeypatch, messages):
+    """Unless its messages would be tied together by their shard."""
+    monkeypatch.setattr(shuffle_module, "LARGE_BATCH_BYTES", 1000)
+    several = MECHANISMS["linf, every coordinate"]
+    oracle, values = (
+        (ORACLE, np.zeros(2000, dtype=int))
+        if messages == "one"
+        else (several, vectors_for(several, 2000))
+    )
+    assert (oracle.messages_per_user == 1) == (messages == "one")
+    block = ReportBlock(oracle.randomize(values), oracle.config_digest(), origin=b"one source")
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    released = typed(pipeline, [block]) | Shuffle(oracle, 2000)
+    names = [t.unique_name for t in pipeline.to_runner_api().components.transforms.values()]
+    assert any("Exchange" in name for name in names) == (messages == "one")
+    assert_that(
+        released | beam.Map(lambda block: block.batch_size) | beam.Distinct(), equal_to([2000])
+    )
+    pipeline.run().wait_until_finish()
+
+
+@pytest.mark.exact
+def test_shards_keep_what_a_worker_holds_small():
+    oracle = KRandomizedResponse(266, 4.0)
+    assert shards_for(oracle, 10**6) == 64
+    for num in (10**9, 3 * 10**10, 10**12):
+        shards = shards_for(oracle, num)
+        assert shards & (shards - 1) == 0
+        assert num / shards * 2 <= SHARD_BYTES
+        assert shards == 64 or num / shards * 4 > SHARD_BYTES
+
+
+@pytest.mark.exact
+def test_what_waits_in_a_bundle_is_bounded(monkeypatch):
+    """However many groups and shards there are, and nothing is lost."""
+    monkeypatch.setattr(exchange_module, "WAITING_BYTES", 500)
+    blocks, reports = report_blocks(5000, size=300)
+    scatter = _Scatter(Carried(ORACLE), keyed=False, grouped=False, num_shards=64)
+    scatter.setup()
+    scatter.start_bundle()
+    found = []
+    for block in blocks:
+        found += scatter.process(block, bytes(32), GlobalWindow())
+        assert scatter._all_waiting < 500
+    found += [out for out in scatter.finish_bundle() if not isinstance(out, TaggedOutput)]
+    reader = PieceFormat(ORACLE)
+    everything = np.concatenate([reader.read(out.value[1]) for out in found])
+    assert sorted(everything.tolist()) == sorted(reports.tolist())
