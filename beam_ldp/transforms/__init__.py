@@ -29,6 +29,7 @@ from beam_ldp.transforms.randomize import Randomize
 from beam_ldp.transforms.release_rows import FrequencyRow, MeanRow, ReleaseToRows, rows_of
 from beam_ldp.transforms.report_files import ReadReports, WriteReports
 from beam_ldp.transforms.shuffle import Shuffle
+from beam_ldp.transforms.shuffled_files import WriteShuffledReports, read_shuffled_reports
 from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import MismatchError
 from beam_ldp.transforms.vectors import EncodeVectors
@@ -70,6 +71,8 @@ __all__ = [
     "WindowRules",
     "Withheld",
     "WriteReports",
+    "WriteShuffledReports",
+    "read_shuffled_reports",
     "rows_of",
 ]
 
