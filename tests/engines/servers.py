@@ -36,6 +36,7 @@ ENGINES: dict[str, tuple[str, Callable[[Group], tuple[str, ...]]]] = {  # what i
     "flink-cluster": ("flink", flink.start_cluster),
 }
 EMBEDDED = ("prism", "spark", "flink")  # quick to start; Python workers in the client's process
+CLUSTERS = ("spark-cluster", "flink-cluster")  # Python workers in processes of their own
 USUAL = ("prism", "spark-cluster", "flink")  # what `make engines` starts
 ATTEMPTS = 3
 

@@ -109,10 +109,11 @@ def test_engine_runs_two_jobs(tmp_path: Path, engine: Engine) -> None:
 @pytest.mark.engines
 def test_ended_engine_leaves_no_process_and_no_port() -> None:
     with running("prism") as engine:
-        os.kill(engine.process_ids[0], 0)
+        (process,) = engine.process_ids
+        os.kill(process, 0)
         port = int(engine.job_endpoint.rsplit(":", 1)[1])
     with pytest.raises(ProcessLookupError):
-        os.kill(engine.process_ids[0], 0)
+        os.kill(process, 0)
     with pytest.raises(OSError), socket.create_connection(("localhost", port), timeout=1):
         pass
 

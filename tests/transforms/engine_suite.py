@@ -1,10 +1,13 @@
-"""The pipeline suite that every engine must pass: one function per property, given Beam's flags.
+"""The pipeline suite that every engine must pass: all of it in one job.
+
+Each part adds branches to one pipeline and later checks what they gave. What is memoized must be
+the same to the last bit on every engine, for any block size: `same_everywhere` of two runs.
+
+    found = run_suite(engine.options, tmp_path, block_size=190)
+    for part in SUITE:
+        part.verify(found[part.name])
 
 Results travel through files, because most engines run their workers elsewhere.
-
-    @pytest.mark.parametrize("check", SUITE, ids=lambda check: check.__name__)
-    def test_suite(check, engine, tmp_path):
-        check(engine.options, tmp_path)
 """
 
 from __future__ import annotations
@@ -18,15 +21,31 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_ldp.ledger import BudgetLedger, audit
+from beam_ldp.protocols import Box, plan_user_mean
+from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+from beam_ldp.randomizers.frequency import (
+    BinaryHadamard,
+    HadamardResponse,
+    KRandomizedResponse,
+    LocalHashing,
+    PairwiseIndependentRappor,
+    ProjectiveGeometryResponse,
+    Rappor,
+    RecursiveHadamardResponse,
+    SubsetSelection,
+    UnaryEncoding,
+)
 from beam_ldp.randomizers.mean import CoordinateRanges, L2Mean, LInfMean, MeanRandomizer, PrivUnit
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.transforms import (
     BadRowBlock,
     BoundContributions,
+    ChargeTo,
     PrivateFrequencies,
     PrivateMean,
+    PrivateUserMean,
     Randomize,
     Release,
     ReleaseToRows,
@@ -34,43 +53,419 @@ from beam_ldp.transforms import (
     ShuffledBlock,
     ValueBlock,
 )
+from tests.engines.fixtures import run_within
 
+USERS = 1200
+ROWS_EACH = 2  # of every person, where persons have several
+KEY = bytes(range(32, 64))
 ORACLE = KRandomizedResponse(4, 2.0)
 WIDE = KRandomizedResponse(2**16, 0.1)
 NAMES = Domain(("red", "green", "blue"))
 GROUPS = Domain(("de", "fr"))
-NUM_USERS = 8000
-BLOCKS = 8
-SECONDS = 240
+RANGES = CoordinateRanges((0.0, -5.0, 10.0), (1.0, 5.0, 30.0))
+TRUTH = np.array([0.4, 0.3, 0.2, 0.1])
+SECONDS = 400
+FORMS = (("statistic", "batch"), ("reports", "batch"), ("reports", "global"))
+
+Outputs = dict[str, beam.PCollection]
+Found = dict[str, list[Any]]  # what each output held
 
 
-def run(
-    options: list[str],
-    folder: Path,
-    build: Callable[[beam.Pipeline], beam.PCollection],
-    side: dict[str, str] | None = None,
-) -> dict[str, list[Any]]:
-    """Run a pipeline and read back what it wrote: the main output and the named attributes."""
-    pipeline = beam.Pipeline(options=PipelineOptions(options))
-    main = build(pipeline)
-    outputs = {"main": main} | {name: getattr(main, name) for name in side or {}}
-    for name, pcoll in outputs.items():
-        target = folder / name
-        target.mkdir(exist_ok=True)
-        (
-            pcoll
-            | f"As text {name}" >> beam.Map(as_text)
-            | f"One file {name}" >> beam.GroupBy(lambda _: 0)
-            | f"Write {name}" >> beam.Map(write, str(target / "out"))
+class Source:
+    """What the parts read: blocks made by the workers, of a size that changes nothing."""
+
+    def __init__(self, pipeline: beam.Pipeline, folder: Path, block_size: int) -> None:
+        self.pipeline = pipeline
+        self.folder = folder
+        rows = USERS * ROWS_EACH
+        starts = [(at, min(at + block_size, rows)) for at in range(0, rows, block_size)]
+        self._starts = pipeline | "Starts" >> beam.Create(starts) | "Spread" >> beam.Reshuffle()
+        (folder / "key").write_bytes(KEY)
+        self.memoized: dict[str, str] = {"memoize_key_file": str(folder / "key"), "release_id": "r"}
+
+    def blocks(self, make: Callable[..., ValueBlock], *how: Any) -> beam.PCollection:
+        """The blocks of `make(start, stop, *how)`, of two rows of each person."""
+        label = f"Make {make.__name__} {' '.join(map(str, how))}"
+        if label not in self.__dict__:
+            made = self._starts | label >> beam.Map(made_by, make, how).with_output_types(
+                ValueBlock
+            )
+            self.__dict__[label] = made
+        return self.__dict__[label]
+
+
+def made_by(
+    bounds: tuple[int, int], make: Callable[..., ValueBlock], how: tuple[Any, ...]
+) -> ValueBlock:
+    return make(*bounds, *how)
+
+
+def values(start: int, stop: int, users: int = USERS * ROWS_EACH) -> ValueBlock:
+    """Rows start to stop with values 0, 1, 2, 3 in shares of .4, .3, .2, .1, each of a person."""
+    rows = np.arange(start, min(stop, users))
+    return ValueBlock(np.searchsorted([4, 7, 9], rows % 10, "right"), rows, None, "made", rows)
+
+
+def persons_rows(start: int, stop: int, grouped: bool) -> ValueBlock:
+    """The same with two rows of each person, the second one with the next value; two groups."""
+    rows = np.arange(start, stop)
+    people, later = rows % USERS, rows // USERS
+    held = (np.searchsorted([4, 7, 9], people % 10, "right") + later) % 4
+    return ValueBlock(held, people, people % 2 if grouped else None, "made", rows)
+
+
+def vectors(start: int, stop: int, dimension: int) -> ValueBlock:
+    """Vectors of the first `USERS`: the same whoever makes them, some of them outside the ball."""
+    people = np.arange(start, max(start, min(stop, USERS)))
+    held = np.sin(people[:, None] * 0.37 + np.arange(dimension)) / dimension**0.5 * 1.2
+    return ValueBlock(held, people, None, "made", people)
+
+
+def minutes(start: int, stop: int) -> ValueBlock:
+    rows = np.arange(start, stop)
+    held = 700 + 30 * np.sin(rows % USERS) + 5 * np.cos(rows * 1.7)
+    return ValueBlock(held[:, None], rows % USERS, None, "made", rows)
+
+
+class Part:
+    """Some branches of the job, and what must be true of their outputs."""
+
+    memoized = False  # the outputs are a function of data and key alone
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    def build(self, source: Source) -> Outputs:
+        raise NotImplementedError
+
+    def verify(self, found: Found, folder: Path) -> None:
+        raise NotImplementedError
+
+
+class EveryFormOfOutput(Part):
+    """Frequencies as sums, batches and globally permuted reports; too few release nothing."""
+
+    def build(self, source: Source) -> Outputs:
+        outputs: Outputs = {}
+        people = source.blocks(values)
+        for output, scope in FORMS:
+            for least in (2000, USERS * ROWS_EACH + 1):
+                label = f"{output} {scope} {least}"
+                stage = PrivateFrequencies(ORACLE, min_reports=least, output=output, scope=scope)
+                outputs[label] = people | label >> stage
+                outputs[f"{label} withheld"] = outputs[label].withheld
+        return outputs
+
+    def verify(self, found: Found, folder: Path) -> None:
+        everybody = USERS * ROWS_EACH
+        for output, scope in FORMS:
+            (release,) = found[f"{output} {scope} 2000"]
+            check_estimate(release, everybody)
+            assert release["crowd"] == everybody
+            assert not found[f"{output} {scope} 2000 withheld"]
+            assert not found[f"{output} {scope} {everybody + 1}"]
+            (notice,) = found[f"{output} {scope} {everybody + 1} withheld"]
+            assert (notice["num_reports"], notice["min_reports"]) == (everybody, everybody + 1)
+
+
+class OneRowPerPerson(Part):
+    """Of each person's rows one is drawn: everybody once, the same row on every engine."""
+
+    memoized = True
+
+    def build(self, source: Source) -> Outputs:
+        rows = source.blocks(persons_rows, False)
+        drawn = rows | "Bound" >> BoundContributions(**source.memoized)
+        stage = PrivateFrequencies(
+            ORACLE, min_reports=100, one_report_per="user", **source.memoized
         )
-    result = pipeline.run()
-    result.wait_until_finish(duration=SECONDS * 1000)
-    assert str(result.state) == "DONE", result.state
-    found = {}
-    for name in outputs:
-        path = folder / name / "out"
-        found[name] = json.loads(path.read_text()) if path.exists() else []
-        path.unlink(missing_ok=True)
+        return {"drawn": drawn, "estimate": rows | "One each" >> stage}
+
+    def verify(self, found: Found, folder: Path) -> None:
+        pairs = [pair for ids, held in found["drawn"] for pair in zip(ids, held)]
+        found["drawn"] = sorted(pairs)  # in which blocks they lie may differ
+        assert [person for person, _ in sorted(pairs)] == list(range(USERS))
+        seconds = sum(held != values(p, p + 1).values[0] for p, held in pairs)
+        assert abs(seconds - USERS / 2) < 5 * (USERS / 4) ** 0.5  # false alarms below 1e-6
+        assert found["estimate"][0]["num"] == USERS
+
+
+class EveryOracle(Part):
+    """Memoized frequencies of all oracles: as without Beam, to the last bit."""
+
+    memoized = True
+    oracles: dict[str, FrequencyOracle] = {
+        type(oracle).__name__: oracle
+        for oracle in (
+            *(KRandomizedResponse(6, 2.0), UnaryEncoding(6, 2.0), LocalHashing(6, 2.0)),
+            *(HadamardResponse(6, 2.0), BinaryHadamard(6, 2.0), RecursiveHadamardResponse(6, 2.0)),
+            *(SubsetSelection(6, 2.0), PairwiseIndependentRappor(6, 2.0)),
+            *(ProjectiveGeometryResponse(6, 2.0), Rappor(6, 2.0)),
+        )
+    }
+
+    def build(self, source: Source) -> Outputs:
+        people = source.blocks(values, USERS)
+        return {
+            name: people
+            | name
+            >> PrivateFrequencies(
+                oracle, min_reports=1000, output=output, scope=scope, **source.memoized
+            )
+            for (name, oracle), (output, scope) in zip(self.oracles.items(), FORMS * 4)
+        }
+
+    def verify(self, found: Found, folder: Path) -> None:
+        assert len(self.oracles) == 10
+        block = values(0, USERS)
+        for name, oracle in self.oracles.items():
+            reports = oracle.randomize(block.values, UserRandomness(KEY, block.user_ids, "r"))
+            direct = oracle.estimate(oracle.accumulate(reports), USERS)
+            (release,) = found[name]
+            assert release["value"] == direct.value.tolist(), name
+            assert release["error"] == direct.standard_error.tolist(), name
+            assert (release["num"], release["crowd"]) == (USERS, USERS)
+
+
+class FrequencyOfEachGroup(Part):
+    memoized = True
+
+    def build(self, source: Source) -> Outputs:
+        stage = PrivateFrequencies(
+            ORACLE, min_reports=500, groups=GROUPS, one_report_per="user", **source.memoized
+        )
+        return {"groups": source.blocks(persons_rows, True) | "By group" >> stage}
+
+    def verify(self, found: Found, folder: Path) -> None:
+        found["groups"] = sorted(found["groups"], key=lambda pair: pair[0])
+        assert [name for name, _ in found["groups"]] == ["de", "fr"]
+        assert [release["num"] for _, release in found["groups"]] == [USERS / 2, USERS / 2]
+
+
+class EveryMean(Part):
+    """Two-response bits of the cube (with ranges) and of the ball, and PrivUnit's coordinates."""
+
+    memoized = True
+    mechanisms: dict[str, tuple[MeanRandomizer, dict[str, Any]]] = {
+        "linf": (LInfMean(3, 8.0), {"ranges": RANGES}),
+        "l2": (L2Mean(20, 6.0), {"output": "reports"}),
+        "PrivUnit": (PrivUnit(20, 4.0), {}),
+    }
+
+    def build(self, source: Source) -> Outputs:
+        return {
+            name: source.blocks(vectors, mechanism.dimension)
+            | name >> PrivateMean(mechanism, min_reports=1000, **source.memoized, **how)
+            for name, (mechanism, how) in self.mechanisms.items()
+        }
+
+    def verify(self, found: Found, folder: Path) -> None:
+        for name, (mechanism, how) in self.mechanisms.items():
+            block = vectors(0, USERS, mechanism.dimension)
+            ranges = how.get("ranges")
+            inside = block.values if ranges is None else ranges.encode(block.values)
+            reports = mechanism.randomize(inside, UserRandomness(KEY, block.user_ids, "r"))
+            direct = mechanism.estimate(mechanism.accumulate(reports), USERS)
+            direct = direct if ranges is None else ranges.decode(direct)
+            (release,) = found[name]
+            assert release["value"] == direct.value.tolist(), name
+            assert release["error"] == direct.standard_error.tolist(), name
+            assert (release["num"], release["crowd"]) == (USERS, USERS)
+
+
+class MeanOfPersonsMeans(Part):
+    """Two rounds; what the first one found is one thing wherever the second one reads it."""
+
+    memoized = True
+
+    def build(self, source: Source) -> Outputs:
+        protocol = plan_user_mean(
+            USERS, ROWS_EACH, Box(CoordinateRanges(0, 1440)), local_epsilon=6.0, sigma=30
+        )
+        stage = PrivateUserMean(protocol, min_reports=1000, **source.memoized)
+        return {"mean": source.blocks(minutes) | "Mean of means" >> stage}
+
+    def verify(self, found: Found, folder: Path) -> None:
+        """Within 5 standard errors: false alarms below 1e-6."""
+        (release,) = found["mean"]
+        truth = minutes(0, USERS * ROWS_EACH).values.mean()
+        assert abs(release["value"][0] - truth) < 5 * release["error"][0]
+
+
+class ChargedToABudget(Part):
+    """A release settles its charge once; what is withheld gives the central price back."""
+
+    memoized = True
+    budget = 10.0
+
+    def build(self, source: Source) -> Outputs:
+        url = self.url(source.folder)
+        ledger = BudgetLedger.create(url)
+        ledger.set_budget("visits", epsilon=self.budget, delta=1e-6, local_epsilon=10.0)
+        outputs: Outputs = {}
+        for name, least in (("settled", 1000), ("abandoned", USERS + 1)):
+            stage = PrivateFrequencies(
+                ORACLE,
+                min_reports=least,
+                budget=ChargeTo("visits", url, run_id=name),
+                **source.memoized,
+            )
+            outputs[name] = source.blocks(values, USERS) | f"Charge {name}" >> stage
+        return outputs
+
+    def url(self, folder: Path) -> str:
+        return f"sqlite:///{folder / 'privacy.db'}"
+
+    def verify(self, found: Found, folder: Path) -> None:
+        ledger = BudgetLedger(self.url(folder))
+        charges = ledger.state.populations["visits"].charges
+        assert {name: charge.status for name, charge in charges.items()} == {
+            name: name for name in ("settled", "abandoned")
+        }
+        assert charges["settled"].settled["event"]["num_reports"] == USERS
+        assert audit(ledger.rows()).clean
+        assert [len(found[name]) for name in ("settled", "abandoned")] == [1, 0]
+
+
+class NoDrawIsShared(Part):
+    """Equal values in every block: two equal blocks of 16-bit reports would be a shared draw."""
+
+    def build(self, source: Source) -> Outputs:
+        reports = source.blocks(values) | "Wide" >> Randomize(WIDE)
+        return {"reports": reports | "Shuffle wide" >> Shuffle(WIDE, 1, scope="batch")}
+
+    def verify(self, found: Found, folder: Path) -> None:
+        reports = np.array([report for block in found["reports"] for report in block])
+        assert len(reports) == USERS * ROWS_EACH
+        pairs = len(reports) ** 2 / 2 / 2**16  # equal ones, expected; shared draws give far more
+        counts = np.bincount(reports)
+        assert abs(int((counts * (counts - 1) // 2).sum()) - pairs) < 6 * pairs**0.5 + 20
+
+
+class RowsGroupsAndDeadLetters(Part):
+    def build(self, source: Source) -> Outputs:
+        (source.folder / "names.txt").write_text("\n".join(NAMES.values))
+        stage = PrivateFrequencies(
+            ORACLE,
+            domain=str(source.folder / "names.txt"),
+            column="colour",
+            user_id_column="id",
+            groups=GROUPS,
+            group_column="land",
+            min_reports=900,
+        )
+        made = (
+            source.pipeline
+            | "Numbers" >> beam.Create(list(range(20)))
+            | "Spread numbers" >> beam.Reshuffle()
+            | "Rows" >> beam.FlatMap(rows)
+        )
+        released = made | "From rows" >> stage
+        return {"releases": released, "bad_rows": released.bad_rows}
+
+    def verify(self, found: Found, folder: Path) -> None:
+        releases = dict(found["releases"])
+        assert {name: release["num"] for name, release in releases.items()} == {
+            "de": 1000,
+            "fr": 1000,
+        }
+        for name, truth in (("de", [0.5, 0, 0.5, 0]), ("fr", [0, 0.5, 0, 0.5])):
+            error = np.array(releases[name]["error"])
+            assert (np.abs(np.array(releases[name]["value"]) - truth) < 5 * error).all()
+        reasons = [reason for block in found["bad_rows"] for reason in block]
+        assert sorted(reasons) == ["no user id"] * 20 + ["null"] * 20
+
+
+def rows(number: int) -> list[dict[str, Any]]:
+    """A hundred good rows and two bad ones."""
+    good = [
+        {"colour": ("red", "green", "blue", "mauve")[i % 4], "land": ("de", "fr")[i % 2], "id": i}
+        for i in range(number * 100, number * 100 + 100)
+    ]
+    nothing = {"colour": None, "land": "de", "id": 5000 + number}
+    return [*good, nothing, {"colour": "red", "land": "de"}]
+
+
+class WindowsAndRows(Part):
+    def build(self, source: Source) -> Outputs:
+        found = (
+            source.blocks(values)
+            | "Time" >> beam.FlatMap(in_time).with_output_types(ValueBlock)
+            | "Minutes" >> beam.WindowInto(beam.window.FixedWindows(60))
+            | "In windows" >> PrivateFrequencies(ORACLE, min_reports=1000)
+            | ReleaseToRows(NAMES)
+            | "All time" >> beam.WindowInto(beam.window.GlobalWindows())
+        )
+        return {"rows": found}
+
+    def verify(self, found: Found, folder: Path) -> None:
+        assert len(found["rows"]) == 2 * 4
+        assert {(row[2], row[3]) for row in found["rows"]} == {
+            ("Timestamp(0)", "Timestamp(60)"),
+            ("Timestamp(60)", "Timestamp(120)"),
+        }
+        assert {row[4] for row in found["rows"]} == {"red", "green", "blue", "other"}
+
+
+def in_time(block: ValueBlock) -> list[beam.window.TimestampedValue]:
+    """The first half of the rows in the first minute, the others in the second one."""
+    assert block.positions is not None
+    cut = int(np.searchsorted(block.positions, USERS * ROWS_EACH / 2))
+    parts = ((0, block.rows(0, cut)), (60, block.rows(cut, len(block))))
+    return [beam.window.TimestampedValue(part, 30 + at) for at, part in parts if len(part)]
+
+
+SUITE: tuple[Part, ...] = (
+    EveryFormOfOutput(),
+    OneRowPerPerson(),
+    EveryOracle(),
+    FrequencyOfEachGroup(),
+    EveryMean(),
+    MeanOfPersonsMeans(),
+    ChargedToABudget(),
+    NoDrawIsShared(),
+    RowsGroupsAndDeadLetters(),
+    WindowsAndRows(),
+)
+
+
+def check_estimate(release: dict[str, Any], num: int) -> None:
+    """Within 5 of its own standard errors: fails by chance less than once in 10**5 runs."""
+    assert release["num"] == num
+    assert (np.abs(np.array(release["value"]) - TRUTH) < 5 * np.array(release["error"])).all()
+
+
+def run_suite(
+    options: list[str], folder: Path, block_size: int, parts: tuple[Part, ...] = SUITE
+) -> dict[str, Found]:
+    """Run the parts as one job; what each output held, by the names of part and output."""
+    pipeline = beam.Pipeline(options=PipelineOptions(options))
+    source = Source(pipeline, folder, block_size)
+    found: dict[str, Found] = {}
+    written = []
+    for part in parts:
+        found[part.name] = {}
+        for label, pcoll in part.build(source).items():
+            found[part.name][label] = []
+            place = f"{part.name} {label}"
+            # Some engines keep the windows of the parts apart where one collection is made of all.
+            written.append(
+                pcoll
+                | f"Text of {place}"
+                >> beam.Map(as_text, part.name, label).with_output_types(tuple[int, str])
+                | f"All time of {place}" >> beam.WindowInto(beam.window.GlobalWindows())
+            )
+    out = folder / "found"
+    _ = (
+        written
+        | "All texts" >> beam.Flatten()
+        | "One file" >> beam.GroupByKey()
+        | "Write" >> beam.Map(write, str(out))
+    )
+    run_within(pipeline, SECONDS)
+    for part_name, label, element in json.loads(out.read_text()):
+        found[part_name][label].append(element)
     return found
 
 
@@ -78,260 +473,33 @@ def write(pair: tuple[int, Any], path: str) -> None:
     Path(path).write_text("[" + ",".join(pair[1]) + "]")
 
 
-def as_text(element: Any) -> str:
+def as_text(element: Any, part: str, label: str) -> tuple[int, str]:
+    return 0, json.dumps([part, label, as_plain(element)])
+
+
+def as_plain(element: Any) -> Any:
+    """What JSON holds of an element."""
     if isinstance(element, tuple) and not hasattr(element, "_fields"):
-        return json.dumps([element[0], json.loads(as_text(element[1]))])
+        return [element[0], as_plain(element[1])]
     if isinstance(element, Release):
-        return json.dumps(
-            {
-                "value": element.estimate.value.tolist(),
-                "error": element.estimate.standard_error.tolist(),
-                "num": element.num_reports,
-                "batch": element.smallest_batch,
-                "crowd": None if element.event is None else element.event.num_reports,
-                "window": element.window,
-            }
-        )
+        return {
+            "value": element.estimate.value.tolist(),
+            "error": element.estimate.standard_error.tolist(),
+            "num": element.num_reports,
+            "crowd": None if element.event is None else crowd(element.event),
+        }
     if isinstance(element, BadRowBlock):
-        return json.dumps([row.reason for row in element])
+        return [row.reason for row in element]
     if isinstance(element, ShuffledBlock):
-        return json.dumps(element.reports.tolist())
+        return element.reports.tolist()
     if isinstance(element, ValueBlock):
-        return json.dumps([element.user_ids.tolist(), element.values.tolist()])
+        assert element.user_ids is not None
+        return [element.user_ids.tolist(), element.values.tolist()]
     if hasattr(element, "_fields"):
-        return json.dumps([str(field) for field in element])
-    return json.dumps(vars(element))
+        return [str(field) for field in element]
+    return vars(element)
 
 
-def make_block(i: int) -> ValueBlock:
-    """Block i: values 0, 1, 2, 3 in shares of .4, .3, .2, .1, every person with two rows."""
-    size = NUM_USERS // BLOCKS
-    values = np.repeat(np.arange(4), [size * 4 // 10, size * 3 // 10, size * 2 // 10, size // 10])
-    rows = np.arange(size) + i * size
-    return ValueBlock(values, rows // 2, source="made", positions=rows)
-
-
-def blocks(pipeline: beam.Pipeline) -> beam.PCollection:
-    return (
-        pipeline
-        | "Numbers" >> beam.Create(list(range(BLOCKS)))
-        | "Spread" >> beam.Reshuffle()
-        | "Make" >> beam.Map(make_block).with_output_types(ValueBlock)
-    )
-
-
-def check_estimate(release: dict[str, Any], num: int) -> None:
-    """Within 5 of its own standard errors: fails by chance less than once in 10**5 runs."""
-    assert release["num"] == num
-    truth = np.array([0.4, 0.3, 0.2, 0.1])
-    assert (np.abs(np.array(release["value"]) - truth) < 5 * np.array(release["error"])).all()
-
-
-def frequencies_in_every_form(options: list[str], folder: Path) -> None:
-    for output, scope in (("statistic", "batch"), ("reports", "batch"), ("reports", "global")):
-        stage = PrivateFrequencies(ORACLE, min_reports=5000, output=output, scope=scope)
-        found = run(options, folder, lambda p, s=stage: blocks(p) | s, {"withheld": ""})
-        (release,) = found["main"]
-        check_estimate(release, NUM_USERS)
-        assert release["crowd"] == NUM_USERS and not found["withheld"]
-
-
-def too_few_are_withheld(options: list[str], folder: Path) -> None:
-    for output, scope in (("statistic", "batch"), ("reports", "batch"), ("reports", "global")):
-        stage = PrivateFrequencies(ORACLE, min_reports=8001, output=output, scope=scope)
-        found = run(options, folder, lambda p, s=stage: blocks(p) | s, {"withheld": ""})
-        assert found["main"] == []
-        (notice,) = found["withheld"]
-        assert (notice["num_reports"], notice["min_reports"]) == (NUM_USERS, 8001)
-
-
-def one_row_per_person(options: list[str], folder: Path) -> None:
-    found = run(options, folder, lambda p: blocks(p) | BoundContributions())["main"]
-    ids = sorted(user_id for block in found for user_id in block[0])
-    assert ids == list(range(NUM_USERS // 2))
-    stage = PrivateFrequencies(ORACLE, min_reports=100, one_report_per="user")
-    (release,) = run(options, folder, lambda p: blocks(p) | stage)["main"]
-    check_estimate(release, NUM_USERS // 2)
-
-
-def memoized_estimates_are_identical(options: list[str], folder: Path) -> None:
-    """Two runs, and the same computation without Beam, agree to the last bit."""
-    key = bytes(range(32))
-    (folder / "key").write_bytes(key)
-    stage = PrivateFrequencies(
-        ORACLE, min_reports=100, memoize_key_file=str(folder / "key"), release_id="r"
-    )
-    runs = [run(options, folder, lambda p: blocks(p) | stage)["main"] for _ in range(2)]
-    made = [make_block(i) for i in range(BLOCKS)]
-    values = np.concatenate([block.values for block in made])
-    ids = np.concatenate([block.user_ids for block in made])
-    reports = ORACLE.randomize(values, UserRandomness(key, ids, "r"))
-    estimate = ORACLE.estimate(ORACLE.accumulate(reports), NUM_USERS)
-    assert runs[0] == runs[1]
-    assert runs[0][0]["value"] == estimate.value.tolist()
-
-
-MEAN_KEY = bytes(range(32, 64))
-MEAN_USERS = 1200
-RANGES = CoordinateRanges((0.0, -5.0, 10.0), (1.0, 5.0, 30.0))
-
-
-def mean_vectors(dimension: int, start: int, stop: int) -> np.ndarray:
-    """Vectors of these users: the same whoever makes them, some of them outside the ball."""
-    users = np.arange(start, stop)[:, None]
-    return np.sin(users * 0.37 + np.arange(dimension)) / dimension**0.5 * 1.2
-
-
-def make_vectors(start: int, dimension: int, size: int) -> ValueBlock:
-    users = np.arange(start, min(start + size, MEAN_USERS))
-    vectors = mean_vectors(dimension, start, min(start + size, MEAN_USERS))
-    return ValueBlock(vectors, users, source="made", positions=users)
-
-
-def mean_of(
-    mechanism: MeanRandomizer, folder: Path, size: int, label: str, **how: Any
-) -> Callable[[beam.Pipeline], beam.PCollection]:
-    """The mean of `mean_vectors` in blocks of `size`, memoized."""
-    return lambda pipeline: (
-        pipeline
-        | f"Starts {label}" >> beam.Create(list(range(0, MEAN_USERS, size)))
-        | f"Spread {label}" >> beam.Reshuffle()
-        | f"Make {label}"
-        >> beam.Map(make_vectors, mechanism.dimension, size).with_output_types(ValueBlock)
-        | f"Mean {label}"
-        >> PrivateMean(
-            mechanism,
-            min_reports=1000,
-            memoize_key_file=str(folder / "mean key"),
-            release_id="r",
-            question=label,
-            **how,
-        )
-    )
-
-
-def memoized_means_are_identical(options: list[str], folder: Path) -> None:
-    """Any block size and either form of output, each mechanism: as without Beam, to the last bit.
-
-    One job holds them all: two-response bits of the cube (with ranges) and of the ball, and the
-    fixed-point coordinates of PrivUnit.
-    """
-    (folder / "mean key").write_bytes(MEAN_KEY)
-    mechanisms: dict[str, tuple[MeanRandomizer, dict[str, Any]]] = {
-        "linf": (LInfMean(3, 8.0), {"ranges": RANGES}),
-        "l2": (L2Mean(20, 6.0), {}),
-        "PrivUnit": (PrivUnit(20, 4.0), {}),
-    }
-
-    def build(pipeline: beam.Pipeline) -> beam.PCollection:
-        releases = []
-        for name, (mechanism, how) in mechanisms.items():
-            for size, output in ((MEAN_USERS, "statistic"), (77, "statistic"), (190, "reports")):
-                label = f"{name} {size} {output}"
-                made = mean_of(mechanism, folder, size, label, output=output, **how)(pipeline)
-                releases.append(
-                    made
-                    | f"Name {label}"
-                    >> beam.Map(with_name, name).with_output_types(tuple[str, Release])
-                )
-        return releases | "All means" >> beam.Flatten()
-
-    found = run(options, folder, build)["main"]
-    assert sorted(name for name, _ in found) == sorted([*mechanisms] * 3)
-    for name, release in found:
-        mechanism, how = mechanisms[name]
-        vectors = mean_vectors(mechanism.dimension, 0, MEAN_USERS)
-        ranges = how.get("ranges")
-        inside = vectors if ranges is None else ranges.encode(vectors)
-        rng = UserRandomness(MEAN_KEY, np.arange(MEAN_USERS), "r")
-        reports = mechanism.randomize(inside, rng)
-        direct = mechanism.estimate(mechanism.accumulate(reports), MEAN_USERS)
-        direct = direct if ranges is None else ranges.decode(direct)
-        assert release["value"] == direct.value.tolist()
-        assert release["error"] == direct.standard_error.tolist()
-        assert (release["num"], release["crowd"]) == (MEAN_USERS, MEAN_USERS)
-
-
-def with_name(release: Release, name: str) -> tuple[str, Release]:
-    return name, release
-
-
-def no_draw_is_shared(options: list[str], folder: Path) -> None:
-    """Equal values in every block: two equal blocks of 16-bit reports would be a shared draw."""
-    found = run(
-        options,
-        folder,
-        lambda p: blocks(p) | Randomize(WIDE) | Shuffle(WIDE, 1, scope="batch"),
-    )["main"]
-    reports = np.array([report for block in found for report in block])
-    assert len(reports) == NUM_USERS
-    pairs = NUM_USERS**2 / 2 / 2**16  # of equal reports, expected; shared draws give far more
-    counts = np.bincount(reports)
-    equal = int((counts * (counts - 1) // 2).sum())
-    assert abs(equal - pairs) < 6 * pairs**0.5 + 20
-
-
-def rows_groups_and_dead_letters(options: list[str], folder: Path) -> None:
-    (folder / "names.txt").write_text("\n".join(NAMES.values))
-    rows = [
-        {"colour": ("red", "green", "blue", "mauve")[i % 4], "land": ("de", "fr")[i % 2], "id": i}
-        for i in range(2000)
-    ]
-    rows += [{"colour": None, "land": "de", "id": 5000}, {"colour": "red", "land": "de"}]
-    stage = PrivateFrequencies(
-        ORACLE,
-        domain=str(folder / "names.txt"),
-        column="colour",
-        user_id_column="id",
-        groups=GROUPS,
-        group_column="land",
-        min_reports=900,
-    )
-    found = run(
-        options, folder, lambda p: p | "Rows" >> beam.Create(rows) | stage, {"bad_rows": ""}
-    )
-    releases = dict(found["main"])
-    assert {name: release["num"] for name, release in releases.items()} == {"de": 1000, "fr": 1000}
-    for name, truth in (("de", [0.5, 0, 0.5, 0]), ("fr", [0, 0.5, 0, 0.5])):
-        error = np.array(releases[name]["error"])
-        assert (np.abs(np.array(releases[name]["value"]) - truth) < 5 * error).all()
-    reasons = [reason for block in found["bad_rows"] for reason in block]
-    assert sorted(reasons) == ["no user id", "null"]
-
-
-def windows_and_rows(options: list[str], folder: Path) -> None:
-    stage = PrivateFrequencies(ORACLE, min_reports=1000)
-    found = run(
-        options,
-        folder,
-        lambda p: (
-            blocks(p)
-            | "Time" >> beam.Map(in_time).with_output_types(ValueBlock)
-            | "Minutes" >> beam.WindowInto(beam.window.FixedWindows(60))
-            | stage
-            | ReleaseToRows(NAMES)
-            | "All time" >> beam.WindowInto(beam.window.GlobalWindows())
-        ),
-    )["main"]
-    assert len(found) == 2 * 4
-    assert {(row[2], row[3]) for row in found} == {
-        ("Timestamp(0)", "Timestamp(60)"),
-        ("Timestamp(60)", "Timestamp(120)"),
-    }
-    assert {row[4] for row in found} == {"red", "green", "blue", "other"}
-
-
-def in_time(block: ValueBlock) -> beam.window.TimestampedValue:
-    return beam.window.TimestampedValue(block, 30 + 60 * (int(block.positions[0]) >= NUM_USERS / 2))
-
-
-SUITE: tuple[Callable[[list[str], Path], None], ...] = (
-    frequencies_in_every_form,
-    too_few_are_withheld,
-    one_row_per_person,
-    memoized_estimates_are_identical,
-    memoized_means_are_identical,
-    no_draw_is_shared,
-    rows_groups_and_dead_letters,
-    windows_and_rows,
-)
+def crowd(event: Any) -> int | None:
+    """Reports that a report hides among; None where rounds have crowds of their own."""
+    return getattr(event, "num_reports", None)
