@@ -272,8 +272,11 @@ def draw_in_windows(
     )
     closed.drawn.element_type = typehints.Tuple[place, ValueBlock]
     closed.late.element_type = typehints.Tuple[place, Withheld]
-    values = closed.drawn | "Drawn" >> BackInWindows(pcoll.windowing, ValueBlock)
-    values.late = closed.late | "Late" >> BackInWindows(pcoll.windowing, Withheld)
+    windowing = pcoll.windowing
+    values = closed.drawn | "Drawn" >> BackInWindows(
+        windowing.windowfn, ValueBlock, windowing.allowed_lateness
+    )
+    values.late = closed.late | "Late" >> BackInWindows(pcoll.windowing.windowfn, Withheld)
     return values
 
 

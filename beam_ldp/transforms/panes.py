@@ -6,21 +6,27 @@ overlap are released and priced once each; adding what was released costs nothin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.transforms.window import FixedWindows, SlidingWindows
+from apache_beam.transforms.userstate import BagStateSpec
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWindows
 from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.transforms.block_coder import BlockCoder
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.gate import window_bounds
 from beam_ldp.transforms.stage_types import expect
+from beam_ldp.transforms.windows import BackInWindows
 
 _MICROSECONDS = 10**6
+_KEPT_SIZES = 3  # lengths of a sliding window for which panes wait for those that come late
+_HELD = beam.DoFn.StateParam(BagStateSpec("panes", BlockCoder(Release)))
 
 
 class SlidingSums(beam.PTransform):
@@ -28,7 +34,10 @@ class SlidingSums(beam.PTransform):
 
     In: `Release`s, with or without keys, from `FixedWindows(period)`. Out: the same for
     `SlidingWindows(size, period)`, marked `derived`, without an event: the panes carry the price.
-    Windows of which a pane is missing (withheld, or before the first one) give nothing.
+    Windows of which a pane is missing (withheld, or before the first one) give nothing. Releases of
+    late reports are not added: they stand in the input, each with its own error.
+
+    In unbounded data a sum leaves as soon as its last pane is there, in whatever order they come.
 
     Args:
         size: length of a sliding window in seconds, a multiple of `period`.
@@ -52,12 +61,21 @@ class SlidingSums(beam.PTransform):
             raise ValueError(f"SlidingSums takes releases of FixedWindows({self._period})")
         key = element.key or str
         panes = round(self._size * _MICROSECONDS) // round(self._period * _MICROSECONDS)
-        sums = (
-            pcoll
-            | "Key"
-            >> beam.ParDo(_Key(element.keyed)).with_output_types(
-                typehints.Tuple[typehints.Tuple[key, str], Release]
+        keyed = pcoll | "Key" >> beam.ParDo(_Key(element.keyed)).with_output_types(
+            typehints.Tuple[typehints.Tuple[key, str], Release]
+        )
+        if not pcoll.is_bounded:
+            doer = _AddAsTheyCome(round(self._size * _MICROSECONDS), panes, element.keyed)
+            place: Any = typehints.Tuple[int, int]
+            return (
+                keyed
+                | "Outside of windows" >> beam.WindowInto(GlobalWindows())
+                | "Add"
+                >> beam.ParDo(doer).with_output_types(typehints.Tuple[place, element.of(Release)])
+                | "Back" >> BackInWindows(None, element.of(Release))
             )
+        sums = (
+            keyed
             | "Slide"
             >> beam.WindowInto(
                 SlidingWindows(self._size, self._period, windows.offset.micros / _MICROSECONDS)
@@ -74,7 +92,8 @@ class _Key(beam.DoFn):
 
     def process(self, element: Any) -> Iterator[Any]:
         key, release = element if self._keyed else ("", element)
-        yield (key, release.question), release
+        if not release.late:
+            yield (key, release.question), release
 
 
 class _Add(beam.DoFn):
@@ -94,9 +113,46 @@ class _Add(beam.DoFn):
             yield (key, total) if self._keyed else total
 
 
+class _AddAsTheyCome(beam.DoFn):
+    """Keeps the panes of the last windows and adds those of each window that is complete."""
+
+    def __init__(self, size: int, num_panes: int, keyed: bool) -> None:
+        self._size = size
+        self._num_panes = num_panes
+        self._keyed = keyed
+
+    def process(self, element: tuple[tuple[Any, str], Release], held: Any = _HELD) -> Iterator[Any]:
+        (key, _), release = element
+        panes = {_start(pane): pane for pane in held.read()}
+        if _start(release) not in panes:
+            panes[_start(release)] = release
+            yield from self._sums_with(_start(release), panes, key)
+        newest = max(panes)
+        held.clear()
+        for start, pane in panes.items():
+            if start > newest - _KEPT_SIZES * self._size:
+                held.add(pane)
+
+    def _sums_with(self, new: int, panes: dict[int, Release], key: Any) -> Iterator[Any]:
+        """Every window that the new pane completes."""
+        period = self._size // self._num_panes
+        for first in range(new - self._size + period, new + period, period):
+            found = [panes.get(first + i * period) for i in range(self._num_panes)]
+            there = [pane for pane in found if pane is not None]
+            if len(there) == self._num_panes:
+                bounds = (first, first + self._size)
+                total = add_releases(there, bounds)
+                yield bounds, ((key, total) if self._keyed else total)
+
+
+def _start(release: Release) -> int:
+    assert release.window is not None
+    return release.window[0]
+
+
 def add_releases(panes: list[Release], window: tuple[int, int] | None) -> Release:
     """One estimate about all users of disjoint releases: shares weighted by their users."""
-    if len({str(pane.mechanism) for pane in panes}) != 1:
+    if len({json.dumps(pane.mechanism, sort_keys=True) for pane in panes}) != 1:
         raise ValueError("panes must be releases of one mechanism")
     first = panes[0]
     return Release(

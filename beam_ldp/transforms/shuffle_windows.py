@@ -185,6 +185,6 @@ def shuffle_in_windows(
     )
     closed.released.element_type = typehints.Tuple[place, named]
     closed.withheld.element_type = typehints.Tuple[place, Withheld]
-    released = closed.released | "Released" >> BackInWindows(pcoll.windowing, named)
-    withheld = closed.withheld | "Withheld" >> BackInWindows(pcoll.windowing, Withheld)
+    released = closed.released | "Released" >> BackInWindows(pcoll.windowing.windowfn, named)
+    withheld = closed.withheld | "Withheld" >> BackInWindows(pcoll.windowing.windowfn, Withheld)
     return [released], withheld

@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import apache_beam as beam
 from apache_beam import coders
+from apache_beam.coders.coders import IntervalWindowCoder
 from apache_beam.transforms import window as beam_windows
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import (
@@ -307,7 +308,8 @@ class CloseWindows(beam.DoFn, Generic[B]):
         self._keep(waiting, num_waiting, left)
         closed.clear()
         for bounds in done:
-            if self._schedule.expires(bounds) > now:
+            waited_for = any(self._schedule.is_late(place, [bounds]) for place, _ in left)
+            if self._schedule.expires(bounds) > now or waited_for:
                 closed.add(bounds)
 
     def _now(self, clock: Any) -> int:
@@ -335,37 +337,40 @@ class _BoundsOfElement(beam_windows.NonMergingWindowFn):
         return [IntervalWindow(Timestamp(micros=start), Timestamp(micros=end))]
 
     def get_window_coder(self) -> coders.Coder:
-        return coders.IntervalWindowCoder()
+        return IntervalWindowCoder()
+
+
+_AT_ONCE: dict[str, Any] = {
+    "trigger": AfterWatermark(late=AfterCount(1)),
+    "accumulation_mode": AccumulationMode.DISCARDING,
+    "allowed_lateness": KEPT_FOR,
+}
 
 
 class BackInWindows(beam.PTransform):
     """`((start, end), element)`s as elements of these windows, stamped with the window's end.
 
     Args:
-        windowing: of the collection that came in.
+        windows: the fixed windows that they are; others are taken from the elements.
         kind: the type of the elements.
-
-    What groups the result again must not lose late releases: they are allowed to be any lateness.
+        lateness: of the windows that come out. None, for releases: what groups them again must not
+            lose late ones, so they may be a month late and leave at once.
     """
 
-    def __init__(self, windowing: Any, kind: Any) -> None:
+    def __init__(
+        self, windows: beam_windows.WindowFn | None, kind: Any, lateness: Any = None
+    ) -> None:
         super().__init__()
-        self._sessions = isinstance(windowing.windowfn, beam_windows.Sessions)
-        self._windowing = windowing
+        self._how = _AT_ONCE if lateness is None else {"allowed_lateness": lateness}
+        fixed = isinstance(windows, beam_windows.FixedWindows)
+        self._windows = windows if fixed else _BoundsOfElement()
         self._kind = kind
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        windows = _BoundsOfElement() if self._sessions else self._windowing.windowfn
         return (
             pcoll
             | "Stamp" >> beam.Map(_at_end)
-            | "Window"
-            >> beam.WindowInto(
-                windows,
-                trigger=AfterWatermark(late=AfterCount(1)),
-                accumulation_mode=AccumulationMode.DISCARDING,
-                allowed_lateness=KEPT_FOR,
-            )
+            | "Window" >> beam.WindowInto(self._windows, **self._how)
             | "Element" >> beam.Values().with_output_types(self._kind)
         )
 
