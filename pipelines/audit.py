@@ -30,7 +30,8 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
 @click.option("--anchors", type=click.Path(path_type=Path), multiple=True,
               help="file of anchors that was kept elsewhere; may be repeated")  # fmt: skip
 @click.option("--public-key", type=click.Path(path_type=Path),
-              help="the auditor's public key (PEM); all anchors must be signed by it")  # fmt: skip
+              help="the auditor's public key (PEM): anchors in files must be signed by it, and "
+              "changes of budgets that it has accepted are no faults")  # fmt: skip
 @click.option(
     "--mlflow-uri",
     metavar="URI",
@@ -86,7 +87,7 @@ def audit(
         tracked, more = (None, []) if mlflow_uri is None else _tracked(mlflow_uri)
         rows = book.rows()
         people = None if people_store is None else _counted(book, people_store)
-        report = check(rows, found + more, public_key=key, tracked=tracked, people=people)
+        report = check(rows, found, elsewhere=more, public_key=key, tracked=tracked, people=people)
     if dataset is not None and dataset not in report.state.datasets:
         raise click.UsageError(f"the ledger knows no dataset {dataset!r}")
     if html is not None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -175,6 +176,31 @@ def files_at(store: str) -> Files:
     from beam_ldp.transforms.people import BeamFiles
 
     return BeamFiles()
+
+
+@budget.command("accept")
+@ledger_option
+@click.argument("row", type=int)
+@click.option("--sign-with", type=click.Path(path_type=Path), required=True,
+              help="the auditor's private key (PEM)")  # fmt: skip
+@click.option("--why", required=True, help="for the record, which audits show")
+@click.option("--by", help="who accepts it (default: the login name)")
+def accept(ledger: str | None, row: int, sign_with: Path, why: str, by: str | None) -> None:
+    """The auditor accepts the change of a budget, which audits name by its ROW.
+
+    A budget that was raised after something was charged is a fault of every audit; an acceptance
+    that is signed with the auditor's key ends that, for whoever audits with the public key.
+    """
+    from beam_ldp.ledger.anchors import load_private
+
+    book = open_ledger(ledger)
+    with ledger_errors():
+        try:
+            key = load_private(sign_with.read_bytes())
+        except OSError as error:
+            raise click.UsageError(str(error)) from None
+        book.accept(row, key, why=why, by=by)
+    Console().print(f"row {row} is accepted", soft_wrap=True)
 
 
 @budget.command("abandon")

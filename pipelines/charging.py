@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines.gates import NothingReleasedError
+from beam_ldp.pipelines.lost_runs import Launcher, Note
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
@@ -40,6 +41,9 @@ class NoCharge:
 
     def settle(self, record: Mapping[str, Any]) -> None:
         """Nothing to write down."""
+
+    def leave_note(self, staging: str, *, in_process: bool) -> None:
+        """Nothing to find again."""
 
     def count_people(self) -> None:
         """Nobody to count."""
@@ -84,6 +88,11 @@ class RunCharge(NoCharge):
     def settle(self, record: Mapping[str, Any]) -> None:
         """Write down what was released."""
         settle(self._ledger, record)
+
+    def leave_note(self, staging: str, *, in_process: bool) -> None:
+        """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost."""
+        facts = self.facts
+        Note(facts["run_id"], facts["ledger_id"], in_process, Launcher.this()).write(staging)
 
     def count_people(self) -> None:
         """Count what each person was charged locally, this run included."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from apache_beam.io.filesystems import FileSystems
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines import charging, outputs
 from beam_ldp.pipelines.budget import ledger_errors, ledger_option, open_ledger
+from beam_ldp.pipelines.terminal import printable
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger
+    from beam_ldp.pipelines.lost_runs import LostRun
+
+DONE, NOT_YET = 0, 1
 
 
 @click.command(short_help="Settle and log a release whose launcher could not.")
@@ -26,32 +31,62 @@ def finalize(
 ) -> None:
     """Settle and log the release in the folder OUTPUT, from any machine that reads it.
 
-    For runs whose ledger or tracking server was away when they ended. Safe to repeat.
+    For runs whose ledger or tracking server was away when they ended, and for runs that were lost
+    on the way: what was provably not released gets its central price back, everything else counts
+    as spent. Says what it did. Safe to repeat.
 
     \b
     examples:
       beam-ldp finalize out --ledger sqlite:///privacy.db --mlflow-uri http://tracking:5000
+    \b
+    exit codes: 0 done; 1 a run is under way, or may be, or the log did not arrive; 2 nothing found
     """
-    record = read_record(output)
     console = Console()
+    code = settle_lost_runs(output, ledger, console)
+    record = read_record(output)
+    if record is None:
+        if code is None:
+            raise click.UsageError(
+                f"{output} holds no privacy record, and no run with this output was lost on the "
+                "way. A reservation whose run left nothing at all stays charged; if you know that "
+                "nothing of it was released, `beam-ldp budget abandon` gives it back"
+            )
+        sys.exit(code)
+    book = _settle(record, ledger, console)
+    logged = mlflow_uri is None or _log(
+        record, output, book, mlflow_uri, mlflow_experiment, console
+    )
+    sys.exit(DONE if logged and not code else NOT_YET)
+
+
+def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> BudgetLedger | None:
+    """Settle a release from its record; the ledger, if it was charged to one."""
+    from beam_ldp.pipelines import charging
+
     if record.get("run_id") is None:
         console.print(f"not charged ({escape(str(record.get('charged')))}): nothing to settle")
-        return
+        return None
     book = open_ledger(ledger)
     with ledger_errors():
         if book.state.ledger_id != record["ledger_id"]:
             raise click.UsageError(f"the release was charged to another ledger: {record['ledger']}")
         charging.settle(book, record)
     console.print(f"run {escape(record['run_id'])} is settled", soft_wrap=True)
-    if mlflow_uri is not None:
-        _log(record, output, book, mlflow_uri, mlflow_experiment, console)
-    sys.stdout.flush()
+    return book
 
 
-def read_record(output: str) -> dict[str, Any]:
-    """The privacy record of an output, or a usage error."""
+def read_record(output: str) -> dict[str, Any] | None:
+    """The privacy record of an output; None if there is none.
+
+    Raises:
+        click.UsageError: if there is something else.
+    """
+    from apache_beam.io.filesystems import FileSystems
+
     path = f"{output.rstrip('/')}/privacy.json"
     try:
+        if not FileSystems.exists(path):
+            return None
         with FileSystems.open(path, "application/octet-stream") as file:
             record = json.loads(file.read())
     except Exception as error:
@@ -61,24 +96,119 @@ def read_record(output: str) -> dict[str, Any]:
     return record
 
 
+# Lost runs ----------------------------------------------------------------------------------------
+
+
+def settle_lost_runs(output: str, ledger: str | None, console: Console) -> int | None:
+    """End the charges of runs that were lost on the way to this output.
+
+    Returns:
+        The exit code so far; None if there is no such run.
+    """
+    from beam_ldp.pipelines.lost_runs import find_lost_runs
+
+    lost = find_lost_runs(output)
+    if not lost:
+        return None
+    book = open_ledger(ledger)
+    return max(_end(run, book, console) for run in lost)
+
+
+def _end(run: LostRun, book: BudgetLedger, console: Console) -> int:
+    name = escape(printable(run.note.run_id))
+
+    def say(what: str) -> None:
+        console.print(f"run {name} {what}", soft_wrap=True)
+
+    with ledger_errors():
+        if book.state.ledger_id != run.note.ledger_id:
+            say("was charged to another ledger")
+            return NOT_YET
+        if not book.state.has_run(run.note.run_id):
+            raise click.UsageError(f"the ledger holds no reservation of run {run.note.run_id!r}")
+        charge = book.state.charge(run.note.run_id)
+        if run.ended == "under way":
+            say(f"is under way: its launcher, process {run.note.launcher.pid}, lives")
+            return NOT_YET
+        if charge.status != "reserved":
+            say(f"was lost and is {charge.status} already; {escape(run.staging)} is left of it")
+            return DONE
+        return _end_reserved(run, book, say)
+
+
+def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
+    from beam_ldp.pipelines import charging
+
+    run_id, reserved = run.note.run_id, book.state.charge(run.note.run_id).reserved
+    if run.released_nothing:
+        run.remove()  # first: nothing of it can be released any more
+        why = "its launcher was lost before any estimate left the workers"
+        book.abandon(run_id, randomized=True, why=why)
+        say(
+            f"released nothing, for {why}: its central price is given back, the local epsilon of "
+            "the people asked stays spent"
+        )
+        return DONE
+    if run.record:
+        charging.settle(book, run.record)
+        say("was lost while its output was written: it counts as spent, at what was received")
+        return DONE
+    if run.has_estimate or run.record is not None:
+        about = {"lost": "its launcher was lost after an estimate had left the workers"}
+        book.settle(run_id, reserved, about=about)
+        say(
+            f"was lost after an estimate had left the workers ({escape(run.staging)}): it counts "
+            "as spent, at its worst case"
+        )
+        return DONE
+    say(
+        "stays charged at its worst case: its launcher or its job may still be at work elsewhere. "
+        "If you know that it is not and that nothing was released, `beam-ldp budget abandon`"
+    )
+    return NOT_YET
+
+
+# MLflow -------------------------------------------------------------------------------------------
+
+
 def _log(
-    record: dict[str, Any], output: str, book: Any, uri: str, experiment: str, console: Console
-) -> None:
+    record: dict[str, Any],
+    output: str,
+    book: BudgetLedger | None,
+    uri: str,
+    experiment: str,
+    console: Console,
+) -> bool:
+    """Log a release once; whether it is there."""
     import mlflow_ldp
+    from beam_ldp.pipelines import outputs
 
     if not mlflow_ldp.available():
         raise click.UsageError("MLflow is not installed: pip install 'beam-ldp[mlflow]'")
-    shown, _ = mlflow_ldp.tracked(uri)
-    if record["run_id"] in shown:
-        console.print("the tracking server shows it already")
-        return
-    logged = mlflow_ldp.log_release(
-        record,
-        output if outputs.is_local(output) else None,
-        tracking_uri=uri,
-        experiment=experiment,
-        run_name=str(record["question"]),
-        metrics=mlflow_ldp.people_metrics(book, record["dataset"]),
-        tags=mlflow_ldp.charge_tags(book, record["run_id"], record["event"]),
-    )
+    tags: dict[str, str] = {}
+    metrics: dict[str, float] = {}
+    if book is not None:
+        tags = mlflow_ldp.charge_tags(book, record["run_id"], record["event"])
+        metrics = mlflow_ldp.people_metrics(book, record["dataset"])
+    try:
+        if mlflow_ldp.has_record(uri, record):
+            console.print("the tracking server shows it already")
+            return True
+        logged = mlflow_ldp.log_release(
+            record,
+            output if outputs.is_local(output) else None,
+            tracking_uri=uri,
+            experiment=experiment,
+            run_name=str(record["question"]),
+            metrics=metrics,
+            tags=tags,
+        )
+    except Exception as error:
+        console.print(
+            f"[yellow]warning:[/yellow] it was not logged to MLflow ({type(error).__name__}); "
+            "repeat this command to try again",
+            soft_wrap=True,
+        )
+        return False
     console.print(f"MLflow run {logged.run_id}")
+    return True

@@ -23,13 +23,7 @@ def pipeline_flags(settings: Settings, flags: Sequence[str]) -> list[str]:
     """Beam's flags, with a runner that needs no download and uses the cores where it pays."""
     given = {flag.split("=", 1)[0] for flag in flags if flag.startswith("--")}
     found = [*flags]
-    runner = None
-    for i, flag in enumerate(flags):
-        if flag.startswith("--runner="):
-            runner = flag.split("=", 1)[1]
-        elif flag == "--runner" and i + 1 < len(flags):
-            runner = flags[i + 1]
-    if runner in (None, "DirectRunner", "SwitchingDirectRunner", "FnApiRunner"):
+    if _runner_of(flags) in (None, "DirectRunner", "SwitchingDirectRunner", "FnApiRunner"):
         found.append(f"--runner={IN_PROCESS_RUNNER}")
         several = not given & {"--direct_num_workers", "--direct_running_mode"}
         if several and settings.input_bytes > BIG_INPUT and (os.cpu_count() or 1) > 1:
@@ -40,6 +34,24 @@ def pipeline_flags(settings: Settings, flags: Sequence[str]) -> list[str]:
     if not given & {"--save_main_session", "--no_save_main_session"}:
         found.append("--no_save_main_session")  # workers need nothing of the launcher's main module
     return found
+
+
+def _runner_of(flags: Sequence[str]) -> str | None:
+    runner = None
+    for i, flag in enumerate(flags):
+        if flag.startswith("--runner="):
+            runner = flag.split("=", 1)[1]
+        elif flag == "--runner" and i + 1 < len(flags):
+            runner = flags[i + 1]
+    return runner
+
+
+def dies_with_the_launcher(settings: Settings, flags: Sequence[str]) -> bool:
+    """Whether the whole job lives in the launcher's process, and ends with it."""
+    found = pipeline_flags(settings, flags)
+    last = [flag for flag in found if flag.startswith("--runner")][-1]
+    workers = any(flag.replace("_", "-").startswith("--direct-") for flag in found)
+    return last == f"--runner={IN_PROCESS_RUNNER}" and not workers
 
 
 @dataclass(frozen=True)

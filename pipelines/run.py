@@ -17,7 +17,7 @@ from rich.markup import escape
 import beam_ldp
 import mlflow_ldp
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.pipelines import charging, outputs, tables, terminal
+from beam_ldp.pipelines import charging, job, outputs, tables, terminal
 from beam_ldp.pipelines.charging import NoCharge
 from beam_ldp.pipelines.gates import NothingReleasedError, gate_bad_rows, gate_price
 from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
@@ -66,6 +66,7 @@ def execute(
     charge = charging.reserve(settings, worst, local, question.about)
     question.people = charge.people
     with charging.spent_unless_settled(charge, console), folder.staging() as staging:
+        charge.leave_note(staging, in_process=job.dies_with_the_launcher(settings, beam_flags))
         found = question.collect(choice, beam_flags, staging, console)
         charge.num_reports = found.num_reports
         release = question.gate(found)
@@ -273,7 +274,9 @@ def log_run(
             )
     except Exception as error:
         console.print(
-            f"[yellow]warning:[/yellow] the run was not logged to MLflow ({type(error).__name__})"
+            f"[yellow]warning:[/yellow] the run was not logged to MLflow ({type(error).__name__}); "
+            f"`beam-ldp finalize {escape(folder.path)} --mlflow-uri URI` logs it later",
+            soft_wrap=True,
         )
         return None
 

@@ -3,6 +3,7 @@
 Needs the extra `ledger`: pip install 'beam-ldp[ledger]'.
 """
 
+from beam_ldp.ledger.acceptances import Acceptance
 from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.auditing import AuditReport, Check, audit
 from beam_ldp.ledger.charges import Budget, Charge
@@ -16,6 +17,7 @@ from beam_ldp.ledger.status import BudgetStatus
 from beam_ldp.ledger.store import LedgerMissingError, LedgerUnavailableError
 
 __all__ = [
+    "Acceptance",
     "Anchor",
     "AuditReport",
     "Budget",

@@ -94,6 +94,7 @@ def audit(
     rows: Sequence[Row],
     anchors: Iterable[Anchor] = (),
     *,
+    elsewhere: Iterable[Anchor] = (),
     public_key: Ed25519PublicKey | None = None,
     tracked: Mapping[str, Mapping[str, Any]] | None = None,
     people: Mapping[str, PeopleCount] | None = None,
@@ -102,8 +103,10 @@ def audit(
 
     Args:
         rows: all of a ledger, in the order of their numbers.
-        anchors: heads that were kept elsewhere.
-        public_key: the auditor's; anchors that it did not sign are then faults.
+        anchors: heads that were kept in files.
+        elsewhere: heads that a tracking server holds; those are never signed.
+        public_key: the auditor's; `anchors` that it did not sign are then faults, and changes of
+            budgets that it has accepted are none.
         tracked: per run id, what a tracking server shows: `epsilon`, `delta`, `local_epsilon`,
             `event_sha256`; None if none was asked.
         people: per population, what each person was charged locally in its latest period that has
@@ -117,10 +120,10 @@ def audit(
     checks = [
         _check("the rows are chained without a gap or a change", chain),
         _check("every row follows from the rows before it", replay.broken),
-        _anchored(rows, list(anchors), state.ledger_id, public_key),
+        _anchored(rows, list(anchors), list(elsewhere), state.ledger_id, public_key),
         _check("no budget was ever exceeded", replay.exceeded),
         _check("no run released more than it had reserved", _overspent(state)),
-        _check("no budget was raised to make room for what was spent", replay.raised),
+        _raised(replay, public_key),
         _printed(state, replay.prices),
         _tracked(state, tracked),
         _people(state, people),
@@ -136,7 +139,7 @@ class _Replay:
     state: LedgerState = field(default_factory=LedgerState)
     broken: list[str] = field(default_factory=list)
     exceeded: list[str] = field(default_factory=list)
-    raised: list[str] = field(default_factory=list)
+    raised: list[tuple[Row, str]] = field(default_factory=list)
     prices: dict[str, float] = field(default_factory=dict)
     curves: dict[str, list[CumulativePoint]] = field(default_factory=dict)
 
@@ -191,13 +194,14 @@ class _Replay:
         # Charges fall into other periods, or are read at orders that were chosen afterwards.
         looser |= now.period_days not in (before.period_days, None) or now.orders != before.orders
         if looser and population.charges:
-            self.raised.append(
+            said = (
                 f"row {row.number}: {now.by or 'somebody'} changed the budget of "
                 f"{population.name!r} from epsilon = {before.epsilon:g} at delta = "
                 f"{before.delta:g} to {now.epsilon:g} at {now.delta:g}"
                 f"{_otherwise(before, now)} after {len(population.charges)} charges; "
                 f"reason given: {now.why or 'none'}"
             )
+            self.raised.append((row, said))
 
     def _price(self, charge: Charge) -> None:
         delta = charge.about.get("delta")
@@ -217,14 +221,31 @@ def _check(name: str, findings: Sequence[str]) -> Check:
     return Check(name, "failed" if findings else "passed", tuple(findings))
 
 
+def _raised(replay: _Replay, key: Ed25519PublicKey | None) -> Check:
+    """Raises after the fact. What the auditor has accepted is told, and is no fault."""
+    name = "no budget was raised to make room for what was spent"
+    faults, accepted = [], []
+    for row, said in replay.raised:
+        about = [a for a in replay.state.acceptances if a.row == row.number]
+        doubts = [(a, a.fault(row, replay.state.ledger_id, key)) for a in about]
+        believed = [a for a, doubt in doubts if doubt is None]
+        if believed:
+            by, why = believed[0].by, believed[0].why or "none"
+            accepted.append(f"{said}. Accepted by the auditor ({by}); reason given: {why}")
+        else:
+            faults.append(". ".join([said, *(doubt for _, doubt in doubts if doubt)]))
+    return Check(name, "failed" if faults else "passed", (*faults, *accepted))
+
+
 def _anchored(
     rows: Sequence[Row],
     anchors: list[Anchor],
+    elsewhere: list[Anchor],
     ledger_id: str,
     public_key: Ed25519PublicKey | None,
 ) -> Check:
     name = "the rows are those that were anchored elsewhere"
-    if not anchors:
+    if not anchors + elsewhere:
         return Check(
             name,
             "no evidence",
@@ -233,7 +254,9 @@ def _anchored(
                 "or wrote everything anew",
             ),
         )
-    findings = [fault for a in anchors if (fault := a.fault(rows, ledger_id)) is not None]
+    findings = [
+        fault for a in anchors + elsewhere if (fault := a.fault(rows, ledger_id)) is not None
+    ]
     if public_key is not None:
         findings += [
             f"the anchor of {anchor.time} is not signed with the auditor's key"

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from beam_ldp.ledger.acceptances import Acceptance
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.checks import (
     check_budget,
@@ -27,6 +30,8 @@ from beam_ldp.ledger.people_count import PeopleCount, count_people
 from beam_ldp.ledger.refusals import again, budget_of, charge_of, check_fits, population_of, same
 from beam_ldp.ledger.rows import (
     ABANDON,
+    ACCEPT,
+    BUDGET,
     GENESIS,
     NO_HASH,
     PEOPLE,
@@ -337,6 +342,7 @@ class BudgetLedger:
 
         Raises:
             DamagedTagsError: if a file of hashes is not what was written.
+            LedgerError: if none can be counted, where there were some before.
         """
         known = population_of(self.state, dataset)
         period = budget_of(known, dataset).period_of(self._now())
@@ -345,10 +351,35 @@ class BudgetLedger:
             population = population_of(state, dataset)
             counted.check({charge.number: charge for charge in population.ended(period)})
             last = population.people.get(period)
+            if last is not None and last.covered and not counted.covered:
+                raise LedgerError(
+                    "store holds no hashes that can be counted, though people were counted before: "
+                    "is it another folder?"
+                )
             if counted != last and (counted.covered or last is not None):
                 body = {"population": population.name, "period": period, **counted.to_json()}
                 append(PEOPLE, body)
         return counted
+
+    def accept(self, row: int, key: Ed25519PrivateKey, *, why: str, by: str | None = None) -> None:
+        """The auditor accepts a change of a budget: a row of its own, signed.
+
+        Args:
+            row: number of the budget's row, as audits name it.
+            key: the auditor's.
+            why, by: for the record; default: the login name.
+
+        Raises:
+            LedgerError: if the row is no budget.
+        """
+        check_text("why", why)
+        check_name("by", by := by or login())
+        found = [found for found in self.rows() if found.number == row]
+        if not found or found[0].kind != BUDGET:
+            raise LedgerError(f"row {row} is no budget that could be accepted")
+        with self._writing() as (state, append):
+            made = Acceptance(state.ledger_id, row, found[0].hash, by, why).sign(key)
+            append(ACCEPT, made.to_json())
 
     # Inside ---------------------------------------------------------------------------------
 

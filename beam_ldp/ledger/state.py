@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from beam_ldp.ledger.acceptances import Acceptance
 from beam_ldp.ledger.charges import Budget, Charge
 from beam_ldp.ledger.losses import Loss, exceeds, limit, loss_of, no_loss
 from beam_ldp.ledger.people_count import PeopleCount
 from beam_ldp.ledger.rows import (
     ABANDON,
+    ACCEPT,
     BUDGET,
     DATASET,
     GENESIS,
@@ -138,6 +140,7 @@ class LedgerState:
         self.time = ""  # of the last row, ISO 8601, UTC
         self.ledger_id = ""
         self.populations: dict[str, Population] = {}
+        self.acceptances: list[Acceptance] = []
         self._of_dataset: dict[str, str] = {}
         self._of_run: dict[str, str] = {}
 
@@ -174,6 +177,8 @@ class LedgerState:
             self._take_reservation(row)
         elif row.kind in (SETTLE, ABANDON):
             self._take_end(row)
+        elif row.kind == ACCEPT:
+            self.acceptances.append(Acceptance.from_json(body))
         elif row.kind == PEOPLE:
             counted = PeopleCount.from_json(body)
             self.populations[body["population"]].set_people(body["period"], counted)

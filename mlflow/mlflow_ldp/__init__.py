@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow_ldp.release import LoggedRun, MlflowMissingError, available, log_release
 
 if TYPE_CHECKING:
-    from mlflow_ldp.mirroring import charge_tags, mirror, people_metrics, tracked
+    from mlflow_ldp.mirroring import charge_tags, has_record, mirror, people_metrics, tracked
     from mlflow_ldp.server_audit import audit_server
     from mlflow_ldp.tracker import PrivacyTracker, active_tracker
 
@@ -29,6 +29,7 @@ __all__ = [
     "audit_server",
     "available",
     "charge_tags",
+    "has_record",
     "log_release",
     "mirror",
     "people_metrics",
@@ -41,6 +42,7 @@ _OF_THE_LEDGER = {
     "active_tracker": "tracker",
     "audit_server": "server_audit",
     "charge_tags": "mirroring",
+    "has_record": "mirroring",
     "mirror": "mirroring",
     "people_metrics": "mirroring",
     "tracked": "mirroring",

@@ -9,7 +9,8 @@ from typing import Any
 
 from beam_ldp.ledger import BudgetLedger, Charge
 from beam_ldp.ledger.losses import event_digest
-from mlflow_ldp.release import LoggedRun, log_release
+from mlflow_ldp.patience import Patience
+from mlflow_ldp.release import RECORD_TAG, LoggedRun, log_release, record_digest
 from mlflow_ldp.runs import NAMESPACE
 
 CHARGE_TAG = f"{NAMESPACE}.charge"  # name of the charge that a run belongs to
@@ -72,8 +73,33 @@ def tracked(tracking_uri: str) -> tuple[dict[str, dict[str, Any]], list[dict[str
         `event_sha256` as far as they are there; heads of the ledger as `Anchor` takes them.
 
     Raises:
-        mlflow.exceptions.MlflowException: if the server cannot be read.
+        TrackingTimeoutError: if the server does not answer in time.
+        mlflow.exceptions.MlflowException: if it cannot be read.
     """
+    return Patience().do(lambda: _tracked(tracking_uri))
+
+
+def has_record(tracking_uri: str, record: Mapping[str, Any]) -> bool:
+    """Whether a server has a finished log of this release.
+
+    Raises:
+        TrackingTimeoutError: if the server does not answer in time.
+    """
+
+    def look() -> bool:
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(tracking_uri=tracking_uri)
+        wanted = f"tags.`{RECORD_TAG}` = '{record_digest(record)}' and status = 'FINISHED'"
+        return any(
+            client.search_runs([experiment.experiment_id], wanted, max_results=1)
+            for experiment in client.search_experiments()
+        )
+
+    return Patience().do(look)
+
+
+def _tracked(tracking_uri: str) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
     from mlflow.entities import ViewType
     from mlflow.tracking import MlflowClient
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow_ldp.dataset import dataset_input
+from mlflow_ldp.patience import Patience
 from mlflow_ldp.runs import (
     LONGEST_KEY,
     LONGEST_PARAM,
@@ -21,6 +24,7 @@ from mlflow_ldp.runs import (
     find_experiment,
 )
 
+RECORD_TAG = f"{NAMESPACE}.record_sha256"
 _METRICS = (
     "local_epsilon",
     "epsilon",
@@ -101,47 +105,74 @@ def log_release(
 
     Raises:
         MlflowMissingError: if MLflow is not installed.
+        TrackingTimeoutError: if the server takes longer than a minute, or what the environment
+            variable BEAM_LDP_TRACKING_SECONDS says. The run may then be incomplete there, and its
+            status says so.
         mlflow.exceptions.MlflowException: if the store cannot be written.
     """
     if not available():
         raise MlflowMissingError("MLflow is not installed: pip install 'beam-ldp[mlflow]'")
     import mlflow
-    from mlflow.entities import Metric, Param, RunTag
-    from mlflow.tracking import MlflowClient
     from mlflow.tracking.context.registry import resolve_tags
 
     uri = tracking_uri or mlflow.get_tracking_uri()
-    parent = callers_run(uri)
+    parent = callers_run(uri)  # which only the caller's thread knows
+    own = {**resolve_tags(), RECORD_TAG: record_digest(record), **(tags or {})}
+    name = (run_name or str(record.get("question") or "release"))[:LONGEST_KEY]
+    content = _Content(record, folder, metrics or {}, params or {})
+    return Patience().do(lambda: _log(uri, parent, experiment, name, own, content))
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What is logged of a release."""
+
+    record: Mapping[str, Any]
+    folder: str | Path | None
+    metrics: Mapping[str, float]
+    params: Mapping[str, Any]
+
+
+def record_digest(record: Mapping[str, Any]) -> str:
+    """Tells a release from others: it is logged once."""
+    text = json.dumps(record, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _log(
+    uri: str, parent: str | None, experiment: str, name: str, own: dict[str, str], it: _Content
+) -> LoggedRun:
+    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.tracking import MlflowClient
+
     client = MlflowClient(tracking_uri=uri)
-    own = {**resolve_tags(), **(tags or {})}
     if parent is not None:
         experiment_id = str(client.get_run(parent).info.experiment_id)
         own["mlflow.parentRunId"] = parent
     else:
         experiment_id = find_experiment(client, experiment, uri)
-    name = run_name or str(record.get("question") or "release")
-    run = client.create_run(experiment_id, tags=own, run_name=name[:LONGEST_KEY])
+    run = client.create_run(experiment_id, tags=own, run_name=name)
     run_id, now = str(run.info.run_id), int(run.info.start_time)
     try:
-        measured, unbounded = _split_finite({**_record_metrics(record), **(metrics or {})})
+        measured, unbounded = _split_finite({**_record_metrics(it.record), **it.metrics})
         told = [
             Param(clean_key(key), as_text(value)[:LONGEST_PARAM])
-            for key, value in {**_record_params(record), **(params or {})}.items()
+            for key, value in {**_record_params(it.record), **it.params}.items()
         ]
         found = [RunTag(clean_key(key), value[:LONGEST_TAG]) for key, value in
-                 {**_record_tags(record), **unbounded}.items()]  # fmt: skip
+                 {**_record_tags(it.record), **unbounded}.items()]  # fmt: skip
         client.log_batch(
             run_id,
             metrics=[Metric(clean_key(key), value, now, 0) for key, value in measured.items()],
             params=told[:PARAMS_PER_BATCH],
             tags=found,
         )
-        client.log_inputs(run_id, datasets=[_record_input(record)])
-        client.log_dict(run_id, dict(record.get("mechanism") or {}), "privacy/mechanism.json")
-        if record.get("event") is not None:
-            client.log_dict(run_id, dict(record["event"]), "privacy/event.json")
-        if folder is not None:
-            for path in sorted(Path(folder).iterdir()):
+        client.log_inputs(run_id, datasets=[_record_input(it.record)])
+        client.log_dict(run_id, dict(it.record.get("mechanism") or {}), "privacy/mechanism.json")
+        if it.record.get("event") is not None:
+            client.log_dict(run_id, dict(it.record["event"]), "privacy/event.json")
+        if it.folder is not None:
+            for path in sorted(Path(it.folder).iterdir()):
                 if path.is_file() and path.name != "bad_rows.jsonl":
                     client.log_artifact(run_id, str(path), "release")
     except BaseException:

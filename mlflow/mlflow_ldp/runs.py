@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mlflow_ldp.patience import Patience
+
 NAMESPACE = "privacy"
 ARTIFACTS = "privacy"
 
@@ -29,8 +31,8 @@ class RunLog:
     """Metrics, parameters and artifacts of one program, sent in batches.
 
     Writes into the caller's active run if it lives in the same store, else into a new run. A store
-    that cannot be reached is said once, tried again at every flush, and never an error: `finish`
-    says what was lost.
+    that cannot be reached, or does not answer in time, is said once, tried again at every flush,
+    and never an error: `finish` says what was lost.
 
     Args:
         tracking_uri: where to log; default: MLflow's own.
@@ -59,11 +61,12 @@ class RunLog:
         self._client: Any = None
         self._own_run = False
         self._warned = False
+        self._patience = Patience()
         self.run_id: str | None = None
 
     def start(self) -> None:
         """Open the run, or try again later."""
-        self._quietly(self._start)
+        self._quietly(self._nothing)
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Values of one step; what is not finite becomes a tag that says so."""
@@ -108,9 +111,11 @@ class RunLog:
 
     def _quietly(self, do: Callable[[], None]) -> bool:
         try:
-            if self.run_id is None and do != self._start:
-                self._start()
-            do()
+            if self.run_id is None:
+                begin = self._starter()
+                self._patience.do(begin)
+            if do != self._nothing:
+                self._patience.do(do)
         except Exception as error:  # a record that is lost must not stop what it records
             if not self._warned:
                 self._warned = True
@@ -121,19 +126,33 @@ class RunLog:
             return False
         return True
 
-    def _start(self) -> None:
+    def _nothing(self) -> None:
+        """Only the run is to be there."""
+
+    def _starter(self) -> Callable[[], None]:
+        """What opens the run. Whose run that is, only the caller's thread knows."""
         import mlflow
-        from mlflow.entities import Param
-        from mlflow.tracking import MlflowClient
         from mlflow.tracking.context.registry import resolve_tags
 
         uri = self._uri or mlflow.get_tracking_uri()
+        parent, tags = callers_run(uri), dict(resolve_tags())
+        return lambda: self._start(uri, parent, tags)
+
+    def _start(self, uri: str, run_id: str | None, tags: dict[str, str]) -> None:
+        from mlflow.entities import Param
+        from mlflow.tracking import MlflowClient
+
         client = MlflowClient(tracking_uri=uri)
-        run_id = callers_run(uri)
+        parent = None if run_id is None else client.get_run(run_id)
+        if parent is not None and self._is_held(parent.data.params):
+            tags["mlflow.parentRunId"] = str(run_id)  # another tracker writes there
+            run_id = None
         if run_id is None:
             made = client.create_run(
-                find_experiment(client, self._experiment, uri),
-                tags=dict(resolve_tags()),
+                find_experiment(client, self._experiment, uri)
+                if parent is None
+                else parent.info.experiment_id,
+                tags=tags,
                 run_name=self._run_name[:LONGEST_KEY],
             )
             run_id, self._own_run = str(made.info.run_id), True
@@ -146,6 +165,11 @@ class RunLog:
         client.log_inputs(run_id, datasets=self._inputs())
         self._client, self.run_id = client, run_id
 
+    def _is_held(self, params: Mapping[str, str]) -> bool:
+        """Whether another tracker writes to a run with these parameters."""
+        key = f"{NAMESPACE}.run_id"
+        return params.get(key) not in (None, self._params.get(key))
+
     def _flush(self) -> None:
         from mlflow.entities import Metric, RunTag
 
@@ -154,9 +178,10 @@ class RunLog:
             self._client.log_batch(self.run_id, metrics=[Metric(*item) for item in batch])
             del self._waiting[: len(batch)]
         if self._tags:
-            tags = [RunTag(key, value[:LONGEST_TAG]) for key, value in self._tags.items()]
+            sent = dict(self._tags)  # more may come while the server takes its time
+            tags = [RunTag(key, value[:LONGEST_TAG]) for key, value in sent.items()]
             self._client.log_batch(self.run_id, tags=tags)
-            self._tags = {}
+            self._tags = {k: v for k, v in self._tags.items() if sent.get(k) != v}
         self._flushed = time.monotonic()
 
     def _send_files(self, artifacts: Mapping[str, Any]) -> None:

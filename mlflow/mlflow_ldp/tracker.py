@@ -12,16 +12,18 @@ from typing import Any
 
 import dp_accounting
 
-from beam_ldp.accounting import ShuffleAccountant, event_epsilon
+from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.ledger import URL_VARIABLE
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for, times
 from mlflow_ldp.dataset import dataset_input
+from mlflow_ldp.kinds import Kind, Snapshot, local_epsilon_of
 from mlflow_ldp.mirroring import charge_tags
+from mlflow_ldp.reserving import LARGEST_BLOCK as LARGEST_BLOCK
+from mlflow_ldp.reserving import Blocks
 from mlflow_ldp.runs import NAMESPACE, RunLog
 
 _USUAL_EPSILON = 1.0  # orders suit this where no limit is known
-LARGEST_BLOCK = 64  # charges that are reserved ahead at once
 _EVENTS_VERSION = 1
 
 _active: list[PrivacyTracker] = []
@@ -58,8 +60,9 @@ class PrivacyTracker:
     them spent. Without one nothing is held across runs, and the record says so.
 
     Metrics of each step go to MLflow in batches: into the caller's active run if there is one,
-    else into a run of its own. A tracking server that cannot be reached costs the record, not the
-    charge: what is in the ledger can be logged later (`mlflow_ldp.mirror`).
+    else into a run of its own; where the active run has a tracker already, into one nested in it. A
+    tracking server that cannot be reached or does not answer costs the record, not the charge: what
+    is in the ledger can be logged later (`mlflow_ldp.mirror`).
 
     Args:
         dataset: whose data; the ledger's name of it.
@@ -121,11 +124,12 @@ class PrivacyTracker:
         self._orders = self._fixed_orders()
         self._loss: Loss = no_loss(self._orders)
         self._local = 0.0
-        self._kinds: dict[dp_accounting.DpEvent, _Kind] = {}
-        self._last_kind: _Kind | None = None
+        self._kinds: dict[dp_accounting.DpEvent, Kind] = {}
+        self._last_kind: Kind | None = None
         self._num_charges = 0
         self._curve: list[tuple[int, float, float]] = []
-        self._blocks = None if self._ledger is None else _Blocks(self._ledger, self)
+        self._snapshots: list[Snapshot] = []
+        self._blocks = None if self._ledger is None else Blocks(self._ledger, self)
 
     # Life ----------------------------------------------------------------------------------
 
@@ -139,6 +143,7 @@ class PrivacyTracker:
         _active.remove(self)
         if self._ledger is not None:
             self._settle(self._ledger)
+        self._log_lower_bounds()
         self._log.finish(self._artifacts(), failed=kind is not None)
 
     # Charging --------------------------------------------------------------------------------
@@ -176,6 +181,8 @@ class PrivacyTracker:
         self._num_charges += 1
         spent = Spent(epsilon, order, self._local, self._num_charges)
         self._curve.append((step, epsilon, self._local))
+        if self._num_charges == 4 ** len(self._snapshots):
+            self._snapshots.append(self._snapshot())
         self._log_step(step, spent, num_reports, kind)
         return spent
 
@@ -272,7 +279,7 @@ class PrivacyTracker:
                 f"this run is {self._local_limit:g}. It was not charged"
             )
 
-    def _log_step(self, step: int, spent: Spent, num_reports: int | None, kind: _Kind) -> None:
+    def _log_step(self, step: int, spent: Spent, num_reports: int | None, kind: Kind) -> None:
         found = {"epsilon": spent.epsilon, "local_epsilon": spent.local_epsilon}
         if kind is not self._last_kind:  # the price of one step, where it changes
             found |= kind.prices(self.delta)
@@ -283,6 +290,21 @@ class PrivacyTracker:
             found["num_reports"] = float(num_reports)
         self._log.metrics({f"{NAMESPACE}.{name}": value for name, value in found.items()}, step)
 
+    def _snapshot(self) -> Snapshot:
+        step = self._curve[-1][0]
+        return Snapshot(step, {event: kind.count for event, kind in self._kinds.items()})
+
+    def _log_lower_bounds(self) -> None:
+        """What nobody can prove less than, cumulative: after 1, 4, 16, ... charges and at the end.
+
+        Worked out here, and not step by step: one takes longer than a thousand charges.
+        """
+        last = [self._snapshot()] if self._curve else []
+        for snapshot in {s.step: s for s in [*self._snapshots, *last]}.values():
+            found = snapshot.lower_bounds(self.delta)
+            named = {f"{NAMESPACE}.{name}": value for name, value in found.items()}
+            self._log.metrics(named, snapshot.step)
+
     def accountant(self) -> ShuffleAccountant:
         """An accountant that holds all charges of this run."""
         accountant = ShuffleAccountant(adaptive=self._adaptive)
@@ -290,11 +312,11 @@ class PrivacyTracker:
             accountant.compose(event, kind.count)
         return accountant
 
-    def _kind(self, event: dp_accounting.DpEvent) -> _Kind:
+    def _kind(self, event: dp_accounting.DpEvent) -> Kind:
         if event not in self._kinds:
             told = as_json(event)
             loss = loss_of(told, self._orders)
-            self._kinds[event] = _Kind(event, told, loss, local_epsilon_of(event))
+            self._kinds[event] = Kind(event, told, loss, local_epsilon_of(event))
         return self._kinds[event]
 
     def _artifacts(self) -> dict[str, Any]:
@@ -308,103 +330,6 @@ class PrivacyTracker:
             "events": [{"count": k.count, "event": k.told} for k in self._kinds.values()],
         }
         return {"events.json": events, **tracked_pages(self, self._curve)}
-
-
-@dataclass
-class _Kind:
-    """Equal events and how many of them."""
-
-    event: dp_accounting.DpEvent
-    told: dict[str, Any]
-    loss: Loss
-    local_epsilon: float
-    count: int = 0
-
-    def prices(self, delta: float) -> dict[str, float]:
-        """What one of them costs."""
-        bound = event_epsilon(self.event, delta)
-        found = {"step_epsilon": float(bound), "step_local_epsilon": self.local_epsilon}
-        return found | ({"step_epsilon_lower": bound.lower} if bound.lower else {})
-
-
-class _Blocks:
-    """Charges reserved ahead: one row in the ledger for many steps of the same kind."""
-
-    def __init__(self, ledger: BudgetLedger, tracker: PrivacyTracker) -> None:
-        self._ledger, self._tracker = ledger, tracker
-        self._event: dp_accounting.DpEvent | None = None
-        self._local = 0.0
-        self._size = self._used = self._number = 0
-        self._next = 1
-
-    def charge(self, event: dp_accounting.DpEvent, local: float) -> None:
-        """Use one charge of the open block, or reserve a block first."""
-        if (event, local) != (self._event, self._local):
-            self.close()
-            self._next = 1
-        if self._used == self._size:
-            self.close()
-            self._open(event, local)
-        self._used += 1
-
-    def would_exceed(self, event: dp_accounting.DpEvent, local: float, count: int) -> bool:
-        """Whether the budget has no room for so many, beyond what is reserved ahead."""
-        needed = count - (self._size - self._used if event == self._event else 0)
-        status = self._ledger.status(self._tracker.dataset)
-        return needed > 0 and status.times_left(event, local, needed) < needed
-
-    def close(self) -> None:
-        """Settle what was used of the open block; give back what was not."""
-        if self._used:
-            self._ledger.settle(
-                self._name,
-                _repeated(self._event, self._used),
-                local_epsilon=self._used * self._local,
-                about={"charges": self._used, "mlflow_run_id": self._tracker.mlflow_run_id},
-            )
-        elif self._size:
-            self._ledger.abandon(self._name, randomized=False, why="reserved ahead and not used")
-        self._size = self._used = 0
-
-    @property
-    def _name(self) -> str:
-        return f"{self._tracker.run_id}/{self._number}"
-
-    def _open(self, event: dp_accounting.DpEvent, local: float) -> None:
-        size = self._next
-        while not self._reserved(event, local, size):
-            size = max(1, size // 4)
-        self._event, self._local, self._size = event, local, size
-        self._next = min(LARGEST_BLOCK, 2 * size)
-
-    def _reserved(self, event: dp_accounting.DpEvent, local: float, size: int) -> bool:
-        self._number += 1
-        tracker = self._tracker
-        try:
-            self._ledger.reserve(
-                tracker.dataset,
-                self._name,
-                _repeated(event, size),
-                local_epsilon=size * local,
-                about={"run": tracker.run_id, "delta": tracker.delta},
-            )
-        except BudgetExceededError:
-            if size == 1:
-                raise
-            return False
-        return True
-
-
-def _repeated(event: dp_accounting.DpEvent | None, count: int) -> dp_accounting.DpEvent:
-    assert event is not None
-    return event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)
-
-
-def local_epsilon_of(event: dp_accounting.DpEvent) -> float:
-    """The local epsilon of one person who takes part in the release; 0 for central mechanisms."""
-    accountant = ShuffleAccountant()
-    accountant.compose(event)
-    return float(accountant.local_epsilon)
 
 
 def _open_ledger(ledger: BudgetLedger | str | None) -> BudgetLedger | None:

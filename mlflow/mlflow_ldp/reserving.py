@@ -1,0 +1,87 @@
+"""Charges of a long run, reserved ahead: one row of the ledger for many steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dp_accounting
+
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger
+
+if TYPE_CHECKING:
+    from mlflow_ldp.tracker import PrivacyTracker
+
+LARGEST_BLOCK = 64  # charges that are reserved ahead at once
+
+
+class Blocks:
+    """Charges reserved ahead: one row in the ledger for many steps of the same kind."""
+
+    def __init__(self, ledger: BudgetLedger, tracker: PrivacyTracker) -> None:
+        self._ledger, self._tracker = ledger, tracker
+        self._event: dp_accounting.DpEvent | None = None
+        self._local = 0.0
+        self._size = self._used = self._number = 0
+        self._next = 1
+
+    def charge(self, event: dp_accounting.DpEvent, local: float) -> None:
+        """Use one charge of the open block, or reserve a block first."""
+        if (event, local) != (self._event, self._local):
+            self.close()
+            self._next = 1
+        if self._used == self._size:
+            self.close()
+            self._open(event, local)
+        self._used += 1
+
+    def would_exceed(self, event: dp_accounting.DpEvent, local: float, count: int) -> bool:
+        """Whether the budget has no room for so many, beyond what is reserved ahead."""
+        needed = count - (self._size - self._used if event == self._event else 0)
+        status = self._ledger.status(self._tracker.dataset)
+        return needed > 0 and status.times_left(event, local, needed) < needed
+
+    def close(self) -> None:
+        """Settle what was used of the open block; give back what was not."""
+        if self._used:
+            self._ledger.settle(
+                self._name,
+                _repeated(self._event, self._used),
+                local_epsilon=self._used * self._local,
+                about={"charges": self._used, "mlflow_run_id": self._tracker.mlflow_run_id},
+            )
+        elif self._size:
+            self._ledger.abandon(self._name, randomized=False, why="reserved ahead and not used")
+        self._size = self._used = 0
+
+    @property
+    def _name(self) -> str:
+        return f"{self._tracker.run_id}/{self._number}"
+
+    def _open(self, event: dp_accounting.DpEvent, local: float) -> None:
+        size = self._next
+        while not self._reserved(event, local, size):
+            size = max(1, size // 4)
+        self._event, self._local, self._size = event, local, size
+        self._next = min(LARGEST_BLOCK, 2 * size)
+
+    def _reserved(self, event: dp_accounting.DpEvent, local: float, size: int) -> bool:
+        self._number += 1
+        tracker = self._tracker
+        try:
+            self._ledger.reserve(
+                tracker.dataset,
+                self._name,
+                _repeated(event, size),
+                local_epsilon=size * local,
+                about={"run": tracker.run_id, "delta": tracker.delta},
+            )
+        except BudgetExceededError:
+            if size == 1:
+                raise
+            return False
+        return True
+
+
+def _repeated(event: dp_accounting.DpEvent | None, count: int) -> dp_accounting.DpEvent:
+    assert event is not None
+    return event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)

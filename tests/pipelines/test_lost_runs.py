@@ -1,0 +1,228 @@
+"""Launchers that are killed at the worst moments, and what `finalize` makes of what they left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.frequency import DONE, Frequency, main
+from beam_ldp.pipelines.job import dies_with_the_launcher
+from beam_ldp.pipelines.lost_runs import NOTE, Launcher, Note, find_lost_runs
+from beam_ldp.pipelines.options import parse_flags
+
+EVENT = LocalRandomizerDpEvent(0.5)
+
+# Where the launcher dies: nothing left the workers; an estimate did; the output was half written.
+KILLS = {
+    "before": "beam_ldp.pipelines.job.run_pipeline",
+    "after": "beam_ldp.pipelines.run.gate_bad_rows",
+    "writing": "beam_ldp.pipelines.outputs._put_in_place",
+}
+
+PROGRAM = """
+import os, signal, sys, unittest.mock
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+from beam_ldp.pipelines.frequency import main
+with unittest.mock.patch(sys.argv[1], die):
+    main(sys.argv[2:])
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BEAM_LDP_LEDGER", f"sqlite:///{tmp_path / 'privacy.db'}")
+    made = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
+    made.set_budget("visits", epsilon=10.0, delta=1e-6, local_epsilon=10.0)
+    (tmp_path / "people.txt").write_text("yes\nno\n" * 500)
+    (tmp_path / "domain.txt").write_text("yes\nno\n")
+    return tmp_path
+
+
+def flags(place: Path, *more: str) -> list[str]:
+    return [f"--input={place}/people.txt", f"--domain={place}/domain.txt", f"--output={place}/out",
+            "--local-epsilon=0.5", "--delta=1e-6", "--min-reports=900", "--dataset=visits",
+            "--run-id=lost", "--no-mlflow", *more]  # fmt: skip
+
+
+def finalize(place: Path) -> tuple[int, str]:
+    done = CliRunner().invoke(group, ["finalize", f"{place}/out"])
+    return done.exit_code, " ".join(done.output.split())
+
+
+def kill_a_run(place: Path, where: str) -> None:
+    command = [sys.executable, "-c", PROGRAM, KILLS[where], *flags(place)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (place / "out").exists()
+    assert BudgetLedger().state.charge("lost").status == "reserved"
+
+
+# Killed -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("where", list(KILLS))
+def test_a_launcher_that_was_killed(place: Path, where: str) -> None:
+    kill_a_run(place, where)
+    worst = BudgetLedger().status("visits").committed
+    code, said = finalize(place)
+    assert code == 0, said
+    status = BudgetLedger().status("visits")
+    charge = BudgetLedger().state.charge("lost")
+    assert status.local_committed == 0.5  # people may have randomized
+    if where == "before":
+        assert "central price is given back" in said
+        assert (charge.status, status.committed) == ("abandoned", 0.0)
+        assert not list(place.glob(".out.*"))  # nothing of it can be released any more
+    elif where == "after":
+        assert "counts as spent, at its worst case" in said
+        assert (charge.status, status.committed) == ("settled", worst)
+    else:
+        assert "counts as spent, at what was received" in said
+        assert charge.status == "settled" and 0 < status.committed < worst
+        assert charge.about["num_reports"] == 1000
+    again, said = finalize(place)
+    assert (again, "already" in said) == ((2, False) if where == "before" else (0, True)), said
+    assert BudgetLedger().status("visits").committed == status.committed
+
+
+# What can be proved -------------------------------------------------------------------------------
+
+
+def leave(place: Path, **how: object) -> Path:
+    """A staging folder as a lost run leaves it."""
+    ledger = BudgetLedger()
+    ledger.reserve("visits", "lost", EVENT, local_epsilon=0.5)
+    dead = replace(Launcher.this(), started="1")
+    note = Note("lost", ledger.state.ledger_id, True, dead)
+    staging = place / ".out.staging-0123abcd"
+    staging.mkdir()
+    replace(note, **how).write(str(staging))  # type: ignore[arg-type]
+    return staging
+
+
+@pytest.mark.exact
+def test_a_run_under_way_is_left_alone(place: Path) -> None:
+    staging = leave(place, launcher=Launcher.this())
+    code, said = finalize(place)
+    assert code == 1 and f"process {os.getpid()}, lives" in said
+    assert BudgetLedger().state.charge("lost").status == "reserved"
+    assert staging.exists()
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"in_process": False},  # a cluster may still be at work
+        {"launcher": replace(Launcher.this(), host="elsewhere")},
+        {"launcher": replace(Launcher.this(), boot="")},
+        {"launcher": replace(Launcher.this(), namespace="pid:[1]", started="1")},
+    ],
+)
+def test_what_cannot_be_proved_stays_charged(place: Path, how: dict[str, object]) -> None:
+    staging = leave(place, **how)
+    code, said = finalize(place)
+    assert code == 1 and "stays charged at its worst case" in said
+    assert BudgetLedger().state.charge("lost").status == "reserved"
+    assert staging.exists()
+
+
+@pytest.mark.exact
+def test_the_machine_was_started_anew(place: Path) -> None:
+    leave(place, launcher=replace(Launcher.this(), boot="another life"))
+    assert finalize(place)[0] == 0
+    assert BudgetLedger().state.charge("lost").status == "abandoned"
+
+
+@pytest.mark.exact
+def test_a_dead_child_that_nobody_has_buried_is_dead() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    launcher = replace(Launcher.this(), pid=child.pid, started=started)
+    assert launcher.ended == "under way"
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie now
+    assert launcher.ended == "ended"
+    child.wait()
+    assert launcher.ended == "ended"
+
+
+@pytest.mark.exact
+def test_a_record_that_is_cut_counts_as_an_estimate(place: Path) -> None:
+    leave(place)
+    partial = place / ".out.partial-0123abcd"
+    partial.mkdir()
+    (partial / "privacy.json").write_text('{"run_id": "lo')
+    code, said = finalize(place)
+    assert code == 0 and "counts as spent, at its worst case" in said
+    assert BudgetLedger().state.charge("lost").status == "settled"
+
+
+@pytest.mark.exact
+def test_notes_that_mean_nothing(place: Path) -> None:
+    staging = leave(place)
+    for content in ("", "{", "[]", '{"run_id": 3}', '{"launcher": {}}'):
+        (staging / NOTE).write_text(content)
+        assert find_lost_runs(str(place / "out")) == []
+        assert finalize(place)[0] == 2
+    assert BudgetLedger().state.charge("lost").status == "reserved"
+
+
+@pytest.mark.exact
+def test_a_note_of_another_ledger(place: Path) -> None:
+    leave(place, ledger_id="0" * 32)
+    code, said = finalize(place)
+    assert code == 1 and "another ledger" in said
+    assert BudgetLedger().state.charge("lost").status == "reserved"
+
+
+@pytest.mark.exact
+def test_outputs_with_hostile_names_find_only_their_own(tmp_path: Path) -> None:
+    for name in ("out", "o*t", "out.staging-1"):
+        staging = tmp_path / f".{name}.staging-00000000"
+        staging.mkdir()
+        Note(name, "ledger", True, Launcher.this()).write(str(staging))
+    for name in ("out", "o*t"):
+        assert [run.note.run_id for run in find_lost_runs(str(tmp_path / name))] == [name]
+
+
+@pytest.mark.e2e
+def test_runs_that_end_leave_no_note(place: Path) -> None:
+    assert main(flags(place)) == DONE
+    assert not list(place.glob(".out.*"))
+    code, said = finalize(place)
+    assert code == 0 and "run lost is settled" in said
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ([], True),
+        (["--runner=DirectRunner"], True),
+        (["--runner", "FnApiRunner"], True),
+        (["--runner=PrismRunner"], False),
+        (["--runner=SparkRunner"], False),
+        (["--direct_running_mode=multi_processing"], False),
+        (["--direct_num_workers=2"], False),
+    ],
+)
+def test_which_jobs_die_with_their_launcher(place: Path, more: list[str], expected: bool) -> None:
+    values, arguments = parse_flags(flags(place, *more), Frequency.flags)
+    settings = Frequency.check(values)
+    assert dies_with_the_launcher(settings, arguments) is expected
+    assert not dies_with_the_launcher(replace(settings, input_bytes=1 << 40), arguments) or (
+        os.cpu_count() == 1
+    )
