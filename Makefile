@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
 .PHONY: help setup demo test test-all test-engines test-slow test-pythons test-tff lint format types doctest wheel \
-	tools engines engines-fetch engines-stop tff pins bench clean
+	docs tools engines engines-fetch engines-stop tff pins bench clean
 
 help:  ## this list
 	@echo 'Start here:'
@@ -114,6 +114,15 @@ test-all: $(VENV)/.ready tff  ## everything that `make test` leaves out; install
 doctest: $(VENV)/.ready  ## the examples in the docstrings
 	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp \
 		--ignore beam_ldp/ledger/migrations $(PYTEST_FLAGS)
+
+docs: $(VENV)/bin/uv  ## the documentation as a site, in build/site/; warnings are errors
+	if [[ ! -e .venv-docs/.ready || requirements/docs.txt -nt .venv-docs/.ready ]]; then
+		$(UV) venv --quiet --clear --python "$$(.ci/find-python 3.11 3.12 3.13)" .venv-docs
+		$(UV) pip install --quiet --python .venv-docs/bin/python -r requirements/docs.txt
+		touch .venv-docs/.ready
+	fi
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --config-file .ci/mkdocs.yml
+	echo build/site/index.html
 
 bench: $(VENV)/.ready  ## time and memory, measured (not part of the tests)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -s -m bench tests benchmarks
