@@ -90,6 +90,7 @@ _PROGRAMS = {
     "randomize": "What a device runs: values of a file become packed reports.",
     "collect": "How often does each value occur, from reports that devices have sent?",
     "user-mean": "What is the mean of people's numbers, where each person has many of them?",
+    "train": "Train a model by federated learning, priced round by round.",
 }
 
 
