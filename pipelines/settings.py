@@ -118,7 +118,9 @@ def check_common(
     try:
         files = find_all_files(values.input)
     except InputFileError as error:
-        raise UsageError(f"--input {error}") from None
+        if not getattr(values, "stream", False):  # whose files are still to come
+            raise UsageError(f"--input {error}") from None
+        files = []
     if values.max_bad_rows is not None and values.max_bad_rows < 0:
         raise UsageError("--max-bad-rows must be >= 0")
     taken = {f.name: getattr(values, f.name) for f in fields(kind) if hasattr(values, f.name)}
@@ -183,6 +185,11 @@ def _check_reports(values: argparse.Namespace) -> None:
 
 
 def _check_budget(values: argparse.Namespace) -> None:
+    if values.budget_windows not in (None, 1):
+        raise UsageError(
+            "--budget-windows must be 1 here: this program reads its input to the end and releases "
+            "once. Pipelines on unbounded data take it: see charge_to in docs/ledger.md"
+        )
     if values.no_ledger and values.ledger:
         raise UsageError("--ledger and --no-ledger exclude each other")
     named = values.ledger or os.environ.get(LEDGER_VARIABLE)
@@ -231,7 +238,7 @@ def _input_format(values: argparse.Namespace, files: list[tuple[str, int]]) -> s
 
 
 def _delimiter(values: argparse.Namespace, files: list[tuple[str, int]]) -> str:
-    default = "\t" if files[0][0].lower().split(".gz")[0].endswith(".tsv") else ","
+    default = "\t" if files and files[0][0].lower().split(".gz")[0].endswith(".tsv") else ","
     delimiter = str(values.csv_delimiter or default)
     if len(delimiter) != 1 or delimiter in '"\r\n' or ord(delimiter) > 127:
         raise UsageError("--csv-delimiter must be one ASCII character other than a quote")

@@ -64,7 +64,7 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
     except (BeamIOError, ValueError, OSError) as error:
         raise InputFileError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
     names = [(str(f.path), int(f.size_in_bytes or 0)) for f in found]
-    names = [(path, size) for path, size in names if not _hidden(path)]
+    names = [(path, size) for path, size in names if not is_hidden(path)]
     if not names:
         raise InputFileError(f"{pattern}: no file matches")
     return sorted(names)
@@ -87,7 +87,7 @@ def _place(path: str) -> str:
     return os.path.realpath(path) if FileSystems.get_scheme(path) is None else path
 
 
-def _hidden(path: str) -> bool:
+def is_hidden(path: str) -> bool:
     """Markers such as `_SUCCESS` that engines leave beside their files."""
     return path.rstrip("/").rsplit("/", 1)[-1].startswith(("_", "."))
 
@@ -153,10 +153,32 @@ class ReadTable(beam.PTransform):
 
     def expand(self, root: Any) -> dict[str, Any]:
         pipeline = root.pipeline if hasattr(root, "pipeline") else root
-        read = (
+        found: dict[str, Any] = (
             pipeline
             | "Patterns" >> beam.Create([self._patterns])
             | "FindFiles" >> beam.FlatMap(_paths).with_output_types(str)
+            | "Files" >> self.of_paths()
+        )
+        return found
+
+    def of_paths(self) -> ReadFiles:
+        """The same for a collection of paths, wherever they come from."""
+        return ReadFiles(self._reader)
+
+    def display_data(self) -> dict[str, Any]:
+        return {"format": self._reader.input_format, "patterns": ", ".join(self._patterns)}
+
+
+class ReadFiles(beam.PTransform):
+    """A collection of paths to `rows` and `bad_rows`; made by `ReadTable.of_paths`."""
+
+    def __init__(self, reader: _Reader) -> None:
+        super().__init__()
+        self._reader = reader
+
+    def expand(self, paths: beam.PCollection) -> dict[str, Any]:
+        read = (
+            paths
             | "SpreadFiles" >> beam.Reshuffle()
             | "Split" >> beam.FlatMap(self._reader.splits).with_output_types(Split)
             | "SpreadSplits" >> beam.Reshuffle()
@@ -169,9 +191,6 @@ class ReadTable(beam.PTransform):
             ROWS: read[ROWS],
             BAD_ROWS: read[BAD_ROWS] | "BadRows" >> beam.Map(_same).with_output_types(BadRowBlock),
         }
-
-    def display_data(self) -> dict[str, Any]:
-        return {"format": self._reader.input_format, "patterns": ", ".join(self._patterns)}
 
 
 def _same(rows: BadRowBlock) -> BadRowBlock:
