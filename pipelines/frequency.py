@@ -31,6 +31,7 @@ from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
+from beam_ldp.pipelines.stream_flags import STREAM_FLAGS, is_stream, refuse_without_stream
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.blocks import Release
@@ -51,6 +52,7 @@ FLAGS = with_own(
                 "help": "what the rest is called, where the list holds the value `other` itself",
             },
             **GROUP_FLAGS,
+            **STREAM_FLAGS,
             "--bad-rows": {
                 "choices": ["dead-letter", "other"], "default": "dead-letter",
                 "help": "rows that cannot be used: listed in bad_rows.jsonl, or reported as "
@@ -89,6 +91,10 @@ EXAMPLES = """examples:
     beam-ldp frequency --input 'events/*.parquet' --column url --user-id uid --domain urls.txt \\
         --group-by country --groups countries.txt --epsilon 1 --delta 1e-8 --min-reports 20000 \\
         --output out
+  files that keep arriving: one release a minute, at most 100 of them (docs/streaming.md)
+    beam-ldp frequency --input inbox --input-format csv --column url --domain urls.txt --stream \\
+        --time-column t --window 60s --allowed-lateness 5m --budget-windows 100 \\
+        --local-epsilon 2 --delta 1e-8 --min-reports 1000 --output out
   from a file of flags
     beam-ldp frequency --config job.json --overwrite
 """
@@ -138,6 +144,7 @@ class Frequency(Question[FrequencySettings]):
     def check(cls, values: argparse.Namespace) -> FrequencySettings:
         need(values, "input", "domain", "delta", "output")
         check_groups(values)
+        refuse_without_stream(values)
         column = values.column or TEXT_COLUMN
         settings = check_common(values, FrequencySettings, column=column)
         check_column(values, settings.input_format)
@@ -276,6 +283,11 @@ def load_domain(path: str, other: str) -> Domain:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The program; the exit codes are in `--help`."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if is_stream(argv, FLAGS):
+        from beam_ldp.pipelines import stream
+
+        return stream.main(argv)
     return run.main(Frequency, argv)
 
 

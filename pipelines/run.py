@@ -346,16 +346,16 @@ def run_flags(
         values, arguments = parse_flags(flags, program.flags)
         result = execute(program(program.check(values)), arguments, console, truth)
     except (UsageError, outputs.OutputError) as error:
-        return _failed(console, MISUSED, f"error: {error}"), None
+        return failed(console, MISUSED, f"error: {error}"), None
     except NothingReleasedError as error:
-        return _failed(console, NOTHING_RELEASED, str(error)), None
+        return failed(console, NOTHING_RELEASED, str(error)), None
     except JobError as error:
-        return _failed(console, FAILED, f"error: {error}"), None
+        return failed(console, FAILED, f"error: {error}"), None
     if result is not None and shown:
         show(result, console)
     return DONE, result
 
 
-def _failed(console: Console, code: int, message: str) -> int:
+def failed(console: Console, code: int, message: str) -> int:
     console.print(f"[red]{escape(message)}[/red]", soft_wrap=True)
     return code

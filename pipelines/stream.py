@@ -1,0 +1,326 @@
+"""`beam-ldp frequency --stream`: windows of files that keep arriving, released one by one."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.window import FixedWindows, Sessions
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+
+from beam_ldp.pipelines import outputs, run, terminal
+from beam_ldp.pipelines.charging import ledger_url
+from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines.gates import NothingReleasedError
+from beam_ldp.pipelines.live import Watched
+from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, ReadTable
+from beam_ldp.pipelines.stream_flags import StreamSettings, check_stream
+from beam_ldp.pipelines.stream_results import (
+    OPENED,
+    MarkOpened,
+    Pricing,
+    WriteBadRows,
+    WriteWindows,
+    WriteWithheld,
+)
+from beam_ldp.pipelines.stream_source import WatchTable
+from beam_ldp.pipelines.watch import JobError, explain
+from beam_ldp.transforms import ChargeTo, PrivateFrequencies, SlidingSums, WindowRules
+from beam_ldp.transforms.blocks import TableBlock
+from beam_ldp.transforms.carried import CarriedDomain
+
+LOOK_EVERY = 0.5  # seconds between two looks at the results
+LAST_LOOK = 2.0  # seconds in which a stopped job may still finish a file
+
+
+class Stream:
+    """One job: its pipeline, its budget and its folder.
+
+    Args:
+        question: what is asked, with its checked flags.
+        stream: the flags of the stream.
+    """
+
+    def __init__(self, question: Frequency, stream: StreamSettings) -> None:
+        self.question = question
+        self.stream = stream
+        self.settings = question.settings
+        self.folder = Path(self.settings.output).absolute()
+        self.choice = question.choose()
+        self.budget = self._budget()
+
+    def _budget(self) -> ChargeTo | None:
+        url = ledger_url(self.settings)
+        if url is None or self.settings.seed is not None:
+            return None
+        return ChargeTo(
+            self.settings.dataset,
+            self.settings.ledger,  # what the environment names, workers read there too
+            run_id=self.settings.run_id or f"{self.settings.dataset}-{uuid.uuid4().hex[:12]}",
+            windows=self.stream.budget_windows,
+            honest_fraction=self.settings.honest_fraction,
+            privacy_unit=self.settings.privacy_unit,
+        )
+
+    def build(self, pipeline: beam.Pipeline) -> None:
+        """All stages. The budget is reserved here, or refused."""
+        settings, stream = self.settings, self.stream
+        columns = (settings.column, stream.time_column)
+        files = ReadTable(
+            settings.input,
+            settings.input_format,  # type: ignore[arg-type]
+            columns,
+            settings.user_id,
+            delimiter=settings.csv_delimiter,
+        ).of_paths()
+        table = pipeline | "Read" >> WatchTable(
+            settings.input, files, stream.time_column, stream.period, stream.poll
+        )
+        windows: Any = (
+            FixedWindows(stream.period) if stream.period else Sessions(stream.session_gap)
+        )
+        rows = table[ROWS] | "Windows" >> beam.WindowInto(
+            windows, allowed_lateness=stream.allowed_lateness
+        )
+        if stream.period is not None:
+            mark = beam.ParDo(MarkOpened(str(self.folder)))
+            rows = rows | "Mark opened" >> mark.with_output_types(TableBlock)
+        domain = CarriedDomain(settings.domain, settings.other_label)
+        released = rows | "PrivateFrequencies" >> PrivateFrequencies(
+            self.choice.randomizer,  # type: ignore[arg-type]
+            domain=domain,
+            column=settings.column,
+            user_id_column=settings.user_id,
+            min_reports=settings.min_reports,
+            output=settings.shuffle_output,  # type: ignore[arg-type]
+            bad_rows="dead_letter" if settings.bad_rows_leave_a_trace else "other",
+            question=self.question.about,
+            memoize_key_file=settings.memoize_key_file,
+            release_id=settings.release_id,
+            dataset=settings.dataset,
+            seed=settings.seed,
+            budget=self.budget,
+            windows=WindowRules(
+                late="release" if stream.late == "release" else "dead_letter",
+                delay=stream.watermark_delay,
+                public_bounds=stream.public_bounds,
+            ),
+        )
+        place = str(self.folder)
+        local = self.choice.randomizer.local_epsilon
+        pricing = Pricing(settings.delta, settings.honest_fraction, local)
+        released | "Write windows" >> WriteWindows(place, domain, pricing)
+        if stream.slide is not None and stream.window is not None:
+            sums = released | "Slide" >> SlidingSums(stream.window, stream.slide)
+            sums | "Write sums" >> WriteWindows(place, domain, pricing)
+        released.withheld | "Write withheld" >> beam.ParDo(WriteWithheld(place))
+        bad = {"columns": table[BAD_ROWS], "values": released.bad_rows}
+        for name, collection in bad.items():
+            collection | f"Write bad {name}" >> beam.ParDo(WriteBadRows(place))
+
+    def give_back(self, watched: Watched, console: Console) -> None:
+        """What no window used goes back into the budget; open windows keep their local part."""
+        if self.budget is None:
+            return
+        from beam_ldp.ledger import BudgetLedger
+
+        opened = None
+        if self.stream.period is not None:
+            marks = self.folder / OPENED
+            opened = len(list(marks.iterdir())) if marks.is_dir() else 0
+        try:
+            ledger = BudgetLedger(self.budget.url)
+            names = [f"{self.budget.run_id}/{i}" for i in range(self.stream.budget_windows)]
+            left = [name for name in names if ledger.state.charge(name).status == "reserved"]
+            used = len(names) - len(left)
+            still_open = len(left) if opened is None else max(0, opened - used)
+            for i, name in enumerate(left):
+                ledger.abandon(name, randomized=i < still_open, why="the stream was ended")
+        except Exception as error:
+            console.print(
+                f"[yellow]warning:[/yellow] the ledger could not be written "
+                f"({type(error).__name__}): what is left of run {escape(str(self.budget.run_id))} "
+                "stays charged until `beam-ldp budget abandon`"
+            )
+
+
+def main(argv: Sequence[str]) -> int:
+    """The program; the exit codes are those of `frequency`."""
+    console = Console(stderr=True)
+    try:
+        values, flags = parse_flags(argv, Frequency.flags)
+        return _run(values, flags, console)
+    except (UsageError, outputs.OutputError) as error:
+        return run.failed(console, MISUSED, f"error: {error}")
+    except NothingReleasedError as error:
+        return run.failed(console, NOTHING_RELEASED, str(error))
+    except JobError as error:
+        return run.failed(console, FAILED, f"error: {error}")
+
+
+def _run(values: argparse.Namespace, flags: Sequence[str], console: Console) -> int:
+    stream = check_stream(values)
+    question = Frequency(Frequency.check(values))
+    _check_output(question)
+    job = Stream(question, stream)
+    if question.settings.only_plan:
+        run.say_plan(question, job.choice)
+        return DONE
+    console.print(run.plan_line(question, job.choice), style="dim", highlight=False)
+    pipeline = _pipeline(job, flags)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    settings = question.settings
+    watched = Watched(job.folder, stream.budget_windows, settings.delta)
+    why = "the job ended"
+    try:
+        why = _watch(pipeline, watched, stream, console)
+    finally:
+        watched.look()
+        job.give_back(watched, console)
+        shutil.rmtree(job.folder / OPENED, ignore_errors=True)
+    console.print(f"{why}: {watched.summary()}", soft_wrap=True, highlight=False)
+    if settings.format == "json":
+        print(terminal.printed_json(_as_json(job, watched, why)))
+    return DONE
+
+
+def _check_output(question: Frequency) -> None:
+    settings = question.settings
+    if not outputs.is_local(settings.output):
+        raise UsageError("--output must be a local folder with --stream")
+    folder = Path(settings.output)
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(
+            f"--output {settings.output} is not empty; a stream only adds files, so give it a "
+            "folder of its own"
+        )
+
+
+def _pipeline(job: Stream, flags: Sequence[str]) -> beam.Pipeline:
+    """The pipeline, built: its budget is reserved. Raises UsageError and NothingReleasedError."""
+    try:
+        pipeline = beam.Pipeline(options=PipelineOptions(_beam_flags(flags)))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if job.budget is None:
+        job.build(pipeline)
+        return pipeline
+    from beam_ldp.ledger import BudgetExceededError, LedgerMissingError, LedgerUnavailableError
+
+    try:
+        job.build(pipeline)
+    except BudgetExceededError as error:
+        raise NothingReleasedError(str(error)) from None
+    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
+        raise UsageError(str(error)) from None
+    return pipeline
+
+
+def _beam_flags(flags: Sequence[str]) -> list[str]:
+    """Beam's flags; without a runner Prism, the one that streams on a laptop."""
+    found = [*flags, "--streaming"]
+    if not any(flag.split("=", 1)[0] == "--runner" for flag in flags):
+        found.append("--runner=PrismRunner")
+    binary = shutil.which("prism")
+    if binary and not any(flag.startswith("--prism_location") for flag in flags):
+        found.append(f"--prism_location={binary}")
+    return found
+
+
+def _watch(
+    pipeline: beam.Pipeline, watched: Watched, stream: StreamSettings, console: Console
+) -> str:
+    """Run until the budget is used, the time is over, or Ctrl-C; why it ended.
+
+    What is written is complete. Windows that are open then are not released.
+
+    Raises:
+        JobError: if the job fails.
+    """
+    state: dict[str, Any] = {}
+    thread = threading.Thread(target=_work, args=(pipeline, state), daemon=True, name="beam-job")
+    started = time.monotonic()
+    thread.start()
+    why = ""
+    try:
+        with _shown(watched, console) as refresh:
+            while not why and thread.is_alive():
+                thread.join(LOOK_EVERY)
+                if watched.look():
+                    refresh()
+                if watched.is_used_up:
+                    why = "the budget's releases are used"
+                elif stream.stop_after and time.monotonic() - started > stream.stop_after:
+                    why = "stopped after the time that was given"
+    except KeyboardInterrupt:
+        why = "stopped by Ctrl-C"
+    if "error" in state:
+        raise JobError(explain(state["error"])) from state["error"]
+    _stop(state, thread)
+    return why or "the job ended"
+
+
+def _work(pipeline: beam.Pipeline, state: dict[str, Any]) -> None:
+    try:
+        state["result"] = result = pipeline.run()
+        result.wait_until_finish()
+    except BaseException as error:
+        if "stopping" not in state:
+            state["error"] = error
+
+
+def _stop(state: dict[str, Any], thread: threading.Thread) -> None:
+    """Cancel the job, and wait until no worker writes any more."""
+    state["stopping"] = True
+    result = state.get("result")
+    if result is not None and thread.is_alive():
+        try:
+            result.cancel()
+        except Exception as error:  # it ended by itself in the meantime
+            state["cancelled"] = error
+    thread.join(LAST_LOOK)
+
+
+@contextmanager
+def _shown(watched: Watched, console: Console) -> Iterator[Any]:
+    """A live table where there is a terminal; else a line per change."""
+    if not console.is_terminal:
+        yield lambda: console.print(watched.summary(), soft_wrap=True, highlight=False)
+        return
+    with Live(watched.render(), console=console, refresh_per_second=4) as live:
+        yield lambda: live.update(watched.render())
+
+
+def _as_json(job: Stream, watched: Watched, why: str) -> dict[str, Any]:
+    return {
+        "schema_version": outputs.SCHEMA_VERSION,
+        "output": str(job.folder),
+        "ended": why,
+        "releases": watched.released,
+        "late_releases": watched.late,
+        "withheld": watched.withheld,
+        "sums": watched.sums,
+        "budget_windows": watched.budget_windows,
+        "epsilon": watched.epsilon,
+        "delta": watched.delta,
+        "local_epsilon": watched.local_epsilon if watched.epsilon is not None else None,
+        "charged": job.budget is not None,
+        "run_id": None if job.budget is None else job.budget.run_id,
+    }
+
+
+__all__ = ["Choice", "Stream", "main"]

@@ -1,0 +1,156 @@
+"""The flags of `frequency --stream`, and what they come to."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from beam_ldp.pipelines.flags import Flags, Groups, whole_number
+from beam_ldp.pipelines.options import UsageError, parse_flags
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(text: str) -> float:
+    """`90`, `90s`, `5m`, `2h`, `1d` or `250ms`, in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
+    if found is None:
+        raise ValueError
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+seconds.__name__ = "time such as 90s, 5m, 2h"
+
+STREAM_FLAGS: Flags = {
+    "--stream": {
+        "action": "store_true", "default": False,
+        "help": "the files keep arriving: release one window after the other, until Ctrl-C or "
+        "until the budget is used (docs/streaming.md)",
+    },
+    "--time-column": {
+        "metavar": "NAME", "help": "with --stream: column that holds each row's time",
+    },
+    "--window": {
+        "type": seconds, "metavar": "TIME", "help": "with --stream: length of a window, as in 60s",
+    },
+    "--slide": {
+        "type": seconds, "metavar": "TIME",
+        "help": "with --window: release panes of this length, each once, and add them to windows "
+        "that overlap",
+    },
+    "--session-gap": {
+        "type": seconds, "metavar": "TIME",
+        "help": "with --stream: windows that end where nobody sent anything for so long; needs "
+        "--public-bounds",
+    },
+    "--public-bounds": {
+        "action": "store_true", "default": False,
+        "help": "declare that anybody may know at which times single rows were sent",
+    },
+    "--allowed-lateness": {
+        "type": seconds, "default": 0.0, "metavar": "TIME",
+        "help": "how long late rows of a window are gathered (default: not at all)",
+    },
+    "--late": {
+        "choices": ["release", "dead-letter"], "default": "release",
+        "help": "late rows: a release of their own, if they are enough, or only counted",
+    },
+    "--watermark-delay": {
+        "type": seconds, "default": 10.0, "metavar": "TIME",
+        "help": "a window closes when the clock is so far past its end (default 10s)",
+    },
+    "--budget-windows": {
+        "type": whole_number, "metavar": "N",
+        "help": "releases that may happen; their worst case is reserved at the start, and the job "
+        "stops when they are used",
+    },
+    "--stop-after": {
+        "type": seconds, "metavar": "TIME", "help": "end as with Ctrl-C after so long",
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """The flags, checked. Attributes: as the flags of the same names, in seconds."""
+
+    time_column: str
+    window: float | None
+    slide: float | None
+    session_gap: float | None
+    public_bounds: bool
+    allowed_lateness: float
+    late: str
+    watermark_delay: float
+    budget_windows: int
+    stop_after: float | None
+
+    @property
+    def period(self) -> float | None:
+        """Length of what is released: a window, or a pane of it; None for sessions."""
+        return self.window if self.slide is None else self.slide
+
+    @property
+    def poll(self) -> float:
+        """Seconds between two looks at the folder."""
+        return min(5.0, max(0.5, (self.period or self.session_gap or 10.0) / 10))
+
+
+def check_stream(values: argparse.Namespace) -> StreamSettings:
+    """The flags of a stream, with every rule checked.
+
+    Raises:
+        UsageError: naming the flag and what is allowed.
+    """
+    if values.time_column is None:
+        raise UsageError("--time-column is missing: which column tells the time of a row?")
+    if (values.window is None) == (values.session_gap is None):
+        raise UsageError("give one of --window and --session-gap")
+    if values.session_gap is not None:
+        if not values.public_bounds:
+            raise UsageError(
+                "--session-gap needs --public-bounds: a session begins and ends at the time of a "
+                "single row, so its bounds tell when somebody sent something"
+            )
+        if values.user_id is not None:
+            raise UsageError(
+                "--session-gap and --user-id exclude each other: see docs/streaming.md"
+            )
+    for name in ("window", "slide", "session_gap"):
+        if getattr(values, name) is not None and getattr(values, name) < 0.001:
+            raise UsageError(f"--{name.replace('_', '-')} must be at least 1ms")
+    if values.slide is not None:
+        if values.window is None:
+            raise UsageError("--slide needs --window")
+        if round(values.window * 1e6) % round(values.slide * 1e6) or values.slide > values.window:
+            raise UsageError("--window must be a multiple of --slide")
+    if values.budget_windows is None or values.budget_windows < 1:
+        raise UsageError("--budget-windows must be >= 1: how many releases may happen?")
+    if values.input_format == "text":
+        raise UsageError("--stream needs columns: text has none")
+    for name in ("group_by", "staged", "max_bad_rows", "people_store"):
+        if getattr(values, name, None) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} is not for --stream")
+    if values.strict:
+        raise UsageError("--strict is not for --stream: --min-reports and the budget bind there")
+    taken = StreamSettings.__dataclass_fields__
+    return StreamSettings(**{name: getattr(values, name) for name in taken})
+
+
+def refuse_without_stream(values: argparse.Namespace) -> None:
+    """A UsageError for a flag that only a stream has."""
+    if values.stream:
+        return
+    for name, how in STREAM_FLAGS.items():
+        if getattr(values, name[2:].replace("-", "_")) != how.get("default"):
+            raise UsageError(f"{name} needs --stream")
+
+
+def is_stream(argv: Sequence[str], groups: Groups) -> bool:
+    """Whether the flags, or their `--config`, ask for a stream. Wrong flags are said elsewhere."""
+    try:
+        return bool(parse_flags(argv, groups)[0].stream)
+    except UsageError:
+        return "--stream" in argv
