@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_ldp.pipelines import job_server_flags
 from beam_ldp.pipelines.flags import COMMON, Flags, Groups
 from beam_ldp.pipelines.nearest import nearest
 
@@ -130,15 +131,25 @@ def parse_flags(
     """
     arguments = [*_config_arguments(list(argv), groups), *argv]
     parser = _beam_parser(groups) if beams else _own_parser(groups)
-    known = [name for action in parser._actions for name in action.option_strings]
-    for argument in arguments:
-        if argument.startswith("--") and argument.split("=", 1)[0] not in known:
-            name = argument.split("=", 1)[0]
+    known = _names_of(parser)
+    given = [argument.split("=", 1)[0] for argument in arguments if argument.startswith("--")]
+    endpoint = job_server_flags.job_endpoint(arguments) if beams else None
+    if endpoint is not None and not set(known).issuperset(given):
+        for name, how in job_server_flags.flags_of(endpoint).items():
+            if name not in known:
+                parser.add_argument(name, **how)
+        known = _names_of(parser)
+    for name in given:
+        if name not in known:
             raise UsageError(f"unknown flag {name}{nearest(name, known)}")
     values, left_over = parser.parse_known_args(arguments)
     if left_over:
         raise UsageError(f"unexpected argument {left_over[0]!r}; every value belongs to a flag")
     return values, arguments
+
+
+def _names_of(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for action in parser._actions for name in action.option_strings]
 
 
 def _config_arguments(argv: list[str], groups: Groups) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.engines import worker_pool
@@ -54,6 +55,13 @@ def start_cluster(group: Group) -> tuple[str, ...]:
         "-Dspark.deploy.maxExecutorRetries=-1",
     )
     return ("--runner=SparkRunner", endpoint, *workers)
+
+
+def master_of(group: Group) -> str:
+    """The address of a running cluster's master, as its log says it."""
+    found = re.search(r"Starting Spark master at (spark://\S+)", group.text("master"))
+    assert found is not None
+    return found.group(1)
 
 
 def start_worker(group: Group, role: str, master: str, page: int | None = None) -> None:

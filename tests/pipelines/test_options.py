@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.portability.api import beam_job_api_pb2 as messages
+from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
+from beam_ldp.pipelines import job_server_flags
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
 from beam_ldp.pipelines.job import pipeline_flags
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, ReleaseOptions, UsageError
@@ -215,3 +220,47 @@ def test_the_local_runner_is_named_so_that_nothing_is_downloaded(
 def test_a_named_engine_is_kept(files: list[str]) -> None:
     given = ["--runner=FlinkRunner", "--parallelism=2"]
     assert pipeline_flags(settings_of([*files, *CENTRAL]), given) == given
+
+
+# A job server's own flags ------------------------------------------------------------------
+
+
+@pytest.fixture
+def job_server() -> Iterator[str]:
+    """A server that only says which flags it takes."""
+    import grpc
+
+    class Server(services.JobServiceServicer):
+        def DescribePipelineOptions(self, request, context):  # noqa: N802
+            kinds = messages.PipelineOptionType
+            told = {"number_of_execution_retries": kinds.INTEGER, "reuse": kinds.BOOLEAN,
+                    "files": kinds.ARRAY, "runner": kinds.STRING}  # fmt: skip
+            described = [
+                messages.PipelineOptionDescriptor(name=name, type=kind)
+                for name, kind in told.items()
+            ]
+            return messages.DescribePipelineOptionsResponse(options=described)
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    services.add_JobServiceServicer_to_server(Server(), server)
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    yield f"localhost:{port}"
+    server.stop(None).wait()
+
+
+def test_flags_of_the_job_server_are_taken(files: list[str], job_server: str) -> None:
+    """Known by asking it; others are still errors, and without a job server all are."""
+    theirs = ["--number_of_execution_retries=3", "--reuse", "--files=a", "--files=b"]
+    flags = [*files, *CENTRAL, *theirs]
+    values, arguments = parse_flags([*flags, f"--job_endpoint={job_server}"])
+    assert (values.number_of_execution_retries, values.files) == ("3", ["a", "b"])
+    assert set(theirs) <= set(arguments)
+    with pytest.raises(UsageError, match="unknown flag --number_of_execution_retries"):
+        parse_flags(flags)
+    with pytest.raises(UsageError, match="did you mean --number_of_execution_retries"):
+        parse_flags([*files, *CENTRAL, f"--job_endpoint={job_server}", "--number_of_retries=3"])
+
+
+def test_job_server_that_is_not_there_has_no_flags() -> None:
+    assert job_server_flags.flags_of("localhost:1", seconds=0.5) == {}

@@ -1,0 +1,250 @@
+"""A job that is worth killing: every stage with state or randomness, and a witness at the shuffler.
+
+`DoorWitness` stands between `Randomize` and `Shuffle` and writes down every report that passes,
+in attempts that were thrown away too, before it lets the report through.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_ldp.ledger import BudgetLedger, audit
+from beam_ldp.pipelines.results import Collected, WriteBadRows, WriteResults, read_all
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.randomness import UserRandomness, contribution_ranks, length_prefixed
+from beam_ldp.transforms import (
+    Aggregate,
+    BoundContributions,
+    ChargeTo,
+    EncodeRows,
+    EstimateFrequencies,
+    Randomize,
+    Release,
+    ReportBlock,
+    Shuffle,
+    TableBlock,
+    Withheld,
+)
+from beam_ldp.transforms.budgeted import charge
+
+COLOURS = Domain(("red", "green", "blue"))
+ORACLE = KRandomizedResponse(COLOURS.size, 1.0)
+KEY = bytes(range(32))
+RELEASE = "fault"
+LEAST = 100
+
+
+@dataclass(frozen=True)
+class FaultJob:
+    """What runs, and where it leaves its traces.
+
+    Attributes:
+        folder: for results, ledger and witnesses.
+        memoized: or fresh randomness.
+        output, scope: of the shuffle.
+        blocks, rows: how many of which size; every person has two rows, a tenth of the rows is bad.
+        pause: seconds that a block takes before it is randomized, and a part of the users after.
+        slow_worker: of processes whose id is odd, all take this many times longer.
+        poison: a block that no attempt can process.
+    """
+
+    folder: Path
+    memoized: bool = True
+    output: str = "reports"
+    scope: str = "global"
+    blocks: int = 40
+    rows: int = 500
+    pause: float = 0.1
+    slow_worker: int = 1
+    poison: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.folder / 'privacy.db'}"
+
+    @property
+    def doors(self) -> Path:
+        return self.folder / "doors"
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results"
+
+    def prepare(self) -> None:
+        """The key, the ledger with its budget, and empty folders."""
+        self.doors.mkdir(parents=True)
+        self.results.mkdir()
+        (self.folder / "key").write_bytes(KEY)
+        ledger = BudgetLedger.create(self.url)
+        ledger.set_budget("visits", epsilon=10.0, delta=1e-6, local_epsilon=10.0)
+
+    def build(self, options: list[str]) -> beam.Pipeline:
+        """The pipeline; building it reserves its worst case."""
+        randomness: dict[str, str] = {}
+        if self.memoized:
+            randomness = {"memoize_key_file": str(self.folder / "key"), "release_id": RELEASE}
+        pipeline = beam.Pipeline(options=PipelineOptions(options))
+        tables = (
+            pipeline
+            | "Numbers" >> beam.Create(list(range(self.blocks)))
+            | "Spread" >> beam.Reshuffle()
+            | "Make" >> beam.Map(make_table, self).with_output_types(TableBlock)
+        )
+        encoded = tables | "Encode" >> EncodeRows(COLOURS, "colour", user_id_column="id")
+        reports = (
+            encoded
+            | "Bound" >> BoundContributions(**randomness)
+            | "Pause"
+            >> beam.Map(pause_over, self.pause / 4).with_output_types(encoded.element_type)
+            | "Randomize" >> Randomize(ORACLE, **randomness)
+            | "Door" >> beam.ParDo(DoorWitness(str(self.doors))).with_output_types(ReportBlock)
+        )
+        shuffled = reports | "Shuffle" >> Shuffle(ORACLE, LEAST, self.output, self.scope)  # type: ignore[arg-type]
+        releases = (
+            shuffled
+            | "Aggregate" >> Aggregate(ORACLE)
+            | "Estimate" >> EstimateFrequencies(ORACLE, min_reports=LEAST, sampling="iid")
+        )
+        budget = ChargeTo("visits", self.url, run_id="run")
+        withheld = (shuffled.withheld, releases.withheld) | "Withheld" >> beam.Flatten()
+        releases, withheld = charge(
+            budget,
+            budget.worst_event(ORACLE, LEAST),
+            tables,
+            releases,
+            withheld,
+            local_epsilon=ORACLE.local_epsilon,
+            memoized=self.memoized,
+        )
+        out = str(self.results)
+        releases | "Write releases" >> WriteResults(out, "releases", Release)
+        withheld | "Write withheld" >> WriteResults(out, "withheld", Withheld)
+        encoded.bad_rows | "Write bad rows" >> WriteBadRows(out)
+        return pipeline
+
+    # --- what must be true afterwards -----------------------------------------------------------
+
+    @property
+    def users(self) -> int:
+        return self.blocks * self.rows // 2
+
+    def expected_bad_rows(self) -> list[tuple[str, int, str]]:
+        return sorted(
+            (f"table {number}", position, "null")
+            for number in range(self.blocks)
+            for position in range(0, self.rows, 10)
+        )
+
+    def assert_whole(self) -> Release:
+        """Every person once, all dead letters, one output, the ledger settled once."""
+        found = read_all(str(self.results))
+        assert not found.withheld
+        (release,) = found.releases  # of retries with other noise there would be several
+        assert release.num_reports == self.people_with_a_good_row()
+        assert bad_rows_of(found) == self.expected_bad_rows()
+        ledger = BudgetLedger(self.url)
+        settled = ledger.state.charge("run")
+        assert settled.status == "settled" and settled.settled is not None
+        assert settled.settled["event"]["num_reports"] == release.num_reports
+        assert audit(ledger.rows()).clean
+        if self.memoized:
+            assert release.estimate.value.tolist() == self.expected_estimate().tolist()
+        return release
+
+    def people_with_a_good_row(self) -> int:
+        return len(
+            set(np.concatenate([good_rows(n, self)[1] for n in range(self.blocks)]).tolist())
+        )
+
+    def expected_estimate(self) -> np.ndarray:
+        """The estimate, without Beam: of every person's row of least rank."""
+        held: dict[int, tuple[int, int]] = {}
+        for number in range(self.blocks):
+            values, people, positions = good_rows(number, self)
+            source = length_prefixed(f"table {number}".encode())
+            places = (source + int(p).to_bytes(8, "little", signed=True) for p in positions)
+            ranks = contribution_ranks(KEY, people, places, RELEASE, "")
+            for rank, value, person in zip(ranks.tolist(), values.tolist(), people.tolist()):
+                held[person] = min(held.get(person, (2**64, 0)), (rank, value))
+        ids = np.array(sorted(held))
+        drawn = np.array([held[person][1] for person in ids.tolist()])
+        reports = ORACLE.randomize(drawn, UserRandomness(KEY, ids, RELEASE))
+        return ORACLE.estimate(ORACLE.accumulate(reports), len(ids)).value
+
+    def reports_at_the_door(self) -> tuple[int, int]:
+        """`(most, passages)`: distinct reports of one person, at most; blocks that came again."""
+        seen: dict[tuple[str, int], set[int]] = defaultdict(set)
+        passages: dict[str, int] = defaultdict(int)
+        for path in self.doors.iterdir():
+            for line in path.read_text().splitlines():
+                origin, reports = json.loads(line)
+                passages[origin] += 1
+                for place, report in enumerate(reports):
+                    seen[origin, place].add(report)
+        return max(map(len, seen.values()), default=0), sum(passages.values()) - len(passages)
+
+
+def make_table(number: int, job: FaultJob) -> TableBlock:
+    """Block `number`: every tenth row has no value; the second half repeats the persons."""
+    pause_over(None, job.pause)
+    if job.slow_worker > 1 and os.getpid() % 2:
+        time.sleep(job.pause * (job.slow_worker - 1))
+    if job.poison and number == job.blocks // 2:
+        raise RuntimeError("poison")
+    colours: list[str | None] = ["red", "green", "blue", "mauve", "red", "green", "red"]
+    held = [colours[(number + i) % 7] if i % 10 else None for i in range(job.rows)]
+    batch = pa.record_batch({"colour": pa.array(held, pa.string()), "id": people_of(number, job)})
+    return TableBlock(f"table {number}", 0, batch)
+
+
+def people_of(number: int, job: FaultJob) -> np.ndarray:
+    return (np.arange(job.rows) + number * job.rows) % job.users
+
+
+def good_rows(number: int, job: FaultJob) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values, persons and positions of the rows that can be used."""
+    table = make_table(number, FaultJob(job.folder, blocks=job.blocks, rows=job.rows, pause=0))
+    positions = np.array([i for i in range(job.rows) if i % 10])
+    index = {name: place for place, name in enumerate(COLOURS.labels)}
+    words = table.batch.column(0).to_pylist()
+    values = np.array([index.get(words[i], COLOURS.size - 1) for i in positions])
+    return values, people_of(number, job)[positions], positions
+
+
+def pause_over(element: Any, seconds: float) -> Any:
+    time.sleep(seconds)
+    return element
+
+
+class DoorWitness(beam.DoFn):
+    """Writes down, per process, the origin and all reports of each block, then lets it pass."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def process(self, block: ReportBlock) -> Iterator[ReportBlock]:
+        assert block.origin, "a block without an origin cannot be known again"
+        line = json.dumps([block.origin.hex(), block.reports.tolist()]) + "\n"
+        path = f"{self._folder}/{os.getpid()}-{hashlib.sha256(os.urandom(8)).hexdigest()[:8]}"
+        with open(path, "x", encoding="ascii") as file:
+            file.write(line)
+        yield block
+
+
+def bad_rows_of(found: Collected) -> list[tuple[str, int, str]]:
+    rows = (json.loads(line) for line in found.bad_rows.splitlines())
+    return sorted((row["source"], row["position"], row["reason"]) for row in rows)

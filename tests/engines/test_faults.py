@@ -1,0 +1,247 @@
+"""What remains true when processes die: every person counted once, whole output or none.
+
+A kill is `kill -9` at a random moment of the job. The reduced form kills once per kind of process;
+the slow one twenty times (`make test-faults`).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from apache_beam.runners.runner import PipelineState
+
+from beam_ldp.pipelines.results import read_all
+from tests.engines import flink, spark
+from tests.engines.fault_job import FaultJob
+from tests.engines.servers import Engine, running
+
+SECONDS = 240
+KILLS = 20  # of the slow form
+ONE_PROCESS = ["--runner=FnApiRunner"]
+# A worker that died must not be taken from the cache again; Flink restarts a job if told to.
+RECOVERY = {
+    "spark-cluster": ["--environment_cache_millis=0"],
+    "flink-cluster": ["--number_of_execution_retries=10", "--execution_retry_delay=500"],
+}
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A kind of process: how to find one of them, and how to put one in its place."""
+
+    engine: str
+    name: str
+    find: Callable[[Engine], list[psutil.Process]]
+    replace: Callable[[Engine], None] = lambda engine: None
+
+
+def children_of(role: str, running: str) -> Callable[[Engine], list[psutil.Process]]:
+    """Processes that the servers of a role started, whose command line says `running`."""
+
+    def find(engine: Engine) -> list[psutil.Process]:
+        servers = [server for server in engine.group.servers if server.role.startswith(role)]
+        found = [child for server in servers for child in server.children()]
+        return [child for child in found if running in command_of(child)]
+
+    return find
+
+
+def command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def servers_of(role: str) -> Callable[[Engine], list[psutil.Process]]:
+    def find(engine: Engine) -> list[psutil.Process]:
+        found = [s.process() for s in engine.group.servers if s.role.startswith(role)]
+        return [process for process in found if process is not None]
+
+    return find
+
+
+def new_spark_worker(engine: Engine) -> None:
+    master = spark.master_of(engine.group)
+    spark.start_worker(engine.group, f"worker-{len(engine.group.servers)}", master)
+
+
+def new_task_manager(engine: Engine) -> None:
+    flink.start_task_manager(engine.group, f"task-manager-{len(engine.group.servers)}")
+
+
+HARNESS = children_of("workers", "SdkHarness")
+VICTIMS = (
+    Victim("spark-cluster", "harness", HARNESS),
+    Victim("spark-cluster", "executor", children_of("worker-", "CoarseGrainedExecutorBackend")),
+    Victim("spark-cluster", "worker", servers_of("worker-"), new_spark_worker),
+    Victim("flink-cluster", "harness", HARNESS),
+    Victim("flink-cluster", "task manager", servers_of("task-manager-"), new_task_manager),
+)
+
+
+class Run:
+    """A job in a thread of its own: building, sending and waiting block."""
+
+    def __init__(self, job: FaultJob, options: list[str]) -> None:
+        self.job = job
+        self.state: str | None = None
+        self.error: BaseException | None = None
+        self._pipeline = job.build(options)
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self.started = time.monotonic()
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            result = self._pipeline.run()
+            state = result.wait_until_finish(duration=SECONDS * 1000) or result.state
+            self.state = str(state)
+            if not PipelineState.is_terminal(state):
+                result.cancel()
+        except BaseException as error:
+            self.error, self.state = error, "FAILED"
+
+    @property
+    def over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def wait(self) -> float:
+        """Seconds that it took."""
+        self._thread.join(SECONDS + 60)
+        assert self.over, "the job hangs"
+        return time.monotonic() - self.started
+
+    def kill_one(self, engine: Engine, victim: Victim, after: float) -> bool:
+        """Kill a victim when so many seconds have passed, or the first one later; was there one?"""
+        while not self.over:
+            found = victim.find(engine) if time.monotonic() - self.started > after else []
+            if found:
+                chosen = random.choice(found)
+                chosen.kill()
+                return True
+            time.sleep(0.05)
+        return False
+
+
+@pytest.fixture(scope="module", params=["spark-cluster", "flink-cluster"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    with running(request.param) as engine:
+        yield engine
+
+
+def prepared(folder: Path, **how: Any) -> FaultJob:
+    job = FaultJob(folder, **how)
+    job.prepare()
+    return job
+
+
+def undisturbed(cluster: Engine, folder: Path) -> float:
+    """How long the job takes if nobody dies."""
+    run = Run(prepared(folder), [*cluster.options, *RECOVERY[cluster.name]])
+    seconds = run.wait()
+    run.job.assert_whole()
+    assert run.job.reports_at_the_door()[0] == 1
+    return seconds
+
+
+def survive(cluster: Engine, victim: Victim, folder: Path, after: float, **how: Any) -> FaultJob:
+    """A job with one kill; everything must be as if nothing had happened."""
+    run = Run(prepared(folder, **how), [*cluster.options, *RECOVERY[cluster.name]])
+    killed = run.kill_one(cluster, victim, after)
+    run.wait()
+    if killed:
+        victim.replace(cluster)
+    assert killed, "the job was over before anything could be killed"
+    assert run.state == "DONE", (run.state, run.error)
+    return run.job
+
+
+@pytest.mark.engines
+def test_one_kill_of_each_kind(cluster: Engine, tmp_path: Path) -> None:
+    seconds = undisturbed(cluster, tmp_path / "undisturbed")
+    for victim in (victim for victim in VICTIMS if victim.engine == cluster.name):
+        job = survive(cluster, victim, tmp_path / victim.name, seconds / 2)
+        job.assert_whole()
+        assert job.reports_at_the_door()[0] == 1
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(KILLS))
+def test_a_kill_at_any_moment(cluster: Engine, tmp_path: Path, number: int) -> None:
+    for victim in (victim for victim in VICTIMS if victim.engine == cluster.name):
+        after = random.Random(f"{victim} {number}").uniform(0, 30)
+        forms = (("statistic", "batch"), ("reports", "batch"), ("reports", "global"))
+        output, scope = forms[number % 3]
+        job = survive(cluster, victim, tmp_path / victim.name, after, output=output, scope=scope)
+        job.assert_whole()
+        assert job.reports_at_the_door()[0] == 1
+
+
+@pytest.mark.pipeline
+def test_the_witness_sees_what_a_retry_costs(tmp_path: Path) -> None:
+    """Run twice, as an engine that retries would: memoized reports are the same, fresh are not."""
+    for memoized, most in ((True, 1), (False, 2)):
+        job = prepared(tmp_path / str(memoized), memoized=memoized, blocks=6, pause=0)
+        for attempt in range(2):
+            run = Run(job, ONE_PROCESS) if attempt == 0 else again(job)
+            run.wait()
+            assert run.state == "DONE", run.error
+        distinct, repeated = job.reports_at_the_door()
+        assert (distinct, repeated > 0) == (most, True)
+
+
+def again(job: FaultJob) -> Run:
+    """The same job once more, with a ledger and results of its own."""
+    for path in [*job.results.rglob("*"), job.folder / "privacy.db"]:
+        if path.is_file():
+            path.unlink()
+    from beam_ldp.ledger import BudgetLedger
+
+    ledger = BudgetLedger.create(job.url)
+    ledger.set_budget("visits", epsilon=10.0, delta=1e-6, local_epsilon=10.0)
+    return Run(job, ONE_PROCESS)
+
+
+@pytest.mark.pipeline
+def test_poison_stops_the_job_and_leaves_nothing(tmp_path: Path) -> None:
+    assert_poisoned(prepared(tmp_path / "job", blocks=6, pause=0, poison=True), ONE_PROCESS)
+
+
+@pytest.mark.engines
+def test_poison_on_a_cluster(cluster: Engine, tmp_path: Path) -> None:
+    """Every attempt fails, so the job does; the next job runs."""
+    job = prepared(tmp_path / "job", blocks=6, pause=0, poison=True)
+    limited = {"flink-cluster": ["--number_of_execution_retries=1"]}
+    assert_poisoned(job, [*cluster.options, *limited.get(cluster.name, [])])
+
+
+def assert_poisoned(job: FaultJob, options: list[str]) -> None:
+    run = Run(job, options)
+    run.wait()
+    assert run.state == "FAILED"
+    found = read_all(str(job.results))
+    assert not found.releases and not found.withheld
+    from beam_ldp.ledger import BudgetLedger
+
+    assert BudgetLedger(job.url).state.charge("run").status == "reserved"  # its worst case stays
+
+
+@pytest.mark.engines
+def test_one_worker_a_hundred_times_slower(cluster: Engine, tmp_path: Path) -> None:
+    """Everybody is counted once, whether or not the engine starts a second attempt."""
+    job = prepared(tmp_path / "job", blocks=8, pause=0.02, slow_worker=100)
+    run = Run(job, cluster.options)
+    run.wait()
+    assert run.state == "DONE", run.error
+    job.assert_whole()
+    assert job.reports_at_the_door()[0] == 1
