@@ -1,7 +1,8 @@
 """TensorFlow Federated under either of its names.
 
 Up to 0.87, types, placements and intrinsics are part of `tensorflow_federated`; releases after it
-move them to the package `federated_language`. Everything here takes them from `language`.
+move them to the package `federated_language`. Everything here takes them from `language`. What
+imports this module ends TensorFlow Federated's worker when it ends (`tff_adapters.workers`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from typing import Any
 
 import tensorflow_federated as tff
 
+from tff_adapters.workers import end_workers_at_exit
+
 _APART = importlib.util.find_spec("federated_language") is not None
 language: Any = importlib.import_module("federated_language") if _APART else tff
 
 __all__ = ["language", "tff"]
+
+end_workers_at_exit()

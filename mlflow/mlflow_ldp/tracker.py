@@ -200,6 +200,10 @@ class PrivacyTracker:
             event, kind.local_epsilon, count
         )
 
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Figures of a step beside its price: public ones, or such as were charged themselves."""
+        self._log.metrics(values, step)
+
     @property
     def spent(self) -> Spent:
         """What this run was charged so far."""

@@ -68,17 +68,31 @@ def _is_whole(runs: Runs) -> bool:
 
 
 def _whole_bytes(rows: Any, columns: int, width: int) -> Any:
-    size = width // 8
-    octets = tf.bitcast(tf.cast(rows, _WORDS[size]), tf.uint8)
-    octets = tf.reshape(octets, [-1, columns, size])[:, :, ::-1]  # little-endian in memory
-    return tf.reshape(octets, [-1, columns * size])
+    octets = tf.bitcast(_swapped(tf.cast(rows, _WORDS[width]), width), tf.uint8)
+    return tf.reshape(octets, [-1, columns * width // 8])
 
 
 def _from_whole_bytes(packed: Any, columns: int, width: int) -> Any:
     size = width // 8
-    octets = tf.reshape(packed, [-1, columns, size])[:, :, ::-1]
-    words = octets[:, :, 0] if size == 1 else tf.bitcast(octets, _WORDS[size])
-    return tf.cast(words, tf.uint32)
+    words = (
+        packed if size == 1 else tf.bitcast(tf.reshape(packed, [-1, columns, size]), _WORDS[width])
+    )
+    return tf.cast(_swapped(words, width), tf.uint32)
 
 
-_WORDS = {1: tf.uint8, 2: tf.uint16, 4: tf.uint32}
+def _swapped(words: Any, width: int) -> Any:
+    """Bytes of each word in the other order: words are little-endian in memory."""
+    if width == 8:
+        return words
+    left, right, only = tf.bitwise.left_shift, tf.bitwise.right_shift, tf.bitwise.bitwise_and
+    either = tf.bitwise.bitwise_or
+    eight = tf.constant(8, words.dtype)
+    if width == 16:
+        return either(left(words, eight), right(words, eight))
+    low = tf.constant(0x00FF00FF, words.dtype)
+    pairs = either(left(only(words, low), eight), only(right(words, eight), low))
+    sixteen = tf.constant(16, words.dtype)
+    return either(left(pairs, sixteen), right(pairs, sixteen))
+
+
+_WORDS = {8: tf.uint8, 16: tf.uint16, 32: tf.uint32}
