@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beam_ldp.pipelines.flags import Flags, Groups, whole_number
+from beam_ldp.pipelines.flags import Flags, Groups
 from beam_ldp.pipelines.options import UsageError, parse_flags
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -60,11 +60,6 @@ STREAM_FLAGS: Flags = {
     "--watermark-delay": {
         "type": seconds, "default": 10.0, "metavar": "TIME",
         "help": "a window closes when the clock is so far past its end (default 10s)",
-    },
-    "--budget-windows": {
-        "type": whole_number, "metavar": "N",
-        "help": "releases that may happen; their worst case is reserved at the start, and the job "
-        "stops when they are used",
     },
     "--stop-after": {
         "type": seconds, "metavar": "TIME", "help": "end as with Ctrl-C after so long",
