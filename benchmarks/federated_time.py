@@ -4,10 +4,10 @@
 
 Rounds of `tff.learning.algorithms.build_unweighted_fed_avg` in TensorFlow Federated's C++ runtime,
 with its own unweighted mean and with ours, in turns in one process, so that load falls on all
-alike; the time that processors spent is beside it, because it depends less on load. Two sizes: the 13,706 parameters of the papers' network with 200 clients of 25 images
-(MNIST's shape), and a network of a million parameters with 20 clients of 250. Figures are medians;
-the ratio of each turn gives the spread (quartiles). The first round of each, which traces and
-loads graphs, is left out.
+alike; the time that processors spent is beside it, because it depends less on load. Two sizes: the
+13,706 parameters of the papers' network with 200 clients of 25 images (MNIST's shape), and a
+network of a million parameters with 20 clients of 250. Figures are medians; the ratio of each turn
+gives the spread (quartiles). The first round of each, which traces and loads graphs, is left out.
 """
 
 from __future__ import annotations

@@ -30,21 +30,31 @@ if TYPE_CHECKING:
         privacy_event,
         privacy_events,
     )
+    from tff_adapters.release import PrivacyReleaseManager
+    from tff_adapters.training import EpsilonBudget, Round, Training, train
+    from tff_adapters.workers import end_workers, workers_ended
 
 __all__ = [
     "AdaptiveClip",
     "ClientKernel",
     "DeclaredSampling",
+    "EpsilonBudget",
     "LocallyPrivateMeanFactory",
     "LocallyPrivateState",
     "PrivacyRecord",
+    "PrivacyReleaseManager",
+    "Round",
     "SamplingMismatchError",
+    "Training",
+    "end_workers",
     "kernel_for",
     "no_client_metrics",
     "planned_event",
     "privacy_event",
     "privacy_events",
     "shuffled_ldp_aggregator",
+    "train",
+    "workers_ended",
 ]
 
 for _package in ("tensorflow", "tensorflow_federated"):
@@ -59,16 +69,23 @@ _MODULES = {
     "AdaptiveClip": "adaptive_clip",
     "ClientKernel": "kernels",
     "DeclaredSampling": "record",
+    "EpsilonBudget": "training",
     "LocallyPrivateMeanFactory": "aggregators",
     "LocallyPrivateState": "aggregators",
     "PrivacyRecord": "record",
+    "PrivacyReleaseManager": "release",
+    "Round": "training",
     "SamplingMismatchError": "record",
+    "Training": "training",
+    "end_workers": "workers",
     "kernel_for": "kernels",
     "no_client_metrics": "metrics",
     "planned_event": "record",
     "privacy_event": "record",
     "privacy_events": "record",
     "shuffled_ldp_aggregator": "aggregators",
+    "train": "training",
+    "workers_ended": "workers",
 }
 
 

@@ -8,7 +8,7 @@ aggregation process, of a learning process, or of whatever holds one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -69,7 +69,7 @@ class DeclaredSampling:
     """
 
     num_users: int
-    num_sampled: int
+    num_sampled: float
     points_per_client: int = 1
     sampling: str = "without_replacement"
 
@@ -85,6 +85,11 @@ class DeclaredSampling:
         sizes = self.num_users, self.num_sampled, self.points_per_client
         return SubsampledShuffledDpEvent(local, *sizes, points, self.sampling)
 
+    def takes_everything(self, points: int) -> bool:
+        """Whether every data point of every client is in every round: then there is no credit."""
+        everybody = self.num_sampled == self.num_users and points == self.points_per_client
+        return everybody and self.sampling == "without_replacement"
+
     @property
     def allowed(self) -> tuple[int, int]:
         """Smallest and largest number of clients that a round may receive.
@@ -92,7 +97,7 @@ class DeclaredSampling:
         With coins: all but what happens in less than one round in 1e12.
         """
         if self.sampling == "without_replacement":
-            return self.num_sampled, self.num_sampled
+            return int(self.num_sampled), int(self.num_sampled)
         rate = self.num_sampled / self.num_users
         coins = stats.binom(self.num_users, rate)
         return int(coins.ppf(_IMPLAUSIBLE / 2)), int(coins.isf(_IMPLAUSIBLE / 2))
@@ -155,7 +160,8 @@ class RoundConfig:
                     f"a round received the reports of {reports} clients; the declared sampling "
                     f"gives {low} to {high}"
                 )
-            return self.sampling.event(self.local_event(), self.values_per_client)
+            if not self.sampling.takes_everything(self.values_per_client):
+                return self.sampling.event(self.local_event(), self.values_per_client)
         if not reports:
             return dp_accounting.NoOpDpEvent()
         crowd = reports * self.values_per_client
@@ -191,11 +197,8 @@ def privacy_events(
         ValueError: if the state holds no record.
         SamplingMismatchError: if a round was not what was declared.
     """
-    found = privacy_records(state)
-    if not found:
-        raise ValueError("state must hold a privacy record; was it made by tff_adapters?")
     events: list[tuple[dp_accounting.DpEvent, int]] = []
-    for record in found:
+    for record in _found(state):
         config = _config(record)
         if config.seeded:
             return None
@@ -221,23 +224,60 @@ def planned_event(
 ) -> dp_accounting.DpEvent | None:
     """What one more round with so many clients would add: ask before it runs.
 
+    Returns:
+        The event; None for a seeded run, which has no epsilon.
+
     Raises:
         ValueError: if the state holds no record.
         SamplingMismatchError: if the declared sampling does not give that number of clients.
     """
-    records = privacy_records(state)
-    if not records:
-        raise ValueError("state must hold a privacy record; was it made by tff_adapters?")
-    configs = [_config(record) for record in records]
-    if any(config.seeded for config in configs):
-        return None
-    events = [config.round_event(num_clients, reader) for config in configs]
+    return _of_all(state, lambda record: num_clients, reader)
+
+
+def last_event(state: Any, reader: Reader = "shuffled") -> dp_accounting.DpEvent | None:
+    """What the last round before this state added, of the reports that it received.
+
+    Raises:
+        ValueError: if the state holds no record, or no round has run.
+        SamplingMismatchError: if the round was not what was declared.
+    """
+    if not rounds_run(state):
+        raise ValueError("state must be of a process that has run a round")
+    return _of_all(state, lambda record: int(np.asarray(record.rounds)[-1, 0]), reader)
+
+
+def _of_all(
+    state: Any, reports: Callable[[PrivacyRecord], int], reader: Reader
+) -> dp_accounting.DpEvent | None:
+    """One round of every record in the state, together."""
+    events = []
+    for record in _found(state):
+        config = _config(record)
+        if config.seeded:
+            return None
+        events.append(config.round_event(reports(record), reader))
     return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+
+
+def _found(state: Any) -> list[PrivacyRecord]:
+    found = privacy_records(state)
+    if not found:
+        raise ValueError("state must hold a privacy record; was it made by tff_adapters?")
+    return found
 
 
 def rounds_run(state: Any) -> int:
     """Rounds until this state."""
     return max((int(np.asarray(r.rounds)[:, 1].sum()) for r in privacy_records(state)), default=0)
+
+
+def rounds_charged(state: Any) -> int:
+    """Rounds until this state that cost something: all but empty ones; 0 for a seeded run."""
+    counts = []
+    for record in privacy_records(state):
+        events = privacy_events(record) or []
+        counts.append(sum(times for _, times in events))
+    return max(counts, default=0)
 
 
 def _config(record: PrivacyRecord) -> RoundConfig:
