@@ -252,10 +252,13 @@ def _watch(
         JobError: if the job fails.
     """
     state: dict[str, Any] = {}
-    thread = threading.Thread(target=_work, args=(pipeline, state), daemon=True, name="beam-job")
-    started = time.monotonic()
+    why, started = "", time.monotonic()
+    try:
+        state["result"] = pipeline.run()  # in this thread: Prism sets signal handlers
+    except Exception as error:
+        raise JobError(explain(error)) from error
+    thread = threading.Thread(target=_wait, args=(state,), daemon=True, name="beam-job")
     thread.start()
-    why = ""
     try:
         with _shown(watched, console) as refresh:
             while not why and thread.is_alive():
@@ -274,10 +277,9 @@ def _watch(
     return why or "the job ended"
 
 
-def _work(pipeline: beam.Pipeline, state: dict[str, Any]) -> None:
+def _wait(state: dict[str, Any]) -> None:
     try:
-        state["result"] = result = pipeline.run()
-        result.wait_until_finish()
+        state["result"].wait_until_finish()
     except BaseException as error:
         if "stopping" not in state:
             state["error"] = error
@@ -286,10 +288,9 @@ def _work(pipeline: beam.Pipeline, state: dict[str, Any]) -> None:
 def _stop(state: dict[str, Any], thread: threading.Thread) -> None:
     """Cancel the job, and wait until no worker writes any more."""
     state["stopping"] = True
-    result = state.get("result")
-    if result is not None and thread.is_alive():
+    if thread.is_alive():
         try:
-            result.cancel()
+            state["result"].cancel()
         except Exception as error:  # it ended by itself in the meantime
             state["cancelled"] = error
     thread.join(LAST_LOOK)
