@@ -8,14 +8,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines.gates import NothingReleasedError
 from beam_ldp.pipelines.lost_runs import Launcher, Note
-from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.options import ReleaseOptions, UsageError
 from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
+from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.people import PeopleFolder, files_at
 
 if TYPE_CHECKING:
@@ -224,6 +226,44 @@ def _people(settings: Settings, ledger: BudgetLedger, run_id: str) -> PeopleFold
         return None
     population = ledger.state.population_of(settings.dataset).name
     return PeopleFolder(settings.people_store, settings.people_key_file, population, run_id)
+
+
+def charge_to(options: PipelineOptions) -> ChargeTo | None:
+    """The budget that the flags of a Beam program of one's own name, for its composites.
+
+    The flags are those of the programs here: `--ledger` (or BEAM_LDP_LEDGER), `--dataset`,
+    `--budget-windows` for unbounded data, `--run-id`, `--honest-fraction`, `--privacy-unit`,
+    `--people-store`, `--people-key-file`.
+
+    Args:
+        options: `PipelineOptions(flags)`.
+
+    Returns:
+        What to give to a composite as `budget`; None with `--no-ledger`: nothing is charged.
+
+    Raises:
+        UsageError: if no ledger or no dataset is named: a run is uncharged only if it says so.
+    """
+    flags = options.view_as(ReleaseOptions)
+    if flags.no_ledger:
+        return None
+    if not (flags.ledger or os.environ.get(LEDGER_VARIABLE)):
+        raise UsageError(f"--ledger is missing (or {LEDGER_VARIABLE}, or --no-ledger)")
+    if not flags.dataset:
+        raise UsageError("--dataset must name the data set whose budget is charged")
+    try:
+        return ChargeTo(
+            flags.dataset,
+            flags.ledger,
+            run_id=flags.run_id,
+            windows=flags.budget_windows,
+            honest_fraction=flags.honest_fraction,
+            privacy_unit=flags.privacy_unit,
+            people_store=flags.people_store,
+            people_key_file=flags.people_key_file,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def ledger_url(settings: Settings) -> str | None:

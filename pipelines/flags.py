@@ -143,6 +143,11 @@ COMMON: Groups = {
         "--run-id": {
             "metavar": "NAME", "help": "name of the charge, used once (default: a random one)",
         },
+        "--budget-windows": {
+            "type": whole_number, "metavar": "N",
+            "help": "releases over time to reserve: for pipelines of your own on unbounded data, "
+            "which stop when those are used (see docs/ledger.md); this program releases once",
+        },
         "--people-store": {
             "metavar": "DIR",
             "help": "leave keyed hashes of the people asked here: the ledger then counts what each "

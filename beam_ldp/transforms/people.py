@@ -5,6 +5,7 @@ What a hash tells, and to whom, is in `beam_ldp.ledger.people`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from apache_beam.typehints import typehints
 from beam_ldp.transforms.blocks import ValueBlock
 from beam_ldp.transforms.carried import read_key
 from beam_ldp.transforms.gate import window_bounds
+from beam_ldp.transforms.windows import is_streamed
 
 if TYPE_CHECKING:  # the extra `ledger` is needed only where hashes are left
     from beam_ldp.ledger.people import Files, PeopleKey
@@ -108,6 +110,9 @@ class LeaveHashes(beam.PTransform):
         self._folder = folder
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        if is_streamed(pcoll):  # where Beam drops what comes at the close of a window
+            here = beam.ParDo(_WriteHere(self._folder)).with_output_types(str)
+            return pcoll | "Hash ids" >> here
         return (
             pcoll
             | "Hash ids"
@@ -117,20 +122,43 @@ class LeaveHashes(beam.PTransform):
         )
 
 
-class _Hash(beam.DoFn):
+class _WithKey(beam.DoFn):
     def __init__(self, folder: PeopleFolder) -> None:
         self._folder = folder
 
     def setup(self) -> None:
         self._key = self._folder.key()
 
+    def _tags(self, block: ValueBlock) -> np.ndarray:
+        if block.user_ids is None:
+            raise ValueError("hashes of people need user ids: name the user id column")
+        return self._key.tags(block.user_ids)
+
+
+class _Hash(_WithKey):
     def process(self, block: ValueBlock) -> Iterator[tuple[int, bytes]]:
         from beam_ldp.ledger.people import shards_of
 
-        if block.user_ids is None:
-            raise ValueError("hashes of people need user ids: name the user id column")
-        for shard, tags in shards_of(self._key.tags(block.user_ids)):
+        for shard, tags in shards_of(self._tags(block)):
             yield shard, tags.astype("<u8").tobytes()
+
+
+class _WriteHere(_WithKey):
+    """Every bundle writes files of its own: more of them, and nothing is grouped."""
+
+    def start_bundle(self) -> None:
+        self._held: dict[Any, list[np.ndarray]] = defaultdict(list)
+
+    def process(self, block: ValueBlock, window: Any = beam.DoFn.WindowParam) -> None:
+        self._held[window].append(self._tags(block))
+
+    def finish_bundle(self) -> None:
+        from beam_ldp.ledger.people import shards_of, write_tags
+
+        files = files_at(self._folder.store)
+        for window, held in self._held.items():
+            for shard, tags in shards_of(np.concatenate(held)):
+                write_tags(files, self._folder.at(window), shard, self._key.key_id, tags)
 
 
 class _Write(beam.DoFn):
