@@ -21,6 +21,7 @@ from beam_ldp.pipelines.stream_results import read_folder
 
 SHOWN = 12  # windows
 TOP = 3  # values of each
+ORDERS = [2.0, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128]  # few: every release is priced at once
 
 
 @dataclass
@@ -49,7 +50,7 @@ class Watched:
     epsilon: float | None = None
     local_epsilon: float = 0.0
     _known: set[str] = field(default_factory=set)
-    _accountant: ShuffleAccountant = field(default_factory=ShuffleAccountant)
+    _accountant: ShuffleAccountant = field(default_factory=lambda: ShuffleAccountant(ORDERS))
     _rows: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=SHOWN))
 
     @property

@@ -42,6 +42,7 @@ from beam_ldp.pipelines.watch import JobError, explain
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, SlidingSums, WindowRules
 from beam_ldp.transforms.blocks import TableBlock
 from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.limits import FirstReleases
 
 LOOK_EVERY = 0.5  # seconds between two looks at the results
 LAST_LOOK = 2.0  # seconds in which a stopped job may still finish a file
@@ -120,6 +121,10 @@ class Stream:
                 public_bounds=stream.public_bounds,
             ),
         )
+        withheld, bad_values = [released.withheld], released.bad_rows
+        if self.budget is None:  # no ledger counts
+            released = released | "First" >> FirstReleases(stream.budget_windows)
+            withheld.append(released.withheld)
         place = str(self.folder)
         local = self.choice.randomizer.local_epsilon
         pricing = Pricing(settings.delta, settings.honest_fraction, local)
@@ -127,8 +132,9 @@ class Stream:
         if stream.slide is not None and stream.window is not None:
             sums = released | "Slide" >> SlidingSums(stream.window, stream.slide)
             sums | "Write sums" >> WriteWindows(place, domain, pricing)
-        released.withheld | "Write withheld" >> beam.ParDo(WriteWithheld(place))
-        bad = {"columns": table[BAD_ROWS], "values": released.bad_rows}
+        said = withheld | "All withheld" >> beam.Flatten()
+        said | "Write withheld" >> beam.ParDo(WriteWithheld(place))
+        bad = {"columns": table[BAD_ROWS], "values": bad_values}
         for name, collection in bad.items():
             collection | f"Write bad {name}" >> beam.ParDo(WriteBadRows(place))
 
