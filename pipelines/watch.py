@@ -28,39 +28,39 @@ def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
         KeyboardInterrupt: after the job was asked to stop.
     """
     state: dict[str, Any] = {}
-
-    def work() -> None:
-        try:
-            state["result"] = result = pipeline.run()
-            state["state"] = result.wait_until_finish() or result.state
-        except BaseException as error:
-            state["error"] = error
-
-    thread = threading.Thread(target=work, name="beam-job", daemon=True)
-    thread.start()
+    over = threading.Event()
+    # The job stays in this thread: Beam's job servers set signal handlers, which only the main one
+    # may.
+    watcher = threading.Thread(
+        target=_watch, args=(over, state, console, what), name="beam-watch", daemon=True
+    )
+    watcher.start()
     try:
-        thread.join(_SEEN_AFTER)
-        if thread.is_alive():
-            _watch(thread, state, console, what)
+        state["result"] = result = pipeline.run()
+        ended = result.wait_until_finish() or result.state
     except KeyboardInterrupt:
         if "result" in state:
             state["result"].cancel()
         raise
-    if "error" in state:
-        raise JobError(explain(state["error"])) from state["error"]
-    if state["state"] not in ("DONE", None):
-        raise JobError(f"the job ended in state {state['state']}; see the runner's log")
-    return state["result"]
+    except Exception as error:
+        raise JobError(explain(error)) from error
+    finally:
+        over.set()
+        watcher.join()
+    if ended not in ("DONE", None):
+        raise JobError(f"the job ended in state {ended}; see the runner's log")
+    return result
 
 
-def _watch(thread: threading.Thread, state: dict[str, Any], console: Console, what: str) -> None:
+def _watch(over: threading.Event, state: dict[str, Any], console: Console, what: str) -> None:
+    if over.wait(_SEEN_AFTER):
+        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
                TextColumn("{task.fields[rows]}"))  # fmt: skip
     started = time.monotonic() - _SEEN_AFTER
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, rows="")
-        while thread.is_alive():
-            thread.join(0.25)
+        while not over.wait(0.25):
             rows = counter(state.get("result"), "rows_read")
             if rows:
                 progress.update(task, rows=f"{rows:,} rows")

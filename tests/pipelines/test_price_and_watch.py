@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +13,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -167,3 +169,35 @@ def test_what_takes_long_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     p | beam.Create([1]) | beam.Map(_slow)
     watch.run(p, shown, "counting")
     assert "counting: " in shown.file.getvalue()  # type: ignore[attr-defined]
+
+
+class _InMainThread(PipelineRunner):
+    """As Beam's job servers do when they start: only the main thread may set a signal handler."""
+
+    def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> PipelineResult:
+        signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+        return PipelineResult("DONE")
+
+
+@pytest.mark.pipeline
+def test_a_runner_may_set_signal_handlers() -> None:
+    watch.run(beam.Pipeline(runner=_InMainThread()), console(), "work")
+
+
+class _Interrupted(PipelineResult):
+    cancelled = False
+
+    def wait_until_finish(self, duration: int | None = None) -> str:
+        raise KeyboardInterrupt
+
+    def cancel(self) -> None:
+        type(self).cancelled = True
+
+
+@pytest.mark.exact
+def test_an_interrupt_cancels_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = pipeline()
+    monkeypatch.setattr(p, "run", lambda: _Interrupted("RUNNING"))
+    with pytest.raises(KeyboardInterrupt):
+        watch.run(p, console(), "work")
+    assert _Interrupted.cancelled
