@@ -1,0 +1,85 @@
+"""Time, processor time and memory of a process and everything it starts."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+
+import psutil
+
+INTERVAL = 0.05  # seconds between looks at the memory
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run took.
+
+    Attributes:
+        seconds: from its start to its end.
+        cpu_seconds: of all its processes.
+        launcher_mib: largest resident set of the process itself (on the local runner it holds the
+            exchange).
+        worker_mib: the largest of any process that it started.
+        output: what it printed.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    launcher_mib: float
+    worker_mib: float
+    output: str
+
+
+def run_measured(command: list[str], timeout: float | None = None) -> Measured:
+    """Run a command to its end.
+
+    Raises:
+        RuntimeError: if it fails or takes longer than `timeout` seconds; the message ends with what
+            it wrote.
+    """
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    resident: dict[int, int] = {}
+    used: dict[int, float] = {}
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(INTERVAL):
+            try:
+                parent = psutil.Process(process.pid)
+                family = [parent, *parent.children(recursive=True)]
+            except psutil.Error:
+                return
+            for member in family:
+                try:
+                    size = member.memory_info().rss
+                    resident[member.pid] = max(resident.get(member.pid, 0), size)
+                    used[member.pid] = sum(member.cpu_times()[:2])
+                except psutil.Error:  # it ended meanwhile
+                    continue
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+        process.kill()
+        raise RuntimeError(f"took longer than {timeout} s: {' '.join(command)}") from None
+    finally:
+        done.set()
+        watcher.join()
+    seconds = time.perf_counter() - begin
+    if process.returncode:
+        raise RuntimeError(errors.decode(errors="replace")[-2000:])
+    workers = [size for pid, size in resident.items() if pid != process.pid]
+    return Measured(
+        seconds,
+        sum(used.values()),
+        resident.get(process.pid, 0) / 2**20,
+        max(workers, default=0) / 2**20,
+        output.decode(),
+    )
