@@ -52,7 +52,8 @@ FLAGS: Groups = {
         "--question": {
             "metavar": "NAME", "help": "what was asked, for the record (default: the release id)",
         },
-        **_some(FREQUENCY[DATA], "--domain", "--other-label"),
+        "--domain": {"metavar": "FILE", "help": "public list of values that the devices had"},
+        **_some(FREQUENCY[DATA], "--other-label"),
         "--max-bad-rows": {
             **COMMON[DATA]["--max-bad-rows"],
             "help": "release nothing if more envelopes are refused (default: no limit)",
@@ -153,6 +154,7 @@ class Collect(Frequency):
             values,
             CollectSettings,
             column=values.question or terms.release_id,
+            domains=(values.domain,),
             terms=terms,
             num_files=len(files),
         )

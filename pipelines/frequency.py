@@ -21,18 +21,28 @@ from beam_ldp.pipelines.flags import DATA, MECHANISM, OUTPUT, whole_number, with
 from beam_ldp.pipelines.frequency_answer import FrequencyAnswer
 from beam_ldp.pipelines.groups import GROUP_FLAGS, check_groups, load_groups
 from beam_ldp.pipelines.job import Outputs
+from beam_ldp.pipelines.numeric import NUMBER_FLAGS, NumberTree, Wanted, wanted_of
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.oracle_choice import choose
-from beam_ldp.pipelines.parts import Parts, PartsRecord, gate_parts, withheld_as_json
+from beam_ldp.pipelines.parts import Parts, PartsRecord, gate_parts, part_facts
 from beam_ldp.pipelines.parts_answer import PartsAnswer
-from beam_ldp.pipelines.price import price_as_json
 from beam_ldp.pipelines.public_lists import load_list
 from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
+from beam_ldp.pipelines.questions import (
+    DESIGN_FLAGS,
+    SeveralLists,
+    Survey,
+    SurveyChoice,
+    columns_of,
+    domains_of,
+)
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
 from beam_ldp.pipelines.stream_flags import STREAM_FLAGS, is_stream, refuse_without_stream
+from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.carried import CarriedDomain
@@ -42,15 +52,20 @@ __all__ = ["DONE", "FAILED", "MISUSED", "NOTHING_RELEASED", "Frequency", "main"]
 FLAGS = with_own(
     {
         DATA: {
-            "--column": {"metavar": "NAME", "help": "column that holds the value (not for text)"},
+            "--column": {
+                "action": "append", "metavar": "NAME",
+                "help": "column that holds the value (not for text); repeated: several questions",
+            },
             "--domain": {
-                "metavar": "FILE",
-                "help": "public list of values, one per line; the rest is counted as `other`",
+                "action": "append", "metavar": "FILE",
+                "help": "public list of values, one per line; the rest is counted as `other`; "
+                "repeated: one for each --column",
             },
             "--other-label": {
                 "default": "other", "metavar": "NAME",
                 "help": "what the rest is called, where the list holds the value `other` itself",
             },
+            **NUMBER_FLAGS,
             **GROUP_FLAGS,
             **STREAM_FLAGS,
             "--bad-rows": {
@@ -64,6 +79,7 @@ FLAGS = with_own(
                 "default": "auto", "metavar": "NAME",
                 "help": "a frequency oracle, or auto: the most accurate one (see `beam-ldp plan`)",
             },
+            **DESIGN_FLAGS,
         },
         OUTPUT: {
             "--top": {
@@ -91,6 +107,13 @@ EXAMPLES = """examples:
     beam-ldp frequency --input 'events/*.parquet' --column url --user-id uid --domain urls.txt \\
         --group-by country --groups countries.txt --epsilon 1 --delta 1e-8 --min-reports 20000 \\
         --output out
+  several questions: each person answers one, or all with a split budget, whichever is better
+    beam-ldp frequency --input survey.csv --column hair --domain hair.txt --column eyes \\
+        --domain eyes.txt --local-epsilon 1 --delta 1e-8 --expected-users 1e5 --output out
+  a number: its quantiles, and how many people lie in a range
+    beam-ldp frequency --input people.parquet --column age --user-id uid --bins 0:120:120 \\
+        --quantiles 0.1,0.5,0.9 --between 18:65 --epsilon 1 --delta 1e-8 --expected-users 1e5 \\
+        --output out
   files that keep arriving: one release a minute, at most 100 of them (docs/streaming.md)
     beam-ldp frequency --input inbox --input-format csv --column url --domain urls.txt --stream \\
         --time-column t --window 60s --allowed-lateness 5m --budget-windows 100 \\
@@ -111,6 +134,10 @@ class FrequencySettings(Settings):
     staged: str | None
     group_by: str | None = None
     groups: str | None = None
+    columns: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    wanted: Wanted | None = None
+    design: str = "auto"
 
     @property
     def planned_reports(self) -> int:
@@ -135,18 +162,47 @@ class Frequency(Question[FrequencySettings]):
 
     def __init__(self, settings: FrequencySettings) -> None:
         super().__init__(settings)
-        self.domain = load_domain(settings.domain, settings.other_label)
+        lists = [load_domain(path, settings.other_label) for path in settings.domains]
+        wanted = settings.wanted
+        self.domain: Domain | Bins = lists[0] if wanted is None else wanted.bins
+        self.survey: Survey | None = None
+        if wanted is not None and wanted.needs_tree:
+            self.survey = NumberTree(settings.column, wanted)
+        elif len(settings.columns) > 1:
+            self.survey = SeveralLists(
+                settings.columns, lists, settings.domains, settings.other_label
+            )
         if settings.group_by is not None:
             self.groups = load_groups(settings.groups)
+        if self.in_parts:
             self.record_type = PartsRecord  # type: ignore[misc]
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether several releases come out."""
+        return self.survey is not None or self.settings.group_by is not None
 
     @classmethod
     def check(cls, values: argparse.Namespace) -> FrequencySettings:
-        need(values, "input", "domain", "delta", "output")
+        need(values, "input", "delta", "output")
+        wanted = wanted_of(values)
+        if wanted is None:
+            need(values, "domain")
         check_groups(values)
         refuse_without_stream(values)
-        column = values.column or TEXT_COLUMN
-        settings = check_common(values, FrequencySettings, column=column)
+        columns = columns_of(values)
+        domains = () if wanted is not None else domains_of(values, columns)
+        if wanted is not None and len(columns) > 1:
+            raise UsageError("--bins is about one --column")
+        settings = check_common(
+            values,
+            FrequencySettings,
+            column=", ".join(columns) or TEXT_COLUMN,
+            columns=columns or (TEXT_COLUMN,),
+            domain=", ".join(dict.fromkeys(domains)),
+            domains=domains,
+            wanted=wanted,
+        )
         check_column(values, settings.input_format)
         if values.top < 1:
             raise UsageError("--top must be >= 1")
@@ -162,6 +218,8 @@ class Frequency(Question[FrequencySettings]):
         return self.settings.column
 
     def choose(self) -> Choice:
+        if self.survey is not None:
+            return self.survey.choose(self.settings, self.settings.design)
         return choose(self.settings, self.domain.size)
 
     def expectation(self, choice: Choice) -> str:
@@ -172,18 +230,25 @@ class Frequency(Question[FrequencySettings]):
         )
 
     def inputs(self) -> Rows:
-        found = [("list", f"{self.domain.size - 1:,} values and {self.settings.other_label!r}")]
+        label = "list" if self.settings.wanted is None else "bins"
+        found = [(label, f"{self.domain.size - 1:,} values and {self.settings.other_label!r}")]
+        if self.survey is not None:
+            found = self.survey.inputs()
         if self.settings.group_by is not None:
             listed = f"{self.groups.size - 1:,} of a public list and {self.groups.other!r}"
             found.append(("groups", f"column {self.settings.group_by}: {listed}"))
         return found
 
     def expected(self, choice: Choice) -> Rows:
+        if isinstance(choice, SurveyChoice) and self.survey is not None:
+            return self.survey.expected(choice)
         error, n = choice.predicted_error, choice.num_reports
         said = f"{error:.3g} of the people, that is {error * n:,.0f} of {n:,}"
         return [("error of a rare value", said)]
 
     def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+        if isinstance(choice, SurveyChoice):
+            return {"predicted_standard_errors": list(choice.errors)}
         return {"domain_size": self.domain.size}
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
@@ -194,21 +259,18 @@ class Frequency(Question[FrequencySettings]):
         table = pipeline | "Read" >> ReadTable(
             settings.input,
             settings.input_format,  # type: ignore[arg-type]
-            (settings.column, *((settings.group_by,) if settings.group_by else ())),
+            (*settings.columns, *((settings.group_by,) if settings.group_by else ())),
             settings.user_id,
             bad_rows=bad_rows,
             delimiter=settings.csv_delimiter,
         )
-        released = table[ROWS] | "PrivateFrequencies" >> PrivateFrequencies(
-            choice.randomizer,  # type: ignore[arg-type]
-            domain=CarriedDomain(settings.domain, settings.other_label),
-            column=settings.column,
+        how: dict[str, Any] = dict(
             user_id_column=settings.user_id,
             groups=settings.groups,
             group_column=settings.group_by,
             min_reports=settings.min_reports,
-            output=settings.shuffle_output,  # type: ignore[arg-type]
-            scope=settings.scope,  # type: ignore[arg-type]
+            output=settings.shuffle_output,
+            scope=settings.scope,
             bad_rows=bad_rows,
             question=self.about,
             memoize_key_file=settings.memoize_key_file,
@@ -216,10 +278,27 @@ class Frequency(Question[FrequencySettings]):
             dataset=settings.dataset,
             seed=settings.seed,
         )
+        if self.survey is not None:
+            assert isinstance(choice.randomizer, Questions)
+            released = table[ROWS] | "Survey" >> self.survey.composite(choice.randomizer, **how)
+        else:
+            released = table[ROWS] | "PrivateFrequencies" >> PrivateFrequencies(
+                choice.randomizer,  # type: ignore[arg-type]
+                domain=self.carried_domain,
+                column=settings.column,
+                **how,
+            )
         withheld, bad_rows, persons = released.withheld, released.bad_rows, released.persons
         if settings.group_by is not None:
             released = released | "Groups" >> beam.Values().with_output_types(Release)
         return Outputs(released, withheld, (table[BAD_ROWS], bad_rows), persons)
+
+    @property
+    def carried_domain(self) -> Bins | CarriedDomain:
+        """The list, as workers get it."""
+        if isinstance(self.domain, Bins):
+            return self.domain
+        return CarriedDomain(self.settings.domain, self.settings.other_label)
 
     def collect(
         self, choice: Choice, flags: Sequence[str], staging: str, console: Console
@@ -241,26 +320,28 @@ class Frequency(Question[FrequencySettings]):
         return found
 
     def gate(self, found: results.Collected) -> Release:
-        if self.settings.group_by is None:
+        if not self.in_parts:
             return super().gate(found)
-        return gate_parts(found.releases, found.withheld, self.settings, self.about, found.bad_rows)
+        return gate_parts(
+            found.releases,
+            found.withheld,
+            self.settings,
+            self.about,
+            found.bad_rows,
+            () if self.survey is None else self.survey.names,
+        )
 
     def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
         if not isinstance(release, Parts):
             return {}
-        return {
-            "group_by": self.settings.group_by,
-            "parts": tuple(self._part(part) for part in release.releases),
-            "withheld": withheld_as_json(release.withheld),
-        }
-
-    def _part(self, part: Release) -> dict[str, Any]:
-        """What the record says of one release."""
-        named = {"question": part.question, "group": part.group, "num_reports": part.num_reports}
-        return {**named, **price_as_json(self.price(part))}
+        return part_facts(
+            release, choice.randomizer, self.settings, self.price, self.settings.group_by
+        )
 
     def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> Answer:
         if isinstance(release, Parts):
+            if self.survey is not None:
+                return self.survey.answer(release, self.settings.top)
             return PartsAnswer(release, [self._answer(part, None) for part in release.releases])
         return self._answer(release, truth)
 

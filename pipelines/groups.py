@@ -33,7 +33,7 @@ def check_groups(values: argparse.Namespace) -> None:
             "--group-by needs --min-reports: the least number of reports in a group, which decides "
             "how much noise the smallest group takes"
         )
-    if values.group_by in (values.column, values.user_id):
+    if values.group_by in (*(values.column or ()), values.user_id):
         raise UsageError("--group-by must name a column of its own")
 
 

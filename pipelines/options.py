@@ -129,7 +129,7 @@ def parse_flags(
     Raises:
         UsageError: on an unknown flag, a value of the wrong kind, or an unreadable config.
     """
-    arguments = [*_config_arguments(list(argv), groups), *argv]
+    arguments = _joined([*_config_arguments(list(argv), groups), *argv], groups)
     parser = _beam_parser(groups) if beams else _own_parser(groups)
     known = _names_of(parser)
     given = [argument.split("=", 1)[0] for argument in arguments if argument.startswith("--")]
@@ -150,6 +150,22 @@ def parse_flags(
 
 def _names_of(parser: argparse.ArgumentParser) -> list[str]:
     return [name for action in parser._actions for name in action.option_strings]
+
+
+def _joined(arguments: list[str], groups: Groups) -> list[str]:
+    """`--bins -1,0,1` as one argument: Beam's parsers take what begins with a dash for a flag."""
+    single = {
+        name for flags in groups.values() for name, how in flags.items()
+        if "nargs" not in how and how.get("action") in (None, "append")
+    }  # fmt: skip
+    found: list[str] = []
+    for argument in arguments:
+        negative = re.match(r"-(\d|\.\d|inf\b)", argument)
+        if negative and found and found[-1] in single:
+            found[-1] += f"={argument}"
+        else:
+            found.append(argument)
+    return found
 
 
 def _config_arguments(argv: list[str], groups: Groups) -> list[str]:

@@ -26,7 +26,7 @@ SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 FILES = frozenset(  # all that an output may hold
     ("estimates.csv", "estimates.parquet", "privacy.json", "privacy.md", "plot.png")
-    + ("bad_rows.jsonl", MANIFEST)
+    + ("quantiles.csv", "bad_rows.jsonl", MANIFEST)
     + ("model.keras", "curve.csv", "curves.json")
 )
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from beam_ldp.accounting.crowds import crowd_of
+from beam_ldp.accounting.crowds import crowd_of, hidden_users
 from beam_ldp.pipelines.gates import NothingReleasedError, gate_reports
+from beam_ldp.pipelines.price import Price, price_as_json
 from beam_ldp.pipelines.record import PrivacyRecord
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.statement import number
-from beam_ldp.pipelines.statement_words import Words, many, words_of
+from beam_ldp.pipelines.statement_words import Words, many, with_messages, words_of
+from beam_ldp.planning.questions import price_if_known
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.blocks import Release, Withheld
 
 
@@ -60,8 +64,9 @@ def gate_parts(
     settings: Settings,
     question: str,
     bad_rows: bytes = b"",
+    order: Sequence[str] = (),
 ) -> Parts:
-    """All releases, or why there is none.
+    """All releases, in the order of groups, windows and questions; or why there is none.
 
     Raises:
         NothingReleasedError: if nothing was released.
@@ -75,7 +80,11 @@ def gate_parts(
             f"{settings.min_reports:,}; the largest, {most.group!r}, has {most.num_reports:,}"
             f"{_most_often(bad_rows)}"
         )
-    return Parts.of(releases, withheld, question)
+    places = {name: i for i, name in enumerate(order)}
+    ordered = sorted(
+        releases, key=lambda r: (r.group or "", r.window or (0, 0), places.get(r.question, 0))
+    )
+    return Parts.of(ordered, withheld, question)
 
 
 def _most_often(bad_rows: bytes) -> str:
@@ -91,13 +100,69 @@ class PartsRecord(PrivacyRecord):
 
     Attributes:
         group_by: the column that parts people into public groups, if any.
+        design: "one" where each person answers one question drawn at random, "all" where everybody
+            answers all with a split budget; None where there is one question.
+        messages_per_user: messages that one person sends.
+        epsilon_if_known: `epsilon` against a reader who knows which question a person answered.
         parts: of each release `question`, `group`, `num_reports` and its own price.
         withheld: of each group that was not released, how many reports it had.
     """
 
     group_by: str | None = None
+    design: str | None = None
+    messages_per_user: int = 1
+    message_epsilon: float | None = None
+    epsilon_if_known: float | None = None
     parts: tuple[dict[str, Any], ...] = field(default=())
     withheld: tuple[dict[str, Any], ...] = field(default=())
+
+
+def part_facts(
+    parts: Parts,
+    randomizer: LocalRandomizer,
+    settings: Settings,
+    price: Callable[[Release], Price],
+    group_by: str | None,
+) -> dict[str, Any]:
+    """The fields of the record that only several releases have."""
+    priced: dict[int, dict[str, Any]] = {}
+    listed = []
+    for part in parts.releases:
+        crowd = _crowd(part)
+        if crowd not in priced:  # the questions of a group, and equal groups, cost the same
+            priced[crowd] = price_as_json(price(part))
+        named = {"question": part.question, "group": part.group, "num_reports": part.num_reports}
+        answers = {"answers": part.answers[0]} if part.answers else {}
+        listed.append({**named, **answers, **priced[crowd]})
+    found: dict[str, Any] = {
+        "group_by": group_by,
+        "parts": tuple(listed),
+        "withheld": withheld_as_json(parts.withheld),
+    }
+    if not isinstance(randomizer, Questions) or len(randomizer.oracles) == 1:
+        return found
+    found["design"] = "all" if randomizer.messages_per_user > 1 else "one"
+    found["messages_per_user"] = randomizer.messages_per_user
+    if randomizer.messages_per_user > 1:
+        found["message_epsilon"] = max(oracle.local_epsilon for oracle in randomizer.oracles)
+    elif not parts.simulated:
+        found["epsilon_if_known"] = _if_known(parts, randomizer, settings)
+    return found
+
+
+def _if_known(parts: Parts, randomizer: Questions, settings: Settings) -> float | None:
+    """The dearest of all questions and groups, for a reader who knows a person's question."""
+    groups: dict[Any, list[int]] = {}
+    for part in parts.releases:
+        whole = part.smallest_batch / max(1, part.num_reports)
+        answers = round((part.answers[0] if part.answers else 0) * whole)
+        groups.setdefault((part.group, part.window), []).append(
+            hidden_users(answers, settings.honest_fraction)
+        )
+    if parts.output == "reports":  # who answered what is uneven over the batches: no crowd counts
+        return float(randomizer.local_epsilon or 0.0)
+    found = [price_if_known(randomizer, 1, settings.delta, counts) for counts in groups.values()]
+    return float(max(found))
 
 
 def withheld_as_json(withheld: Sequence[Withheld]) -> tuple[dict[str, Any], ...]:
@@ -116,7 +181,40 @@ def withheld_as_json(withheld: Sequence[Withheld]) -> tuple[dict[str, Any], ...]
 @words_of.register
 def _of_parts(record: PartsRecord) -> Words:
     words = words_of.dispatch(PrivacyRecord)(record)
+    if record.design == "all":
+        words = with_messages(words, record)
+        words = replace(
+            words,
+            notes=(
+                "questions: everybody answers all of them, each with a part of the budget; the "
+                "price is that of all answers together",
+                *words.notes,
+            ),
+        )
+    elif record.design == "one":
+        words = _one_question(words, record)
     return words if record.group_by is None else group_words(words, record)
+
+
+def _one_question(words: Words, record: PartsRecord) -> Words:
+    known = ""
+    if record.epsilon_if_known is not None:
+        known = (
+            f" Against somebody who knows **which** question a person answered, the price is "
+            f"epsilon = {number(record.epsilon_if_known)}: there a report hides among the answers "
+            "to that question alone."
+        )
+    names = list(dict.fromkeys(part["question"] for part in record.parts))
+    return replace(
+        words,
+        credit=f"{words.credit}{known}",
+        public=f"{words.public}; the lists of all {len(names)} questions",
+        notes=(
+            f"questions: each person answered one of {len(names)}, drawn evenly at random on the "
+            "device; no value of theirs plays a part in the draw",
+            *words.notes,
+        ),
+    )
 
 
 def group_words(words: Words, record: PartsRecord) -> Words:

@@ -67,6 +67,10 @@ class Answer(ABC):
     def table(self) -> pa.Table:
         """All estimates, for estimates.csv and estimates.parquet."""
 
+    def more_files(self) -> dict[str, bytes]:
+        """Further files of the output, by name."""
+        return {}
+
     @abstractmethod
     def plot(self, price: str) -> bytes:
         """The picture, as PNG, with the price written below its title."""

@@ -24,6 +24,8 @@ from beam_ldp.pipelines.flags import COMMON, DATA, MECHANISM, OUTPUT, PRICE, Gro
 from beam_ldp.pipelines.frequency import FLAGS as FREQUENCY
 from beam_ldp.pipelines.frequency import FrequencySettings, check_column, load_domain
 from beam_ldp.pipelines.gates import NothingReleasedError, gate_bad_rows
+from beam_ldp.pipelines.groups import GROUP_FLAGS
+from beam_ldp.pipelines.numeric import NUMBER_FLAGS
 from beam_ldp.pipelines.options import ReleaseOptions, UsageError, help_text, parse_flags
 from beam_ldp.pipelines.oracle_choice import oracle_for
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
@@ -44,7 +46,12 @@ _COPY_BYTES = 1 << 22
 
 FLAGS: Groups = {
     DATA: {
-        **FREQUENCY[DATA],
+        **{
+            name: how for name, how in FREQUENCY[DATA].items()
+            if name not in (*GROUP_FLAGS, *NUMBER_FLAGS)
+        },
+        "--column": {"metavar": "NAME", "help": "column that holds the value (not for text)"},
+        "--domain": {"metavar": "FILE", "help": "public list of values, one per line"},
         "--bad-rows": {
             **FREQUENCY[DATA]["--bad-rows"],
             "help": "rows that cannot be used: left out and counted here, or reported as `other` "

@@ -208,6 +208,8 @@ def write(
     with folder.writing() as writer:
         writer.put("estimates.csv", tables.as_csv(table))
         writer.put("estimates.parquet", tables.as_parquet(table))
+        for name, content in answer.more_files().items():
+            writer.put(name, content)
         writer.put("privacy.json", outputs.as_json(record.to_json()))
         writer.put("privacy.md", privacy_statement(record).encode())
         writer.put("plot.png", answer.plot(price_line(record)))

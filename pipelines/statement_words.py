@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from typing import Any
 
 from beam_ldp.pipelines.record import MeanRecord, PrivacyRecord
 
@@ -130,7 +131,7 @@ def _mean(record: MeanRecord) -> Words:
         notes=(f"values: {record.values}", _outside(record)),
     )
     if record.messages_per_user > 1:
-        words = _with_messages(words, record)
+        words = with_messages(words, record)
     return _without_shuffler(words, record) if record.model == "local" else words
 
 
@@ -157,7 +158,8 @@ def _outside(record: MeanRecord) -> str:
     )
 
 
-def _with_messages(words: Words, record: MeanRecord) -> Words:
+def with_messages(words: Words, record: Any) -> Words:
+    """What is said differently where people send several messages each."""
     count = f"{record.messages_per_user:,}"
     each = (
         "" if record.message_epsilon is None

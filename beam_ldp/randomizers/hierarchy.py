@@ -264,11 +264,15 @@ class RangeEstimate:
         """
         if not low < high:
             raise ValueError(f"low must be below high, got {low} and {high}")
+        return self.sums(self.weights_between(low, high))
+
+    def weights_between(self, low: float, high: float) -> np.ndarray:
+        """One for each cell of [low, high), zero elsewhere."""
         first = 0 if low == -np.inf else self._edge(low) + 1
         last = len(self.cells) if high == np.inf else self._edge(high) + 1
         weights = np.zeros(len(self.cells))
         weights[first:last] = 1.0
-        return self.sums(weights)
+        return weights
 
     def _edge(self, value: float) -> int:
         edges = self.hierarchy.bins.edges
@@ -361,8 +365,9 @@ def _run_start(places: np.ndarray, total: int) -> int:
 
 
 def _crossing(edges: tuple[float, ...], below: np.ndarray, level: float) -> float:
-    """Where the distribution function, made monotone, reaches the level."""
-    rising = np.maximum.accumulate(below)
+    """Where the distribution function reaches the level, once it is made monotone: halfway between
+    its running maximum from below and its running minimum from above, which err either way."""
+    rising = (np.maximum.accumulate(below) + np.minimum.accumulate(below[::-1])[::-1]) / 2
     if level < rising[0]:
         return -np.inf
     if level > rising[-1]:
