@@ -187,10 +187,9 @@ def page(result: dict[str, Any]) -> str:
         cells = [f"{last[n]:.3g}" if last.get(n) else "-"
                  for n in ("thesis", "any mechanism", "this mechanism")]  # fmt: skip
         rounds = one["epochs"] * one["rounds_per_epoch"]
-        lines.append(
-            f"| {one['name']} | {one['parameters']:,} | {rounds:,} | {len(one['seeds'])} | {one['mean'][-1]:.3f} +- {one['sd'][-1]:.3f} | "
-            + " | ".join(cells) + " |"
-        )  # fmt: skip
+        final = f"{one['mean'][-1]:.3f} +- {one['sd'][-1]:.3f}"
+        row = (one["name"], f"{one['parameters']:,}", f"{rounds:,}", len(one["seeds"]), final)
+        lines.append("| " + " | ".join(map(str, [*row, *cells])) + " |")
     lines += ["", "How each was scaled:", ""]
     lines += [f"* {one['name']}: {one['scaled']}; local epsilon {one['local_epsilon']:g}, clip "
               f"{one['clip']:g}, step {one['step']:g}" for one in result["settings"]]  # fmt: skip

@@ -72,9 +72,9 @@ exit codes: 0 done, also when the target ended it early; 1 the run failed; 2 a f
             budget does not allow it); 130 interrupted: the rounds that ran stay charged
 """
 NO_TENSORFLOW = (
-    "training needs TensorFlow Federated, which is not installed here: `make tff` in the repository "
-    "of beam-ldp makes an environment that has it (Python 3.11, .venv-tff/); --dry-run prices named "
-    "data without it"
+    "training needs TensorFlow Federated, which is not installed here: `make tff` in the "
+    "repository of beam-ldp makes an environment that has it (Python 3.11, .venv-tff/); --dry-run "
+    "prices named data without it"
 )
 
 
@@ -115,9 +115,11 @@ def execute(settings: TrainSettings, console: Console) -> Result | None:
     has_tensorflow = importlib.util.find_spec("tensorflow_federated") is not None
     if not has_tensorflow and not (settings.only_plan and settings.bundled):
         raise UsageError(NO_TENSORFLOW)
-    if settings.only_plan and settings.bundled:
-        say_plan(make_plan(settings, bundled_facts(settings.data, settings.points_per_client)))
-        return None
+    if settings.bundled:  # refused before anything is loaded
+        early = make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
+        if settings.only_plan:
+            say_plan(early)
+            return None
     folder = None
     if not settings.only_plan:
         assert settings.output is not None
@@ -134,9 +136,10 @@ def execute(settings: TrainSettings, console: Console) -> Result | None:
         say_plan(plan)
         return None
     from beam_ldp.pipelines import train_run
+    from tff_adapters.workers import workers_ended
 
     console.print(plan_line(plan), style="dim", highlight=False)
-    with charged(plan, console) as (charge, run), train_learn.runtime():
+    with charged(plan, console) as (charge, run), workers_ended():
         return train_run.train(plan, clients, folder, charge, run, console)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,8 +121,11 @@ class Training:
         self.plan, self.clients = plan, clients
         private = aggregator is None
         if aggregator is None:
-            several = {"values_per_client": plan.points[1]} if plan.points[1] > 1 else {}
-            aggregator = LocallyPrivateMeanFactory(plan.mechanism, **several)
+            aggregator = LocallyPrivateMeanFactory(
+                plan.mechanism,
+                values_per_client=None if plan.points[1] == 1 else plan.points[1],
+                sampling=sampler_of(plan).declared(*plan.points),
+            )
         model_fn = model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)
         schedule = schedule_of(settings, plan.rounds_per_epoch)
         if settings.algorithm == CLDP_SGD:
@@ -259,18 +261,3 @@ def _measured(model: Any, clients: Clients, rounds: int) -> Measured:
         return Measured(rounds, math.nan, math.nan)
     found = evaluate(model, clients.test_features, clients.test_labels)
     return Measured(rounds, found["loss"], found["accuracy"])
-
-
-@contextmanager
-def runtime() -> Iterator[None]:
-    """TFF's runtime, whose worker is ended: it would outlive this process and hold its stdout."""
-    import psutil
-
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    tff.backends.native.set_sync_local_cpp_execution_context()
-    try:
-        yield
-    finally:
-        for child in psutil.Process().children(recursive=True):
-            if child.pid not in before:
-                child.kill()

@@ -156,8 +156,7 @@ def _how(record: TrainRecord) -> str:
     drawn = {
         "fixed": f"a random set of {record.clients_per_round:,} in each round",
         "full": "everybody in every round",
-        "self": "each by a coin of its own in each round, "
-        f"{record.clients_per_round:,} on average",
+        "self": f"each by a coin of its own in each round, {record.clients_per_round:,} on average",
     }[record.sampling]
     points = (
         f", each with {record.points_sampled:,} of {record.points_per_client:,} data points"
@@ -169,7 +168,7 @@ def _how(record: TrainRecord) -> str:
         f"planned ({_ended(record)})",
         f"model: {record.model}, {record.dimension:,} parameters",
         f"clients: {record.num_clients:,}; {drawn}{points}",
-        f"clipping: {record.norm} norm at most {record.clip:g}, per report, before it is randomized",
+        f"clipping: {record.norm} norm at most {record.clip:g}, per report, before the noise",
         f"mechanism: {_mechanism(record.mechanism)}",
     ]
     return "## How\n\n" + "\n".join(f"* {line}" for line in lines)

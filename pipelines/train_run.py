@@ -30,8 +30,8 @@ from beam_ldp.pipelines.train_plan import Plan
 from beam_ldp.pipelines.train_plot import plot_training
 from beam_ldp.pipelines.train_record import TrainRecord, training_statement
 from beam_ldp.pipelines.watch import JobError
+from tff_adapters import SamplingMismatchError, privacy_events
 from tff_adapters.data import Clients
-from tff_adapters.samplers import SamplingMismatchError
 
 _HEADINGS = ("epoch", "rounds", "loss", "accuracy", "epsilon", "epsilon_thesis")
 
@@ -85,9 +85,9 @@ def rounds(
             ran.begun += 1
             record_step.charge(ran.begun)
             ran.metrics = training.round(sampler)
-            check_reports(plan, ran.metrics)
             said = None
             if ran.begun % plan.rounds_per_epoch == 0 or ran.begun == plan.rounds:
+                check_events(plan, training.state, ran.begun)
                 measured = training.measure()
                 epsilon = float(accountant.get_epsilon(settings.delta))
                 ran.curve.append((measured, epsilon))
@@ -99,28 +99,17 @@ def rounds(
     return training
 
 
-def check_reports(plan: Plan, metrics: dict[str, Any]) -> None:
-    """Refuses a round in which fewer reports arrived than it was priced for.
+def check_events(plan: Plan, state: Any, begun: int) -> None:
+    """Refuses a training whose own record is not what was priced.
 
     Raises:
-        SamplingMismatchError: its result is not released.
+        SamplingMismatchError: nothing of it is released.
     """
-    found = _reports(metrics)
-    expected = plan.clients_per_round
-    if plan.settings.sampling != "self" and found is not None and found != expected:
+    events = privacy_events(state) or []
+    if sum(times for _, times in events) != begun or any(e != plan.event for e, _ in events):
         raise SamplingMismatchError(
-            f"{found:,} clients reported in a round that was priced for {expected:,}"
+            "the record in the state of the training is not what was priced: nothing is released"
         )
-
-
-def _reports(metrics: Any) -> int | None:
-    if not hasattr(metrics, "items"):
-        return None
-    for name, value in metrics.items():
-        found = int(value) if name == "reports" else _reports(value)
-        if found is not None:
-            return found
-    return None
 
 
 def _said(plan: Plan, measured: Measured, epsilon: float) -> str:
@@ -259,10 +248,11 @@ class Tracked:
         plan: what is trained.
         tracker: charges each round in the record; None for no record.
         uri: of the tracking server.
+        console: for warnings.
     """
 
-    def __init__(self, plan: Plan, tracker: Any | None, uri: str | None) -> None:
-        self._plan, self._tracker, self._uri = plan, tracker, uri
+    def __init__(self, plan: Plan, tracker: Any | None, uri: str | None, console: Console) -> None:
+        self._plan, self._tracker, self._uri, self._console = plan, tracker, uri, console
 
     def charge(self, rounds: int) -> None:
         """Before a round."""
@@ -272,14 +262,10 @@ class Tracked:
 
     def measured(self, measured: Measured, epsilon: float) -> None:
         """After an epoch."""
-        found = {"loss": measured.loss, "accuracy": measured.accuracy, "epsilon": epsilon}
-        self._quietly(
-            lambda client, run_id: [
-                client.log_metric(run_id, f"train.{name}", value, step=measured.rounds)
-                for name, value in found.items()
-                if value == value
-            ]
-        )
+        if self._tracker is not None:
+            found = {"loss": measured.loss, "accuracy": measured.accuracy, "epsilon": epsilon}
+            known = {f"train.{name}": value for name, value in found.items() if value == value}
+            self._tracker.log(known, measured.rounds)
 
     def finish(
         self, folder: outputs.OutputFolder, record: TrainRecord, charge: NoCharge
@@ -293,19 +279,18 @@ class Tracked:
             for name, value in tags.items():
                 client.set_tag(run_id, name, value)
 
-        self._quietly(send)
-        return None if self._tracker is None else self._tracker.mlflow_run_id
-
-    def _quietly(self, do: Any) -> None:
         run_id = None if self._tracker is None else self._tracker.mlflow_run_id
-        if run_id is None:
-            return
-        from mlflow.tracking import MlflowClient
+        if run_id is not None:
+            from mlflow.tracking import MlflowClient
 
-        try:
-            do(MlflowClient(tracking_uri=self._uri), run_id)
-        except Exception as error:
-            warnings.warn(f"MLflow could not be written ({type(error).__name__})", stacklevel=2)
+            try:
+                send(MlflowClient(tracking_uri=self._uri), run_id)
+            except Exception as error:
+                self._console.print(
+                    "[yellow]warning:[/yellow] the files were not logged to MLflow "
+                    f"({type(error).__name__})"
+                )
+        return run_id
 
 
 @contextmanager
@@ -315,7 +300,7 @@ def tracked(plan: Plan, charge: NoCharge, console: Console) -> Iterator[Tracked]
     if settings.no_mlflow or not mlflow_ldp.available():
         if not settings.no_mlflow:
             console.print("MLflow is not installed: the run was not logged", style="dim")
-        yield Tracked(plan, None, None)
+        yield Tracked(plan, None, None, console)
         return
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -334,7 +319,7 @@ def tracked(plan: Plan, charge: NoCharge, console: Console) -> Iterator[Tracked]
             num_users=plan.data.num_clients,
         )
     with tracker:
-        yield Tracked(plan, tracker, uri)
+        yield Tracked(plan, tracker, uri, console)
 
 
 @contextmanager

@@ -93,8 +93,8 @@ _TRAINING: Flags = {
     },
     "--learning-rate": {
         "metavar": "RATES",
-        "help": "of the server: a number, or pieces like 12:30,4:60,3.5 (12 up to epoch 30, 4 up to "
-        "epoch 60, then 3.5); the default depends on the clipping",
+        "help": "of the server: a number, or pieces like 12:30,4:60,3.5 (12 up to epoch 30, 4 up "
+        "to epoch 60, then 3.5); the default depends on the clipping",
     },
     "--client-learning-rate": {
         "type": positive_number, "default": 0.1, "metavar": "RATE",
@@ -333,9 +333,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     return shape if len(shape) != 2 else (*shape, 1)
 
 
-def _rates(
-    values: argparse.Namespace, clip: float
-) -> tuple[tuple[tuple[float, int], ...], float]:
+def _rates(values: argparse.Namespace, clip: float) -> tuple[tuple[tuple[float, int], ...], float]:
     if values.learning_rate is None:
         default = 1.0 if values.algorithm == FEDAVG else _STEPS[values.norm] / clip
         return (), default

@@ -1,7 +1,8 @@
 """CLDP-SGD: every data point's clipped gradient is randomized before it leaves its client.
 
-client: s of m points, drawn anew -> gradient of each -> clip -> randomize -> reports
-server: reports, permuted, summed -> mean gradient -> step -> projection
+client: s of m points, drawn anew -> gradient of each -> clip -> randomize -> messages
+shuffler: messages of all clients and points, permuted
+server: mean of the messages -> step -> projection
 
 Thesis, Algorithm 4.3.1. What is protected is one data point of one client, against everybody by
 `local_epsilon` per use; against readers of models by the price of the shuffled, sampled reports
@@ -18,11 +19,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_adapters.aggregators import flatten, shuffled_ldp_aggregator, unflatten
+from tff_adapters.aggregators import shuffled_ldp_aggregator
 from tff_adapters.clipping import check_ball, clip_by_norm, project_to_l2_ball
 from tff_adapters.compat import language, tff
 from tff_adapters.kernels import client_generator
+from tff_adapters.samplers import Sampler
 from tff_adapters.schedules import Schedule, as_schedule
+from tff_adapters.structures import flatten, unflatten
 
 
 def build_cldp_sgd(
@@ -35,6 +38,7 @@ def build_cldp_sgd(
     points_per_client: int = 1,
     points_sampled: int = 1,
     radius: float | None = None,
+    sampler: Sampler | None = None,
     aggregator: Any | None = None,
     **options: Any,
 ) -> Any:
@@ -57,6 +61,8 @@ def build_cldp_sgd(
         points_per_client: m, public; the same for every client.
         points_sampled: s.
         radius: of the l2 ball around zero that weights are projected on; None for none.
+        sampler: who takes part: a round that is not as it declares fails, and the events in the
+            state (`tff_adapters.privacy_events`) have the credit of its sampling. None: without.
         aggregator: takes the place of `shuffled_ldp_aggregator(norm=..., clip=...,
             local_epsilon=...)`; the three must then be its own.
         **options: of `shuffled_ldp_aggregator`: mechanism, sum_factory, ...
@@ -75,10 +81,15 @@ def build_cldp_sgd(
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise ValueError(f"radius must be a finite number > 0 or None, got {radius}")
     if aggregator is None:
-        if points_sampled > 1:
-            options = {**options, "values_per_client": points_sampled}
         aggregator = shuffled_ldp_aggregator(
-            norm=norm, clip=clip, local_epsilon=local_epsilon, **options
+            norm=norm,
+            clip=clip,
+            local_epsilon=local_epsilon,
+            values_per_client=None if points_sampled == 1 else points_sampled,
+            sampling=None
+            if sampler is None
+            else sampler.declared(points_per_client, points_sampled),
+            **options,
         )
 
     @tff.tensorflow.computation

@@ -6,7 +6,6 @@ from the operating system's generator.
 
 from __future__ import annotations
 
-import math
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,10 +18,7 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
 )
-
-
-class SamplingMismatchError(RuntimeError):
-    """What took part in a round is not what was declared, so the round's price would be wrong."""
+from tff_adapters.record import DeclaredSampling, SamplingMismatchError
 
 
 @dataclass(frozen=True)
@@ -52,12 +48,21 @@ class Sampler(ABC):
         if isinstance(self.num_clients, bool) or self.num_clients < 1:
             raise ValueError(f"num_clients must be an integer >= 1, got {self.num_clients}")
 
-    @property
     @abstractmethod
-    def clients_per_round(self) -> float:
-        """Clients in a round; with coins, on average."""
+    def declared(
+        self, points_per_client: int = 1, points_sampled: int = 1
+    ) -> DeclaredSampling | None:
+        """What aggregators and prices are told; None where everything is reported in every round.
+
+        Args:
+            points_per_client: m, data points that each client holds; one of them is protected.
+            points_sampled: s of them, drawn anew, each reported on its own.
+        """
 
     @abstractmethod
+    def _draw(self, generator: np.random.Generator) -> np.ndarray:
+        """Indices of the clients of one round."""
+
     def event(
         self,
         local: LocalRandomizerDpEvent,
@@ -68,17 +73,12 @@ class Sampler(ABC):
 
         Args:
             local: the event of one report (`beam_ldp.accounting.local_event`).
-            points_per_client: m, data points that each client holds; one of them is protected.
-            points_sampled: s of them, drawn anew, each reported on its own.
+            points_per_client, points_sampled: as for `declared`.
         """
-
-    @abstractmethod
-    def _draw(self, generator: np.random.Generator) -> np.ndarray:
-        """Indices of the clients of one round."""
-
-    @abstractmethod
-    def _fits(self, count: int) -> bool:
-        """Whether so many different clients can be one round's."""
+        declared = self.declared(points_per_client, points_sampled)
+        if declared is None:
+            return ShuffledDpEvent(local, self.num_clients * points_sampled)
+        return declared.event(local, points_sampled)
 
     def sample(self, generator: np.random.Generator | None = None) -> Cohort:
         """The clients of one round.
@@ -97,10 +97,13 @@ class Sampler(ABC):
             SamplingMismatchError: on clients that are unknown, twice there, too few or too many.
         """
         known = all(0 <= client < self.num_clients for client in clients)
-        if not known or len(set(clients)) < len(clients) or not self._fits(len(clients)):
+        declared = self.declared()
+        fewest, most = (self.num_clients,) * 2 if declared is None else declared.allowed
+        different = len(set(clients)) == len(clients)
+        if not (known and different and fewest <= len(clients) <= most):
             raise SamplingMismatchError(
-                f"a round must be drawn by {type(self).__name__}({self.num_clients} clients, "
-                f"{self.clients_per_round:g} in a round), which it was not"
+                f"a round must be drawn as declared: {fewest} to {most} different ones of "
+                f"{self.num_clients} clients, and it was not"
             )
 
 
@@ -122,27 +125,15 @@ class FixedSizeSampling(Sampler):
                 f"cohort_size must lie in [1, {self.num_clients}], got {self.cohort_size}"
             )
 
-    @property
-    def clients_per_round(self) -> float:
-        return self.cohort_size
-
-    def event(
-        self,
-        local: LocalRandomizerDpEvent,
-        points_per_client: int = 1,
-        points_sampled: int = 1,
-    ) -> ShuffledDpEvent | SubsampledShuffledDpEvent:
+    def declared(
+        self, points_per_client: int = 1, points_sampled: int = 1
+    ) -> DeclaredSampling | None:
         if self.cohort_size == self.num_clients and points_sampled == points_per_client:
-            return ShuffledDpEvent(local, self.cohort_size * points_sampled)
-        return SubsampledShuffledDpEvent(
-            local, self.num_clients, self.cohort_size, points_per_client, points_sampled
-        )
+            return None
+        return DeclaredSampling(self.num_clients, self.cohort_size, points_per_client)
 
     def _draw(self, generator: np.random.Generator) -> np.ndarray:
         return generator.choice(self.num_clients, self.cohort_size, replace=False)
-
-    def _fits(self, count: int) -> bool:
-        return count == self.cohort_size
 
 
 def full_participation(num_clients: int) -> FixedSizeSampling:
@@ -159,50 +150,35 @@ class SelfSampling(Sampler):
     itself; here they are thrown in one place. A round without anybody changes nothing, and is
     charged.
 
-    >>> sampler = SelfSampling(1000, 0.1)
-    >>> sampler.clients_per_round, sampler.event(LocalRandomizerDpEvent(1.0)).sampling
-    (100.0, 'self')
+    Attributes:
+        mean_size: clients that join on average; each does with probability mean_size / num_clients.
+
+    >>> sampler = SelfSampling(1000, 100)
+    >>> sampler.join_probability, sampler.event(LocalRandomizerDpEvent(1.0)).sampling
+    (0.1, 'self')
     """
 
-    join_probability: float = 1.0
+    mean_size: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.join_probability <= 1:
-            raise ValueError(f"join_probability must lie in (0, 1], got {self.join_probability}")
+        if not 1 <= self.mean_size <= self.num_clients:
+            raise ValueError(f"mean_size must lie in [1, {self.num_clients}], got {self.mean_size}")
 
     @property
-    def clients_per_round(self) -> float:
-        return self.num_clients * self.join_probability
+    def join_probability(self) -> float:
+        return self.mean_size / self.num_clients
 
-    def event(
-        self,
-        local: LocalRandomizerDpEvent,
-        points_per_client: int = 1,
-        points_sampled: int = 1,
-    ) -> SubsampledShuffledDpEvent:
-        return SubsampledShuffledDpEvent(
-            local,
-            self.num_clients,
-            self.clients_per_round,
-            points_per_client,
-            points_sampled,
-            "self",
-        )
+    def declared(self, points_per_client: int = 1, points_sampled: int = 1) -> DeclaredSampling:
+        return DeclaredSampling(self.num_clients, self.mean_size, points_per_client, "self")
 
     def _draw(self, generator: np.random.Generator) -> np.ndarray:
-        return np.flatnonzero(generator.random(self.num_clients) < self.join_probability)
-
-    def _fits(self, count: int) -> bool:
-        """Counts that occur less than once in 1e12 rounds were not thrown by these coins."""
-        from scipy import stats
-
-        q, n = self.join_probability, self.num_clients
-        least, most = stats.binom.ppf(1e-12, n, q), stats.binom.isf(1e-12, n, q)
-        return bool(math.floor(least) <= count <= math.ceil(most))
+        return np.flatnonzero(
+            generator.integers(self.num_clients, size=self.num_clients) < self.mean_size
+        )
 
 
-def sampler_for(sampling: str, num_clients: int, clients_per_round: float) -> Sampler:
+def sampler_for(sampling: str, num_clients: int, clients_per_round: int) -> Sampler:
     """The sampler of a name: "fixed", "full" or "self".
 
     Raises:
@@ -211,7 +187,7 @@ def sampler_for(sampling: str, num_clients: int, clients_per_round: float) -> Sa
     if sampling == "full":
         return full_participation(num_clients)
     if sampling == "self":
-        return SelfSampling(num_clients, min(1.0, clients_per_round / num_clients))
+        return SelfSampling(num_clients, clients_per_round)
     if sampling == "fixed":
-        return FixedSizeSampling(num_clients, int(clients_per_round))
+        return FixedSizeSampling(num_clients, clients_per_round)
     raise ValueError(f'sampling must be "fixed", "full" or "self", got {sampling!r}')

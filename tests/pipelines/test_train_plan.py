@@ -1,0 +1,332 @@
+"""`beam-ldp train` before it trains: flags, plan, prices, charges. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import dp_accounting
+import pytest
+from rich.console import Console
+
+from beam_ldp.accounting import ShuffleAccountant, SubsampledShuffledDpEvent, local_event
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines import train
+from beam_ldp.pipelines.gates import NothingReleasedError
+from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.train_plan import (
+    DataFacts,
+    bundled_facts,
+    count_parameters,
+    make_plan,
+    mechanism_for,
+)
+from beam_ldp.pipelines.train_record import training_statement
+from beam_ldp.pipelines.train_settings import FLAGS, check_train
+from beam_ldp.randomizers.mean import LInfMean, PrivUnit
+
+USUAL = "--data mnist5k --local-epsilon 2 --clients-per-round 200 --epochs 30 --delta 1e-5"
+DRY = f"{USUAL} --dry-run"
+
+
+def settings_of(text, more=""):
+    values, _ = parse_flags(f"{text} {more}".split(), FLAGS, beams=False)
+    return check_train(values)
+
+
+def plan_of(text, more=""):
+    settings = settings_of(text, more)
+    return make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
+
+
+# Flags -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ("--delta 1.5", r"--delta must lie in \(0, 1\)"),
+        ("--epsilom 1", "unknown flag --epsilom"),
+        ("--runner DirectRunner", "unknown flag --runner"),
+        ("--learning-rate 1:3,2:2,1", "--learning-rate must be"),
+        ("--learning-rate 0", "--learning-rate must be"),
+        ("--baselines central-dp,magic", "--baselines must be of .* got 'magic'"),
+        ("--points-sampled 2", "--points-sampled must be at most --points-per-client"),
+        ("--sampling full", "takes no --clients-per-round"),
+        ("--sampling self --points-per-client 2 --points-sampled 2", "must be 1 with"),
+        ("--algorithm fedavg --points-per-client 4 --points-sampled 2", "is of cldp-sgd"),
+        ("--label y", "--label is for files, not for mnist5k"),
+        ("--shape 28", "--shape is for files"),
+        ("--ledger a --no-ledger", "exclude each other"),
+        ("--ledger sqlite:///x.db", "--dataset must name"),
+        ("--points-per-client 4 --privacy-unit user", "--privacy-unit must be example"),
+    ],
+)
+def test_refused_flags(more, message):
+    with pytest.raises(UsageError, match=message):
+        settings_of(DRY, more)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("missing", ["--data", "--local-epsilon", "--epochs", "--delta"])
+def test_missing_flags_are_named(missing):
+    words = DRY.split()
+    at = words.index(missing)
+    with pytest.raises(UsageError, match=f"{missing} is missing"):
+        settings_of(" ".join(words[:at] + words[at + 2 :]))
+    with pytest.raises(UsageError, match="--output is missing"):
+        settings_of(USUAL)
+
+
+@pytest.mark.exact
+def test_files_need_their_columns(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,y\n")
+    text = DRY.replace("mnist5k", str(tmp_path / "rows.csv"))
+    with pytest.raises(UsageError, match="--features is missing"):
+        settings_of(text)
+    with pytest.raises(UsageError, match="a file or folder that exists"):
+        settings_of(DRY.replace("mnist5k", "mnist6k"))
+    found = settings_of(text, "--features a,b --label y --classes 2 --shape 28x28")
+    assert (found.features, found.shape) == (("a", "b"), (28, 28, 1))
+
+
+@pytest.mark.exact
+def test_rates_by_epoch_and_the_unit_that_is_protected():
+    found = settings_of(DRY, "--learning-rate 12:30,4:60,3.5")
+    assert found.learning_rate == (((12.0, 30), (4.0, 60)), 3.5)
+    assert found.privacy_unit == "user"
+    assert settings_of(DRY, "--points-per-client 4").privacy_unit == "example"
+    assert settings_of(DRY, "--algorithm fedavg --points-per-client 4").privacy_unit == "user"
+
+
+# The plan --------------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+def test_parameters_of_the_papers_networks():
+    """The printed 13,170 fits neither."""
+    shape = (28, 28, 1)
+    counts = {m: count_parameters(m, shape, 10) for m in ("cnn-16", "cnn-32", "cnn-papernot")}
+    assert counts == {"cnn-16": 13_706, "cnn-32": 13_722, "cnn-papernot": 26_010}
+    with pytest.raises(UsageError, match="16 x 16"):
+        count_parameters("cnn-16", (8, 8, 1), 10)
+
+
+@pytest.mark.exact
+def test_the_papers_run_costs_5_8_by_the_thesis_and_below_0_9_here():
+    """Fig 5.7 (l2): n = 60,000, k = 2,000, eps0 = 2, 200 epochs, delta = 1e-5."""
+    text = "--data mnist --local-epsilon 2 --clients-per-round 2000 --epochs 200 --delta 1e-5"
+    plan = plan_of(text, "--dry-run")
+    point = plan.price_after(plan.rounds)
+    assert plan.rounds == 6000
+    assert point.thesis == pytest.approx(5.795, abs=5e-3)
+    assert point.any_mechanism == pytest.approx(0.882, abs=2e-3)
+    assert point.epsilon < point.any_mechanism < 0.9
+
+
+@pytest.mark.exact
+def test_price_is_the_accountants_of_the_declared_run():
+    plan = plan_of(DRY, "--epochs 2 --norm linf")
+    mechanism = LInfMean(13_706, 2.0, radius=0.01, messages=(1,), message_epsilons=(2.0,))
+    event = SubsampledShuffledDpEvent(local_event(mechanism), 4000, 200)
+    assert plan.event == event and plan.rounds == 40
+    expected = ShuffleAccountant().compose(event, 40).get_epsilon(1e-5)
+    assert float(plan.epsilon_of(40)) == float(expected)
+    assert plan.local_epsilon_of(40) == 80.0
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "more, sizes",
+    [
+        ("--sampling self", (4000, 200, 1, 1, "self")),
+        ("--points-per-client 4 --points-sampled 2", (1000, 200, 4, 2, "without_replacement")),
+        ("--algorithm fedavg --points-per-client 4", (1000, 200, 1, 1, "without_replacement")),
+    ],
+)
+def test_the_sampling_that_is_used_is_what_is_priced(more, sizes):
+    event = plan_of(DRY, more).event
+    assert (
+        event.num_users, event.num_sampled, event.points_per_client, event.points_sampled,
+        event.sampling,
+    ) == sizes  # fmt: skip
+
+
+@pytest.mark.exact
+def test_everybody_in_every_round_is_a_plain_shuffle():
+    text = DRY.replace("--clients-per-round 200", "--sampling full")
+    plan = plan_of(text)
+    assert plan.event.num_reports == 4000 and plan.rounds == 30
+    assert plan.seen_epsilon_of(30) is None
+
+
+@pytest.mark.exact
+def test_the_target_ends_the_plan_on_the_exact_round():
+    plan = plan_of(DRY, "--target-epsilon 0.5")
+    accountant = ShuffleAccountant().compose(plan.event, plan.rounds)
+    assert 0 < plan.rounds < plan.planned_rounds
+    assert float(accountant.get_epsilon(1e-5)) <= 0.5
+    assert accountant.would_exceed(plan.event, epsilon=0.5, delta=1e-5)
+    assert float(accountant.compose(plan.event).get_epsilon(1e-5)) > 0.5
+
+
+@pytest.mark.exact
+def test_a_target_below_one_round_trains_nothing():
+    with pytest.raises(NothingReleasedError, match="does not allow one round, which costs"):
+        plan_of(DRY, "--target-epsilon 1e-6")
+
+
+@pytest.mark.exact
+def test_plans_that_do_not_fit_the_data():
+    with pytest.raises(UsageError, match="--clients-per-round must be at most 4,000"):
+        plan_of(DRY, "--clients-per-round 4001")
+    with pytest.raises(UsageError, match="--mechanism must be auto or one of LInfMean"):
+        plan_of(DRY, "--norm linf --mechanism PrivUnit")
+    facts = DataFacts(100, 3, (5,), 2, 0)
+    with pytest.raises(UsageError, match="--points-per-client must be at most 3"):
+        make_plan(settings_of(DRY, "--points-per-client 4 --clients-per-round 10"), facts)
+
+
+@pytest.mark.exact
+def test_mechanisms_send_one_message_of_the_local_epsilon():
+    for norm in ("l2", "linf", "l1"):
+        mechanism = mechanism_for(settings_of(DRY, f"--norm {norm} --clip 0.5"), 650)
+        assert (mechanism.local_epsilon, mechanism.radius) == (2.0, 0.5)
+        assert mechanism.messages_per_user == 1
+    assert isinstance(mechanism_for(settings_of(DRY), 650), PrivUnit)
+
+
+# The program -----------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+def test_a_dry_run_prints_all_accountants(capsys):
+    assert train.main([*DRY.split(), "--format", "json", "--epochs", "3"]) == train.DONE
+    told = json.loads(capsys.readouterr().out)
+    assert told["parameters"] == 13_706 and told["rounds"] == 60
+    last = told["prices"][-1]
+    assert last["epsilon"] == pytest.approx(told["epsilon"])
+    assert last["epsilon"] < last["any_mechanism"] < last["thesis"]
+    assert told["epsilon"] < told["epsilon_seen"]
+
+
+@pytest.mark.exact
+def test_a_dry_run_for_people(capsys):
+    assert train.main([*DRY.split(), "--target-epsilon", "0.2", "--epochs", "5"]) == train.DONE
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "of 100: the target of 0.2 ends it" in out
+    assert "Theorem 5.4.1" in out and "who also see who took part" in out
+
+
+@pytest.mark.exact
+def test_a_config_file_with_the_command_line_winning(tmp_path, capsys):
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({"data": "mnist5k", "local-epsilon": 2, "clients-per-round": 200,
+                                "epochs": 9, "delta": 1e-5, "dry-run": True}))  # fmt: skip
+    flags = ["--config", str(path), "--epochs", "2", "--format", "json"]
+    assert train.main(flags) == train.DONE
+    assert json.loads(capsys.readouterr().out)["planned_rounds"] == 40
+
+
+@pytest.mark.exact
+def test_without_tensorflow_it_says_what_to_do(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(train.importlib.util, "find_spec", lambda name: None)
+    flags = [*USUAL.split(), "--output", str(tmp_path / "out")]
+    assert train.main(flags) == train.MISUSED
+    assert "`make tff`" in " ".join(capsys.readouterr().err.split())
+    assert train.main([*DRY.split(), "--epochs", "1"]) == train.DONE
+
+
+@pytest.mark.exact
+def test_help_teaches_and_states_the_exit_codes(capsys):
+    assert train.main(["--help"]) == train.DONE
+    out = capsys.readouterr().out
+    for word in ("examples:", "exit codes:", "--target-epsilon", "--baselines", "130 interrupted"):
+        assert word in out
+    assert train.main([]) == train.MISUSED
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("more, code", [("--delta 2", 2), ("--target-epsilon 1e-7", 3)])
+def test_exit_codes(more, code, capsys):
+    assert train.main([*DRY.split(), *more.split()]) == code
+    assert capsys.readouterr().err.strip()
+
+
+# The charge ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    found = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
+    found.set_budget("d", epsilon=4.0, delta=1e-5, local_epsilon=200.0)
+    return found
+
+
+def charged_plan(ledger, more=""):
+    return plan_of(USUAL, f"--output x --epochs 2 --dataset d --ledger {ledger.url} {more}")
+
+
+@pytest.mark.exact
+def test_all_rounds_are_reserved_and_those_that_ran_are_settled(ledger):
+    plan = charged_plan(ledger, "--run-id first")
+    with pytest.raises(KeyboardInterrupt), train.charged(plan, Console(quiet=True)) as (_, run):
+        assert BudgetLedger(ledger.url).status("d").local_spent == 80.0  # 40 rounds of 2
+        run.begun = 7
+        raise KeyboardInterrupt
+    assert BudgetLedger(ledger.url).status("d").local_spent == 14.0
+    event = dp_accounting.SelfComposedDpEvent(plan.event, 7)
+    assert train.settlement(plan, SimpleNamespace(facts={"run_id": "first"}), 7)["event"] == (
+        train.event_to_json(event)
+    )
+
+
+@pytest.mark.exact
+def test_nothing_is_spent_where_no_round_began(ledger):
+    plan = charged_plan(ledger)
+    with pytest.raises(RuntimeError), train.charged(plan, Console(quiet=True)):
+        raise RuntimeError
+    assert BudgetLedger(ledger.url).status("d").local_spent == 0.0
+
+
+@pytest.mark.exact
+def test_a_budget_that_is_too_small_is_refused_before_anything_runs(ledger):
+    plan = charged_plan(ledger, "--epochs 6")  # local epsilons: 120 rounds x 2 > 200
+    with pytest.raises(NothingReleasedError), train.charged(plan, Console(quiet=True)):
+        raise AssertionError("must not be reached")
+
+
+@pytest.mark.exact
+def test_a_budget_of_users_is_no_budget_of_examples(ledger):
+    plan = charged_plan(ledger, "--points-per-client 4 --epochs 1")
+    with (
+        pytest.raises(UsageError, match="protects one user"),
+        train.charged(plan, Console(quiet=True)),
+    ):
+        raise AssertionError("must not be reached")
+
+
+# The record ------------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "more", ["", "--sampling self", "--points-per-client 4 --target-epsilon 1"]
+)
+def test_record_and_statement(more):
+    plan = plan_of(USUAL, f"--output x --epochs 2 {more}")
+    measured = SimpleNamespace(rounds=plan.rounds, loss=1.0, accuracy=0.5)
+    run = train.Run(plan.rounds, [(measured, 0.1)], {"a": {"b": {"bits_per_client": 99}}})
+    record = train.make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
+    told = record.to_json()
+    json.dumps(told, allow_nan=False)
+    assert told["epsilon"] == float(plan.epsilon_of(plan.rounds))
+    assert told["local_epsilon"] == plan.rounds * 2.0 and told["report_epsilon"] == 2.0
+    assert told["bits_per_client"] == 99 and told["test_accuracy"] == 0.5
+    text = training_statement(record)
+    assert "That a client took part is not protected" in text
+    assert "not cryptographic" in text and "not charged to any budget" in text
+    unit = "one of the 4 data points" if "4" in more else "all data of a client"
+    assert unit in text
+    assert ("By the theorem of the thesis" in text) == ("self" not in more)
