@@ -13,7 +13,8 @@ Needs NumPy, SciPy and dp-accounting only. Where to read, from the question to t
   `method_prices` and `method_guarantees` hold what is behind a name. The published formulas are in
   `closed_forms`, `shuffle_rdp`, `subsampled_rdp`, `composition`, `conversions`, `large_n`.
 * Floors for every mechanism of a local epsilon: `class_lower`.
-* Personalised training as printed and as proved: `adaped`.
+* Personalised training as printed and as proved: `adaped`. Messages and models priced apart:
+  `two_ledgers`.
 * What a large local epsilon still hides: `reconstruction` (diffuse targets, bounds),
   `reconstruction_sparse`, `reconstruction_attack`, and `reconstruction_audit`, which prints all.
 """
