@@ -17,7 +17,9 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from mlflow_ldp.mirroring import tracked
 from mlflow_ldp.pages import curve_page, curve_png, statement_page, thinned
 from mlflow_ldp.tracker import LARGEST_BLOCK, PrivacyTracker, active_tracker
 
@@ -97,6 +99,23 @@ def test_adaptive_steps_cost_more_than_a_fixed_schedule() -> None:
                 tracker.charge(ROUND)
         spent.append(tracker.spent.epsilon)
     assert spent[0] > spent[1]
+
+
+def test_cumulative_lower_bounds_stand_beside_the_upper_ones() -> None:
+    """After 1, 4, 16, ... charges and at the end; they rise, and never cross."""
+    event = ShuffledDpEvent(KRandomizedResponse(4, 2.0).dp_event(), 100_000)
+    with uncharged() as tracker:
+        for step in range(20):
+            tracker.charge(event, step=step)
+    lower = history(tracker.mlflow_run_id, "epsilon_lower")
+    upper = dict(history(tracker.mlflow_run_id, "epsilon"))
+    assert [step for step, _ in lower] == [0, 3, 15, 19]
+    assert [v for _, v in lower] == sorted(v for _, v in lower)
+    assert all(0.5 * upper[step] < value <= upper[step] for step, value in lower)
+    expected = ShuffleAccountant().compose(event, 16).get_epsilon(1e-6).lower
+    assert lower[2][1] == pytest.approx(expected)
+    known = dict(history(tracker.mlflow_run_id, "epsilon_class_lower"))
+    assert sorted(known) == [0, 3, 15, 19]
 
 
 # Refusals ------------------------------------------------------------------------------------
@@ -206,6 +225,27 @@ def test_it_writes_into_the_users_own_run() -> None:
     assert data.metrics["loss"] == 0.5
     assert data.metrics["privacy.epsilon"] == tracker.spent.epsilon
     assert mlflow.get_run(run.info.run_id).info.status == "FINISHED"
+
+
+def test_a_second_tracker_in_one_run_gets_a_run_nested_in_it(ledger: BudgetLedger) -> None:
+    """Neither overwrites what the other one says, so the audit finds both."""
+    with mlflow.start_run() as run:
+        trackers = []
+        for count in (1, 2, 3):
+            with PrivacyTracker("visits", 1e-40, ledger=ledger) as tracker:
+                for _ in range(count):
+                    tracker.charge(PURE)
+            trackers.append(tracker)
+    ids = [tracker.mlflow_run_id for tracker in trackers]
+    assert ids[0] == run.info.run_id and len(set(ids)) == 3
+    shown = [mlflow.get_run(i).data for i in ids]
+    assert [d.tags.get("mlflow.parentRunId") for d in shown] == [None, ids[0], ids[0]]
+    assert [d.tags["privacy.charge"] for d in shown] == [t.run_id for t in trackers]
+    assert [d.metrics["privacy.local_epsilon"] for d in shown] == pytest.approx([0.01, 0.02, 0.03])
+    seen, _ = tracked(mlflow.get_tracking_uri())
+    ours = {t.run_id: seen[t.run_id] for t in trackers}
+    (check,) = [c for c in audit(ledger.rows(), tracked=ours).checks if "tracking" in c.name]
+    assert check.outcome == "passed", check.findings
 
 
 def test_a_run_of_its_own_ends_with_the_block() -> None:
