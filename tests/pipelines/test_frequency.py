@@ -50,8 +50,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def flags(data: Path, out: Path, *more: str, source: str = "people.parquet") -> list[str]:
-    found = [f"--input={data}/{source}", f"--domain={data}/domain.txt", f"--output={out}",
-             "--delta=1e-6", "--no-mlflow", *more]  # fmt: skip
+    found = [f"--input={data}/{source}", f"--output={out}", "--delta=1e-6", "--no-mlflow", *more]
+    if not any(f.startswith("--domain") for f in more):  # repeated, it is a list per column
+        found.append(f"--domain={data}/domain.txt")
     if not source.endswith(".txt") and not any(f.startswith("--column") for f in more):
         found.append("--column=word")
     return found
@@ -339,7 +340,7 @@ def test_a_list_that_holds_other_needs_another_label(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "list.txt").write_text("w0\nother\n")
-    arguments = [*flags(data, tmp_path / "out", *LOCAL), f"--domain={tmp_path}/list.txt"]
+    arguments = flags(data, tmp_path / "out", *LOCAL, f"--domain={tmp_path}/list.txt")
     assert main(arguments) == MISUSED
     assert "--other-label" in capfd.readouterr().err
     assert main([*arguments, "--other-label=(rest)"]) == DONE
