@@ -40,6 +40,7 @@ from beam_ldp.transforms.windows import (
     WindowRules,
     check_streamed,
     is_streamed,
+    keep_state_whole,
 )
 
 NUM_SHARDS = 64
@@ -257,6 +258,7 @@ def draw_in_windows(
     pcoll: beam.PCollection, ranked: beam.PCollection, rules: WindowRules
 ) -> beam.PCollection:
     """Drawn rows of windows that never end; attribute `late`: of rows that came too late."""
+    keep_state_whole(pcoll)
     place: Any = typehints.Tuple[int, int]
     closed = (
         ranked

@@ -14,7 +14,7 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.transforms.blocks import Release, Withheld
 from beam_ldp.transforms.budgeted import USED_UP
-from beam_ldp.transforms.windows import BackInWindows
+from beam_ldp.transforms.windows import BackInWindows, keep_state_whole
 
 _SEEN = beam.DoFn.StateParam(
     SetStateSpec("seen", TupleCoder((VarIntCoder(), VarIntCoder(), VarIntCoder())))
@@ -38,6 +38,7 @@ class FirstReleases(beam.PTransform):
         self._count = count
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        keep_state_whole(pcoll)
         place: Any = typehints.Tuple[int, int]
         out = (
             pcoll

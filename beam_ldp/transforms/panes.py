@@ -22,7 +22,7 @@ from beam_ldp.transforms.block_coder import BlockCoder
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.gate import window_bounds
 from beam_ldp.transforms.stage_types import expect
-from beam_ldp.transforms.windows import BackInWindows
+from beam_ldp.transforms.windows import BackInWindows, keep_state_whole
 
 _MICROSECONDS = 10**6
 _KEPT_SIZES = 3  # lengths of a sliding window for which panes wait for those that come late
@@ -65,6 +65,7 @@ class SlidingSums(beam.PTransform):
             typehints.Tuple[typehints.Tuple[key, str], Release]
         )
         if not pcoll.is_bounded:
+            keep_state_whole(pcoll)
             doer = _AddAsTheyCome(round(self._size * _MICROSECONDS), panes, element.keyed)
             place: Any = typehints.Tuple[int, int]
             return (

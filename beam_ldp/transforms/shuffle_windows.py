@@ -46,6 +46,7 @@ from beam_ldp.transforms.windows import (
     CloseWindows,
     Schedule,
     WindowRules,
+    keep_state_whole,
 )
 
 
@@ -161,6 +162,7 @@ def shuffle_in_windows(
     rules: WindowRules,
 ) -> tuple[list[beam.PCollection], beam.PCollection]:
     """`([released], withheld)`: `(name, ShuffledSum or ShuffledBlock)`s, and `Withheld`s."""
+    keep_state_whole(pcoll)
     keyed, grouped = element.keyed, names.grouped
     if output == "statistic":
         gather: beam.DoFn = SumReports("Shuffle", carried, keyed, grouped)

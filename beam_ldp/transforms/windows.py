@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 import apache_beam as beam
 from apache_beam import coders
 from apache_beam.coders.coders import IntervalWindowCoder
+from apache_beam.options.pipeline_options import DebugOptions
 from apache_beam.transforms import window as beam_windows
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.trigger import (
@@ -117,6 +118,15 @@ def check_streamed(stage: str, pcoll: beam.PCollection) -> None:
             "own, of few reports and at a price of its own, and late rows are gathered until "
             "allowed_lateness is over and then released once. Leave trigger out"
         )
+
+
+def keep_state_whole(pcoll: beam.PCollection) -> None:
+    """Forbid Prism to split bundles; other engines do not know this experiment.
+
+    Prism 2.77 hands the rest of a slow bundle to another worker while the first one still works on
+    the same key, with a state that lacks what the first one adds: state would be lost.
+    """
+    pcoll.pipeline._options.view_as(DebugOptions).add_experiment("prism_disable_sdf_split")
 
 
 @dataclass(frozen=True)
