@@ -44,6 +44,8 @@ def plan() -> None:
 @click.option("--local-epsilon", type=float, help="what each person is promised, instead")
 @click.option("--delta", type=float, required=True, help="of the central price, far below 1/users")
 @click.option("--max-bits", type=whole, help="longest report that is acceptable")
+@click.option("--workers", type=whole, help="cores: say what the job would take of them")
+@click.option("--price-per-core-hour", type=click.FloatRange(min=0), help="with --workers")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def frequency(
@@ -53,6 +55,8 @@ def frequency(
     local_epsilon: float | None,
     delta: float,
     max_bits: int | None,
+    workers: int | None,
+    price_per_core_hour: float | None,
     form: str,
 ) -> None:
     """All mechanisms for counting values of a public list, the most accurate first.
@@ -65,8 +69,14 @@ def frequency(
       beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
       beam-ldp plan frequency --users 1e6 --domain-size 1000 --local-epsilon 4 --delta 1e-8 \\
           --max-bits 32 --format json
+      beam-ldp plan frequency --users 1e10 --domain-size 1000 --epsilon 1 --delta 1e-12 \\
+          --workers 100 --price-per-core-hour 0.05
     """
+    from beam_ldp.pipelines.plan_cost import costs_as_json, show_costs
     from beam_ldp.planning import plan_frequencies
+
+    if price_per_core_hour is not None and workers is None:
+        raise click.UsageError("--price-per-core-hour needs --workers")
 
     if (epsilon is None) == (local_epsilon is None):
         raise click.UsageError("give one of --epsilon (central target) and --local-epsilon")
@@ -84,9 +94,16 @@ def frequency(
     if form == "json":
         from beam_ldp.pipelines.terminal import printed_json
 
-        print(printed_json(_as_json(plans, users, domain_size, delta)))
+        found = _as_json(plans, users, domain_size, delta)
+        for row, plan in zip(found["plans"], plans):
+            if workers is not None and plan.randomizer is not None:
+                row["cost"] = costs_as_json(plan.randomizer, users, workers, price_per_core_hour)
+        print(printed_json(found))
         return
     _show(plans, users, domain_size, delta)
+    if workers is not None:
+        usable = [plan.randomizer for plan in plans if plan.randomizer and not plan.excluded]
+        show_costs(Console(), usable, users, workers, price_per_core_hour)
     sys.stdout.flush()
 
 

@@ -56,9 +56,19 @@ def norm_of(text: str) -> Norm | float:
 @click.option("--model", type=click.Choice(["shuffle", "local"]), default="shuffle",
               show_default=True,
               help="who is trusted: a shuffler, or nobody but the own device")  # fmt: skip
+@click.option("--workers", type=whole, help="cores: say what the job would take of them")
+@click.option("--price-per-core-hour", type=click.FloatRange(min=0), help="with --workers")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
-def plan_mean(users: int, dimension: int, norm: Norm | float, form: str, **target: Any) -> None:
+def plan_mean(
+    users: int,
+    dimension: int,
+    norm: Norm | float,
+    workers: int | None,
+    price_per_core_hour: float | None,
+    form: str,
+    **target: Any,
+) -> None:
     """All mechanisms for the mean of vectors, the most accurate first.
 
     Errors are those of the vectors that are worst for the mechanism, in the unit of the data: the
@@ -83,8 +93,11 @@ def plan_mean(users: int, dimension: int, norm: Norm | float, form: str, **targe
       beam-ldp plan mean --users 1e5 --dimension 1 --norm linf --radius 24 --local-epsilon 2 \\
           --delta 1e-8 --format json
     """
+    from beam_ldp.pipelines.plan_cost import costs_as_json, show_costs
     from beam_ldp.planning import plan_means
 
+    if price_per_core_hour is not None and workers is None:
+        raise click.UsageError("--price-per-core-hour needs --workers")
     central, local = target["epsilon"], target["local_epsilon"]
     if (central is None) == (local is None):
         raise click.UsageError("give one of --epsilon (central target) and --local-epsilon")
@@ -100,9 +113,15 @@ def plan_mean(users: int, dimension: int, norm: Norm | float, form: str, **targe
 
         task = {"users": users, "dimension": dimension, "norm": norm, **target}
         rows = [_row(plan) for plan in plans]
+        for row, plan in zip(rows, plans):
+            if workers is not None and plan.randomizer is not None:
+                row["cost"] = costs_as_json(plan.randomizer, users, workers, price_per_core_hour)
         print(printed_json({"schema_version": SCHEMA_VERSION, **task, "plans": rows}))
         return
     _show(plans, f"{users:,} people, {dimension:,} coordinates, {_ball(norm, target['radius'])}")
+    if workers is not None:
+        usable = [one.randomizer for one in plans if one.randomizer and not one.excluded]
+        show_costs(Console(), usable, users, workers, price_per_core_hour)
     sys.stdout.flush()
 
 
