@@ -61,7 +61,7 @@ def _checks(report: AuditReport) -> str:
         )
         for check in report.checks
     ]
-    return "<h2>Checks</h2>" + _table(("what was checked", "outcome", "findings"), rows)
+    return "<h2>Checks</h2>" + _table(("what was checked", "outcome", "findings"), rows, "stacked")
 
 
 def _population(population: Population, report: AuditReport) -> str:
@@ -229,7 +229,10 @@ path.spent{stroke:#1f5fa8}path.limit{stroke:#b3261e;stroke-dasharray:6 4}
 .key{font-size:.9rem;color:#5f6b76}.key .spent{color:#1f5fa8}.key .limit{color:#b3261e}
 meter{width:8rem}
 code{overflow-wrap:anywhere}
-@media(max-width:600px){svg text{font-size:24px}.released{min-width:60rem}}
+@media(max-width:600px){svg text{font-size:24px}.released{min-width:60rem}meter{width:5rem}
+td,th{min-width:0}.stacked th{display:none}.stacked td{display:block;border:0;max-width:none}
+.stacked tr{display:block;border-bottom:1px solid #d5dbe1;padding:.4rem 0}
+.stacked td:empty{display:none}}
 """
 
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">

@@ -164,14 +164,21 @@ class _Replay:
                 self._price(charge)
             self._stand(self.state.populations[charge.population], row, charge.period)
 
-    def _stand(self, population: Population, row: Row, period: int) -> None:
+    def _point(self, population: Population, row: Row, period: int) -> CumulativePoint:
+        """Where the population stands, as a point of its curve."""
         budget = population.budget
         assert budget is not None
         committed = epsilon_of(population.loss(period), budget)
         local = population.local_loss(period)
-        self.curves.setdefault(population.name, []).append(
-            CumulativePoint(row.number, row.body["time"], committed, local, budget.epsilon)
-        )
+        found = CumulativePoint(row.number, row.body["time"], committed, local, budget.epsilon)
+        self.curves.setdefault(population.name, []).append(found)
+        return found
+
+    def _stand(self, population: Population, row: Row, period: int) -> None:
+        budget = population.budget
+        assert budget is not None
+        point = self._point(population, row, period)
+        committed, local = point.committed, point.local
         # A settlement that released too much is told apart: see `_overspent`.
         if row.kind == RESERVE and committed > limit(budget.epsilon):
             self.exceeded.append(
@@ -185,6 +192,8 @@ class _Replay:
             )
 
     def _budget_changed(self, population: Population, row: Row) -> None:
+        if population.charges:
+            self._point(population, row, population.budgets[-1].period_of(row.body["time"]))
         if len(population.budgets) < 2:
             return
         before, now = population.budgets[-2:]

@@ -182,3 +182,9 @@ def test_on_the_command_line(ledger: BudgetLedger, tmp_path: Path) -> None:
     assert command("audit")[0] == 1
     assert accept("auditor.pem", 3)[0] == 2
     assert accept("auditor.pub.pem")[0] == 2 and accept("none.pem")[0] == 2
+
+
+def test_the_curve_shows_what_was_granted_when(ledger: BudgetLedger) -> None:
+    curve = audit(ledger.rows()).curves["visits"]
+    assert [(point.number, point.budget) for point in curve] == [(3, 1.0), (4, 2.0)]
+    assert [point.committed for point in curve] == pytest.approx([0.5, 0.5])
