@@ -272,10 +272,10 @@ def charged_plan(ledger, more=""):
 def test_all_rounds_are_reserved_and_those_that_ran_are_settled(ledger):
     plan = charged_plan(ledger, "--run-id first")
     with pytest.raises(KeyboardInterrupt), train.charged(plan, Console(quiet=True)) as (_, run):
-        assert BudgetLedger(ledger.url).status("d").local_spent == 80.0  # 40 rounds of 2
+        assert BudgetLedger(ledger.url).status("d").local_committed == 80.0  # 40 of 2
         run.begun = 7
         raise KeyboardInterrupt
-    assert BudgetLedger(ledger.url).status("d").local_spent == 14.0
+    assert BudgetLedger(ledger.url).status("d").local_committed == 14.0
     event = dp_accounting.SelfComposedDpEvent(plan.event, 7)
     assert train.settlement(plan, SimpleNamespace(facts={"run_id": "first"}), 7)["event"] == (
         train.event_to_json(event)
@@ -287,7 +287,7 @@ def test_nothing_is_spent_where_no_round_began(ledger):
     plan = charged_plan(ledger)
     with pytest.raises(RuntimeError), train.charged(plan, Console(quiet=True)):
         raise RuntimeError
-    assert BudgetLedger(ledger.url).status("d").local_spent == 0.0
+    assert BudgetLedger(ledger.url).status("d").local_committed == 0.0
 
 
 @pytest.mark.exact
