@@ -11,18 +11,20 @@ JOBS ?= 2
 PYTHONS ?= 3.10 3.12 3.13
 PYTEST_FLAGS ?=
 OUTPUT ?= demo-out
+BENCH_DATA ?= $(CURDIR)/build/scale-data
 export BEAM_LDP_ENGINES ?= $(CURDIR)/.engines
 
 VENV := .venv
 TFF_VENV := .venv-tff
 DATAFLOW_VENV := .venv-dataflow
+PEERS_VENV := .venv-peers
 BIN := $(VENV)/bin
 UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
 .PHONY: help setup demo test test-all test-engines test-slow test-pythons test-tff lint format types doctest wheel \
-	docs tools engines engines-fetch engines-stop tff pins bench clean
+	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
 	@echo 'Start here:'
@@ -124,8 +126,27 @@ docs: $(VENV)/bin/uv  ## the documentation as a site, in build/site/; warnings a
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --config-file .ci/mkdocs.yml
 	echo build/site/index.html
 
-bench: $(VENV)/.ready  ## time and memory, measured (not part of the tests)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) -s -m bench tests benchmarks
+bench: $(VENV)/.ready peers  ## every benchmark, into benchmarks/results/ (an idle machine; about an hour)
+	$(BIN)/python -m benchmarks.product run --peers $(PEERS_VENV)/bin/python
+	$(BIN)/python -m benchmarks.oracles
+	$(BIN)/python -m benchmarks.mean_speed
+	$(BIN)/python -m benchmarks.mean_throughput
+	$(BIN)/python -m benchmarks.scale all --data $(BENCH_DATA)
+	$(BIN)/python -m benchmarks.costs fit --jobs 1e8
+	$(BIN)/python -m benchmarks.costs check --jobs 1e8
+	$(BIN)/python -m benchmarks.costs table
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -s -m bench tests
+
+bench-gate: $(VENV)/.ready  ## is any step more than twice as slow, beside the machine's limits, as it was?
+	$(BIN)/python -m benchmarks.product gate
+
+$(PEERS_VENV)/.ready: requirements/peers-py311.txt | $(VENV)/bin/uv
+	python="$$(.ci/find-python 3.11)"
+	$(UV) venv --quiet --clear --python "$$python" $(PEERS_VENV)
+	$(UV) pip install --quiet --python $(PEERS_VENV)/bin/python -r requirements/peers-py311.txt
+	touch $@
+
+peers: $(PEERS_VENV)/.ready  ## the public libraries that benchmarks stand beside, in .venv-peers/
 
 tools:  ## Java, Maven, Go and PostgreSQL where missing (Debian packages)
 	.ci/install-tools
