@@ -220,11 +220,14 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             if self._adaptive is not None:
                 norm = kernels[0].mechanism.norm
                 asked = [vectors / public.clip, norm_at_most(vectors, norm, public.clip)]
+
+            def draw(generator: Any) -> Any:
+                return transport.send([k.randomize(a, generator) for k, a in zip(kernels, asked)])
+
             if self._seed is None:
-                generator = client_generator()
-            else:
-                generator = seeded_generator(self._seed, public.round, vectors)
-            return transport.send([k.randomize(a, generator) for k, a in zip(kernels, asked)])
+                return draw(client_generator())
+            generator = seeded_generator(self._seed, public.round, vectors)
+            return tf.function(lambda: draw(generator), autograph=False)()  # draws in order
 
         return client
 

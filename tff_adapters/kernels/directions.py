@@ -65,41 +65,48 @@ class DirectionKernel(FixedPointKernel):
     """A noisy direction, of a direction that stands for the vector."""
 
     def respond(self, vectors: Any, generator: Any) -> Any:
-        units, sign = self._stand_in(vectors, generator)
+        length = tf.norm(vectors, axis=1)
+        zero = tf.equal(length, 0.0)
+        first_axis = tf.one_hot(0, self.mechanism.dimension, dtype=tf.float64)
+        vectors = tf.where(zero[:, None], first_axis, vectors)  # any direction will do
+        sign = self._sign(length, zero, generator)
+        drawn = self._draw(vectors, tf.where(zero, tf.ones_like(length), length), sign, generator)
         limit = float(self.mechanism.fixed_point.largest)
-        drawn = self._draw(units, sign, generator)
         integers = tf.clip_by_value(tf.round(drawn), -limit, limit)
         return tf.cast(integers, tf.as_dtype(self.mechanism.report_dtype))
 
     @abstractmethod
-    def _draw(self, units: Any, sign: Any, generator: Any) -> Any:
-        """Reports (n, dimension) for the directions `sign` (n,) times `units`, not yet rounded."""
+    def _draw(self, vectors: Any, length: Any, sign: Any, generator: Any) -> Any:
+        """Reports (n, dimension) of the directions `sign * vectors / length`, not yet rounded.
 
-    def _stand_in(self, vectors: Any, generator: Any) -> tuple[Any, Any]:
-        """Directions (n, d) and signs (n,) that stand for vectors of the ball without bias."""
-        length = tf.norm(vectors, axis=1)
-        zero = tf.equal(length, 0.0)
-        first_axis = tf.one_hot(0, self.mechanism.dimension, dtype=tf.float64)
-        safe = tf.where(zero, tf.ones_like(length), length)
-        units = tf.where(zero[:, None], first_axis, vectors / safe[:, None])
+        In units of the fixed point. Rows are long: what is per row is multiplied out first, so
+        that few passes over coordinates are left.
+        """
+
+    def _sign(self, length: Any, zero: Any, generator: Any) -> Any:
+        """Signs (n,) with which directions stand for vectors of the ball without bias."""
         if self.mechanism.inputs == "sphere":
             share = tf.ones_like(length)
         else:
             share = tf.minimum(length / self.mechanism.radius, 1.0)
         kept = 0.5 + 0.5 * tf.where(zero, tf.zeros_like(length), share)
         up = uniform(generator, tf.shape(length)) < kept
-        return units, 2.0 * tf.cast(up, tf.float64) - 1.0
+        return 2.0 * tf.cast(up, tf.float64) - 1.0
 
 
 class PrivUnitKernel(DirectionKernel):
     """The kernel of `PrivUnit`."""
 
-    def _draw(self, units: Any, sign: Any, generator: Any) -> Any:
-        across = _across(units, generator)
-        across /= tf.norm(across, axis=1, keepdims=True)
-        height = self.heights(tf.shape(units)[0], generator)[:, None]
-        drawn = height * sign[:, None] * units + tf.sqrt((1 - height) * (1 + height)) * across
-        return drawn * float(self.mechanism.fixed_point.largest)
+    def _draw(self, vectors: Any, length: Any, sign: Any, generator: Any) -> Any:
+        normals = normal(generator, tf.shape(vectors))
+        along = _products(normals, vectors) / length
+        # Their part across the direction, whose length may be small: not by Pythagoras.
+        rest = tf.math.squared_difference(normals, (along / length)[:, None] * vectors)
+        height = self.heights(tf.shape(vectors)[0], generator)
+        across = tf.sqrt((1 - height) * (1 + height) / tf.reduce_sum(rest, axis=1))
+        both = (height * sign - across * along) / length, across
+        own, noise = (part[:, None] * self.mechanism.fixed_point.largest for part in both)
+        return own * vectors + noise * normals
 
     def heights(self, count: Any, generator: Any) -> Any:
         """Inner products (n,) of drawn and own direction."""
@@ -115,10 +122,13 @@ class PrivUnitKernel(DirectionKernel):
 class PrivUnitGaussianKernel(DirectionKernel):
     """The kernel of `PrivUnitGaussian`."""
 
-    def _draw(self, units: Any, sign: Any, generator: Any) -> Any:
-        height = self.heights(tf.shape(units)[0], generator)[:, None]
-        drawn = height * sign[:, None] * units + _across(units, generator)
-        return drawn / (self.mechanism.marginal * self.mechanism._unit_step)
+    def _draw(self, vectors: Any, length: Any, sign: Any, generator: Any) -> Any:
+        normals = normal(generator, tf.shape(vectors))
+        along = _products(normals, vectors) / length
+        height = self.heights(tf.shape(vectors)[0], generator)
+        unit = self.mechanism.marginal * self.mechanism._unit_step
+        own = (height * sign - along) / (length * unit)
+        return own[:, None] * vectors + normals / unit
 
     def heights(self, count: Any, generator: Any) -> Any:
         """Heights (n,) of drawn reports, before scaling."""
@@ -128,10 +138,9 @@ class PrivUnitGaussianKernel(DirectionKernel):
         return tf.where(inside, above, below)
 
 
-def _across(units: Any, generator: Any) -> Any:
-    """Standard normal vectors (n, d) across the unit vectors `units`."""
-    normals = normal(generator, tf.shape(units))
-    return normals - tf.reduce_sum(normals * units, axis=1, keepdims=True) * units
+def _products(first: Any, second: Any) -> Any:
+    """Inner products (n,) of rows."""
+    return tf.linalg.matmul(first[:, None, :], second[:, :, None])[:, 0, 0]
 
 
 def _sphere_heights(dimension: int, count: Any, generator: Any) -> Any:
