@@ -1,0 +1,371 @@
+"""`frequency --stream`: its flags, its times, its files, its display; and live, on real engines."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from beam_ldp.accounting import shuffled_event
+from beam_ldp.pipelines import frequency
+from beam_ldp.pipelines.live import Watched
+from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.stream_flags import check_stream, seconds
+from beam_ldp.pipelines.stream_results import (
+    Pricing,
+    WriteWithheld,
+    _WriteRelease,
+    iso,
+    span,
+    write_once,
+)
+from beam_ldp.pipelines.stream_source import NO_TIME, _Stamp, as_pattern, times_of
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.transforms.blocks import Release, TableBlock, Withheld
+from beam_ldp.transforms.carried import CarriedDomain
+
+ORACLE = KRandomizedResponse(3, 2.0)
+FLAGS = [
+    "--input", "in", "--input-format", "csv", "--column", "colour", "--domain", "d",
+    "--time-column", "t", "--window", "60s", "--budget-windows", "9", "--local-epsilon", "2",
+    "--delta", "1e-8", "--min-reports", "10", "--output", "out", "--stream",
+]  # fmt: skip
+
+
+def parsed(*flags: str, without: str = "") -> Any:
+    listed = list(FLAGS)
+    if without:
+        place = listed.index(without)
+        del listed[place : place + 2]
+    return parse_flags([*listed, *flags], frequency.FLAGS)[0]
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), ("250ms", 0.25), ("1.5m", 90)],
+)  # fmt: skip
+def test_durations(text, value):
+    assert seconds(text) == pytest.approx(value)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("text", ["", "-5s", "5 minutes", "1e3s", "nan", "s"])
+def test_other_durations_are_refused(text):
+    with pytest.raises(UsageError, match="--slide"):
+        parsed("--slide", text)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("without", "flags", "message"),
+    [
+        ("--time-column", [], "--time-column is missing"),
+        ("--window", [], "one of --window and --session-gap"),
+        ("", ["--session-gap", "5s"], "one of --window and --session-gap"),
+        ("--window", ["--session-gap", "5s"], "needs --public-bounds"),
+        ("--window", ["--session-gap", "5s", "--public-bounds", "--user-id", "u"], "exclude"),
+        ("--window", ["--session-gap", "5s", "--public-bounds", "--slide", "5s"], "needs --window"),
+        ("", ["--slide", "7s"], "multiple of --slide"),
+        ("", ["--slide", "120s"], "multiple of --slide"),
+        ("--budget-windows", [], "--budget-windows must be >= 1"),
+        ("", ["--strict"], "--strict is not for --stream"),
+        ("", ["--max-bad-rows", "5"], "--max-bad-rows is not for --stream"),
+    ],
+)
+def test_flags_that_do_not_fit_are_named(without, flags, message):
+    with pytest.raises(UsageError, match=message):
+        check_stream(parsed(*flags, without=without))
+
+
+@pytest.mark.exact
+def test_flags_of_a_stream():
+    stream = check_stream(
+        parsed("--slide", "20s", "--allowed-lateness", "5m", "--late", "dead-letter")
+    )
+    assert (stream.window, stream.slide, stream.period) == (60, 20, 20)
+    assert (stream.allowed_lateness, stream.late, stream.budget_windows) == (300, "dead-letter", 9)
+    assert stream.poll == 2
+
+
+@pytest.mark.exact
+def test_a_stream_flag_without_a_stream_is_an_error(capsys, tmp_path):
+    (tmp_path / "in.csv").write_text("colour\nred\n")
+    code = frequency.main(
+        ["--input", str(tmp_path / "in.csv"), "--column", "colour", "--domain", "d", "--delta", "1e-8",
+         "--local-epsilon", "1", "--min-reports", "1", "--output", str(tmp_path / "out"),
+         "--allowed-lateness", "5m"]
+    )  # fmt: skip
+    assert code == 2
+    assert "--allowed-lateness needs --stream" in capsys.readouterr().err
+
+
+# --- times ------------------------------------------------------------------------------------
+
+LEAST = np.iinfo(np.int64).min
+
+
+def batch(values: Any, kind: Any = None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(values, kind)], ["t"])
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        (["1.5", "2", " 3 "], None, [1_500_000, 2_000_000, 3_000_000]),
+        (["1970-01-01T00:00:01Z", "1970-01-01 00:00:02", "1970-01-01T02:00:03+02:00"], None,
+         [1_000_000, 2_000_000, 3_000_000]),
+        ([1, None, 3], pa.int64(), [1_000_000, LEAST, 3_000_000]),
+        ([0.25, float("nan"), float("inf")], None, [250_000, LEAST, LEAST]),
+        (["", "soon", "1e30"], None, [LEAST] * 3),
+        ([1_000, None, 3_000], pa.timestamp("ms"), [1_000_000, LEAST, 3_000_000]),
+        ([1, 2, 3], pa.timestamp("s", tz="UTC"), [1_000_000, 2_000_000, 3_000_000]),
+        ([True, False, None], pa.bool_(), [LEAST] * 3),
+    ],
+)  # fmt: skip
+def test_times_of_rows(values, kind, expected):
+    assert times_of(batch(values, kind), "t").tolist() == expected
+
+
+@pytest.mark.exact
+def test_a_missing_column_tells_no_time():
+    assert times_of(batch([1, 2]), "when").tolist() == [LEAST] * 2
+
+
+@pytest.mark.exact
+def test_blocks_are_cut_where_the_window_changes():
+    """Positions stay those of the file, and rows without a time are bad rows with a place."""
+    block = TableBlock("file", 10, batch(["1", "59", "60", "?", "61", "5"]))
+    found = list(_Stamp("t", 60.0).process(block))
+    places = []
+    for element in found:
+        if hasattr(element, "tag"):
+            places.append([(row.position, row.reason) for row in element.value])
+        else:
+            value = element.value
+            places.append((value.first_position, len(value), float(element.timestamp)))
+    assert places == [(10, 2, 1.0), (12, 1, 60.0), [(13, NO_TIME)], (14, 1, 61.0), (15, 1, 5.0)]
+
+
+@pytest.mark.exact
+def test_a_folder_stands_for_its_files():
+    assert (as_pattern("in"), as_pattern("in/"), as_pattern("in/*.csv")) == (
+        "in/*",
+        "in/*",
+        "in/*.csv",
+    )
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def a_release(start: int, count: int = 1000, **how: Any) -> Release:
+    statistic = np.array([count // 2, count - count // 2, 0])
+    event = None if how.get("derived") else shuffled_event(ORACLE, count)
+    return Release(
+        ORACLE.estimate(statistic, count), count, event, question="colour",
+        window=(start * 10**6, (start + 60) * 10**6), mechanism=ORACLE.to_config(),
+        smallest_batch=count, **how,
+    )  # fmt: skip
+
+
+def writer(folder: Path) -> _WriteRelease:
+    domain = CarriedDomain(Domain(("red", "green")))
+    found = _WriteRelease(str(folder), domain, Pricing(1e-8, 1.0, ORACLE.local_epsilon))
+    found.setup()
+    return found
+
+
+@pytest.mark.exact
+def test_files_of_a_release_hold_its_window_and_its_price(tmp_path):
+    (path,) = writer(tmp_path).process(a_release(120))
+    rows = list(csv.DictReader(Path(path).open()))
+    assert [row["value"] for row in rows] == ["red", "green", "other"]
+    assert {row["window_start"] for row in rows} == {"1970-01-01 00:02:00.000000Z"}
+    assert {row["window_end"] for row in rows} == {"1970-01-01 00:03:00.000000Z"}
+    told = json.loads(Path(path).with_suffix(".json").read_text())
+    assert told["num_reports"] == 1000 and told["local_epsilon"] == 2.0
+    assert 0 < told["epsilon"] < 2 and told["window_start"] == "1970-01-01T00:02:00Z"
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".csv", ".json"]
+
+
+@pytest.mark.exact
+def test_late_releases_and_sums_have_files_of_their_own(tmp_path):
+    release = writer(tmp_path)
+    for how in ({}, {"late": True}, {"derived": True}):
+        list(release.process(a_release(0, **how)))
+    name = span(0, 60 * 10**6)
+    assert sorted(p.name for p in tmp_path.glob("*.csv")) == [
+        f"{name}.csv", f"{name}.late.csv", f"{name}.sum.csv"
+    ]  # fmt: skip
+    total = json.loads((tmp_path / f"{name}.sum.json").read_text())
+    assert total["epsilon"] is None and total["derived"]
+
+
+@pytest.mark.exact
+def test_the_first_answer_stays(tmp_path):
+    """A step that an engine repeats shows nobody a second noisy answer."""
+    release = writer(tmp_path)
+    (path,) = release.process(a_release(0, 1000))
+    before = Path(path).read_bytes()
+    list(release.process(a_release(0, 1002)))
+    assert Path(path).read_bytes() == before
+    write_once(str(tmp_path / "new" / "file"), b"one")
+    write_once(str(tmp_path / "new" / "file"), b"two")
+    assert [(p.name, p.read_bytes()) for p in (tmp_path / "new").iterdir()] == [("file", b"one")]
+
+
+@pytest.mark.exact
+def test_times_in_names_and_notices(tmp_path):
+    assert iso(1_500_000) == "1970-01-01T00:00:01.500000Z"
+    notice = Withheld(3, 10, "too few", "colour", None, (0, 60 * 10**6), True)
+    WriteWithheld(str(tmp_path)).process(notice)
+    (path,) = tmp_path.iterdir()
+    assert json.loads(path.read_text())["late"] and ":" not in path.name
+
+
+# --- the display ------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+def test_the_display_counts_windows_and_adds_up_their_price(tmp_path):
+    release = writer(tmp_path)
+    for start in (0, 60):
+        list(release.process(a_release(start)))
+    list(release.process(a_release(0, 50, late=True)))
+    list(release.process(a_release(0, derived=True)))
+    note = WriteWithheld(str(tmp_path))
+    note.process(Withheld(3, 10, "too few", "colour", None, (120 * 10**6, 180 * 10**6)))
+    note.process(Withheld(2, 10, "too late", "colour", None, (0, 60 * 10**6), True))
+    (tmp_path / "half.json").write_text("{")  # its table is not there yet
+    watched = Watched(tmp_path, 4, 1e-8)
+    assert watched.look() and not watched.look()
+    assert (watched.released, watched.late, watched.sums, watched.withheld) == (3, 1, 1, 2)
+    assert watched.used == 4 and watched.is_used_up
+    one = json.loads((tmp_path / f"{span(0, 60 * 10**6)}.json").read_text())["epsilon"]
+    assert one < watched.epsilon and watched.local_epsilon == 6.0
+    console = Console(width=160, record=True, file=open(os.devnull, "w"))
+    console.print(watched.render())
+    text = console.export_text()
+    assert "1970-01-01 00:00:00–00:01:00" in text and "green" in text and "±" in text
+    assert "withheld: too few" in text and "4 of 4 releases used" in text
+
+
+# --- live -------------------------------------------------------------------------------------
+
+FEEDER = """
+import os, random, sys, time
+folder, seconds = sys.argv[1], float(sys.argv[2])
+end, i = time.time() + seconds, 0
+while time.time() < end:
+    now = time.time()
+    rows = [f"{random.choice(['red', 'red', 'green'])},u{i * 100 + k},{now}" for k in range(100)]
+    with open(f"{folder}/.{i}", "w") as file:
+        file.write("colour,id,t\\n" + "\\n".join(rows) + "\\n")
+    os.rename(f"{folder}/.{i}", f"{folder}/{i}.csv")
+    i += 1
+    time.sleep(0.5)
+"""
+
+
+def live(
+    engine: Any, folder: Path, run_for: float, kill: bool, *flags: str
+) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
+    """The program with files that keep arriving; what it printed, rows sent, what came out."""
+    (folder / "in").mkdir()
+    (folder / "colours").write_text("red\ngreen\n")
+    feeder = subprocess.Popen([sys.executable, "-c", FEEDER, str(folder / "in"), str(run_for)])
+    command = [
+        sys.executable, "-m", "beam_ldp.pipelines.frequency", "--input", str(folder / "in"),
+        "--input-format", "csv", "--column", "colour", "--user-id", "id", "--stream",
+        "--domain", str(folder / "colours"), "--time-column", "t", "--window", "5s",
+        "--watermark-delay", "3s", "--allowed-lateness", "10s", "--budget-windows", "1000",
+        "--local-epsilon", "4", "--delta", "1e-8", "--min-reports", "200", "--no-ledger",
+        "--output", str(folder / "out"), "--format", "json", *engine.options, *flags,
+    ]  # fmt: skip
+    with (folder / "printed").open("wb") as out, (folder / "log").open("wb") as log:
+        program = subprocess.Popen(command, stdout=out, stderr=log)
+    try:
+        if kill:
+            time.sleep(run_for / 2)
+            kill_a_worker(engine)
+            time.sleep(run_for / 2 + 60)
+        else:
+            time.sleep(run_for + 25)
+        program.send_signal(signal.SIGINT)
+        code = program.wait(60)
+    finally:
+        for process in (feeder, program):
+            process.kill()
+            process.wait()
+    assert code == 0, (folder / "log").read_text()[-3000:]
+    came = [json.loads(p.read_text()) for p in sorted((folder / "out").glob("*.json"))]
+    sent = sum(len(p.read_text().splitlines()) - 1 for p in (folder / "in").glob("*.csv"))
+    return json.loads((folder / "printed").read_text()), sent, came
+
+
+def kill_a_worker(engine: Any) -> None:
+    """kill -9 for one of the Python workers that the engine's own processes have started."""
+    import psutil
+
+    workers = [
+        child
+        for server in engine.process_ids
+        for child in psutil.Process(server).children(recursive=True)
+        if any("sdk_worker_main" in part for part in child.cmdline())
+    ]
+    assert workers
+    workers[0].kill()
+
+
+def check(printed: dict[str, Any], sent: int, came: list[dict[str, Any]], least: int) -> None:
+    """Nothing lost, nothing twice, nothing below the threshold, every table whole."""
+    releases = [told for told in came if "event" in told]
+    assert sum(told["num_reports"] for told in came) == sent
+    assert len(releases) >= least and printed["releases"] == len(releases)
+    assert min(told["num_reports"] for told in releases) >= 200
+    kinds = [(told["window_start"], told["late"]) for told in releases]
+    assert len(set(kinds)) == len(kinds)
+    assert printed["ended"] == "stopped by Ctrl-C"
+    users = sum(told["num_reports"] for told in releases)
+    assert users > 0.6 * sent
+
+
+@pytest.mark.engines
+def test_live_on_prism(tmp_path):
+    """Forty seconds of files, ended by Ctrl-C; one report per person."""
+    from tests.engines.servers import running
+
+    with running("prism") as engine:
+        printed, sent, came = live(engine, tmp_path, 25, False)
+    check(printed, sent, came, least=3)
+    for path in (tmp_path / "out").glob("*.csv"):
+        assert len(path.read_text().splitlines()) == 4
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kill", "flags"),
+    [("prism", False, ()), ("flink-cluster", True, ("--checkpointing_interval=5000",))],
+)
+def test_live_for_ten_minutes(tmp_path, name, kill, flags):
+    """On Flink one of the workers is killed in the middle (Prism fails a job whose worker dies)."""
+    from tests.engines.servers import running
+
+    with running(name) as engine:
+        printed, sent, came = live(engine, tmp_path, 600, kill, *flags)
+    check(printed, sent, came, least=100)
