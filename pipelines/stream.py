@@ -14,6 +14,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
 from apache_beam.transforms.window import FixedWindows, Sessions
 from rich.console import Console
 from rich.live import Live
@@ -45,6 +46,7 @@ from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.limits import FirstReleases
 
 LOOK_EVERY = 0.5  # seconds between two looks at the results
+ASK_EVERY = 1.0  # seconds between two questions about the job
 LAST_LOOK = 2.0  # seconds in which a stopped job may still finish a file
 
 
@@ -284,8 +286,14 @@ def _watch(
 
 
 def _wait(state: dict[str, Any]) -> None:
+    """Ask for the job's state until it has ended. To listen instead would end with the time limit
+    of the job server's calls, and end the workers with it."""
+    result = state["result"]
     try:
-        state["result"].wait_until_finish()
+        while "stopping" not in state and not PipelineState.is_terminal(result.state):
+            time.sleep(ASK_EVERY)
+        if "stopping" not in state:
+            result.wait_until_finish()  # raises what the job failed with
     except BaseException as error:
         if "stopping" not in state:
             state["error"] = error
