@@ -44,7 +44,7 @@ class NoCharge:
     def settle(self, record: Mapping[str, Any]) -> None:
         """Nothing to write down."""
 
-    def leave_note(self, staging: str, *, in_process: bool) -> None:
+    def leave_note(self, staging: str, *, ends_with_launcher: bool) -> None:
         """Nothing to find again."""
 
     def count_people(self) -> None:
@@ -91,10 +91,12 @@ class RunCharge(NoCharge):
         """Write down what was released."""
         settle(self._ledger, record)
 
-    def leave_note(self, staging: str, *, in_process: bool) -> None:
+    def leave_note(self, staging: str, *, ends_with_launcher: bool) -> None:
         """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost."""
         facts = self.facts
-        Note(facts["run_id"], facts["ledger_id"], in_process, Launcher.this()).write(staging)
+        Note(facts["run_id"], facts["ledger_id"], ends_with_launcher, Launcher.this()).write(
+            staging
+        )
 
     def count_people(self) -> None:
         """Count what each person was charged locally, this run included."""

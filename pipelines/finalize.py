@@ -141,9 +141,9 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
 
     run_id, reserved = run.note.run_id, book.state.charge(run.note.run_id).reserved
     if run.released_nothing:
-        run.remove()  # first: nothing of it can be released any more
         why = "its launcher was lost before any estimate left the workers"
         book.abandon(run_id, randomized=True, why=why)
+        run.remove()
         say(
             f"released nothing, for {why}: its central price is given back, the local epsilon of "
             "the people asked stays spent"

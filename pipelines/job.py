@@ -46,8 +46,13 @@ def _runner_of(flags: Sequence[str]) -> str | None:
     return runner
 
 
-def dies_with_the_launcher(settings: Settings, flags: Sequence[str]) -> bool:
-    """Whether the whole job lives in the launcher's process, and ends with it."""
+def ends_with_launcher(settings: Settings, flags: Sequence[str]) -> bool:
+    """Whether the whole job lives in the launcher's process and ends with it, for good.
+
+    A memoized one may be started again under its name, and keeps its charge.
+    """
+    if settings.memoize_key_file is not None:
+        return False
     found = pipeline_flags(settings, flags)
     last = [flag for flag in found if flag.startswith("--runner")][-1]
     workers = any(flag.replace("_", "-").startswith("--direct-") for flag in found)

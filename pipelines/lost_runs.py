@@ -95,13 +95,14 @@ class Note:
 
     Attributes:
         run_id, ledger_id: its charge.
-        in_process: whether the job lives and dies with the launcher.
+        ends_with_launcher: whether the job lives in the launcher's process, and nobody starts it
+            again under this name.
         launcher: who runs it.
     """
 
     run_id: str
     ledger_id: str
-    in_process: bool
+    ends_with_launcher: bool
     launcher: Launcher
 
     def write(self, staging: str) -> None:
@@ -140,7 +141,7 @@ class LostRun:
     def ended(self) -> Ended:
         """Whether the job is over: only a job inside a process that has ended surely is."""
         found = self.note.launcher.ended
-        return "unknown" if found == "ended" and not self.note.in_process else found
+        return "unknown" if found == "ended" and not self.note.ends_with_launcher else found
 
     @property
     def released_nothing(self) -> bool:

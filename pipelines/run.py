@@ -66,7 +66,7 @@ def execute(
     charge = charging.reserve(settings, worst, local, question.about)
     question.people = charge.people
     with charging.spent_unless_settled(charge, console), folder.staging() as staging:
-        charge.leave_note(staging, in_process=job.dies_with_the_launcher(settings, beam_flags))
+        charge.leave_note(staging, ends_with_launcher=job.ends_with_launcher(settings, beam_flags))
         found = question.collect(choice, beam_flags, staging, console)
         charge.num_reports = found.num_reports
         release = question.gate(found)

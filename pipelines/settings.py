@@ -208,6 +208,11 @@ def _check_people(values: argparse.Namespace) -> None:
         return
     if values.user_id is None:
         raise UsageError("--people-store needs --user-id: hashes are of people's ids")
+    if values.people_key_file == values.memoize_key_file:
+        raise UsageError(
+            "--people-key-file must be another key than --memoize-key-file, which is destroyed "
+            "after its release"
+        )
     if values.no_ledger or not (values.ledger or os.environ.get(LEDGER_VARIABLE)):
         raise UsageError("--people-store needs a ledger (--ledger), which counts what people lose")
 

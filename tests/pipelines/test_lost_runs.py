@@ -16,7 +16,7 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import DONE, Frequency, main
-from beam_ldp.pipelines.job import dies_with_the_launcher
+from beam_ldp.pipelines.job import ends_with_launcher
 from beam_ldp.pipelines.lost_runs import NOTE, Launcher, Note, find_lost_runs
 from beam_ldp.pipelines.options import parse_flags
 
@@ -125,7 +125,7 @@ def test_a_run_under_way_is_left_alone(place: Path) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        {"in_process": False},  # a cluster may still be at work
+        {"ends_with_launcher": False},  # a cluster may still be at work
         {"launcher": replace(Launcher.this(), host="elsewhere")},
         {"launcher": replace(Launcher.this(), boot="")},
         {"launcher": replace(Launcher.this(), namespace="pid:[1]", started="1")},
@@ -222,7 +222,8 @@ def test_runs_that_end_leave_no_note(place: Path) -> None:
 def test_which_jobs_die_with_their_launcher(place: Path, more: list[str], expected: bool) -> None:
     values, arguments = parse_flags(flags(place, *more), Frequency.flags)
     settings = Frequency.check(values)
-    assert dies_with_the_launcher(settings, arguments) is expected
-    assert not dies_with_the_launcher(replace(settings, input_bytes=1 << 40), arguments) or (
+    assert ends_with_launcher(settings, arguments) is expected
+    assert not ends_with_launcher(replace(settings, memoize_key_file="key"), arguments)
+    assert not ends_with_launcher(replace(settings, input_bytes=1 << 40), arguments) or (
         os.cpu_count() == 1
     )

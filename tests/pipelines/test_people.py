@@ -132,12 +132,14 @@ def test_a_store_that_is_gone_costs_the_count_not_the_release(
         ([], "--people-key-file", "belong together"),
         ([], "--user-id", "needs --user-id"),
         (["--no-ledger"], "", "needs a ledger"),
+        (["--release-id=r", "--memoize-key-file={place}/key"], "", "must be another key"),
     ],
 )
 def test_misuse(
     place: Path, more: list[str], without: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [f for f in flags(place, "a", *more) if not without or not f.startswith(without)]
+    own = [flag.format(place=place) for flag in more]
+    given = [f for f in flags(place, "a", *own) if not without or not f.startswith(without)]
     assert main(given) == MISUSED
     assert message in " ".join(capsys.readouterr().err.split())
 
