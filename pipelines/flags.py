@@ -145,8 +145,8 @@ COMMON: Groups = {
         },
         "--budget-windows": {
             "type": whole_number, "metavar": "N",
-            "help": "releases over time to reserve: for pipelines of your own on unbounded data, "
-            "which stop when those are used (see docs/ledger.md); this program releases once",
+            "help": "releases over time to reserve, for unbounded data: `frequency --stream`, or a "
+            "pipeline of your own (docs/ledger.md), stops when those are used",
         },
         "--people-store": {
             "metavar": "DIR",

@@ -188,7 +188,7 @@ def _check_budget(values: argparse.Namespace) -> None:
     if values.budget_windows not in (None, 1) and not getattr(values, "stream", False):
         raise UsageError(
             "--budget-windows must be 1 here: this program reads its input to the end and releases "
-            "once. Pipelines on unbounded data take it: see charge_to in docs/ledger.md"
+            "once. `frequency --stream` takes it, and pipelines of your own (docs/ledger.md)"
         )
     if values.no_ledger and values.ledger:
         raise UsageError("--ledger and --no-ledger exclude each other")
