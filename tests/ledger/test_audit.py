@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, event_epsilon
-from beam_ldp.ledger import BudgetLedger
+from beam_ldp.ledger import BudgetLedger, PeopleKey, record_people
 from beam_ldp.ledger.anchors import (
     Anchor,
     load_private,
@@ -125,6 +125,22 @@ def test_every_single_field_of_every_row(rows: list[Row]) -> None:
             tried += 1
             assert not audit([*rows[:i], mutant, *rows[i + 1 :]]).clean, mutant
     assert tried > 80
+
+
+def test_every_single_field_of_counts_and_acceptances(lived: BudgetLedger, tmp_path: Path) -> None:
+    """The two kinds of rows that the ledger above has not."""
+    record_people(str(tmp_path / "people"), PeopleKey(bytes(32), "visits"), "second", [1, 2])
+    lived.reserve("visits", "fourth", PURE, local_epsilon=0.25)
+    record_people(str(tmp_path / "people"), PeopleKey(bytes(32), "visits"), "fourth", [2, 3])
+    lived.settle("fourth", PURE, about={"num_reports": 2})
+    lived.count_people("visits", str(tmp_path / "people"))
+    lived.accept(2, make_key(), why="the board agreed", by="Ada")
+    rows = lived.rows()
+    assert [row.kind for row in rows[-2:]] == ["people", "accept"] and audit(rows).clean
+    for row in rows[-2:]:
+        for body in (body for body in changes(row.body) if body != row.body):
+            forged = [*rows[: row.number], replace(row, body=body), *rows[row.number + 1 :]]
+            assert not audit(forged).clean, body
 
 
 def test_every_deletion_and_every_swap(rows: list[Row]) -> None:
