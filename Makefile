@@ -23,7 +23,7 @@ UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test test-all test-engines test-slow test-pythons test-tff lint format types doctest wheel \
+.PHONY: help setup demo test dataflow test-dataflow test-all test-engines test-faults test-slow test-pythons test-tff lint format types doctest wheel \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
@@ -97,6 +97,9 @@ test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments
 
 test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow"
+
+test-faults: $(VENV)/.ready engines-fetch  ## twenty kill -9 of every kind of process, on clusters (an hour or more)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and slow"
 
 test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons, on old and on TensorFlow's versions
 	UV=$(UV) JOBS=$(JOBS) PYTHONS="$(PYTHONS)" .ci/test-pythons $(TFF_VENV)/bin/python

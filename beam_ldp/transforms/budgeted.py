@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,9 +14,6 @@ from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 
-from beam_ldp.accounting import shuffled_event
-from beam_ldp.accounting.crowds import crowd_of, hidden_users, with_crowd
-from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release, Withheld
 from beam_ldp.transforms.carried import NAMESPACE
@@ -27,6 +25,11 @@ if TYPE_CHECKING:
 
 USED_UP = "the windows of the budget are used up"
 _UNSETTLED = "the ledger could not be written; the release stays charged at its worst case"
+
+
+def _accounting(module: str) -> Any:
+    """A module of the accounting, loaded on first use: that takes long, and few workers need it."""
+    return importlib.import_module(f"beam_ldp.accounting.{module}")
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,12 @@ class ChargeTo:
 
     def honest(self, num_reports: int) -> int:
         """Reports among so many that hide a person."""
-        return hidden_users(num_reports, self.honest_fraction)
+        return int(_accounting("crowds").hidden_users(num_reports, self.honest_fraction))
 
     def worst_event(self, randomizer: LocalRandomizer, min_reports: int) -> Any:
         """The dearest release that can happen: that of `min_reports` reports."""
-        return _honest_event(shuffled_event(randomizer, min_reports), self.honest_fraction)
+        event = _accounting("randomizer_events").shuffled_event(randomizer, min_reports)
+        return _honest_event(event, self.honest_fraction)
 
     def reserve(
         self,
@@ -132,7 +136,7 @@ class ChargeTo:
             for name in made:
                 ledger.abandon(name, randomized=False, why="not all windows fit")
             raise
-        told = event_to_json(event)
+        told = _accounting("event_json").event_to_json(event)
         people = self._people(ledger.state.population_of(self.dataset).name, run_id)
         return Reservation(self.url, names, told, self.honest_fraction, grouped, people)
 
@@ -167,7 +171,8 @@ class Reservation:
         """Write down what is released. False: no window is left for it."""
         event = self.worst
         if not self.grouped and (self.honest_fraction == 1 or _is_shuffled(release.event)):
-            event = event_to_json(_honest_event(release.event, self.honest_fraction))
+            honest_event = _honest_event(release.event, self.honest_fraction)
+            event = _accounting("event_json").event_to_json(honest_event)
         about = {
             "window": _label(release),
             "output": release.output,
@@ -352,13 +357,14 @@ class _Abandon(_Charging):
 def _honest_event(event: Any, honest_fraction: float) -> Any:
     if honest_fraction == 1:
         return event
-    return with_crowd(event, hidden_users(crowd_of(event), honest_fraction))
+    crowds = _accounting("crowds")
+    return crowds.with_crowd(event, crowds.hidden_users(crowds.crowd_of(event), honest_fraction))
 
 
 def _is_shuffled(event: Any) -> bool:
     """Whether one number of people hides a report in all of it."""
     try:
-        return crowd_of(event) >= 1
+        return bool(_accounting("crowds").crowd_of(event) >= 1)
     except AttributeError:
         return False
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
-from beam_ldp.accounting import local_event
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.carried import Carried
@@ -62,5 +61,7 @@ class _Price(beam.DoFn):
         key, release = element if self._keyed else (None, element)
         priced: Release = release
         if release.event is not None:
+            from beam_ldp.accounting import local_event  # takes long; only the last stage needs it
+
             priced = replace(release, event=local_event(self._carried.randomizer))
         yield (key, priced) if self._keyed else priced
