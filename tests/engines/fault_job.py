@@ -39,6 +39,7 @@ from beam_ldp.transforms import (
     TableBlock,
     Withheld,
 )
+from beam_ldp.transforms.bounding import NUM_SHARDS
 from beam_ldp.transforms.budgeted import charge
 
 COLOURS = Domain(("red", "green", "blue"))
@@ -66,7 +67,7 @@ class FaultJob:
     memoized: bool = True
     output: str = "reports"
     scope: str = "global"
-    blocks: int = 40
+    blocks: int = 20
     rows: int = 500
     pause: float = 0.1
     slow_worker: int = 1
@@ -81,12 +82,23 @@ class FaultJob:
         return self.folder / "doors"
 
     @property
+    def made(self) -> Path:
+        return self.folder / "made"
+
+    @property
+    def progress(self) -> float:
+        """How much was done so far, from 0 to 1 at the end of the last pause."""
+        done = sum(1 for folder in (self.made, self.doors) for _ in folder.iterdir())
+        return min(1.0, done / (self.blocks + NUM_SHARDS))
+
+    @property
     def results(self) -> Path:
         return self.folder / "results"
 
     def prepare(self) -> None:
         """The key, the ledger with its budget, and empty folders."""
         self.doors.mkdir(parents=True)
+        self.made.mkdir()
         self.results.mkdir()
         (self.folder / "key").write_bytes(KEY)
         ledger = BudgetLedger.create(self.url)
@@ -200,7 +212,9 @@ class FaultJob:
 
 def make_table(number: int, job: FaultJob) -> TableBlock:
     """Block `number`: every tenth row has no value; the second half repeats the persons."""
-    pause_over(None, job.pause)
+    if job.pause:
+        pause_over(None, job.pause)
+        (job.made / f"{number}-{os.urandom(4).hex()}").touch()
     if job.slow_worker > 1 and os.getpid() % 2:
         time.sleep(job.pause * (job.slow_worker - 1))
     if job.poison and number == job.blocks // 2:

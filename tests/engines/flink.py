@@ -30,8 +30,8 @@ taskmanager.memory.task.heap.size: 512m
 taskmanager.memory.task.off-heap.size: 64m
 taskmanager.memory.framework.heap.size: 128m
 taskmanager.memory.framework.off-heap.size: 128m
-taskmanager.memory.network.min: 128m
-taskmanager.memory.network.max: 128m
+taskmanager.memory.network.min: 512m
+taskmanager.memory.network.max: 512m
 taskmanager.memory.managed.size: 256m
 taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 128m
@@ -73,7 +73,15 @@ def start_task_manager(group: Group, role: str) -> None:
 
 
 def _start(group: Group, role: str, main_class: str, port: int | None = None) -> None:
-    java = [program("java", "run Flink"), "-Xmx768m", *OPENS, *LOGGING, "-cp", f"{jars('flink')}/*"]
+    java = [
+        program("java", "run Flink"),
+        "-Xmx768m",
+        "-XX:MaxDirectMemorySize=1g",
+        *OPENS,
+        *LOGGING,
+        "-cp",
+        f"{jars('flink')}/*",
+    ]
     done = "Successful registration at resource manager"
     group.start(
         role,

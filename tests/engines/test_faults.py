@@ -7,6 +7,10 @@ the slow one twenty times (`make test-faults`).
 from __future__ import annotations
 
 import random
+import resource
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,12 +27,13 @@ from tests.engines import flink, spark
 from tests.engines.fault_job import FaultJob
 from tests.engines.servers import Engine, running
 
-SECONDS = 240
+SECONDS = 480  # of one job, most of them starts of Python workers on a busy machine
 KILLS = 20  # of the slow form
 ONE_PROCESS = ["--runner=FnApiRunner"]
-# A worker that died must not be taken from the cache again; Flink restarts a job if told to.
+FORMS = (("statistic", "batch"), ("reports", "batch"), ("reports", "global"))
+# Spark repeats a task four times by itself; Flink restarts a job if told to.
 RECOVERY = {
-    "spark-cluster": ["--environment_cache_millis=0"],
+    "spark-cluster": [],
     "flink-cluster": ["--number_of_execution_retries=10", "--execution_retry_delay=500"],
 }
 
@@ -120,15 +125,14 @@ class Run:
         assert self.over, "the job hangs"
         return time.monotonic() - self.started
 
-    def kill_one(self, engine: Engine, victim: Victim, after: float) -> bool:
-        """Kill a victim when so many seconds have passed, or the first one later; was there one?"""
+    def kill_one(self, engine: Engine, victim: Victim, at: float) -> bool:
+        """Kill a victim when so much of the job is done, or the first one later; was there one?"""
         while not self.over:
-            found = victim.find(engine) if time.monotonic() - self.started > after else []
+            found = victim.find(engine) if self.job.progress >= at else []
             if found:
-                chosen = random.choice(found)
-                chosen.kill()
+                random.choice(found).kill()
                 return True
-            time.sleep(0.05)
+            time.sleep(0.02)
         return False
 
 
@@ -144,33 +148,27 @@ def prepared(folder: Path, **how: Any) -> FaultJob:
     return job
 
 
-def undisturbed(cluster: Engine, folder: Path) -> float:
-    """How long the job takes if nobody dies."""
-    run = Run(prepared(folder), [*cluster.options, *RECOVERY[cluster.name]])
-    seconds = run.wait()
-    run.job.assert_whole()
-    assert run.job.reports_at_the_door()[0] == 1
-    return seconds
-
-
-def survive(cluster: Engine, victim: Victim, folder: Path, after: float, **how: Any) -> FaultJob:
-    """A job with one kill; everything must be as if nothing had happened."""
-    run = Run(prepared(folder, **how), [*cluster.options, *RECOVERY[cluster.name]])
-    killed = run.kill_one(cluster, victim, after)
+def survive(engine: Engine, victim: Victim, folder: Path, at: float, **how: Any) -> FaultJob:
+    """A job with one kill; it must end as if nothing had happened."""
+    run = Run(prepared(folder, **how), [*engine.options, *RECOVERY[engine.name]])
+    killed = run.kill_one(engine, victim, at)
     run.wait()
     if killed:
-        victim.replace(cluster)
+        victim.replace(engine)
     assert killed, "the job was over before anything could be killed"
     assert run.state == "DONE", (run.state, run.error)
+    run.job.assert_whole()
     return run.job
+
+
+def victims_of(engine: Engine) -> list[Victim]:
+    return [victim for victim in VICTIMS if victim.engine == engine.name]
 
 
 @pytest.mark.engines
 def test_one_kill_of_each_kind(cluster: Engine, tmp_path: Path) -> None:
-    seconds = undisturbed(cluster, tmp_path / "undisturbed")
-    for victim in (victim for victim in VICTIMS if victim.engine == cluster.name):
-        job = survive(cluster, victim, tmp_path / victim.name, seconds / 2)
-        job.assert_whole()
+    for victim in victims_of(cluster):
+        job = survive(cluster, victim, tmp_path / victim.name, 0.3)
         assert job.reports_at_the_door()[0] == 1
 
 
@@ -178,12 +176,11 @@ def test_one_kill_of_each_kind(cluster: Engine, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(KILLS))
 def test_a_kill_at_any_moment(cluster: Engine, tmp_path: Path, number: int) -> None:
-    for victim in (victim for victim in VICTIMS if victim.engine == cluster.name):
-        after = random.Random(f"{victim} {number}").uniform(0, 30)
-        forms = (("statistic", "batch"), ("reports", "batch"), ("reports", "global"))
-        output, scope = forms[number % 3]
-        job = survive(cluster, victim, tmp_path / victim.name, after, output=output, scope=scope)
-        job.assert_whole()
+    """Of each kind of process, in each form of output, at moments from the start to the end."""
+    for victim in victims_of(cluster):
+        at = random.Random(f"{victim.name} {number}").random()
+        output, scope = FORMS[number % 3]
+        job = survive(cluster, victim, tmp_path / victim.name, at, output=output, scope=scope)
         assert job.reports_at_the_door()[0] == 1
 
 
@@ -245,3 +242,49 @@ def test_one_worker_a_hundred_times_slower(cluster: Engine, tmp_path: Path) -> N
     assert run.state == "DONE", run.error
     job.assert_whole()
     assert job.reports_at_the_door()[0] == 1
+
+
+# The place of the output --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def question(tmp_path: Path) -> list[str]:
+    """A command whose output should be `out`."""
+    lines = ["v", *(f"{'abcd'[i % 4]}" for i in range(4000))]
+    (tmp_path / "in.csv").write_text("\n".join(lines))
+    (tmp_path / "list.txt").write_text("a\nb\nc\n")
+    flags = ["--input=in.csv", "--column=v", "--domain=list.txt", "--local-epsilon=3"]
+    flags += ["--delta=1e-6", "--expected-users=4000", "--output=out", "--no-mlflow"]
+    return [sys.executable, "-m", "beam_ldp.pipelines.frequency", *flags]
+
+
+def assert_absent(folder: Path) -> None:
+    """Neither an output nor what was written aside for it."""
+    assert sorted(path.name for path in folder.iterdir()) == ["in.csv", "list.txt"]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("kilobytes", [0, 1, 20])
+def test_full_disk_leaves_no_output(question: list[str], tmp_path: Path, kilobytes: int) -> None:
+    """No file may grow beyond so much: results of workers, tables and the plot fail in turn."""
+
+    def full() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes << 10, kilobytes << 10))
+
+    done = subprocess.run(
+        question, cwd=tmp_path, preexec_fn=full, capture_output=True, timeout=SECONDS
+    )
+    assert done.returncode == 1
+    assert_absent(tmp_path)
+
+
+@pytest.mark.e2e
+def test_vanished_folder_leaves_no_output(question: list[str], tmp_path: Path) -> None:
+    """Where workers leave their results is removed, again and again, while the job runs."""
+    process = subprocess.Popen(question, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        time.sleep(0.02)
+        for staging in tmp_path.glob(".out.staging-*"):
+            shutil.rmtree(staging, ignore_errors=True)
+    assert process.returncode == 1
+    assert_absent(tmp_path)
