@@ -148,7 +148,8 @@ def claims(rows: list[Row], blind: float) -> list[tuple[str, bool, str]]:
             ", ".join(f"{e:g}: {gap[e] / blind:.2f}" for e in private) + " of the gap at 0",
         ),
         (
-            "the loss falls as eps grows", all(gap[a] > gap[b] for a, b in zip(private, private[1:])),
+            "the loss falls as eps grows",
+            all(gap[a] > gap[b] for a, b in zip(private, private[1:])),
             "at every eps",
         ),
         (
@@ -195,12 +196,13 @@ def page(rows: list[Row], blind: float) -> str:
         known = (OPTIMAL_GAPS if row["optimal"] else GAPS).get(e) if usual else None
         private = math.isfinite(e)
         parameters = ("optimal" if row["optimal"] else "paper's") if private else "no noise"
-        lines.append(
-            f"| {parameters} | {row['scale']:g}x | {e if private else 'none'} | {_pm(row['gap'])} | "
-            f"{'-' if known is None else f'{known:.5f}'} | {_pm(row['distance'], 2)} | "
-            f"{_pm(row['mean_gap'])} | {_pm(row['mean_distance'], 2)} | "
-            f"{'-' if row['excluded_cosine'] >= 0.9995 else format(row['excluded_cosine'], '.3f')} |"
-        )
+        cells = [
+            parameters, f"{row['scale']:g}x", str(e) if private else "none", _pm(row["gap"]),
+            "-" if known is None else f"{known:.5f}", _pm(row["distance"], 2),
+            _pm(row["mean_gap"]), _pm(row["mean_distance"], 2),
+            "-" if row["excluded_cosine"] >= 0.9995 else f"{row['excluded_cosine']:.3f}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| claim | | |", "|---|---|---|"]
     for text, holds, detail in claims(rows, blind):
         lines.append(f"| {text} | {'reproduced' if holds else '**not reproduced**'} | {detail} |")

@@ -138,10 +138,11 @@ class TwoLedgers:
         """Both ledgers and the audit, to be printed with a run."""
         central = self.central_epsilon(delta)
         compared = add_remove_epsilon(self.round_event, max(1, self.rounds), delta)
+        most, mean = int(self.participations.max()), self.participations.mean()
         lines = [
             f"Messages, to whoever sees them with their sender: local epsilon "
-            f"{self.local_epsilon:g} ({int(self.participations.max())} of "
-            f"{self.mechanism.local_epsilon:g} each at most; mean {self.participations.mean():.3g})",
+            f"{self.local_epsilon:g} ({most} of {self.mechanism.local_epsilon:g} each at most; "
+            f"mean {mean:.3g})",
             f"Models, to whoever sees no message and not who joined: epsilon {float(central):.4g} "
             f"at delta {delta:g} after {self.rounds} rounds (replace-one)",
         ]

@@ -69,7 +69,7 @@ def hockey_stick(first, second, epsilon):
         return sum(w * np.exp(-((x - s) ** 2) / 2) for s, w in mixture.items()) / np.sqrt(2 * np.pi)
 
     over = np.maximum(density(first) - np.exp(epsilon) * density(second), 0.0)
-    return np.trapezoid(over, x) if hasattr(np, "trapezoid") else np.trapz(over, x)
+    return float((over[1:] + over[:-1]).sum() / 2 * (x[1] - x[0]))
 
 
 @pytest.mark.parametrize("z", [0.5, 1.0, 4.0])
