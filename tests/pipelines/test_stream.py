@@ -325,7 +325,7 @@ def kill_a_worker(engine: Any) -> None:
         child
         for server in engine.process_ids
         for child in psutil.Process(server).children(recursive=True)
-        if any("sdk_worker_main" in part for part in child.cmdline())
+        if any("sdk_worker" in part for part in child.cmdline())
     ]
     assert workers
     workers[0].kill()
