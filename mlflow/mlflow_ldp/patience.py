@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 SECONDS_VARIABLE = "BEAM_LDP_TRACKING_SECONDS"
 USUAL_SECONDS = 60.0
-_REQUESTS = {  # of MLflow's own; together they would wait for a quarter of an hour
+_OURS = {  # by themselves requests and retries would take a quarter of an hour
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "{seconds:.0f}",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # which may be JSON for another program
 }
 
 _T = TypeVar("_T")
@@ -72,7 +73,7 @@ class Patience:
             except BaseException as error:  # raised where it is waited for
                 done["error"] = error
 
-        with _short_requests(self._seconds):
+        with _mlflow_settings(self._seconds):
             self._at_work = threading.Thread(target=run, name="beam-ldp-tracking", daemon=True)
             self._at_work.start()
             self._at_work.join(self._seconds)
@@ -88,11 +89,11 @@ class Patience:
 
 
 @contextmanager
-def _short_requests(seconds: float) -> Iterator[None]:
-    """MLflow's requests end too, unless the user has set how long they last."""
+def _mlflow_settings(seconds: float) -> Iterator[None]:
+    """MLflow's requests end too, and say nothing, unless the user has set it otherwise."""
     ours = {
         name: how.format(seconds=max(1.0, seconds))
-        for name, how in _REQUESTS.items()
+        for name, how in _OURS.items()
         if name not in os.environ
     }
     os.environ.update(ours)

@@ -181,8 +181,10 @@ def test_a_process_ends_though_the_server_does_not(data: Path) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_a_late_server_gets_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real server behind half a second of delay: slow, and complete."""
+def test_a_late_server_gets_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A real server behind half a second of delay: slow, and complete. Nothing on stdout."""
     monkeypatch.setenv(SECONDS_VARIABLE, "120")
     from tests.mlflow_ldp.real_server import real_server
 
@@ -196,3 +198,4 @@ def test_a_late_server_gets_everything(tmp_path: Path, monkeypatch: pytest.Monke
         run = mlflow.MlflowClient(behind).get_run(tracker.mlflow_run_id)
     assert run.data.metrics["privacy.local_epsilon"] == pytest.approx(0.05)
     assert run.info.status == "FINISHED"
+    assert capfd.readouterr().out == ""
