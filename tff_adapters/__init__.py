@@ -14,6 +14,8 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tff_adapters.adaped import build_dp_adaped
+    from tff_adapters.adaped_training import train_adaped
     from tff_adapters.adaptive_clip import AdaptiveClip
     from tff_adapters.aggregators import (
         LocallyPrivateMeanFactory,
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         shuffled_ldp_aggregator,
     )
     from tff_adapters.kernels import ClientKernel, kernel_for
+    from tff_adapters.local_central import LocalCentralFactory, build_local_central
     from tff_adapters.metrics import no_client_metrics
     from tff_adapters.record import (
         DeclaredSampling,
@@ -39,6 +42,7 @@ __all__ = [
     "ClientKernel",
     "DeclaredSampling",
     "EpsilonBudget",
+    "LocalCentralFactory",
     "LocallyPrivateMeanFactory",
     "LocallyPrivateState",
     "PrivacyRecord",
@@ -46,6 +50,8 @@ __all__ = [
     "Round",
     "SamplingMismatchError",
     "Training",
+    "build_dp_adaped",
+    "build_local_central",
     "end_workers",
     "kernel_for",
     "no_client_metrics",
@@ -54,6 +60,7 @@ __all__ = [
     "privacy_events",
     "shuffled_ldp_aggregator",
     "train",
+    "train_adaped",
     "workers_ended",
 ]
 
@@ -70,6 +77,7 @@ _MODULES = {
     "ClientKernel": "kernels",
     "DeclaredSampling": "record",
     "EpsilonBudget": "training",
+    "LocalCentralFactory": "local_central",
     "LocallyPrivateMeanFactory": "aggregators",
     "LocallyPrivateState": "aggregators",
     "PrivacyRecord": "record",
@@ -77,6 +85,8 @@ _MODULES = {
     "Round": "training",
     "SamplingMismatchError": "record",
     "Training": "training",
+    "build_dp_adaped": "adaped",
+    "build_local_central": "local_central",
     "end_workers": "workers",
     "kernel_for": "kernels",
     "no_client_metrics": "metrics",
@@ -85,6 +95,7 @@ _MODULES = {
     "privacy_events": "record",
     "shuffled_ldp_aggregator": "aggregators",
     "train": "training",
+    "train_adaped": "adaped_training",
     "workers_ended": "workers",
 }
 

@@ -25,13 +25,13 @@ from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.accounting.two_ledgers import TwoLedgers, central_round_event
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
-from tff_adapters.aggregators import flatten, unflatten
 from tff_adapters.central_record import CentralRecord, start_record
 from tff_adapters.compat import language, tff
 from tff_adapters.kernels import client_generator, kernel_for
 from tff_adapters.kernels.base import clip_to_ball
 from tff_adapters.metrics import no_client_metrics
 from tff_adapters.samplers import SelfSampling
+from tff_adapters.structures import flatten, unflatten
 
 MechanismFor = Callable[[int], MeanRandomizer]
 
