@@ -160,7 +160,7 @@ def _if_known(parts: Parts, randomizer: Questions, settings: Settings) -> float 
             hidden_users(answers, settings.honest_fraction)
         )
     if parts.output == "reports":  # who answered what is uneven over the batches: no crowd counts
-        return float(randomizer.local_epsilon or 0.0)
+        return randomizer.local_epsilon
     found = [price_if_known(randomizer, 1, settings.delta, counts) for counts in groups.values()]
     return float(max(found))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -179,13 +180,13 @@ def _every_question(
     """Every column at the same central price, the largest that all of them together allow."""
     if len(domain_sizes) == 1:
         (size,) = domain_sizes
-        budget = local_epsilon_for(epsilon, delta, hidden, lambda e: oracle(size, e))
+        budget = local_epsilon_for(epsilon, delta, hidden, partial(oracle, size))
         return EveryQuestion((oracle(size, budget),))
 
     def built(log_price: float) -> EveryQuestion:
         target, found = math.exp(log_price), []
         for size in domain_sizes:
-            budget = local_epsilon_for(target, delta, hidden, lambda e, k=size: oracle(k, e))
+            budget = local_epsilon_for(target, delta, hidden, partial(oracle, size))
             found.append(oracle(size, min(budget, _MOST_LOCAL)))
         return EveryQuestion(tuple(found))
 
@@ -227,19 +228,13 @@ def _plan(
         mechanism=name,
         oracle=oracle.__name__,
         randomizer=found,
-        local_epsilon=budget_of(found),
+        local_epsilon=found.local_epsilon,
         epsilon=None,
         epsilon_if_known=None,
         standard_errors=rare_errors(found, num_users),
         rms_error=float(np.sqrt(found.variance(num_users, even).sum())),
         bits_per_report=found.bits_per_report,
     )
-
-
-def budget_of(questions: Questions) -> float:
-    """What a person loses to whoever sees everything that they send."""
-    assert questions.local_epsilon is not None
-    return questions.local_epsilon
 
 
 def rare_errors(questions: Questions, num_users: int) -> tuple[float, ...]:

@@ -24,7 +24,6 @@ from beam_ldp.planning.questions import (
     DESIGNS,
     ORACLES,
     Design,
-    budget_of,
     design_for,
     price_if_known,
 )
@@ -182,7 +181,7 @@ def _plan(
         type(randomizer).__name__,
         oracle.__name__,
         randomizer,
-        budget_of(randomizer),
+        randomizer.local_epsilon,
         None,
         None,
         rms,

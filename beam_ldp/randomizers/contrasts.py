@@ -44,7 +44,7 @@ def combine(
     >>> estimate = oracle.estimate(np.array([600, 300, 100]), 1000)
     >>> lead = combine(estimate, oracle, [1, -1, 0])
     >>> print(lead.value.round(3), lead.standard_error.round(3))
-    [0.441] [0.031]
+    [0.441] [0.03]
     """
     rows = np.atleast_2d(np.asarray(weights, dtype=float))
     variance = combination_variance(
@@ -128,7 +128,7 @@ def ratio(
     sums = combine(estimate, oracle, np.stack([top, bottom, top + bottom]), sampling)
     first, second, both = (sums.standard_error**2).tolist()
     covariance = (both - first - second) / 2
-    return fieller(sums.value[0], sums.value[1], first, second, covariance, level)
+    return fieller(*sums.value[:2].tolist(), first, second, covariance, level)
 
 
 def ratio_of(first: Estimate, second: Estimate, index: int = 0, *, level: float = 0.95) -> Ratio:

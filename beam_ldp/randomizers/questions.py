@@ -46,7 +46,7 @@ class Questions(LocalRandomizer):
     """
 
     oracles: tuple[FrequencyOracle, ...]
-    local_epsilon: float | None = None  # type: ignore[assignment]  # given: must be what follows
+    local_epsilon: float = 0.0  # 0: what follows from the oracles
 
     def __post_init__(self) -> None:
         made = tuple(
@@ -58,8 +58,8 @@ class Questions(LocalRandomizer):
             _check_oracle(oracle)
         object.__setattr__(self, "oracles", made)
         given, found = self.local_epsilon, self._budget
-        if given is not None and given != found:
-            raise ValueError(f"local_epsilon must be None or what follows: {found}, got {given}")
+        if given not in (0.0, found):
+            raise ValueError(f"local_epsilon must be 0 or what follows: {found}, got {given}")
         object.__setattr__(self, "local_epsilon", found)
         super().__post_init__()
 
@@ -251,7 +251,7 @@ class OneQuestion(Questions):
 
     Args:
         oracles: one frequency oracle per question, or their configurations.
-        local_epsilon: None, or the largest of the oracles' budgets.
+        local_epsilon: 0, or what follows: the largest of the oracles' budgets.
 
     Raises:
         ValueError: for no oracles, more than 256, or one whose reports split the crowd.
@@ -362,7 +362,7 @@ class OneQuestion(Questions):
         pairs = [oracle.dominating_pair() for oracle in self.oracles]
         mixable = all(isinstance(oracle, _OWN_PAIR) for oracle in self.oracles)
         if not (mixable and all(map(_symmetric, pairs))):
-            return ShufflePair.clones(float(self.local_epsilon or 0.0))
+            return ShufflePair.clones(self.local_epsilon)
         if len(set(pairs)) == 1 and len(pairs) > 1:
             return replace(pairs[0], source=_SOURCE.format(len(pairs)))
         masses = np.array([pair.blanket_mass for pair in pairs])
@@ -427,7 +427,7 @@ class EveryQuestion(Questions):
 
     Args:
         oracles: one frequency oracle per question with its own budget, or their configurations.
-        local_epsilon: None, or the sum of the oracles' budgets.
+        local_epsilon: 0, or what follows: the sum of the oracles' budgets.
 
     Raises:
         ValueError: as `OneQuestion`.
@@ -482,11 +482,13 @@ class EveryQuestion(Questions):
             start = stop
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
-        found = []
+        found = np.zeros(self.statistic_shape, dtype=np.int64)
         for i, oracle in enumerate(self.oracles):
+            start, end = self._bounds[i : i + 2]
             answers = self._reports_of(i, reports[:, i])
-            found += [[len(reports)], oracle.accumulate(answers).reshape(-1)]
-        return np.concatenate(found).astype(np.int64)
+            found[start] = len(reports)
+            found[start + 1 : end] = oracle.accumulate(answers).reshape(-1)
+        return found
 
     def _check_answers(self, counts: Sequence[int], num_users: int) -> None:
         if any(count != num_users for count in counts):

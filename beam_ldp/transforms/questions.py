@@ -122,6 +122,7 @@ class PrivateQuestions(PrivateEstimate):
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         together = super().expand(pcoll)
+        assert isinstance(self._randomizer, Questions)
         apart = together | "Split questions" >> SplitQuestions(self._randomizer, self._names)
         for name in ("bad_rows", "withheld", "persons"):
             if hasattr(together, name):
@@ -169,7 +170,7 @@ class _Split(beam.DoFn):
 def split_release(randomizer: Questions, release: Release, names: Sequence[str]) -> list[Release]:
     """The questions of one release; also for programs that hold it outside a pipeline."""
     estimates = randomizer.split(release.estimate)
-    answers = [(n,) for n in release.answers] or [()] * len(estimates)
+    answers: list[tuple[int, ...]] = [(n,) for n in release.answers] or [()] * len(estimates)
     return [
         replace(release, question=name, estimate=estimate, answers=answered)
         for name, estimate, answered in zip(names, estimates, answers)

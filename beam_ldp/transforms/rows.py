@@ -15,6 +15,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_ldp.randomizers.bins import Bins
 from beam_ldp.transforms.blocks import BadRowBlock, TableBlock, ValueBlock
 from beam_ldp.transforms.carried import NAMESPACE, CarriedDomain
 from beam_ldp.transforms.columns import (
@@ -104,7 +105,10 @@ class EncodeBlocks(beam.DoFn):
     def setup(self) -> None:
         self._group_encoder = None
         if self._groups is not None:
-            self._group_encoder = Encoder(self._groups.load(), MAX_VALUE_BYTES)
+            groups = self._groups.load()
+            if isinstance(groups, Bins):
+                raise TypeError("groups must be a list of names, not bins")
+            self._group_encoder = Encoder(groups, MAX_VALUE_BYTES)
         self._group_name = self._names.group or THE_GROUP
         wanted = [*(self._names.values or (THE_VALUE,)), self._names.user_id]
         if self._groups is not None:

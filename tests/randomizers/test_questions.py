@@ -239,7 +239,7 @@ def test_what_cannot_be_a_survey():
         OneQuestion((3,))
     with pytest.raises(ValueError, match="something public"):
         OneQuestion((BinaryHadamard(100, 1.0, row="public"),))
-    with pytest.raises(ValueError, match="local_epsilon must be None or"):
+    with pytest.raises(ValueError, match="local_epsilon must be 0 or"):
         OneQuestion((KRandomizedResponse(3, 1.0),), 2.0)
     with pytest.raises(ValueError, match=r"shape \(n, 2\)"):
         SURVEYS["alike"].randomize(np.zeros(3, dtype=int))
