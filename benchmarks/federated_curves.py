@@ -256,6 +256,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="two small settings, two seeds")
     parser.add_argument("--minutes", type=float, default=60.0, help="start no seed after that")
+    parser.add_argument("--only", help="train this setting alone")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -267,7 +268,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         for setting in settings:
             if any(r["digest"] == asdict(setting) and r["seed"] == seed for r in runs):
                 continue
-            if time.monotonic() > end:
+            if time.monotonic() > end or options.only not in (None, setting.name):
                 continue
             print(f"{setting.name}, seed {seed} ...", flush=True)
             runs.append(trained(setting, seed))

@@ -164,8 +164,8 @@ def _read(file: Path, features: Sequence[str], label: str, client_id: str | None
             raise ValueError(f"{file}: no column {needed!r}")
     clients = None
     if client_id is not None:
-        text = pc.cast(table[client_id], pa.string()).to_pandas().to_numpy(dtype=object)
-        clients = np.array(["" if t is None else t for t in text], dtype=str)
+        names = pc.cast(table[client_id], pa.string()).to_pylist()
+        clients = np.array([name or "" for name in names], dtype=str)
     return Rows(_matrix(file, table, columns), _numbers(table[label]), clients)
 
 
