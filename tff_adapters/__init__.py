@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         LocallyPrivateState,
         shuffled_ldp_aggregator,
     )
+    from tff_adapters.cldp_sgd import build_cldp_sgd
     from tff_adapters.kernels import ClientKernel, kernel_for
     from tff_adapters.local_central import LocalCentralFactory, build_local_central
     from tff_adapters.metrics import no_client_metrics
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         privacy_events,
     )
     from tff_adapters.release import PrivacyReleaseManager
+    from tff_adapters.samplers import FixedSizeSampling, SelfSampling, full_participation
     from tff_adapters.training import EpsilonBudget, Round, Training, train
     from tff_adapters.workers import end_workers, workers_ended
 
@@ -42,6 +44,7 @@ __all__ = [
     "ClientKernel",
     "DeclaredSampling",
     "EpsilonBudget",
+    "FixedSizeSampling",
     "LocalCentralFactory",
     "LocallyPrivateMeanFactory",
     "LocallyPrivateState",
@@ -49,10 +52,13 @@ __all__ = [
     "PrivacyReleaseManager",
     "Round",
     "SamplingMismatchError",
+    "SelfSampling",
     "Training",
+    "build_cldp_sgd",
     "build_dp_adaped",
     "build_local_central",
     "end_workers",
+    "full_participation",
     "kernel_for",
     "no_client_metrics",
     "planned_event",
@@ -77,6 +83,7 @@ _MODULES = {
     "ClientKernel": "kernels",
     "DeclaredSampling": "record",
     "EpsilonBudget": "training",
+    "FixedSizeSampling": "samplers",
     "LocalCentralFactory": "local_central",
     "LocallyPrivateMeanFactory": "aggregators",
     "LocallyPrivateState": "aggregators",
@@ -84,10 +91,13 @@ _MODULES = {
     "PrivacyReleaseManager": "release",
     "Round": "training",
     "SamplingMismatchError": "record",
+    "SelfSampling": "samplers",
     "Training": "training",
+    "build_cldp_sgd": "cldp_sgd",
     "build_dp_adaped": "adaped",
     "build_local_central": "local_central",
     "end_workers": "workers",
+    "full_participation": "samplers",
     "kernel_for": "kernels",
     "no_client_metrics": "metrics",
     "planned_event": "record",

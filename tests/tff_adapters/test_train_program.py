@@ -84,12 +84,15 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capsys):
     frame.to_parquet(tmp_path / "rows.parquet")
     frame.loc[3, "f0"] = np.nan
     frame.to_csv(tmp_path / "bad.csv", index=False)
-    usual = [*"--local-epsilon 6 --clients-per-round 5 --epochs 1 --delta 1e-3".split(),
-             *"--client-id uid --features f* --label y --classes 2 --no-mlflow".split(),
-             "--test-data", str(tmp_path / "rows.parquet"), "--format", "json"]  # fmt: skip
-    flags = [*usual, "--data", str(tmp_path / "rows.parquet"), "--output", str(tmp_path / "out"),
-             *"--points-per-client 4 --points-sampled 2 --norm linf".split(),
-             "--baselines", "non-private,central-dp,local-only"]  # fmt: skip
+    rows = tmp_path / "rows.parquet"
+    usual = (
+        "--local-epsilon 6 --clients-per-round 5 --epochs 1 --delta 1e-3 --client-id uid "
+        f"--features f* --label y --classes 2 --no-mlflow --test-data {rows} --format json"
+    )
+    flags = (
+        f"{usual} --data {rows} --output {tmp_path / 'out'} --points-per-client 4 "
+        "--points-sampled 2 --norm linf --baselines non-private,central-dp,local-only"
+    ).split()
     assert train.main(flags) == train.DONE
     told = json.loads(capsys.readouterr().out)
     assert told["privacy"]["unit"] == "example" and told["mlflow_run_id"] is None
@@ -97,8 +100,8 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capsys):
     beside = told["curves"]["baselines"]
     assert set(beside) == {"non-private", "central-dp", "local-only"}
     assert beside["non-private"][-1]["accuracy"] > 0.5
-    bad = [*usual, "--data", str(tmp_path / "bad.csv"), "--output", str(tmp_path / "out2")]
-    assert train.main(bad) == train.MISUSED
+    bad = f"{usual} --data {tmp_path / 'bad.csv'} --output {tmp_path / 'out2'}"
+    assert train.main(bad.split()) == train.MISUSED
     assert "row 3" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out2").exists()
 
