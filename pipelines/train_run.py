@@ -19,7 +19,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import mlflow_ldp
-from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.charging import NoCharge
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
@@ -30,7 +29,7 @@ from beam_ldp.pipelines.train_plan import Plan
 from beam_ldp.pipelines.train_plot import plot_training
 from beam_ldp.pipelines.train_record import TrainRecord, training_statement
 from beam_ldp.pipelines.watch import JobError
-from tff_adapters import SamplingMismatchError, privacy_events
+from tff_adapters import EpsilonBudget, SamplingMismatchError, privacy_events
 from tff_adapters.data import Clients
 
 _HEADINGS = ("epoch", "rounds", "loss", "accuracy", "epsilon", "epsilon_thesis")
@@ -71,17 +70,15 @@ def rounds(
     plan: Plan, clients: Clients, ran: Run, record_step: Tracked, console: Console
 ) -> Training:
     """Train; what ran is in `ran`, whatever happens."""
-    settings, accountant, sampler = plan.settings, ShuffleAccountant(), sampler_of(plan)
+    budget = EpsilonBudget(plan.settings.target_epsilon, plan.settings.delta)
+    sampler = sampler_of(plan)
     training = Training(plan, clients)
     with progress(console) as bar:
         shown = bar.add_task("", total=plan.rounds, said="the first rounds take a moment")
         while ran.begun < plan.rounds:
-            target = settings.target_epsilon
-            if target is not None and accountant.would_exceed(
-                plan.event, epsilon=target, delta=settings.delta
-            ):
-                raise JobError("the accountant and the plan do not agree: nothing more is run")
-            accountant.compose(plan.event)
+            if budget.would_exceed(plan.event):
+                raise JobError("the budget and the plan do not agree: nothing more is run")
+            spent = budget.charge(plan.event)
             ran.begun += 1
             record_step.charge(ran.begun)
             ran.metrics = training.round(sampler)
@@ -89,10 +86,9 @@ def rounds(
             if ran.begun % plan.rounds_per_epoch == 0 or ran.begun == plan.rounds:
                 check_events(plan, training.state, ran.begun)
                 measured = training.measure()
-                epsilon = float(accountant.get_epsilon(settings.delta))
-                ran.curve.append((measured, epsilon))
-                record_step.measured(measured, epsilon)
-                said = _said(plan, measured, epsilon)
+                ran.curve.append((measured, spent.epsilon))
+                record_step.measured(measured, spent.epsilon)
+                said = _said(plan, measured, spent.epsilon)
                 if not console.is_terminal:
                     console.print(said, highlight=False, soft_wrap=True)
             bar.update(shown, advance=1, **({} if said is None else {"said": said}))

@@ -6,7 +6,6 @@ counts of `PARAMETERS` are those of 28 x 28 images of ten classes, and tested.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -80,14 +79,14 @@ def model_fn_for(
     return model_fn
 
 
-def evaluate(model: Any, features: Any, labels: Any, batch_size: int = 1000) -> OrderedDict:
+def evaluate(model: Any, features: Any, labels: Any, batch_size: int = 1000) -> dict[str, float]:
     """Mean cross-entropy and accuracy of a Keras model of logits, on public data."""
     logits = tf.concat(
         [model(features[i : i + batch_size]) for i in range(0, len(features), batch_size)], axis=0
     )
     losses = tf.keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
     right = tf.cast(tf.argmax(logits, axis=1), tf.int64) == tf.cast(labels, tf.int64)
-    return OrderedDict(
+    return dict(
         loss=float(tf.reduce_mean(losses)),
         accuracy=float(tf.reduce_mean(tf.cast(right, tf.float64))),
     )
