@@ -21,7 +21,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def real_server(folder: Path, seconds: float = 120.0) -> Iterator[str]:
+def real_server(folder: Path, seconds: float = 400.0) -> Iterator[str]:
     """Its URL, once it answers."""
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1",

