@@ -30,7 +30,7 @@ def flags_of(endpoint: str, seconds: float = SECONDS) -> dict[str, dict[str, Any
         endpoint: its `host:port`.
         seconds: how long to wait for the answer.
     """
-    import grpc
+    import grpc  # type: ignore[import-untyped]
     from apache_beam.portability.api import beam_job_api_pb2 as messages
     from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 

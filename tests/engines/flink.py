@@ -42,6 +42,10 @@ classloader.check-leaked-classloader: false
 heartbeat.interval: 1000
 heartbeat.timeout: 10000
 io.tmp.dirs: {folder}
+# Beam tells Flink how often to start again for streams only; this is for all jobs.
+restart-strategy.type: fixed-delay
+restart-strategy.fixed-delay.attempts: 10
+restart-strategy.fixed-delay.delay: 1 s
 """
 
 

@@ -29,13 +29,10 @@ from tests.engines.servers import Engine, running
 
 SECONDS = 480  # of one job, most of them starts of Python workers on a busy machine
 KILLS = 20  # of the slow form
+# A Python worker that died would be taken from the cache again, until all attempts are used up.
+RECOVERY = ["--environment_cache_millis=0"]
 ONE_PROCESS = ["--runner=FnApiRunner"]
 FORMS = (("statistic", "batch"), ("reports", "batch"), ("reports", "global"))
-# Spark repeats a task four times by itself; Flink restarts a job if told to.
-RECOVERY = {
-    "spark-cluster": [],
-    "flink-cluster": ["--number_of_execution_retries=10", "--execution_retry_delay=500"],
-}
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,7 @@ def prepared(folder: Path, **how: Any) -> FaultJob:
 
 def survive(engine: Engine, victim: Victim, folder: Path, at: float, **how: Any) -> FaultJob:
     """A job with one kill; it must end as if nothing had happened."""
-    run = Run(prepared(folder, **how), [*engine.options, *RECOVERY[engine.name]])
+    run = Run(prepared(folder, **how), [*engine.options, *RECOVERY])
     killed = run.kill_one(engine, victim, at)
     run.wait()
     if killed:
@@ -218,8 +215,7 @@ def test_poison_stops_the_job_and_leaves_nothing(tmp_path: Path) -> None:
 def test_poison_on_a_cluster(cluster: Engine, tmp_path: Path) -> None:
     """Every attempt fails, so the job does; the next job runs."""
     job = prepared(tmp_path / "job", blocks=6, pause=0, poison=True)
-    limited = {"flink-cluster": ["--number_of_execution_retries=1"]}
-    assert_poisoned(job, [*cluster.options, *limited.get(cluster.name, [])])
+    assert_poisoned(job, cluster.options)
 
 
 def assert_poisoned(job: FaultJob, options: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.frequency import DONE, NOTHING_RELEASED, main
-from tests.engines.servers import Engine
+from tests.engines.cache import job_server_jar, prism_binary
+from tests.engines.servers import EMBEDDED, Engine
 from tests.pipelines.test_frequency import FILES, record, rows
 
 USERS = 30_000
@@ -30,19 +34,70 @@ def job(tmp_path: Path) -> list[str]:
             f"--output={tmp_path}/out", "--no-mlflow"]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["statistic", "reports"])
-def test_a_whole_output(engine: Engine, job: list[str], tmp_path: Path, form: str) -> None:
-    """Estimates within 5 standard errors of 1/4: false alarms below 1e-5."""
-    flags = [*job, f"--shuffle-output={form}", f"--expected-users={USERS}", *engine.options]
-    assert main(flags) == DONE
+@pytest.fixture
+def memoized(job: list[str], tmp_path: Path) -> list[str]:
+    """The job with noise that no engine changes."""
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    return [*job, f"--memoize-key-file={tmp_path}/key", "--release-id=r",
+            f"--expected-users={USERS}", "--overwrite"]  # fmt: skip
+
+
+def assert_same_as_here(memoized: list[str], tmp_path: Path) -> None:
+    """The estimates of the engine are those of the local runner, byte for byte.
+
+    Within 5 standard errors of 1/4: false alarms below 1e-5.
+    """
     out = tmp_path / "out"
     assert sorted(path.name for path in out.iterdir()) == FILES
     assert record(out)["num_reports"] == USERS
     for row in rows(out):
         off = float(row["frequency"]) - 0.25
         assert abs(off) < 5 * float(row["frequency_standard_error"])
+    there = (out / "estimates.csv").read_bytes()
+    assert main(memoized) == DONE
+    assert (out / "estimates.csv").read_bytes() == there
 
 
-def test_too_few_reports_release_nothing(engine: Engine, job: list[str], tmp_path: Path) -> None:
-    assert main([*job, f"--min-reports={USERS + 1}", *engine.options]) == NOTHING_RELEASED
+def test_a_whole_output(engine: Engine, memoized: list[str], tmp_path: Path) -> None:
+    flags = ["--shuffle-output=reports", "--scope=global"]
+    assert main([*memoized, *flags, *engine.options]) == DONE
+    assert_same_as_here([*memoized, *flags], tmp_path)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_engine_that_beam_starts_itself(name: str, memoized: list[str], tmp_path: Path) -> None:
+    """No server is there before: Beam starts one from the file that a flag names, and ends it."""
+    server = {
+        "prism": ["--runner=PrismRunner", f"--prism_location={prism_binary()}"],
+        "spark": ["--runner=SparkRunner", f"--spark_job_server_jar={job_server_jar('spark')}",
+                  "--spark_master_url=local[2]"],
+        "flink": ["--runner=FlinkRunner", f"--flink_job_server_jar={job_server_jar('flink')}",
+                  "--flink_version=1.19", "--parallelism=2"],
+    }  # fmt: skip
+    command = [sys.executable, "-m", "beam_ldp.pipelines.frequency", *memoized, *server[name]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == DONE, done.stderr[-3000:]
+    assert_same_as_here(memoized, tmp_path)
+
+
+def test_a_price_above_the_target_releases_nothing(
+    engine: Engine, job: list[str], tmp_path: Path
+) -> None:
+    """`--strict`: fewer people came than the price was made for."""
+    central = [flag for flag in job if not flag.startswith("--local-epsilon")]
+    strict = ["--epsilon=0.5", "--expected-users=60000", "--min-reports=1000", "--strict"]
+    assert main([*central, *strict, *engine.options]) == NOTHING_RELEASED
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_budget_that_is_spent_stops_before_the_engine_is_asked(
+    job: list[str], tmp_path: Path
+) -> None:
+    """There is no server at that port: nothing was sent."""
+    url = f"sqlite:///{tmp_path}/privacy.db"
+    BudgetLedger.create(url).set_budget("d", epsilon=0.01, delta=1e-6, local_epsilon=0.01)
+    budget = [f"--ledger={url}", "--dataset=d", f"--expected-users={USERS}"]
+    nowhere = ["--runner=FlinkRunner", "--job_endpoint=localhost:1"]
+    assert main([*job, *budget, *nowhere]) == NOTHING_RELEASED
     assert not (tmp_path / "out").exists()
