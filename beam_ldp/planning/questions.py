@@ -11,9 +11,8 @@ terms: neither price of the second design may be worse than that of the first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +29,7 @@ from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.hockey_stick import check_reports
 from beam_ldp.planning.targets import best_first, check_target
+from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection, UnaryEncoding
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion, Questions
 
@@ -180,13 +180,13 @@ def _every_question(
     """Every column at the same central price, the largest that all of them together allow."""
     if len(domain_sizes) == 1:
         (size,) = domain_sizes
-        budget = local_epsilon_for(epsilon, delta, hidden, partial(oracle, size))
+        budget = local_epsilon_for(epsilon, delta, hidden, _of_size(oracle, size))
         return EveryQuestion((oracle(size, budget),))
 
     def built(log_price: float) -> EveryQuestion:
         target, found = math.exp(log_price), []
         for size in domain_sizes:
-            budget = local_epsilon_for(target, delta, hidden, partial(oracle, size))
+            budget = local_epsilon_for(target, delta, hidden, _of_size(oracle, size))
             found.append(oracle(size, min(budget, _MOST_LOCAL)))
         return EveryQuestion(tuple(found))
 
@@ -200,6 +200,14 @@ def _every_question(
     except ValueError:  # no column may cost more than all of them
         at = math.log(epsilon)
     return built(at)
+
+
+def _of_size(oracle: type[Any], size: int) -> Callable[[float], FrequencyOracle]:
+    def build(local_epsilon: float) -> FrequencyOracle:
+        made: FrequencyOracle = oracle(size, local_epsilon)
+        return made
+
+    return build
 
 
 def _plan(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from beam_ldp.randomizers.domain import OTHER
+from beam_ldp.randomizers.randomness import length_prefixed
 
 MAX_BINS = 1 << 20
 
@@ -88,6 +90,13 @@ class Bins:
             f"[{low}, {high}{']' if i == last else ')'}"
             for i, (low, high) in enumerate(zip(ends, ends[1:]))
         )
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the edges and the name of `other`."""
+        parts = (*map(repr, self.edges), self.other)
+        encoded = (part.encode("utf-8", "surrogatepass") for part in parts)
+        return hashlib.sha256(length_prefixed(b"bins", *encoded)).digest()[:16]
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Index of each number's bin, int64; numbers outside get the index of `other`, `count`."""

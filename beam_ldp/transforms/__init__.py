@@ -36,24 +36,31 @@ from beam_ldp.transforms.vectors import EncodeVectors
 from beam_ldp.transforms.windows import WindowRules
 
 if TYPE_CHECKING:
+    from beam_ldp.transforms.encode_questions import Binned, EncodeQuestions, Levels, Listed
+    from beam_ldp.transforms.questions import PrivateQuestions
     from beam_ldp.transforms.user_means import PrivateUserMean
 
 __all__ = [
     "Aggregate",
     "BadRow",
     "BadRowBlock",
+    "Binned",
     "BoundContributions",
     "ChargeTo",
+    "EncodeQuestions",
     "EncodeRows",
     "EncodeVectors",
     "EstimateFrequencies",
     "EstimateMean",
     "FrequencyRow",
     "IntegerDomain",
+    "Levels",
+    "Listed",
     "MeanRow",
     "MismatchError",
     "PrivateFrequencies",
     "PrivateMean",
+    "PrivateQuestions",
     "PrivateUserMean",
     "Randomize",
     "ReadReports",
@@ -83,4 +90,12 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms.user_means import PrivateUserMean
 
         return PrivateUserMean
+    if name in ("Binned", "EncodeQuestions", "Levels", "Listed"):
+        from beam_ldp.transforms import encode_questions
+
+        return getattr(encode_questions, name)
+    if name == "PrivateQuestions":
+        from beam_ldp.transforms.questions import PrivateQuestions
+
+        return PrivateQuestions
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
