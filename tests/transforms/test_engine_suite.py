@@ -21,7 +21,8 @@ BLOCK_SIZES = {"one process": 77, "two processes": 1000, "prism": 190, "spark": 
 PLACES = [
     pytest.param("one process", marks=pytest.mark.pipeline),
     pytest.param("two processes", marks=[pytest.mark.pipeline, pytest.mark.slow]),
-    *(pytest.param(name, marks=pytest.mark.engines) for name in (*EMBEDDED, *CLUSTERS)),
+    *(pytest.param(name, marks=pytest.mark.engines) for name in (*EMBEDDED, "spark-cluster")),
+    pytest.param("flink-cluster", marks=[pytest.mark.engines, pytest.mark.slow]),
 ]
 Ran = tuple[dict[str, Found], Path]
 
