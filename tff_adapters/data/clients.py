@@ -86,8 +86,8 @@ def dealt(
     order = np.random.default_rng(seed).permutation(len(labels))[: count * points_per_client]
     return Clients(
         name,
-        features[order].reshape(count, points_per_client, *features.shape[1:]),
-        labels[order].reshape(count, points_per_client),
+        list(features[order].reshape(count, points_per_client, *features.shape[1:])),
+        list(labels[order].reshape(count, points_per_client)),
         num_classes,
         test[0].astype(np.float32),
         test[1].astype(np.int32),
