@@ -164,6 +164,8 @@ def shuffle_in_windows(
     """`([released], withheld)`: `(name, ShuffledSum or ShuffledBlock)`s, and `Withheld`s."""
     keep_state_whole(pcoll)
     keyed, grouped = element.keyed, names.grouped
+    kind: type
+    left: type
     if output == "statistic":
         gather: beam.DoFn = SumReports("Shuffle", carried, keyed, grouped)
         kind, left = StatisticBlock, ShuffledSum

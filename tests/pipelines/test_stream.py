@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -55,7 +55,7 @@ def parsed(*flags: str, without: str = "") -> Any:
 @pytest.mark.exact
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), ("250ms", 0.25), ("1.5m", 90)],
+    [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), ("250ms", 0.25)],
 )  # fmt: skip
 def test_durations(text, value):
     assert seconds(text) == pytest.approx(value)
@@ -104,8 +104,8 @@ def test_flags_of_a_stream():
 def test_a_stream_flag_without_a_stream_is_an_error(capsys, tmp_path):
     (tmp_path / "in.csv").write_text("colour\nred\n")
     code = frequency.main(
-        ["--input", str(tmp_path / "in.csv"), "--column", "colour", "--domain", "d", "--delta", "1e-8",
-         "--local-epsilon", "1", "--min-reports", "1", "--output", str(tmp_path / "out"),
+        ["--input", str(tmp_path / "in.csv"), "--column", "colour", "--domain", "d",
+         "--delta", "1e-8", "--local-epsilon", "1", "--min-reports", "1", "--output", str(tmp_path / "out"),
          "--allowed-lateness", "5m"]
     )  # fmt: skip
     assert code == 2
@@ -192,7 +192,7 @@ def writer(folder: Path) -> _WriteRelease:
 @pytest.mark.exact
 def test_files_of_a_release_hold_its_window_and_its_price(tmp_path):
     (path,) = writer(tmp_path).process(a_release(120))
-    rows = list(csv.DictReader(Path(path).open()))
+    rows = list(csv.DictReader(Path(path).read_text().splitlines()))
     assert [row["value"] for row in rows] == ["red", "green", "other"]
     assert {row["window_start"] for row in rows} == {"1970-01-01 00:02:00.000000Z"}
     assert {row["window_end"] for row in rows} == {"1970-01-01 00:03:00.000000Z"}
@@ -257,7 +257,7 @@ def test_the_display_counts_windows_and_adds_up_their_price(tmp_path):
     assert watched.used == 4 and watched.is_used_up
     one = json.loads((tmp_path / f"{span(0, 60 * 10**6)}.json").read_text())["epsilon"]
     assert one < watched.epsilon and watched.local_epsilon == 6.0
-    console = Console(width=160, record=True, file=open(os.devnull, "w"))
+    console = Console(width=160, record=True, file=io.StringIO())
     console.print(watched.render())
     text = console.export_text()
     assert "1970-01-01 00:00:00–00:01:00" in text and "green" in text and "±" in text
@@ -287,7 +287,7 @@ def live(
     """The program with files that keep arriving; what it printed, rows sent, what came out."""
     (folder / "in").mkdir()
     (folder / "colours").write_text("red\ngreen\n")
-    feeder = subprocess.Popen([sys.executable, "-c", FEEDER, str(folder / "in"), str(run_for)])
+    (folder / "in" / "first.csv").write_text(f"colour,id,t\nred,first,{time.time()}\n")
     command = [
         sys.executable, "-m", "beam_ldp.pipelines.frequency", "--input", str(folder / "in"),
         "--input-format", "csv", "--column", "colour", "--user-id", "id", "--stream",
@@ -296,25 +296,38 @@ def live(
         "--local-epsilon", "4", "--delta", "1e-8", "--min-reports", "200", "--no-ledger",
         "--output", str(folder / "out"), "--format", "json", *engine.options, *flags,
     ]  # fmt: skip
+    running = []
     with (folder / "printed").open("wb") as out, (folder / "log").open("wb") as log:
         program = subprocess.Popen(command, stdout=out, stderr=log)
+        running.append(program)
     try:
+        wait_for(folder / "out" / ".opened", program)
+        feed = [sys.executable, "-c", FEEDER, str(folder / "in"), str(run_for)]
+        feeder = subprocess.Popen(feed)
+        running.append(feeder)
+        time.sleep(run_for / 2)
         if kill:
-            time.sleep(run_for / 2)
             kill_a_worker(engine)
-            time.sleep(run_for / 2 + 60)
-        else:
-            time.sleep(run_for + 25)
+        feeder.wait(run_for + 60)
+        time.sleep(90 if kill else 25)  # the last windows close, and what was late
         program.send_signal(signal.SIGINT)
         code = program.wait(60)
     finally:
-        for process in (feeder, program):
+        for process in running:
             process.kill()
             process.wait()
     assert code == 0, (folder / "log").read_text()[-3000:]
     came = [json.loads(p.read_text()) for p in sorted((folder / "out").glob("*.json"))]
     sent = sum(len(p.read_text().splitlines()) - 1 for p in (folder / "in").glob("*.csv"))
     return json.loads((folder / "printed").read_text()), sent, came
+
+
+def wait_for(path: Path, program: subprocess.Popen[bytes]) -> None:
+    """Until the job has seen its first row: an engine may take its time to start one."""
+    deadline = time.monotonic() + 300
+    while not path.exists() and program.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert path.exists()
 
 
 def kill_a_worker(engine: Any) -> None:
@@ -356,11 +369,15 @@ def test_live_on_prism(tmp_path):
         assert len(path.read_text().splitlines()) == 4
 
 
+# A worker that is kept in a cache would be used again after its death.
+FLINK = ("--checkpointing_interval=5000", "--environment_cache_millis=1")
+
+
 @pytest.mark.engines
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kill", "flags"),
-    [("prism", False, ()), ("flink-cluster", True, ("--checkpointing_interval=5000",))],
+    [("prism", False, ()), ("flink-cluster", True, FLINK)],
 )
 def test_live_for_ten_minutes(tmp_path, name, kill, flags):
     """On Flink one of the workers is killed in the middle (Prism fails a job whose worker dies)."""

@@ -230,6 +230,71 @@ def test_every_report_is_released_once_or_said_to_be_withheld():
     assert {w.reason for w in withheld} <= {TOO_FEW, TOO_LATE}
 
 
+# --- budgets ----------------------------------------------------------------------------------
+
+
+@pytest.mark.pipeline
+def test_a_stream_stops_when_its_budget_is_used(tmp_path):
+    """Three charges: a window, one with too few reports, late reports; all later ones are held."""
+    from beam_ldp.ledger import BudgetLedger
+    from beam_ldp.transforms import ChargeTo
+    from beam_ldp.transforms.budgeted import USED_UP
+
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = BudgetLedger.create(url)
+    ledger.set_budget("d", epsilon=1000, delta=1e-6, local_epsilon=1000, by="test", why="test")
+    source = stream(
+        0, rows((10, 6), (70, 2)), 60, rows((11, 7)), 70, rows((12, 1)), 300, rows((310, 9)), 700
+    )
+    budget = ChargeTo("d", url, run_id="r", windows=3)
+    releases, withheld = released(source, lateness(60), budget=budget)
+    assert facts(releases) == [(0, 60, 6, False), (0, 60, 8, True)]
+    assert said(withheld) == [(60, 2, TOO_FEW, False), (300, 9, USED_UP, False)]
+    ledger = BudgetLedger(url)
+    charges = [ledger.state.charge(f"r/{i}") for i in range(3)]
+    found = {str(c.about["window"]): (c.status, c.about.get("num_reports")) for c in charges}
+    micro = 10**6
+    assert found == {
+        str([0, 60 * micro]): ("settled", 6),
+        str([0, 60 * micro, "late"]): ("settled", 8),
+        str([60 * micro, 120 * micro]): ("abandoned", 2),
+    }
+    assert ledger.status("d").local_spent == 3 * ORACLE.local_epsilon
+
+
+@pytest.mark.pipeline
+def test_without_a_ledger_the_first_releases_leave():
+    from beam_ldp.transforms.budgeted import USED_UP
+    from beam_ldp.transforms.limits import FirstReleases
+
+    _KEPT.clear()
+    with beam.Pipeline(options=PipelineOptions([LOCAL], streaming=True)) as pipeline:
+        source = stream(0, rows((10, 5)), 61, rows((70, 6)), 121, rows((130, 7)), 300)
+        releases = pipeline | source | beam.Map(row) | lateness(0)
+        releases = releases | PrivateFrequencies(
+            ORACLE, domain=COLOURS, column="colour", min_reports=5
+        )
+        first = releases | FirstReleases(2)
+        first | "released" >> beam.Map(keep, "released")
+        first.withheld | "withheld" >> beam.Map(keep, "withheld")
+    assert facts(_KEPT["released"]) == [(0, 60, 5, False), (60, 120, 6, False)]
+    assert said(_KEPT["withheld"]) == [(120, 7, USED_UP, False)]
+    with pytest.raises(ValueError, match="count must be >= 1"):
+        FirstReleases(0)
+
+
+@pytest.mark.pipeline
+def test_bundles_of_stages_with_state_are_not_split():
+    """On Prism the rest of a split bundle runs beside it, on a state that lacks its part."""
+    from apache_beam.options.pipeline_options import DebugOptions
+
+    flags = PipelineOptions([LOCAL], streaming=True)
+    pipeline = beam.Pipeline(options=flags)
+    read = pipeline | stream(rows((1, 5))) | beam.Map(row) | lateness(0)
+    read | PrivateFrequencies(ORACLE, domain=COLOURS, column="colour", min_reports=5)
+    assert "prism_disable_sdf_split" in pipeline._options.view_as(DebugOptions).experiments
+
+
 # --- one report per person --------------------------------------------------------------------
 
 
