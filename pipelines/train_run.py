@@ -82,7 +82,7 @@ def rounds(
             ran.begun += 1
             record_step.charge(ran.begun)
             ran.metrics = training.round(sampler)
-            said = None
+            bar.advance(shown)
             if ran.begun % plan.rounds_per_epoch == 0 or ran.begun == plan.rounds:
                 check_events(plan, training.state, ran.begun)
                 measured = training.measure()
@@ -91,7 +91,7 @@ def rounds(
                 said = _said(plan, measured, spent.epsilon)
                 if not console.is_terminal:
                     console.print(said, highlight=False, soft_wrap=True)
-            bar.update(shown, advance=1, **({} if said is None else {"said": said}))
+                bar.update(shown, said=said)
     return training
 
 
