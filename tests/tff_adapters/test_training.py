@@ -1,0 +1,219 @@
+"""Rounds under a budget: asked before, stopped on the exact round, resumed; what MLflow is told."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+
+import mlflow
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from beam_ldp.accounting import ShuffleAccountant, shuffled_event
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger
+from beam_ldp.randomizers.mean import LInfMean
+from mlflow_ldp import PrivacyTracker
+from tff_adapters import (
+    DeclaredSampling,
+    EpsilonBudget,
+    LocallyPrivateMeanFactory,
+    PrivacyReleaseManager,
+    SamplingMismatchError,
+    planned_event,
+    train,
+)
+
+DELTA = 1e-5
+CLIENTS = 40
+MECHANISM = LInfMean(3, 2.0, messages=(1,), message_epsilons=(2.0,))
+FLOATS3 = tff.TensorType(np.float32, (3,))
+
+
+@pytest.fixture(scope="module")
+def process():
+    return LocallyPrivateMeanFactory(MECHANISM).create(FLOATS3)
+
+
+def clients(_number, count=CLIENTS):
+    return [np.zeros(3, np.float32)] * count
+
+
+def price(event, count):
+    return float(ShuffleAccountant().compose(event, count).get_epsilon(DELTA))
+
+
+@pytest.mark.exact
+def test_stops_before_the_round_that_would_exceed(process):
+    """The target lies between the prices of 3 and 4 rounds."""
+    event = shuffled_event(MECHANISM, CLIENTS)
+    target = (price(event, 3) + price(event, 4)) / 2
+    seen = []
+    training = train(process, clients, 100, EpsilonBudget(target, DELTA), on_round=seen.append)
+    assert (training.rounds, training.stopped_by) == (3, "budget")
+    assert training.state.privacy.rounds.tolist() == [[CLIENTS, 3]]
+    assert [r.number for r in seen] == [0, 1, 2]
+    assert [r.epsilon for r in seen] == pytest.approx([price(event, n) for n in (1, 2, 3)])
+    assert [r.local_epsilon for r in seen] == [2.0, 4.0, 6.0]
+    assert training.spent.epsilon == seen[-1].epsilon <= target < price(event, 4)
+    assert seen[0].metrics["mean"]["reports"] == CLIENTS
+
+
+@pytest.mark.exact
+def test_a_target_that_is_met_exactly_is_not_exceeded(process):
+    event = shuffled_event(MECHANISM, CLIENTS)
+    training = train(process, clients, 3, EpsilonBudget(price(event, 2), DELTA))
+    assert (training.rounds, training.stopped_by) == (2, "budget")
+
+
+@pytest.mark.exact
+def test_resumes_with_what_was_spent(process):
+    event = shuffled_event(MECHANISM, CLIENTS)
+    target = (price(event, 3) + price(event, 4)) / 2
+    first = train(process, clients, 2, EpsilonBudget(target, DELTA))
+    assert (first.rounds, first.stopped_by) == (2, "rounds")
+    with pytest.raises(ValueError, match="budget must hold the 2 rounds that the state has run"):
+        train(process, clients, 9, EpsilonBudget(target, DELTA), state=first.state)
+    numbers = []
+    budget = EpsilonBudget(target, DELTA, state=first.state)
+    second = train(
+        process, clients, 9, budget, state=first.state, on_round=lambda r: numbers.append(r.number)
+    )
+    assert (numbers, second.stopped_by) == ([2], "budget")
+    assert second.spent.epsilon == pytest.approx(price(event, 3))
+
+
+@pytest.mark.exact
+def test_empty_rounds_cost_nothing(process):
+    training = train(process, lambda n: clients(n, 0 if n % 2 else 5), 4, EpsilonBudget(9e9, DELTA))
+    assert training.rounds == 4 and training.spent.num_charges == 2
+
+
+class Losing:
+    """A process that loses the last client of every round."""
+
+    def __init__(self, process):
+        self.initialize, self._process = process.initialize, process
+
+    def next(self, state, values):
+        return self._process.next(state, values[:-1])
+
+
+@pytest.mark.exact
+def test_a_round_that_received_others_than_charged_stops_the_run(process):
+    told = []
+    budget = EpsilonBudget(None, DELTA)
+    with pytest.raises(SamplingMismatchError, match="round 0 was charged for the reports of 40"):
+        train(Losing(process), clients, 3, budget, on_round=told.append)
+    assert told == [] and budget.spent.num_charges == 1
+
+
+@pytest.mark.exact
+def test_clients_that_were_not_drawn_as_declared_are_never_asked():
+    declared = DeclaredSampling(100, 5)
+    process = LocallyPrivateMeanFactory(MECHANISM, sampling=declared).create(FLOATS3)
+    budget = EpsilonBudget(None, DELTA)
+    with pytest.raises(SamplingMismatchError, match="gives 5 to 5"):
+        train(process, lambda n: clients(n, 6), 3, budget)
+    assert budget.spent.num_charges == 0
+    training = train(process, lambda n: clients(n, 5), 2, budget)
+    assert training.spent.epsilon < price(shuffled_event(MECHANISM, 5), 2)
+
+
+@pytest.mark.exact
+def test_seeded_runs_are_not_charged():
+    process = LocallyPrivateMeanFactory(MECHANISM, seed=1).create(FLOATS3)
+    seen = []
+    budget = EpsilonBudget(0.1, DELTA)
+    training = train(process, clients, 2, budget, on_round=seen.append)
+    assert training.spent is None and [r.epsilon for r in seen] == [None, None]
+    assert budget.spent.num_charges == 0
+    with pytest.raises(ValueError, match="state must not be of a seeded run"):
+        EpsilonBudget(0.1, DELTA, state=training.state)
+
+
+@pytest.mark.exact
+def test_refused_budgets():
+    for options in ({"epsilon": 0.0, "delta": DELTA}, {"epsilon": math.inf, "delta": DELTA}):
+        with pytest.raises(ValueError, match="epsilon must be a finite number > 0 or None"):
+            EpsilonBudget(**options)
+    with pytest.raises(ValueError, match="delta must lie in"):
+        EpsilonBudget(1.0, 0.0)
+
+
+# MLflow -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path):
+    return f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def history(server, run_id, name):
+    client = mlflow.MlflowClient(server)
+    return [(m.step, m.value) for m in client.get_metric_history(run_id, name)]
+
+
+@pytest.mark.e2e
+def test_training_is_charged_and_recorded(process, server, tmp_path):
+    """A limit with room for 3 rounds: the training stops there, MLflow has both curves."""
+    event = shuffled_event(MECHANISM, CLIENTS)
+    ledger = BudgetLedger.create(f"sqlite:///{tmp_path}/ledger.db")
+    ledger.set_budget("people", epsilon=1e6, delta=DELTA)
+    with PrivacyTracker(
+        "people", DELTA, ledger=ledger, local_epsilon_limit=7.0, tracking_uri=server
+    ) as tracker:
+        training = train(
+            process, clients, 9, tracker, release_managers=[PrivacyReleaseManager(tracker)]
+        )
+        run_id = tracker.mlflow_run_id
+    assert (training.rounds, training.stopped_by) == (3, "budget")
+    reports = history(server, run_id, "mean/reports")
+    assert reports == [(n, CLIENTS) for n in range(3)]
+    steps = history(server, run_id, "beam_ldp.local_epsilon")
+    assert steps == [(0, 2.0), (1, 4.0), (2, 6.0)]
+    assert training.spent.local_epsilon == 6.0 and event == planned_event(training.state, CLIENTS)
+
+
+class Recorder:
+    """A tracker that has room for so many charges."""
+
+    def __init__(self, room):
+        self.room, self.charged, self.logged = room, [], []
+
+    def charge(self, event, step=None, *, num_reports=None):
+        if len(self.charged) == self.room:
+            raise BudgetExceededError("full")
+        self.charged.append((event, step, num_reports))
+
+    def log(self, values, step):
+        self.logged.append((step, dict(values)))
+
+
+@pytest.mark.exact
+def test_release_manager_charges_rounds_once_and_logs_numbers(process):
+    tracker = Recorder(2)
+    state = process.initialize()
+    manager = PrivacyReleaseManager(tracker, state)
+    assert isinstance(manager, tff.program.ReleaseManager)
+
+    def metrics(reports):
+        measured = OrderedDict(reports=np.int32(reports), predicted_error=math.inf)
+        return OrderedDict(
+            aggregator=OrderedDict(mean=measured), text="x", array=np.zeros(3), loss=[0.5]
+        )
+
+    for key in (0, 1, 1):
+        asyncio.run(manager.release(metrics(CLIENTS), key))
+    event = shuffled_event(MECHANISM, CLIENTS)
+    assert tracker.charged == [(event, 0, CLIENTS), (event, 1, CLIENTS)]
+    numbers = {"aggregator/mean/reports": CLIENTS, "loss/0": 0.5}
+    assert tracker.logged == [(0, numbers), (1, numbers), (1, numbers)]
+    with pytest.raises(BudgetExceededError):
+        asyncio.run(manager.release(metrics(CLIENTS), 2))
+    assert len(tracker.logged) == 3
+    asyncio.run(manager.release({"accuracy": 0.9}, 7))  # no round
+    assert tracker.logged[-1] == (7, {"accuracy": 0.9})
+    with pytest.raises(ValueError, match="state must hold one privacy record"):
+        PrivacyReleaseManager(tracker, OrderedDict(a=1))
