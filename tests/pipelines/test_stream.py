@@ -105,7 +105,8 @@ def test_a_stream_flag_without_a_stream_is_an_error(capsys, tmp_path):
     (tmp_path / "in.csv").write_text("colour\nred\n")
     code = frequency.main(
         ["--input", str(tmp_path / "in.csv"), "--column", "colour", "--domain", "d",
-         "--delta", "1e-8", "--local-epsilon", "1", "--min-reports", "1", "--output", str(tmp_path / "out"),
+         "--delta", "1e-8", "--local-epsilon", "1", "--min-reports", "1",
+         "--output", str(tmp_path / "out"),
          "--allowed-lateness", "5m"]
     )  # fmt: skip
     assert code == 2
