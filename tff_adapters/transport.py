@@ -96,8 +96,8 @@ class ShuffledMessages(Transport):
         @tff.tensorflow.computation(batch)
         def shuffler(messages: Any) -> Any:
             nothing = tf.zeros([1, 0], tf.float64)
-            seeded = self._seed is not None
-            generator = seeded_generator(self._seed, 0, nothing) if seeded else client_generator()
+            seed = self._seed
+            generator = client_generator() if seed is None else seeded_generator(seed, 0, nothing)
             return tuple(
                 kernel.permute(kernel.unpack(part), generator)
                 for kernel, part in zip(self.kernels, messages)
