@@ -48,15 +48,18 @@ def show_costs(
     table = Table(
         title=f"{users:,} reports on {workers:,} workers of one core",
         title_justify="left",
-        caption=f"a model fitted on one machine ({coefficients()['machine']}): other processors, "
-        "networks and the start of a cluster are not in it",
+        caption="output: sums, reports permuted in batches, or reports permuted all together\n"
+        f"a model fitted on one machine ({coefficients()['machine']}): other\n"
+        "processors, networks and the start of a cluster are not in it",
         caption_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
     )
-    table.add_column("mechanism", no_wrap=True)
-    table.add_column("what leaves the shuffler")
-    headings = ["time", "core hours", "exchanged", "MiB per worker"]
-    for heading in [*headings, "price"] if price_per_core_hour is not None else headings:
-        table.add_column(heading, justify="right")
+    table.add_column("\nmechanism", no_wrap=True)
+    table.add_column("\noutput", no_wrap=True)
+    headings = ["\ntime", "core\nhours", "\nexchanged", "MiB per\nworker"]
+    for heading in [*headings, "\nprice"] if price_per_core_hour is not None else headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     missing = []
     for randomizer in randomizers[:SHOWN]:
         name = type(randomizer).__name__
@@ -84,8 +87,8 @@ def show_costs(
 
 _SAID = {
     "statistic": "sums",
-    "batch": "reports, permuted in batches",
-    "global": "reports, permuted together",
+    "batch": "batches",
+    "global": "reports",
 }
 
 

@@ -120,7 +120,10 @@ REGISTRIES = re.compile(
     r"pypi\.org|pythonhosted\.org|crates\.io|npmjs\.(org|com)|repo1?\.maven|maven\.org"
     r"|proxy\.golang|debian\.org/debian|registry\.(npmjs|yarnpkg|hub)"
 )
-MACHINE_PATHS = re.compile(r"(?<![\w.)}])/(work|opt|root|home|Users)/\w|\.\./shared")
+# Beam's and Dataflow's images have their programs in /opt.
+MACHINE_PATHS = re.compile(
+    r"(?<![\w.)}])/(work|opt(?!/(apache/beam|google/dataflow)/)|root|home|Users)/\w|\.\./shared"
+)
 
 
 def committed_files() -> list[Path]:
