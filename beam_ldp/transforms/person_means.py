@@ -64,7 +64,7 @@ class MeanPerPerson(beam.PTransform):
         num_shards: parts of the exchange. A worker holds the persons of one at a time.
 
     Raises:
-        ValueError: for windows that fire more than once; at run time for blocks without user ids.
+        ValueError: for unbounded data, and windows that fire more than once; at run time for blocks without user ids.
     """
 
     def __init__(self, space: Space, *, num_shards: int = NUM_SHARDS) -> None:
@@ -77,6 +77,11 @@ class MeanPerPerson(beam.PTransform):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("MeanPerPerson", pcoll, ValueBlock)
         check_windows("MeanPerPerson", pcoll)
+        if not pcoll.is_bounded:
+            raise ValueError(
+                "MeanPerPerson takes bounded data: Beam's grouping, which it uses, drops late rows "
+                "without a word"
+            )
         check_fires_once(
             "MeanPerPerson", pcoll, "a person with rows in two firings would report twice"
         )

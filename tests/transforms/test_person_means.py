@@ -106,6 +106,17 @@ def test_late_firings_are_refused_when_the_pipeline_is_built():
         run(build)
 
 
+@pytest.mark.exact
+def test_unbounded_data_are_refused_when_the_pipeline_is_built():
+    from apache_beam.testing.test_stream import TestStream
+
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    blocks = pipeline | TestStream().advance_watermark_to_infinity()
+    typed = blocks | beam.Map(lambda block: block).with_output_types(ValueBlock)
+    with pytest.raises(ValueError, match="MeanPerPerson takes bounded data"):
+        typed | beam.WindowInto(FixedWindows(5)) | MeanPerPerson(UNIT)
+
+
 @pytest.mark.pipeline
 def test_rows_without_ids_stop_the_run():
     with pytest.raises(Exception, match="needs user ids"):
