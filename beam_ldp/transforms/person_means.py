@@ -64,7 +64,8 @@ class MeanPerPerson(beam.PTransform):
         num_shards: parts of the exchange. A worker holds the persons of one at a time.
 
     Raises:
-        ValueError: for unbounded data, and windows that fire more than once; at run time for blocks without user ids.
+        ValueError: for unbounded data, and windows that fire more than once; at run time for blocks
+            without user ids.
     """
 
     def __init__(self, space: Space, *, num_shards: int = NUM_SHARDS) -> None:
