@@ -187,7 +187,7 @@ def page(result: dict[str, Any]) -> str:
         cells = [f"{last[n]:.3g}" if last.get(n) else "-"
                  for n in ("thesis", "any mechanism", "this mechanism")]  # fmt: skip
         rounds = one["epochs"] * one["rounds_per_epoch"]
-        final = f"{one['mean'][-1]:.3f} +- {one['sd'][-1]:.3f}"
+        final = _shown(one, -1)
         row = (one["name"], f"{one['parameters']:,}", f"{rounds:,}", len(one["seeds"]), final)
         lines.append("| " + " | ".join(map(str, [*row, *cells])) + " |")
     lines += ["", "How each was scaled:", ""]
@@ -211,7 +211,12 @@ def _at(one: dict[str, Any], name: str, epsilon: float) -> str:
     if not fits or fits[-1] == 0:
         return "not one epoch"
     end = " (all epochs)" if fits[-1] == one["epochs"] else ""
-    return f"{one['mean'][fits[-1]]:.3f} +- {one['sd'][fits[-1]]:.3f}{end}"
+    return _shown(one, fits[-1]) + end
+
+
+def _shown(one: dict[str, Any], epoch: int) -> str:
+    spread = f"+- {one['sd'][epoch]:.3f}" if len(one["seeds"]) > 1 else "(one seed)"
+    return f"{one['mean'][epoch]:.3f} {spread}"
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
