@@ -30,7 +30,12 @@ def exchanged(graph: Graph, kind: str) -> set[str]:
 
 def crossing(graph: Graph) -> set[str]:
     """Our classes that leave a fused stage."""
-    return set(re.findall(r"\w+Block|ReportPiece|PersonSums|ShuffledSum|Release|Withheld", " ".join(graph.crossings)))
+    return set(
+        re.findall(
+            r"\w+Block|ReportPiece|PersonSums|ShuffledSum|Release|Withheld",
+            " ".join(graph.crossings),
+        )
+    )
 
 
 def test_built_by_the_installed_wheel(built: Path, graphs: Graphs) -> None:
@@ -98,9 +103,8 @@ def test_blocks_travel_by_their_own_coders(graphs: Graphs, name: str) -> None:
             "FastPrimitives" in kind.split("Nullable")[0] for kind in graph.upstream_kinds(leaf)
         )
     }
-    assert {leaf for leaf in pickled if not leaf.startswith("WriteBadRows/Write")} <= {
-        "Read/SpreadSplits/ReshufflePerKey/GroupByKey"
-    }
+    allowed = ("SpreadSplits/ReshufflePerKey/GroupByKey", "WriteBadRows/Write")
+    assert not {leaf for leaf in pickled if not any(part in leaf for part in allowed)}
 
 
 # Where each form brings a person's rows together, and in what they travel there.
@@ -108,7 +112,10 @@ BOUNDING = {
     "statistic": ("PrivateFrequencies/Bound/Bring persons together", "CandidateBlock"),
     "memoized": ("PrivateFrequencies/Bound/Bring persons together", "CandidateBlock"),
     "mean": ("PrivateMean/Bound/Bring persons together", "CandidateBlock"),
-    "user-mean": ("PrivateUserMean/Mean per person/Bring persons together/GroupByKey", "PersonSums"),
+    "user-mean": (
+        "PrivateUserMean/Mean per person/Bring persons together/GroupByKey",
+        "PersonSums",
+    ),
 }
 
 
