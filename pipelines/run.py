@@ -359,5 +359,6 @@ def run_flags(
 
 
 def failed(console: Console, code: int, message: str) -> int:
+    """Say why, in red; gives the exit code."""
     console.print(f"[red]{escape(message)}[/red]", soft_wrap=True)
     return code

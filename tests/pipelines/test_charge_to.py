@@ -45,7 +45,8 @@ def program(flags: list[str], num_windows: int) -> list[Any]:
     The same people answer in every window.
     """
     _KEPT.clear()
-    options = PipelineOptions(["--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner", *flags], streaming=True)
+    runner = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
+    options = PipelineOptions([f"--runner={runner}", *flags], streaming=True)
     source = TestStream(coder=BytesCoder())
     for window in range(num_windows):
         arriving = [
