@@ -109,7 +109,8 @@ _NOT_HERE: dict[str, Any] = {
     "expected_users": None, "min_reports": 1, "shuffle_output": "statistic", "scope": "batch",
     "ledger": None, "no_ledger": True, "privacy_unit": "user", "run_id": None,
     "overwrite": False, "only_plan": False, "mlflow_uri": None, "mlflow_experiment": "",
-    "no_mlflow": True, "top": 1,
+    "no_mlflow": True, "top": 1, "staged": None, "budget_windows": None, "people_store": None,
+    "people_key_file": None,
 }  # fmt: skip
 
 
