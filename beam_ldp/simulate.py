@@ -169,7 +169,7 @@ def means(
     )  # fmt: skip
     plan = _chosen(plans, mechanism)
     inside = _run(plan.randomizer, public.encode(rows), seed)
-    estimate = public.decode(inside)  # type: ignore[arg-type]
+    estimate = public.decode(inside)
     return Simulation(
         labels, rows.mean(axis=0), estimate, plan.randomizer, _price(plan, delta), delta
     )
