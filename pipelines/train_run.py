@@ -132,8 +132,14 @@ def baselines(
     """The baselines that were asked for, trained one after the other."""
     found = {}
     for name in plan.settings.baselines:
-        with console.status(f"baseline {name}"):
-            found[name] = list(baseline(name, plan, clients, ran.curve[-1][1]))
+        try:
+            with console.status(f"baseline {name}"):
+                found[name] = list(baseline(name, plan, clients, ran.curve[-1][1]))
+        except ValueError:  # TFF's adaptive clipping wants a noise multiplier below k / 10
+            console.print(
+                f"[yellow]warning:[/yellow] {name} was not trained: it needs more clients per round"
+            )
+            continue
         console.print(
             f"{name}: accuracy {found[name][-1].accuracy:.3f}", highlight=False, soft_wrap=True
         )

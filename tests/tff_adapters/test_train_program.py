@@ -76,7 +76,7 @@ def _check_mlflow(database, run_id):
     assert run.data.params["privacy.charged"] == run.data.tags["privacy.charged"] == "yes"
 
 
-def test_own_clients_baselines_and_two_points_of_each(tmp_path, capsys):
+def test_own_clients_baselines_and_two_points_of_each(tmp_path, capfd):
     generator = np.random.default_rng(1)
     x = generator.normal(size=(60, 2))
     frame = pd.DataFrame({"uid": np.repeat([f"c{i}" for i in range(15)], 4), "f0": x[:, 0],
@@ -86,7 +86,7 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capsys):
     frame.to_csv(tmp_path / "bad.csv", index=False)
     rows = tmp_path / "rows.parquet"
     usual = (
-        "--local-epsilon 6 --clients-per-round 5 --epochs 1 --delta 1e-3 --client-id uid "
+        "--local-epsilon 6 --clients-per-round 12 --epochs 2 --delta 1e-3 --client-id uid "
         f"--features f* --label y --classes 2 --no-mlflow --test-data {rows} --format json"
     )
     flags = (
@@ -94,22 +94,22 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capsys):
         "--points-sampled 2 --norm linf --baselines non-private,central-dp,local-only"
     ).split()
     assert train.main(flags) == train.DONE
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capfd.readouterr().out)
     assert told["privacy"]["unit"] == "example" and told["mlflow_run_id"] is None
-    assert (told["privacy"]["rounds"], told["privacy"]["num_reports"]) == (3, 10)
+    assert (told["privacy"]["rounds"], told["privacy"]["num_reports"]) == (2, 24)
     beside = told["curves"]["baselines"]
     assert set(beside) == {"non-private", "central-dp", "local-only"}
     assert beside["non-private"][-1]["accuracy"] > 0.5
     bad = f"{usual} --data {tmp_path / 'bad.csv'} --output {tmp_path / 'out2'}"
     assert train.main(bad.split()) == train.MISUSED
-    assert "row 3" in " ".join(capsys.readouterr().err.split())
+    assert "row 3" in " ".join(capfd.readouterr().err.split())
     assert not (tmp_path / "out2").exists()
 
 
-def test_federated_averaging_runs(tmp_path, capsys):
+def test_federated_averaging_runs(tmp_path, capfd):
     flags = f"{QUICK} --algorithm fedavg --points-per-client 20 --clients-per-round 30 --no-mlflow"
     assert train.main([*flags.split(), "--output", str(tmp_path / "out")]) == train.DONE
-    assert "one user" in capsys.readouterr().out
+    assert "one user" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
