@@ -128,7 +128,8 @@ def ratio(
     sums = combine(estimate, oracle, np.stack([top, bottom, top + bottom]), sampling)
     first, second, both = (sums.standard_error**2).tolist()
     covariance = (both - first - second) / 2
-    return fieller(*sums.value[:2].tolist(), first, second, covariance, level)
+    above, below = sums.value[:2].tolist()
+    return fieller(above, below, first, second, covariance, level)
 
 
 def ratio_of(first: Estimate, second: Estimate, index: int = 0, *, level: float = 0.95) -> Ratio:
