@@ -20,52 +20,51 @@ from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules
 class PrivateFrequencies(PrivateEstimate):
     """How often each value of a public list occurs among people, under local privacy.
 
-        Protects each person's value with the randomizer's local epsilon against everybody who sees the
-        reports, and with the smaller epsilon of the release's `event` against whoever sees only what
-        this transform puts out. Which people take part is not hidden. Without user ids each row is
-        taken for a person.
+    Protects each person's value with the randomizer's local epsilon against everybody who sees the
+    reports, and with the smaller epsilon of the release's `event` against whoever sees only what
+    this transform puts out. Which people take part is not hidden. Without user ids each row is
+    taken for a person.
 
-        In: rows, scalars or blocks as `EncodeRows` takes them. Out: one `Release` per window; with
-        `groups` one `(group, Release)` per group and window. Attributes of the result: `bad_rows`, a
-        collection of `BadRowBlock`, and `withheld`, a collection of `Withheld`.
+    In: rows, scalars or blocks as `EncodeRows` takes them. Out: one `Release` per window; with
+    `groups` one `(group, Release)` per group and window. Attributes of the result: `bad_rows`, a
+    collection of `BadRowBlock`, and `withheld`, a collection of `Withheld`.
 
-        Args:
-            randomizer: the frequency oracle; its domain_size counts `other`.
-            domain: the public list of values, as `EncodeRows` takes it; None for values that are
-                indices.
-            column, user_id_column, groups, group_column, bad_rows, max_value_bytes: as in `EncodeRows`.
-            min_reports: least number of reports to release; default 0.9 of `expected_users`.
-            expected_users: how many people are expected to take part.
-            one_report_per: "user" draws one row of each person, over all groups; "row" sends one report
-                per row. Default: "user" where there is a user id column.
-            output, scope: as in `Shuffle`.
-            memoize_key_file, release_id, dataset, seed: as in `Randomize`; they govern the draw of a
-                person's row too.
-            question: name of what is asked, for the record.
-            budget: whose budget this release is charged to; a simulation is never charged.
-            windows: for unbounded data: when windows close, and what becomes of late rows.
-            permanent: memoized responses that stay the same from window to window, as in `Randomize`.
-                The release is then priced with the local epsilon: later windows of the same people
-                undo the shuffle. Budgets per user refuse it: a value that changes has no bound.
+    Args:
+        randomizer: the frequency oracle; its domain_size counts `other`.
+        domain: the public list of values, as `EncodeRows` takes it; None for values that are
+            indices.
+        column, user_id_column, groups, group_column, bad_rows, max_value_bytes: as in `EncodeRows`.
+        min_reports: least number of reports to release; default 0.9 of `expected_users`.
+        expected_users: how many people are expected to take part.
+        one_report_per: "user" draws one row of each person, over all groups; "row" sends one report
+            per row. Default: "user" where there is a user id column.
+        output, scope: as in `Shuffle`.
+        memoize_key_file, release_id, dataset, seed: as in `Randomize`; they govern the draw of a
+            person's row too.
+        question: name of what is asked, for the record.
+        budget: whose budget this release is charged to; a simulation is never charged.
+        windows: for unbounded data: when windows close, and what becomes of late rows.
+        permanent: memoized responses that stay the same from window to window, as in `Randomize`.
+            The release is then priced with the local epsilon: later windows of the same people
+            undo the shuffle. Budgets per user refuse it: a value that changes has no bound.
 
-        Raises:
-            BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
-            ValueError: for arguments that do not fit together.
+    Raises:
+        BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
+        ValueError: for arguments that do not fit together.
 
-        >>> import apache_beam as beam
-        >>> from beam_ldp.randomizers.bins import Bins
-    from beam_ldp.randomizers.domain import Domain
-        >>> from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
-        >>> colours = Domain(("red", "green"))
-        >>> oracle = KRandomizedResponse(domain_size=colours.size, local_epsilon=2.0)
-        >>> with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        ...     releases = (
-        ...         pipeline
-        ...         | beam.Create(["red"] * 60 + ["green"] * 40)
-        ...         | PrivateFrequencies(oracle, domain=colours, min_reports=90, output="statistic")
-        ...     )
-        ...     _ = releases | beam.Map(lambda release: print(release.num_reports))
-        100
+    >>> import apache_beam as beam
+    >>> from beam_ldp.randomizers.domain import Domain
+    >>> from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+    >>> colours = Domain(("red", "green"))
+    >>> oracle = KRandomizedResponse(domain_size=colours.size, local_epsilon=2.0)
+    >>> with beam.Pipeline(runner="FnApiRunner") as pipeline:
+    ...     releases = (
+    ...         pipeline
+    ...         | beam.Create(["red"] * 60 + ["green"] * 40)
+    ...         | PrivateFrequencies(oracle, domain=colours, min_reports=90, output="statistic")
+    ...     )
+    ...     _ = releases | beam.Map(lambda release: print(release.num_reports))
+    100
     """
 
     def __init__(
