@@ -23,7 +23,7 @@ UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test dataflow test-dataflow test-all test-engines test-faults test-slow test-pythons test-tff lint format types doctest wheel \
+.PHONY: help setup demo test dataflow test-dataflow test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff lint format types doctest wheel \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
@@ -33,7 +33,7 @@ help:  ## this list
 	@echo 'Both need Python 3.10-3.13 and nothing else: the first run makes $(VENV)/, later ones use it.'
 	@echo
 	@echo 'All commands:'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo 'One file:  $(BIN)/python -m pytest tests/randomizers'
 	@echo 'Settings:  JOBS=$(JOBS) (test processes)  PYTHONS=... (of test-pythons)  PYTHON=... (interpreter)  OUTPUT=$(OUTPUT) (of the demo)'
@@ -98,8 +98,13 @@ test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments
 test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow"
 
+KILLS := tests/engines/test_faults.py::test_a_kill_at_any_moment
+
+test-slow-engines: $(VENV)/.ready engines-fetch  ## clusters, two kills on each, streams of ten minutes (an hour or more)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and slow" --deselect $(KILLS) tests
+
 test-faults: $(VENV)/.ready engines-fetch  ## twenty kill -9 of every kind of process, on clusters (an hour or more)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and slow"
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(KILLS)
 
 test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons, on old and on TensorFlow's versions
 	UV=$(UV) JOBS=$(JOBS) PYTHONS="$(PYTHONS)" .ci/test-pythons $(TFF_VENV)/bin/python
@@ -111,7 +116,7 @@ test-tff: $(TFF_VENV)/.ready  ## the adapters to TensorFlow Federated, in its en
 test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the template
 	$(DATAFLOW_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m dataflow tests/dataflow
 
-test-all: $(VENV)/.ready tff  ## everything that `make test` leaves out; installs what it needs
+test-all: $(VENV)/.ready tff  ## test-engines, test-slow and test-pythons
 	$(MAKE) test-engines
 	$(MAKE) test-slow
 	$(MAKE) test-pythons

@@ -1,7 +1,7 @@
 """What remains true when processes die: every person counted once, whole output or none.
 
-A kill is `kill -9` at a random moment of the job. The reduced form kills twice on each
-cluster; the slow one every kind of process twenty times (`make test-faults`).
+A kill is `kill -9` at a random moment of the job. `make test-slow-engines` kills twice on each
+cluster, `make test-faults` every kind of process twenty times.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from apache_beam.runners.runner import PipelineState
 from beam_ldp.pipelines.results import read_all
 from tests.engines import flink, spark
 from tests.engines.fault_job import FaultJob
-from tests.engines.servers import Engine, running
+from tests.engines.servers import CLUSTERS, Engine, running
 
 SECONDS = 480  # of one job, most of them starts of Python workers on a busy machine
 KILLS = 20  # of the slow form
-# A Python worker that died would be taken from the cache again, until all attempts are used up.
-RECOVERY = ["--environment_cache_millis=0"]
 ONE_PROCESS = ["--runner=FnApiRunner"]
 FORMS = (("statistic", "batch"), ("reports", "batch"), ("reports", "global"))
 
@@ -133,7 +131,10 @@ class Run:
         return False
 
 
-@pytest.fixture(scope="module", params=["spark-cluster", "flink-cluster"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.engines, pytest.mark.slow]) for name in CLUSTERS],
+)
 def cluster(request: pytest.FixtureRequest) -> Iterator[Engine]:
     with running(request.param) as engine:
         yield engine
@@ -147,7 +148,7 @@ def prepared(folder: Path, **how: Any) -> FaultJob:
 
 def survive(engine: Engine, victim: Victim, folder: Path, at: float, **how: Any) -> FaultJob:
     """A job with one kill; it must end as if nothing had happened."""
-    run = Run(prepared(folder, **how), [*engine.options, *RECOVERY])
+    run = Run(prepared(folder, **how), list(engine.options))
     killed = run.kill_one(engine, victim, at)
     run.wait()
     if killed:
@@ -162,7 +163,6 @@ def victims_of(engine: Engine) -> list[Victim]:
     return [victim for victim in VICTIMS if victim.engine == engine.name]
 
 
-@pytest.mark.engines
 def test_two_kills(cluster: Engine, tmp_path: Path) -> None:
     """Of a Python worker, and of an executor or a task manager."""
     for victim in victims_of(cluster)[:2]:
@@ -170,8 +170,6 @@ def test_two_kills(cluster: Engine, tmp_path: Path) -> None:
         assert job.reports_at_the_door()[0] == 1
 
 
-@pytest.mark.engines
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(KILLS))
 def test_a_kill_at_any_moment(cluster: Engine, tmp_path: Path, number: int) -> None:
     """Of each kind of process, in each form of output, at moments from the start to the end."""
@@ -212,7 +210,6 @@ def test_poison_stops_the_job_and_leaves_nothing(tmp_path: Path) -> None:
     assert_poisoned(prepared(tmp_path / "job", blocks=6, pause=0, poison=True), ONE_PROCESS)
 
 
-@pytest.mark.engines
 def test_poison_on_a_cluster(cluster: Engine, tmp_path: Path) -> None:
     """Every attempt fails, so the job does; the next job runs."""
     job = prepared(tmp_path / "job", blocks=6, pause=0, poison=True)
@@ -230,7 +227,6 @@ def assert_poisoned(job: FaultJob, options: list[str]) -> None:
     assert BudgetLedger(job.url).state.charge("run").status == "reserved"  # its worst case stays
 
 
-@pytest.mark.engines
 def test_one_worker_a_hundred_times_slower(cluster: Engine, tmp_path: Path) -> None:
     """Everybody is counted once, whether or not the engine starts a second attempt."""
     job = prepared(tmp_path / "job", blocks=8, pause=0.02, slow_worker=100)

@@ -24,6 +24,6 @@ def start(group: Group) -> tuple[str, ...]:
     (port,) = free_ports(1)
     module = "apache_beam.runners.worker.worker_pool_main"
     group.start("workers", [sys.executable, "-m", module, f"--service_port={port}"], port)
-    # Without the cache every stage of a job starts Python workers of its own.
+    # A worker that is kept for later stages is asked again after its death, at every attempt.
     return ("--environment_type=EXTERNAL", f"--environment_config=localhost:{port}",
-            "--environment_cache_millis=60000")  # fmt: skip
+            "--environment_cache_millis=0")  # fmt: skip

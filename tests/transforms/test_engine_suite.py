@@ -21,9 +21,11 @@ BLOCK_SIZES = {"one process": 77, "two processes": 1000, "prism": 190, "spark": 
 PLACES = [
     pytest.param("one process", marks=pytest.mark.pipeline),
     pytest.param("two processes", marks=[pytest.mark.pipeline, pytest.mark.slow]),
-    *(pytest.param(name, marks=pytest.mark.engines) for name in (*EMBEDDED, "spark-cluster")),
-    pytest.param("flink-cluster", marks=[pytest.mark.engines, pytest.mark.slow]),
+    *(pytest.param(name, marks=pytest.mark.engines) for name in EMBEDDED),
+    *(pytest.param(name, marks=[pytest.mark.engines, pytest.mark.slow]) for name in CLUSTERS),
 ]
+# One set of Python workers for all stages: without it each of the many starts its own.
+KEPT_WORKERS = ["--environment_cache_millis=60000"]
 Ran = tuple[dict[str, Found], Path]
 
 
@@ -33,7 +35,8 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     place, folder = request.param, tmp_path_factory.mktemp("suite")
     if place in (*EMBEDDED, *CLUSTERS):
         with running(place) as engine:
-            yield run_suite(engine.options, folder, BLOCK_SIZES[place]), folder
+            options = [*engine.options, *(KEPT_WORKERS if place in CLUSTERS else ())]
+            yield run_suite(options, folder, BLOCK_SIZES[place]), folder
     else:
         options = ONE_PROCESS if place == "one process" else TWO_PROCESSES
         yield run_suite(options, folder, BLOCK_SIZES[place]), folder
