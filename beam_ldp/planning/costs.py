@@ -118,7 +118,7 @@ def job_cost(
 
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
     >>> oracle = KRandomizedResponse(266, 4.0)
-    >>> ten, hundred = (job_cost(oracle, 10**10, workers) for workers in (10, 100))
+    >>> ten, hundred = (job_cost(oracle, 10**12, workers) for workers in (10, 100))
     >>> 5 < ten.seconds / hundred.seconds <= 10, hundred.exchanged_bytes < 10**8
     (True, True)
     """
