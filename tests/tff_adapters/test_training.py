@@ -171,7 +171,7 @@ def test_training_is_charged_and_recorded(process, server, tmp_path):
     assert (training.rounds, training.stopped_by) == (3, "budget")
     reports = history(server, run_id, "mean/reports")
     assert reports == [(n, CLIENTS) for n in range(3)]
-    steps = history(server, run_id, "beam_ldp.local_epsilon")
+    steps = history(server, run_id, "privacy.local_epsilon")
     assert steps == [(0, 2.0), (1, 4.0), (2, 6.0)]
     assert training.spent.local_epsilon == 6.0 and event == planned_event(training.state, CLIENTS)
 

@@ -34,7 +34,9 @@ SETTINGS = {**RATES, **QUIET, "num_clients": 3, "clients_per_round": 3, "local_s
 
 def linear_model(features=FEATURES):
     """Logits W x + b: the gradients are easy by hand."""
-    keras = tf.keras.Sequential([tf.keras.layers.Dense(CLASSES, input_shape=(features,))])
+    start = tf.keras.initializers.GlorotUniform(seed=1)
+    layer = tf.keras.layers.Dense(CLASSES, kernel_initializer=start, input_shape=(features,))
+    keras = tf.keras.Sequential([layer])
     spec = (tf.TensorSpec([None, features]), tf.TensorSpec([None], tf.int32))
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     return tff.learning.models.functional_model_from_keras(keras, loss, input_spec=spec)
@@ -49,6 +51,12 @@ def rows(seed, count=12):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((count, FEATURES)).astype("f")
     return x, rng.integers(0, CLASSES, count).astype(np.int32)
+
+
+def ruled_rows(seed):
+    """Features and labels that a linear model can get right, by a rule that the seed draws."""
+    x, _ = rows(seed)
+    return x, np.argmax(x @ equal_weights(100 + seed)[0], axis=1).astype(np.int32)
 
 
 def dataset(seed, count=12, batch=4):
@@ -361,8 +369,15 @@ def test_training_stops_before_its_target(model):
 
 @pytest.mark.e2e
 def test_personal_models_learn_and_absent_clients_keep_theirs(model):
-    process = build_dp_adaped(model, **{**SETTINGS, "num_clients": 6})
-    data = [dataset(i) for i in range(6)]
+    """Each client's labels follow a rule of its own: no shared model can serve two of them.
+
+    Own models get 97 % right at these seeds, from 38 % before. From psi = 1, in the default range,
+    psi falls to 0.2, own models follow the shared one, and stay at 49 %: docs/personalisation.md.
+    """
+    loose = {**SETTINGS, "num_clients": 6, "psi": 5.0, "psi_range": (2.0, 50.0)}
+    process = build_dp_adaped(model, **loose)
+    mine = [ruled_rows(i) for i in range(6)]
+    data = [tf.data.Dataset.from_tensor_slices(m).batch(4) for m in mine]
     taken = []
 
     def watch(number, state, personal):
@@ -372,11 +387,11 @@ def test_personal_models_learn_and_absent_clients_keep_theirs(model):
         process, data, rounds=1, delta=1e-5, on_round=watch, generator=np.random.default_rng(0)
     )
     assert len(taken[0]) == 3 and not run.stopped
-    run = train_adaped(process, data, rounds=20, delta=1e-5)
+    run = train_adaped(process, data, rounds=20, delta=1e-5, generator=np.random.default_rng(1))
     accuracy = build_accuracy(model)
-    before = np.mean([accuracy(process.personal, *rows(i)) for i in range(6)])
-    after = np.mean([accuracy(own, *rows(i)) for i, own in enumerate(run.personal.weights)])
-    assert after > before + 0.1
+    before = np.mean([accuracy(process.personal, *m) for m in mine])
+    after = np.mean([accuracy(own, *m) for own, m in zip(run.personal.weights, mine)])
+    assert after > 0.75 and after > before + 0.2
     alone = build_dp_adaped(model, variant="local-only", **{**SETTINGS, "num_clients": 6})
     assert train_adaped(alone, data, rounds=2, delta=1e-5).epsilon == 0.0
 
