@@ -29,6 +29,10 @@ _MODEL_SEED = 1  # of the initial weights, which are public
 _LOCAL_ONLY = 20  # clients whose own models are averaged over
 
 
+class BaselineError(Exception):
+    """A baseline that cannot be had with these settings."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """A model on public data, after so many rounds."""
@@ -228,6 +232,9 @@ def baseline(name: str, plan: Plan, clients: Clients, epsilon: float) -> Iterato
     * "non-private": the same algorithm without clipping and noise.
     * "central-dp": TFF's `dp_aggregator` (adaptive clipping), noise for the same epsilon.
     * "local-only": every client trains on its own data alone; the mean accuracy of a few of them.
+
+    Raises:
+        BaselineError: if TFF cannot do this one with so few clients in a round.
     """
     if name == "local-only":
         yield _local_only(plan, clients)
@@ -235,7 +242,10 @@ def baseline(name: str, plan: Plan, clients: Clients, epsilon: float) -> Iterato
     aggregator: Any = tff.aggregators.UnweightedMeanFactory()
     if name == "central-dp":
         noise = central_noise(plan, epsilon)
-        aggregator = tff.learning.dp_aggregator(noise, plan.clients_per_round, zeroing=False)
+        try:
+            aggregator = tff.learning.dp_aggregator(noise, plan.clients_per_round, zeroing=False)
+        except ValueError:  # the noise multiplier must be below a tenth of the clients in a round
+            raise BaselineError("it needs more clients per round") from None
     training, sampler = Training(plan, clients, aggregator), sampler_of(plan)
     yield training.measure()
     while training.rounds < plan.rounds:

@@ -24,7 +24,13 @@ from beam_ldp.pipelines.charging import NoCharge
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
 from beam_ldp.pipelines.statement import number
 from beam_ldp.pipelines.train import Result, Run, make_record, settlement
-from beam_ldp.pipelines.train_learn import Measured, Training, baseline, sampler_of
+from beam_ldp.pipelines.train_learn import (
+    BaselineError,
+    Measured,
+    Training,
+    baseline,
+    sampler_of,
+)
 from beam_ldp.pipelines.train_plan import Plan
 from beam_ldp.pipelines.train_plot import plot_training
 from beam_ldp.pipelines.train_record import TrainRecord, training_statement
@@ -135,10 +141,8 @@ def baselines(
         try:
             with console.status(f"baseline {name}"):
                 found[name] = list(baseline(name, plan, clients, ran.curve[-1][1]))
-        except ValueError:  # TFF's adaptive clipping wants a noise multiplier below k / 10
-            console.print(
-                f"[yellow]warning:[/yellow] {name} was not trained: it needs more clients per round"
-            )
+        except BaselineError as error:
+            console.print(f"[yellow]warning:[/yellow] {name} was not trained: {error}")
             continue
         console.print(
             f"{name}: accuracy {found[name][-1].accuracy:.3f}", highlight=False, soft_wrap=True
@@ -274,19 +278,17 @@ class Tracked:
     ) -> str | None:
         """The files, and what ties the run to its charge."""
 
-        def send(client: Any, run_id: str) -> None:
-            if outputs.is_local(folder.path):
-                client.log_artifacts(run_id, folder.path, "release")
-            tags = {"privacy.charged": record.charged, **charge.tags(record.to_json())}
-            for name, value in tags.items():
-                client.set_tag(run_id, name, value)
-
-        run_id = None if self._tracker is None else self._tracker.mlflow_run_id
+        if self._tracker is None:
+            return None
+        run_id = cast("str | None", self._tracker.mlflow_run_id)
         if run_id is not None:
             from mlflow.tracking import MlflowClient
 
             try:
-                send(MlflowClient(tracking_uri=self._uri), run_id)
+                self._tracker.tag(charge.tags(record.to_json()))
+                if outputs.is_local(folder.path):
+                    client = MlflowClient(tracking_uri=self._uri)
+                    client.log_artifacts(run_id, folder.path, "release")
             except Exception as error:
                 self._console.print(
                     "[yellow]warning:[/yellow] the files were not logged to MLflow "
@@ -321,6 +323,7 @@ def tracked(plan: Plan, charge: NoCharge, console: Console) -> Iterator[Tracked]
             num_users=plan.data.num_clients,
         )
     with tracker:
+        tracker.tag({"privacy.charged": charge.facts["charged"]})  # the tracker knows no ledger
         yield Tracked(plan, tracker, uri, console)
 
 

@@ -204,6 +204,10 @@ class PrivacyTracker:
         """Figures of a step beside its price: public ones, or such as were charged themselves."""
         self._log.metrics(values, step)
 
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Tags of MLflow's run; they replace this tracker's own of the same names."""
+        self._log.tag(tags)
+
     @property
     def spent(self) -> Spent:
         """What this run was charged so far."""
