@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import apache_beam as beam
+import grpc  # type: ignore[import-untyped]
 from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.runners.portability.portable_runner import PipelineResult as PortableResult
+from apache_beam.runners.runner import PipelineState
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 _SEEN_AFTER = 2.0  # seconds
+_ASK_EVERY = 1.0  # seconds between two questions to a job server; shorter ones at the beginning
 _OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UsageError", "ValueError")
 
 
@@ -37,7 +43,7 @@ def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
     watcher.start()
     try:
         state["result"] = result = pipeline.run()
-        ended = result.wait_until_finish() or result.state
+        ended = _end_of(result)
     except KeyboardInterrupt:
         if "result" in state:
             state["result"].cancel()
@@ -50,6 +56,42 @@ def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
     if ended not in ("DONE", None):
         raise JobError(f"the job ended in state {ended}; see the runner's log")
     return result
+
+
+def _end_of(result: Any) -> str | None:
+    """Wait for the end of a job; the state that it ended in.
+
+    A job server is asked for the state. To listen instead, as Beam does, would end with the time
+    limit of its calls (`--job_server_timeout`, 300 s) on Prism, and end the job's workers with it.
+    """
+    if not isinstance(result, PortableResult):
+        return result.wait_until_finish() or result.state
+    pause = _ASK_EVERY / 50
+    while not PipelineState.is_terminal(state := result.state):
+        time.sleep(pause)
+        pause = min(_ASK_EVERY, 1.5 * pause)
+    with _without_stacks_of_calls():
+        try:
+            result.wait_until_finish()  # raises what the job failed with; tidies up
+        except grpc.RpcError:  # the time limit is over
+            return state
+    return state
+
+
+@contextmanager
+def _without_stacks_of_calls() -> Iterator[None]:
+    """A thread of Beam's prints a stack when the call that it listens to has come to its limit."""
+    before = threading.excepthook
+
+    def hook(told: Any) -> None:
+        if not isinstance(told.exc_value, grpc.RpcError):
+            before(told)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def _watch(over: threading.Event, state: dict[str, Any], console: Console, what: str) -> None:

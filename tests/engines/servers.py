@@ -95,8 +95,7 @@ def launch(name: str, folder: Path) -> Engine:
     for attempt in range(1, ATTEMPTS + 1):
         group = Group(folder)
         try:
-            flags = [*start(group), "--job_server_timeout=60"]
-            return Engine(name, flags, group)
+            return Engine(name, list(start(group)), group)
         except PortTakenError:
             group.end()
             if attempt == ATTEMPTS:

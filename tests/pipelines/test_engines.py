@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from rich.console import Console
 
 from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines import watch
 from beam_ldp.pipelines.frequency import DONE, NOTHING_RELEASED, main
+from beam_ldp.pipelines.watch import JobError
 from tests.engines.cache import job_server_jar, prism_binary
 from tests.engines.servers import EMBEDDED, Engine
 from tests.pipelines.test_frequency import FILES, record, rows
@@ -89,6 +96,34 @@ def test_a_price_above_the_target_releases_nothing(
     strict = ["--epsilon=0.5", "--expected-users=60000", "--min-reports=1000", "--strict"]
     assert main([*central, *strict, *engine.options]) == NOTHING_RELEASED
     assert not (tmp_path / "out").exists()
+
+
+def slowly(number: int) -> int:
+    time.sleep(6)
+    return number
+
+
+def fail_late(number: int) -> int:
+    slowly(number)
+    raise ValueError("too late")
+
+
+@pytest.mark.engines
+def test_a_job_may_take_longer_than_a_call_to_its_server(
+    engine_options: Callable[[str], list[str]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Beam's own waiting ends with the call on Prism, and fails a job that goes on."""
+    options = PipelineOptions([*engine_options("prism"), "--job_server_timeout=3"])
+    pipeline = beam.Pipeline(options=options)
+    write = beam.Map(lambda number: (tmp_path / "found").write_text(str(number)))
+    pipeline | beam.Create([7]) | beam.Map(slowly) | write
+    result = watch.run(pipeline, Console(), "slow")
+    assert result.state == "DONE" and (tmp_path / "found").read_text() == "7"
+    assert "Traceback" not in capfd.readouterr().err
+    pipeline = beam.Pipeline(options=options)
+    pipeline | beam.Create([7]) | beam.Map(fail_late)
+    with pytest.raises(JobError):
+        watch.run(pipeline, Console(), "slow")
 
 
 def test_a_budget_that_is_spent_stops_before_the_engine_is_asked(
