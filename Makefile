@@ -23,7 +23,7 @@ UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test dataflow test-dataflow test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff lint format types doctest wheel \
+.PHONY: help setup demo test dataflow test-dataflow test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow lint format types doctest wheel \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
@@ -111,7 +111,10 @@ test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other 
 
 test-tff: $(TFF_VENV)/.ready  ## the adapters to TensorFlow Federated, in its environment
 	$(TFF_VENV)/bin/python -m pytest -p no:cacheprovider -n $(JOBS) --dist loadfile \
-		$(PYTEST_FLAGS) -m tff tests/tff_adapters
+		$(PYTEST_FLAGS) -m "tff and not slow" tests/tff_adapters
+
+test-tff-slow: $(TFF_VENV)/.ready  ## more ways for TensorFlow Federated's processes to end
+	$(TFF_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m "tff and slow" tests/tff_adapters
 
 test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the template
 	$(DATAFLOW_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m dataflow tests/dataflow

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_a_session_that_is_piped_ends():
     """The worker inherits stdout: were it alive, `cat` would wait for it for ever."""

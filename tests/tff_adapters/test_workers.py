@@ -31,7 +31,9 @@ def program(code):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize(
+    "how", ["end", *(pytest.param(how, marks=pytest.mark.slow) for how in ("exception", "asked"))]
+)
 def test_a_program_that_is_piped_ends(how):
     """The worker inherits stdout: were it alive, `communicate` would wait for it."""
     run = subprocess.run(program(ENDS[how]), capture_output=True, text=True, timeout=150)
@@ -41,7 +43,9 @@ def test_a_program_that_is_piped_ends(how):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("name, wrapped", [("SIGINT", False), ("SIGTERM", True)])
+@pytest.mark.parametrize(
+    "name, wrapped", [pytest.param("SIGINT", False, marks=pytest.mark.slow), ("SIGTERM", True)]
+)
 def test_a_program_that_is_interrupted_ends_its_worker(name, wrapped):
     sleeping = "with workers_ended():\n    time.sleep(600)" if wrapped else "time.sleep(600)"
     child = subprocess.Popen(program(sleeping), stdout=subprocess.PIPE, text=True)
