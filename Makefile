@@ -122,6 +122,8 @@ test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the 
 test-all: $(VENV)/.ready tff  ## test-engines, test-slow and test-pythons
 	$(MAKE) test-engines
 	$(MAKE) test-slow
+	$(MAKE) test-tff
+	$(MAKE) test-tff-slow
 	$(MAKE) test-pythons
 
 doctest: $(VENV)/.ready  ## the examples in the docstrings
