@@ -119,7 +119,7 @@ test-tff-slow: $(TFF_VENV)/.ready  ## more ways for TensorFlow Federated's proce
 test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the template
 	$(DATAFLOW_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m dataflow tests/dataflow
 
-test-all: $(VENV)/.ready tff  ## test-engines, test-slow and test-pythons
+test-all: $(VENV)/.ready tff  ## test-engines, test-slow, test-tff, test-tff-slow and test-pythons
 	$(MAKE) test-engines
 	$(MAKE) test-slow
 	$(MAKE) test-tff
