@@ -83,6 +83,16 @@ def test_runs_are_tagged_while_a_tracker_is_open() -> None:
 
 
 @pytest.mark.exact
+def test_a_programs_own_tags_stay() -> None:
+    """`beam-ldp train` charges the ledger itself: its run must not say that nothing was charged."""
+    with uncharged() as tracker:
+        tracker.tag({"privacy.charged": "yes"})
+        tracker.charge(PURE)
+    tags = mlflow.get_run(tracker.mlflow_run_id).data.tags
+    assert tags["privacy.charged"] == "yes" and tags["privacy.dataset"] == "visits"
+
+
+@pytest.mark.exact
 def test_the_context_loads_nothing() -> None:
     program = (
         "import sys; from mlflow_ldp.context import PrivacyContext as C;"
