@@ -32,6 +32,8 @@ taskmanager.memory.framework.heap.size: 128m
 taskmanager.memory.framework.off-heap.size: 128m
 taskmanager.memory.network.min: 512m
 taskmanager.memory.network.max: 512m
+# 512 by default, of 32 KiB, for every exchange: too many for a job of forty branches.
+taskmanager.network.sort-shuffle.min-buffers: 64
 taskmanager.memory.managed.size: 256m
 taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 128m
