@@ -214,12 +214,20 @@ def test_the_local_runner_is_named_so_that_nothing_is_downloaded(
     files: list[str], given: list[str]
 ) -> None:
     flags = pipeline_flags(settings_of([*files, *CENTRAL]), given)
-    assert flags[-1] == f"--runner={IN_PROCESS_RUNNER}"
+    runners = [flag for flag in flags if flag.startswith("--runner")]
+    assert runners[-1] == f"--runner={IN_PROCESS_RUNNER}"
 
 
 def test_a_named_engine_is_kept(files: list[str]) -> None:
     given = ["--runner=FlinkRunner", "--parallelism=2"]
-    assert pipeline_flags(settings_of([*files, *CENTRAL]), given) == given
+    found = pipeline_flags(settings_of([*files, *CENTRAL]), given)
+    assert found == [*given, "--no_save_main_session"]
+
+
+@pytest.mark.parametrize("given", ["--save_main_session", "--no_save_main_session"])
+def test_the_main_session_is_sent_only_to_who_asks_for_it(files: list[str], given: str) -> None:
+    found = pipeline_flags(settings_of([*files, *CENTRAL]), [given])
+    assert [flag for flag in found if "main_session" in flag] == [given]
 
 
 # A job server's own flags ------------------------------------------------------------------
