@@ -24,7 +24,7 @@ def end_workers() -> int:
 
     The next computation starts a new one.
     """
-    managers = list(_managers())
+    managers = [found for found in _managers() if isinstance(found._process, subprocess.Popen)]
     for manager in managers:
         worker = manager._process
         manager._process = manager._stub = None  # a new worker at the next computation
@@ -71,9 +71,7 @@ def _end() -> None:
 
 
 def _managers() -> Iterator[Any]:
-    """TensorFlow Federated's objects that hold a worker of this process."""
+    """TensorFlow Federated's objects that hold a worker of this process, or will."""
     for found in gc.get_objects():
-        if type(found).__name__ == "ServiceManager" and isinstance(
-            getattr(found, "_process", None), subprocess.Popen
-        ):
+        if type(found).__name__ == "ServiceManager" and hasattr(found, "_process"):
             yield found
