@@ -155,7 +155,9 @@ def sampled_profile_rdp(
         sunk[:-1, None] + (points - grown[:-1, None]) * (np.diff(sunk) / np.diff(grown))[:, None]
     )
     seen = chords > 0  # where nothing is left of the curve, powers may overflow
-    points, areas = points[seen], (chords * weights * half[:, None])[seen]
+    # An area that is too small for a float counts as the smallest there is: above, never below.
+    areas = np.maximum(chords * weights * half[:, None], np.finfo(float).tiny)[seen]
+    points = points[seen]
     with np.errstate(over="ignore"):  # an infinite divergence is what such orders prove
         total = float(np.sum((points ** (order - 2) + points ** (-order - 1)) * areas))
         return float(np.log1p(order * (order - 1) * total) / (order - 1))

@@ -307,10 +307,16 @@ def test_no_corner_gives_nonsense(budget, n, share, rounds, delta):
         assert price is None or price >= 0.0, name
 
 
-def test_orders_beyond_what_numbers_hold_prove_nothing():
-    schedule = Schedule(1.0217, 867_790, 8_677, 2)
-    generic = price_of("clone pair, generic sampling", schedule, 5.7e-14)
-    direct = price_of(DEFAULT, schedule, 5.7e-14)
+@pytest.mark.parametrize(
+    ("schedule", "delta"),
+    [
+        (Schedule(1.0217, 867_790, 8_677, 2), 5.7e-14),
+        (Schedule(1.0, 1_000_000, 300_000, 1), 1e-9),  # areas too small for a float
+    ],
+)
+def test_orders_beyond_what_numbers_hold_prove_nothing(schedule, delta):
+    generic = price_of("clone pair, generic sampling", schedule, delta)
+    direct = price_of(DEFAULT, schedule, delta)
     assert direct < generic < 1.5 * direct
 
 

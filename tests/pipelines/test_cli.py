@@ -132,7 +132,8 @@ def test_a_small_demo_of_means(tmp_path: Path) -> None:
     for expected in ("real handwritten digits", "--range 0 16", "blood_pressure", "hold the truth",
                      "Are the intervals honest?", "real patients"):  # fmt: skip
         assert expected in said, expected
-    for name, local in (("pictures", 5.0), ("table", math.inf)):
+    limits = {"pictures": 5.0, "patients": math.inf, "survey": 5.0, "insured": math.inf}
+    for name, local in limits.items():
         record = json.loads((tmp_path / "demo" / name / "privacy.json").read_text())
         assert record["num_reports"] == 20_000 and record["epsilon"] <= 1.0
         assert record["local_epsilon"] <= local

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow.csv as pa_csv
@@ -67,17 +66,3 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch, tmp_path):
     done = CliRunner().invoke(demo_mean, ["--output", str(tmp_path / "out")])
     assert done.exit_code != 0
     assert "pip install scikit-learn statsmodels" in done.output
-
-
-@pytest.mark.e2e
-@pytest.mark.slow
-def test_the_demo_answers_four_questions(tmp_path: Path):
-    flags = ["--output", str(tmp_path), "--users", "20000", "--no-mlflow"]
-    done = CliRunner().invoke(demo_mean, flags)
-    assert done.exit_code == 0, done.output
-    assert done.output.count("Are the intervals honest?") == 4
-    for name, size in [("pictures", 64), *((name, len(TABLES[name][1])) for name in TABLES)]:
-        with (tmp_path / name / "estimates.csv").open(encoding="utf-8", newline="") as file:
-            assert len(list(csv.DictReader(file))) == size
-    again = CliRunner().invoke(demo_mean, flags)
-    assert again.exit_code == 2 and "--overwrite" in again.output
