@@ -221,7 +221,8 @@ def make_table(number: int, job: FaultJob) -> TableBlock:
         raise RuntimeError("poison")
     colours: list[str | None] = ["red", "green", "blue", "mauve", "red", "green", "red"]
     held = [colours[(number + i) % 7] if i % 10 else None for i in range(job.rows)]
-    batch = pa.record_batch({"colour": pa.array(held, pa.string()), "id": people_of(number, job)})
+    columns = {"colour": pa.array(held, pa.string()), "id": people_of(number, job)}
+    batch = pa.RecordBatch.from_pydict(columns)
     return TableBlock(f"table {number}", 0, batch)
 
 
