@@ -193,12 +193,18 @@ def _run(values: argparse.Namespace, flags: Sequence[str], console: Console) -> 
     job.folder.mkdir(parents=True, exist_ok=True)
     settings = question.settings
     watched = Watched(job.folder, stream.budget_windows, settings.delta)
-    why = "the job ended"
+    why, state = "the job ended", dict[str, Any]()
     try:
-        why = _watch(pipeline, watched, stream, console)
+        why = _watch(pipeline, watched, stream, console, state)
     finally:
         watched.look()
-        job.give_back(watched, console)
+        if has_ended(state):
+            job.give_back(watched, console)
+        elif job.budget is not None:
+            console.print(
+                "[yellow]warning:[/yellow] the job may still run: all that it reserved stays "
+                "charged. End it, then `beam-ldp budget abandon` what it did not use"
+            )
         shutil.rmtree(job.folder / OPENED, ignore_errors=True)
     console.print(f"{why}: {watched.summary()}", soft_wrap=True, highlight=False)
     if settings.format == "json":
@@ -250,7 +256,11 @@ def _beam_flags(flags: Sequence[str]) -> list[str]:
 
 
 def _watch(
-    pipeline: beam.Pipeline, watched: Watched, stream: StreamSettings, console: Console
+    pipeline: beam.Pipeline,
+    watched: Watched,
+    stream: StreamSettings,
+    console: Console,
+    state: dict[str, Any],
 ) -> str:
     """Run until the budget is used, the time is over, or Ctrl-C; why it ended.
 
@@ -259,7 +269,6 @@ def _watch(
     Raises:
         JobError: if the job fails.
     """
-    state: dict[str, Any] = {}
     why, started = "", time.monotonic()
     try:
         state["result"] = pipeline.run()  # in this thread: Prism sets signal handlers
@@ -308,6 +317,24 @@ def _stop(state: dict[str, Any], thread: threading.Thread) -> None:
         except Exception as error:  # it ended by itself in the meantime
             state["cancelled"] = error
     thread.join(LAST_LOOK)
+
+
+def has_ended(state: dict[str, Any], seconds: float = 10.0) -> bool:
+    """Whether the job is known to run no more; a job that never began has ended.
+
+    Only then may a budget be given back: a job that goes on would randomize uncharged.
+    """
+    if "result" not in state:
+        return True
+    until = time.monotonic() + seconds
+    try:
+        while not PipelineState.is_terminal(state["result"].state):
+            if time.monotonic() > until:
+                return False
+            time.sleep(min(seconds, ASK_EVERY))
+    except Exception:  # nobody answers, so nobody knows
+        return False
+    return True
 
 
 @contextmanager

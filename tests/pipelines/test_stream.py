@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.accounting import shuffled_event
-from beam_ldp.pipelines import frequency
+from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.live import Watched
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.stream_flags import check_stream, seconds
@@ -403,3 +403,25 @@ def test_live_for_ten_minutes(tmp_path, name, kill, flags):
     with running(name) as engine:
         printed, sent, came = live(engine, tmp_path, 600, kill, *flags)
     check(printed, sent, came, least=100)
+
+
+class _Job:
+    def __init__(self, *states: str | Exception) -> None:
+        self.states = list(states)
+
+    @property
+    def state(self) -> str:
+        said = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+@pytest.mark.exact
+def test_a_budget_is_given_back_only_by_a_job_that_is_known_to_have_ended(monkeypatch):
+    monkeypatch.setattr(stream, "ASK_EVERY", 0.01)
+    assert stream.has_ended({})  # it never began
+    assert stream.has_ended({"result": _Job("CANCELLED")})
+    assert stream.has_ended({"result": _Job("RUNNING", "CANCELLING", "CANCELLED")}, 5.0)
+    assert not stream.has_ended({"result": _Job("RUNNING")}, 0.05)
+    assert not stream.has_ended({"result": _Job("RUNNING", ConnectionError("gone"))}, 5.0)
