@@ -149,4 +149,4 @@ def test_committed_text_names_no_registry_and_no_machine() -> None:
 def test_the_patterns_find_what_they_should() -> None:
     assert REGISTRIES.search("https://files." + "pythonhosted" + ".org/x")
     assert MACHINE_PATHS.search("see /" + "home/me/x")
-    assert not MACHINE_PATHS.search("a/home/b and https://example.org/work/x")
+    assert not MACHINE_PATHS.search("a/" + "home/b and https://example.org/" + "work/x")
