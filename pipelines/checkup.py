@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -75,6 +76,10 @@ def installed() -> Iterator[Finding]:
         version = _version(name)
         status: Status = "absent" if version is None else "ok"
         yield Finding("installed", name, status, version or without)
+    compiled: tuple[Status, str] = "ok", "kept by Python: programs and workers start faster"
+    if sys.dont_write_bytecode:
+        compiled = "absent", "every worker compiles anew: unset PYTHONDONTWRITEBYTECODE"
+    yield Finding("installed", "compiled modules", *compiled)
 
 
 def _version(name: str) -> str | None:

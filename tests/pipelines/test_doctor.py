@@ -63,6 +63,14 @@ def test_an_absent_need_is_a_fault_and_an_absent_extra_is_not(monkeypatch):
     assert found["scipy"] == "fault" and found["mlflow"] == "absent"
 
 
+@pytest.mark.parametrize(("kept", "status"), [(True, "ok"), (False, "absent")])
+def test_it_says_when_python_compiles_everything_anew(kept, status, monkeypatch):
+    monkeypatch.setattr("sys.dont_write_bytecode", not kept)
+    (found,) = [one for one in checkup.installed() if one.name == "compiled modules"]
+    assert found.status == status
+    assert ("PYTHONDONTWRITEBYTECODE" in found.detail) != kept
+
+
 def test_one_sided_words_are_noticed(monkeypatch):
     real = FreshWords.words
     # One bit in 64 forced to one: 32 standard deviations at this many words.
