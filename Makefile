@@ -19,13 +19,15 @@ export BEAM_LDP_ENGINES ?= $(CURDIR)/.engines
 VENV := .venv
 TFF_VENV := .venv-tff
 DATAFLOW_VENV := .venv-dataflow
+PYSPARK_VENV := .venv-pyspark
+NOTEBOOKS_VENV := .venv-notebooks
 PEERS_VENV := .venv-peers
 BIN := $(VENV)/bin
 UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test dataflow test-dataflow test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow lint format types doctest wheel \
+.PHONY: help setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow lint format types doctest wheel \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
@@ -76,6 +78,28 @@ $(DATAFLOW_VENV)/.ready: requirements/dataflow-py311.txt requirements/dataflow-t
 dataflow: $(DATAFLOW_VENV)/.ready wheel  ## Google Cloud's clients and the wheel, in .venv-dataflow/ (Python 3.11)
 	$(UV) pip install --quiet --python $(DATAFLOW_VENV)/bin/python --no-deps --reinstall dist/*.whl
 
+$(PYSPARK_VENV)/.ready: requirements/pyspark-py311.txt pyproject.toml | $(VENV)/bin/uv
+	python="$$(.ci/find-python 3.11)"
+	$(UV) venv --quiet --clear --python "$$python" $(PYSPARK_VENV)
+	$(UV) pip install --quiet --python $(PYSPARK_VENV)/bin/python -r requirements/pyspark-py311.txt
+	$(UV) pip install --quiet --python $(PYSPARK_VENV)/bin/python --no-deps --editable .
+	touch $@
+
+pyspark: $(PYSPARK_VENV)/.ready  ## Spark for Python without Beam, in .venv-pyspark/ (Python 3.11)
+
+$(NOTEBOOKS_VENV)/.ready: requirements/core-py311.txt requirements/notebooks-py311.txt pyproject.toml | $(VENV)/bin/uv
+	python="$$(.ci/find-python 3.11)"
+	$(UV) venv --quiet --clear --python "$$python" $(NOTEBOOKS_VENV)
+	$(UV) pip install --quiet --python $(NOTEBOOKS_VENV)/bin/python -r requirements/core-py311.txt \
+		-r requirements/notebooks-py311.txt
+	$(UV) pip install --quiet --python $(NOTEBOOKS_VENV)/bin/python --no-deps --editable .
+	touch $@
+
+# The notebooks' kernel beside TensorFlow's pins, none of which it changes.
+$(TFF_VENV)/.notebooks: requirements/notebooks-tff-py311.txt $(TFF_VENV)/.ready
+	$(UV) pip install --quiet --python $(TFF_VENV)/bin/python --no-deps -r requirements/notebooks-tff-py311.txt
+	touch $@
+
 pins: $(VENV)/bin/uv  ## compile requirements/ anew from pyproject.toml
 	UV=$(UV) .ci/compile-pins
 
@@ -100,13 +124,20 @@ test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments
 test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow"
 
-KILLS := tests/engines/test_faults.py::test_a_kill_at_any_moment
+FAULTS := tests/engines/test_faults.py
+KILLS ?= 20
+MANY_KILLS := $(addprefix $(FAULTS)::,test_a_kill_at_any_moment test_a_kill_with_fresh_noise test_a_kill_on_the_local_runner)
 
 test-slow-engines: $(VENV)/.ready engines-fetch  ## clusters, two kills on each, streams of ten minutes (an hour or more)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and slow" --deselect $(KILLS) tests
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and slow" $(addprefix --deselect ,$(MANY_KILLS)) tests
 
-test-faults: $(VENV)/.ready engines-fetch  ## twenty kill -9 of every kind of process, on clusters (an hour or more)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(KILLS)
+test-faults: $(VENV)/.ready engines-fetch  ## twenty (KILLS=) kill -9 of every kind of process; the table of what they did
+	rm -f build/kills.jsonl
+	status=0
+	BEAM_LDP_KILLS=$(KILLS) BEAM_LDP_KILL_LOG=$(CURDIR)/build/kills.jsonl \
+		$(BIN)/python -m pytest $(PYTEST_FLAGS) $(MANY_KILLS) || status=$$?
+	$(BIN)/python -m tests.engines.kills build/kills.jsonl
+	exit $$status
 
 test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons, on old and on TensorFlow's versions
 	UV=$(UV) JOBS=$(JOBS) PYTHONS="$(PYTHONS)" .ci/test-pythons $(TFF_VENV)/bin/python
@@ -120,6 +151,18 @@ test-tff-slow: $(TFF_VENV)/.ready  ## more ways for TensorFlow Federated's proce
 
 test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the template
 	$(DATAFLOW_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m dataflow tests/dataflow
+
+test-pyspark: $(VENV)/.ready pyspark tools  ## the page of Spark without Beam, on a local Spark
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/pyspark
+
+NBMAKE := -m pytest -p no:cacheprovider --nbmake --nbmake-timeout=120 --overwrite $(PYTEST_FLAGS)
+
+test-notebooks: $(NOTEBOOKS_VENV)/.ready $(TFF_VENV)/.notebooks  ## run the notebooks; the site shows what they give
+	rm -rf build/notebooks
+	mkdir -p build/notebooks
+	cp docs/notebooks/*.ipynb build/notebooks
+	$(NOTEBOOKS_VENV)/bin/python $(NBMAKE) $$(ls build/notebooks/*.ipynb | grep -v federated)
+	$(TFF_VENV)/bin/python $(NBMAKE) build/notebooks/federated.ipynb
 
 test-all: $(VENV)/.ready tff  ## test-engines, test-slow, test-tff, test-tff-slow and test-pythons
 	$(MAKE) test-engines
@@ -147,8 +190,8 @@ bench: $(VENV)/.ready peers  ## every benchmark, into benchmarks/results/ (an id
 	$(BIN)/python -m benchmarks.mean_speed
 	$(BIN)/python -m benchmarks.mean_throughput
 	$(BIN)/python -m benchmarks.scale all --data $(BENCH_DATA)
-	$(BIN)/python -m benchmarks.costs fit --jobs 1e8
-	$(BIN)/python -m benchmarks.costs check --jobs 1e8
+	$(BIN)/python -m benchmarks.costs fit --jobs 5e8
+	$(BIN)/python -m benchmarks.costs check --jobs 5e8
 	$(BIN)/python -m benchmarks.costs table
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -s -m bench tests
 
