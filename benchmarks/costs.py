@@ -31,6 +31,7 @@ from benchmarks.oracles import least_seconds
 
 COSTS = Path(__file__).resolve().parents[1] / "beam_ldp" / "planning" / "costs.json"
 WITHIN = 0.25  # of a held-out measurement
+SMALL_JOB = 10**7  # reports: enough for every worker to start, too few to take long
 SMALL_WORK = 1 << 23  # numbers, or bytes of reports, in one timed run
 ONE_NUMBER = ("KRandomizedResponse", "HadamardResponse", "BinaryHadamard",
               "RecursiveHadamardResponse", "ProjectiveGeometryResponse")  # fmt: skip
@@ -53,9 +54,20 @@ def points(held_out: bool) -> list[Point]:
     else:
         grids = (
             (ONE_NUMBER, ((20, 1.0), (1000, 1.0), (1000, 4.0), (22_000, 4.0))),
-            (LONG, ((20, 1.0), (100, 1.0), (100, 4.0), (1000, 1.0), (1000, 4.0))),
-            (HASHED, ((20, 1.0), (200, 1.0), (200, 3.0), (1000, 1.0), (1000, 3.0))),
-            (MEANS, ((8, 4.0), (100, 4.0), (784, 4.0), (4000, 4.0))),
+            (
+                LONG,
+                (
+                    (20, 1.0),
+                    (100, 1.0),
+                    (100, 4.0),
+                    (420, 1.0),
+                    (420, 2.0),
+                    (1000, 1.0),
+                    (1000, 4.0),
+                ),
+            ),
+            (HASHED, ((20, 1.0), (200, 1.0), (200, 3.0), (400, 2.0), (1000, 1.0), (1000, 3.0))),
+            (MEANS, ((8, 4.0), (100, 4.0), (300, 4.0), (784, 4.0), (4000, 4.0))),
         )
     return [(name, *point) for names, grid in grids for name in names for point in grid]
 
@@ -146,7 +158,7 @@ def measure_job(reports: int) -> dict[str, float]:
     oracle = frequency.KRandomizedResponse(K_RR["domain_size"], K_RR["local_epsilon"])
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(None, Path(folder) / "data", LOCAL)
-        small = bench.file_run("statistic", "batch", 10**5, keep=False)
+        small = bench.file_run("statistic", "batch", SMALL_JOB, keep=False)
         large = bench.file_run("statistic", "batch", reports, keep=False)
         through = bench.file_run("reports", "global", reports, keep=False)
     took = measure(oracle, 1 << 20, 5)
@@ -154,7 +166,7 @@ def measure_job(reports: int) -> dict[str, float]:
     route = least_seconds(lambda: scatter(words, 64), 5) / len(words) * 1e9
     read = 1.5
     kernel = took["randomize"] + took["accumulate"] + read
-    marginal = (large["cpu_seconds"] - small["cpu_seconds"]) / (reports - 10**5) * 1e9
+    marginal = (large["cpu_seconds"] - small["cpu_seconds"]) / (reports - SMALL_JOB) * 1e9
     overhead = max(1.0, marginal / kernel)
     steps = kernel + sum(took[step] for step in ("permute", "pack", "unpack")) + route
     crossed = (through["cpu_seconds"] - small["cpu_seconds"]) / reports * 1e9

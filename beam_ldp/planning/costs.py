@@ -1,7 +1,7 @@
 """What a job costs a cluster: core seconds, bytes between workers, memory of a worker.
 
 A linear model. Every step of a mechanism takes nanoseconds per report that are a non-negative
-combination of five sizes of the mechanism (`sizes`); the coefficients were fitted to measurements
+combination of seven sizes of the mechanism (`sizes`); the coefficients were fitted to measurements
 by `python -m benchmarks.costs fit`, on the machine that `costs.json` names, and are data. What the
 model does not know: other processors, slow disks and networks, stragglers, and a cluster's start.
 """
@@ -21,7 +21,7 @@ from beam_ldp.randomizers.base import LocalRandomizer
 
 Output = Literal["statistic", "batch", "global"]
 
-SIZES = ("one", "numbers", "bytes", "domain", "set")
+SIZES = ("one", "numbers", "bytes", "domain", "set", "listed", "loose")
 STEPS = ("randomize", "accumulate", "permute", "pack", "unpack")
 BUNDLES_PER_WORKER = 8  # assumed; each sends one partial sum, or its leftovers
 BATCH_REPORTS = 1 << 20  # as transforms.batches and transforms.exchange have them
@@ -57,12 +57,18 @@ def sizes(randomizer: LocalRandomizer) -> np.ndarray:
     """The sizes that costs are linear in, in the order of `SIZES`.
 
     `one` report; `numbers` of a value; `bytes` of a report in memory; `domain`: values of the list,
-    or entries of the sum; `set`: domain / (e^eps0 + 1), the values that a report supports.
+    or entries of the sum; `set`: domain / (e^eps0 + 1), the values that a report supports, and
+    `listed`: the same where a report lists them, 0 where it is a row of bits; `loose`: bits on the
+    wire where they are no whole bytes, which takes longer, else 0.
     """
     domain = float(getattr(randomizer, "domain_size", 0) or np.prod(randomizer.statistic_shape))
     numbers = float(getattr(randomizer, "dimension", 1))
     share = 1 / (math.exp(min(randomizer.local_epsilon, 700.0)) + 1)
-    return np.array([1.0, numbers, report_bytes(randomizer), domain, domain * share])
+    entries = math.prod(randomizer.report_shape)
+    listed = domain * share if 1 < entries < domain / 8 else 0.0
+    bits = randomizer.bits_per_report
+    loose = float(bits) if bits % 8 else 0.0
+    return np.array([1.0, numbers, report_bytes(randomizer), domain, domain * share, listed, loose])
 
 
 def report_bytes(randomizer: LocalRandomizer) -> int:

@@ -80,7 +80,7 @@ def test_each_report_crosses_once_and_only_where_it_must() -> None:
 
 @pytest.mark.exact
 def test_fit_finds_a_law_that_it_can_express() -> None:
-    law = np.array([2.0, 0.0, 0.5, 0.01, 0.0])
+    law = np.array([2.0, 0.0, 0.5, 0.01, 0.0, 0.7, 0.2])
     measured = []
     for point in points(False):
         if point[0] == "UnaryEncoding":
