@@ -190,8 +190,8 @@ bench: $(VENV)/.ready peers  ## every benchmark, into benchmarks/results/ (an id
 	$(BIN)/python -m benchmarks.mean_speed
 	$(BIN)/python -m benchmarks.mean_throughput
 	$(BIN)/python -m benchmarks.scale all --data $(BENCH_DATA)
-	$(BIN)/python -m benchmarks.costs fit --jobs 5e8
-	$(BIN)/python -m benchmarks.costs check --jobs 5e8
+	$(BIN)/python -m benchmarks.costs fit --jobs 3e8
+	$(BIN)/python -m benchmarks.costs check --jobs 2e8
 	$(BIN)/python -m benchmarks.costs table
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -s -m bench tests
 
