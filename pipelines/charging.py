@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines.gates import NothingReleasedError
-from beam_ldp.pipelines.lost_runs import Launcher, Note
+from beam_ldp.pipelines.lost_runs import BegunRounds, Launcher, Note, RoundPrice
 from beam_ldp.pipelines.options import ReleaseOptions, UsageError
 from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
@@ -44,8 +44,13 @@ class NoCharge:
     def settle(self, record: Mapping[str, Any]) -> None:
         """Nothing to write down."""
 
-    def leave_note(self, staging: str, *, ends_with_launcher: bool) -> None:
+    def leave_note(
+        self, staging: str, *, ends_with_launcher: bool, rounds: RoundPrice | None = None
+    ) -> None:
         """Nothing to find again."""
+
+    def begin_round(self) -> None:
+        """Nothing to count."""
 
     def count_people(self) -> None:
         """Nobody to count."""
@@ -74,6 +79,7 @@ class RunCharge(NoCharge):
     ) -> None:
         super().__init__(YES)
         self._ledger, self._run_id, self._dataset = ledger, run_id, dataset
+        self._begun: BegunRounds | None = None
         self.people = people
         self.facts |= {
             "ledger": ledger.url,
@@ -91,12 +97,25 @@ class RunCharge(NoCharge):
         """Write down what was released."""
         settle(self._ledger, record)
 
-    def leave_note(self, staging: str, *, ends_with_launcher: bool) -> None:
-        """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost."""
-        facts = self.facts
-        Note(facts["run_id"], facts["ledger_id"], ends_with_launcher, Launcher.this()).write(
-            staging
-        )
+    def leave_note(
+        self, staging: str, *, ends_with_launcher: bool, rounds: RoundPrice | None = None
+    ) -> None:
+        """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.
+
+        Args:
+            staging: the folder.
+            ends_with_launcher: see `Note`.
+            rounds: of a training, whose rounds are then counted by `begin_round`.
+        """
+        if rounds is not None:
+            self._begun = BegunRounds(staging)
+        names = self.facts["run_id"], self.facts["ledger_id"]
+        Note(*names, ends_with_launcher, Launcher.this(), rounds).write(staging)
+
+    def begin_round(self) -> None:
+        """Write down that one more round of a training begins; before it does."""
+        if self._begun is not None:
+            self._begun.begin()
 
     def count_people(self) -> None:
         """Count what each person was charged locally, this run included."""

@@ -140,6 +140,11 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
     from beam_ldp.pipelines import charging
 
     run_id, reserved = run.note.run_id, book.state.charge(run.note.run_id).reserved
+    if run.released_nothing and run.note.rounds is not None:
+        book.abandon(run_id, randomized=False, why="its launcher was lost before a round began")
+        run.remove()
+        say("was lost before a round of its training began: its charge is given back")
+        return DONE
     if run.released_nothing:
         why = "its launcher was lost before any estimate left the workers"
         book.abandon(run_id, randomized=True, why=why)
@@ -153,6 +158,8 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
         charging.settle(book, run.record)
         say("was lost while its output was written: it counts as spent, at what was received")
         return DONE
+    if run.note.rounds is not None and run.ended == "ended":
+        return _end_training(run, book, say)
     if run.has_estimate or run.record is not None:
         about = {"lost": "its launcher was lost after an estimate had left the workers"}
         book.settle(run_id, reserved, about=about)
@@ -166,6 +173,23 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
         "If you know that it is not and that nothing was released, `beam-ldp budget abandon`"
     )
     return NOT_YET
+
+
+def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
+    """A lost training is charged for the rounds that began; as a whole, if that is not known."""
+    run_id, price, begun = run.note.run_id, run.note.rounds, run.begun
+    assert price is not None
+    if begun is None:
+        about: dict[str, Any] = {"lost": "its launcher was lost; its rounds were not counted"}
+        book.settle(run_id, book.state.charge(run_id).reserved, about=about)
+        say("was lost: how many rounds began is not known; it counts as spent, at its worst case")
+        return DONE
+    about = {"lost": "its launcher was lost in its training", "rounds": begun}
+    book.settle(
+        run_id, price.event_of(begun), local_epsilon=price.local_epsilon_of(begun), about=about
+    )
+    say(f"was lost in its training: it counts as spent, at the {begun:,} rounds that began")
+    return DONE
 
 
 # MLflow -------------------------------------------------------------------------------------------

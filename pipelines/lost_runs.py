@@ -4,6 +4,8 @@ A charged run leaves a note in its staging folder: its name in the ledger, and w
 folder vanishes when the run ends in any way but a kill, so a note that is still there is that of a
 run under way or of a lost one. Of a lost run nothing was released if no estimate ever left the
 workers; that is provable where the job lived in the launcher's own process, which has ended.
+
+A training writes down every round before it begins, so that a lost one is charged for those.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import dp_accounting
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.pipelines import outputs, results
 
 NOTE = "run.json"
+BEGUN = "begun"  # one byte for every round that began
 _TOKEN = "[0-9a-f]{8}"  # of an output folder: see `outputs`
 _BINARY = "application/octet-stream"
 
@@ -90,6 +95,31 @@ def _started(pid: int) -> str:
 
 
 @dataclass(frozen=True)
+class RoundPrice:
+    """What the rounds of a training cost that may be lost.
+
+    Attributes:
+        event: of one round, as ledgers store it.
+        local_epsilon: of one round, for somebody who is in it.
+        most: rounds that one person is in at most.
+    """
+
+    event: dict[str, Any]
+    local_epsilon: float
+    most: int
+
+    def event_of(self, rounds: int) -> dict[str, Any]:
+        """What so many rounds released, as ledgers store it."""
+        if rounds == 1:
+            return self.event
+        return event_to_json(dp_accounting.SelfComposedDpEvent(event_from_json(self.event), rounds))
+
+    def local_epsilon_of(self, rounds: int) -> float:
+        """For somebody who was in as many of them as may be."""
+        return min(rounds, self.most) * self.local_epsilon
+
+
+@dataclass(frozen=True)
 class Note:
     """What a charged run leaves in its staging folder.
 
@@ -98,12 +128,14 @@ class Note:
         ends_with_launcher: whether the job lives in the launcher's process, and nobody starts it
             again under this name.
         launcher: who runs it.
+        rounds: of a training; None of a release.
     """
 
     run_id: str
     ledger_id: str
     ends_with_launcher: bool
     launcher: Launcher
+    rounds: RoundPrice | None = None
 
     def write(self, staging: str) -> None:
         """Leave it."""
@@ -116,9 +148,42 @@ class Note:
         try:
             with FileSystems.open(f"{staging}/{NOTE}", _BINARY, "uncompressed") as stream:
                 told = json.loads(stream.read())
+            rounds = told.get("rounds")
+            told["rounds"] = None if rounds is None else RoundPrice(**rounds)
             return cls(**{**told, "launcher": Launcher(**told["launcher"])})
         except Exception:  # cut in the middle, or somebody else's
             return None
+
+
+class BegunRounds:
+    """How many rounds of a training began, in its staging folder: on disk before each begins.
+
+    Kept on local disks only: elsewhere nothing is, and a lost training is charged as a whole.
+    """
+
+    def __init__(self, staging: str) -> None:
+        self._path = Path(staging.removeprefix("file://")) / BEGUN
+        self._kept = outputs.is_local(staging)
+        if self._kept:
+            self._path.touch()
+            _to_disk(self._path.parent)
+
+    def begin(self) -> None:
+        """One more."""
+        if self._kept:
+            with self._path.open("ab") as file:
+                file.write(b".")
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def _to_disk(folder: Path) -> None:
+    """The names in a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @dataclass(frozen=True)
@@ -146,7 +211,19 @@ class LostRun:
     @property
     def released_nothing(self) -> bool:
         """Whether that is proved."""
-        return self.ended == "ended" and not self.has_estimate and self.record is None
+        if self.ended != "ended" or self.record is not None:
+            return False
+        if self.note.rounds is not None:
+            return self.begun == 0
+        return not self.has_estimate
+
+    @property
+    def begun(self) -> int | None:
+        """Rounds of a training that began; None where that is not known."""
+        try:
+            return os.stat(Path(self.staging.removeprefix("file://")) / BEGUN).st_size
+        except OSError:
+            return None
 
     def remove(self) -> None:
         """Remove the folder, so that nothing of it can ever be released."""

@@ -1,105 +1,139 @@
-"""The training itself, in TensorFlow Federated: rounds, evaluation on public data, baselines."""
+"""What learns, in TensorFlow Federated: the process, who takes part, the model on public data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.train_plan import DataFacts, Plan, bundled_facts
-from beam_ldp.pipelines.train_settings import CLDP_SGD, TrainSettings
-from beam_ldp.pipelines.watch import JobError
-from tff_adapters import no_client_metrics, schedules
+from beam_ldp.pipelines.train_central_plan import AdapedPlan, LocalCentralPlan
+from beam_ldp.pipelines.train_flags import CLDP_SGD
+from beam_ldp.pipelines.train_plan import Plan
+from beam_ldp.pipelines.train_report_plan import ReportPlan
+from beam_ldp.pipelines.train_settings import TrainSettings
+from tff_adapters import EpsilonBudget, no_client_metrics, schedules
+from tff_adapters.adaped import Variant, build_dp_adaped
+from tff_adapters.adaped_training import PersonalRounds
+from tff_adapters.adaptive_clip import AdaptiveClip
 from tff_adapters.aggregators import LocallyPrivateMeanFactory
 from tff_adapters.cldp_sgd import build_cldp_sgd
 from tff_adapters.compat import tff
-from tff_adapters.data import BadRowsError, Clients, DataMissingError, load, load_files
-from tff_adapters.models import build_keras_model, evaluate, model_fn_for
+from tff_adapters.data import Clients
+from tff_adapters.local_central import TwoLedgersBudget, build_local_central
+from tff_adapters.models import build_keras_model, evaluate, input_spec, model_fn_for
 from tff_adapters.samplers import Sampler, sampler_for
 
 tf.get_logger().setLevel("ERROR")
 
 _MODEL_SEED = 1  # of the initial weights, which are public
-_LOCAL_ONLY = 20  # clients whose own models are averaged over
-
-
-class BaselineError(Exception):
-    """A baseline that cannot be had with these settings."""
+_UNCLIPPED, _UNCLIPPED_RATE = 1e9, 0.1
+_MEASURED = 50  # own models whose accuracy is averaged
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A model on public data, after so many rounds."""
+    """A model on public data, after so many rounds; what is not known is NaN.
+
+    Attributes:
+        rounds: after which.
+        loss, accuracy: of the (shared) model.
+        personal: mean accuracy of clients' own models, on public examples of their labels.
+    """
 
     rounds: int
     loss: float
     accuracy: float
+    personal: float = math.nan
 
 
-def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
-    """The clients' data, and what is public of it.
+class Learner(ABC):
+    """One learning process on the plan's data.
 
-    Raises:
-        UsageError: if it cannot be had, or is not as described.
+    Attributes:
+        process: for `tff_adapters.train`.
+        budget: what that asks and charges.
+        most_messages: sent by one client so far; None where everybody may be in every round.
     """
-    try:
-        if settings.bundled:
-            clients = load(settings.data, settings.points_per_client)
-        else:
-            clients = _from_files(settings, settings.data)
-    except (ValueError, DataMissingError) as error:
-        bad = isinstance(error, BadRowsError)
-        hint = str(error).replace('bad_rows="drop"', "--bad-rows drop") if bad else str(error)
-        raise UsageError(f"--data: {hint}") from None
-    num_test = 0 if clients.test_labels is None else len(clients.test_labels)
-    facts = DataFacts(
-        clients.num_clients,
-        settings.points_per_client,
-        clients.shape,
-        clients.num_classes,
-        num_test,
-    )
-    if settings.bundled:
-        expected = bundled_facts(settings.data, settings.points_per_client)
-        if facts != expected:
-            raise JobError(f"{settings.data} is not as expected: {facts} instead of {expected}")
-    return clients, facts
+
+    process: Any
+    budget: EpsilonBudget
+    most_messages: int | None = None
+
+    def __init__(self, plan: Plan, clients: Clients) -> None:
+        settings = plan.settings
+        self.plan, self.clients = plan, clients
+        self.budget = EpsilonBudget(settings.target_epsilon, settings.delta)
+
+    @abstractmethod
+    def clients_for(self, number: int) -> Sequence[Any]:
+        """Who takes part in a round, as `process` takes them."""
+
+    @abstractmethod
+    def weights_to(self, state: Any, made: Any) -> None:
+        """Give a Keras model the weights of the shared model."""
+
+    def model(self, state: Any) -> Any:
+        """The Keras model as it is now, made anew: building a process invalidates older ones."""
+        data = self.plan.data
+        made = build_keras_model(self.plan.model, data.shape, data.num_classes)
+        self.weights_to(state, made)
+        return made
+
+    def measure(self, state: Any, rounds: int) -> Measured:
+        """On public data."""
+        return measured(self.model(state), self.clients, rounds)
+
+    def report(self) -> str:
+        """More to be printed with the run."""
+        return ""
+
+    def batches(self, client: int) -> Any:
+        """The examples of a client who trains on all of them."""
+        settings = self.plan.settings
+        examples = self.clients.dataset(client).unbatch()
+        return examples.repeat(settings.local_epochs).batch(settings.batch_size)
+
+    def drawn(self, sampler: Sampler) -> tuple[int, ...]:
+        """Clients of one round, checked.
+
+        Raises:
+            SamplingMismatchError: if the round is not as declared.
+        """
+        cohort = sampler.sample().clients
+        sampler.check(cohort)
+        return cohort
 
 
-def _from_files(settings: TrainSettings, path: str) -> Clients:
-    assert settings.label is not None and settings.classes is not None
-    how: dict[str, Any] = dict(
-        features=settings.features,
-        label=settings.label,
-        num_classes=settings.classes,
-        shape=settings.shape,
-        scale=settings.scale,
-        bad_rows=settings.bad_rows,
-    )
-    clients = load_files(
-        path, client_id=settings.client_id, points_per_client=settings.points_per_client, **how
-    )
-    if settings.test_data is None:
-        return clients
-    # Public examples: whose they are does not matter.
-    test = load_files(settings.test_data, client_id=settings.client_id, **how)
-    if test.shape != clients.shape:
-        raise ValueError("--test-data has examples of another shape")
-    return Clients(
-        clients.name,
-        clients.features,
-        clients.labels,
-        clients.num_classes,
-        np.concatenate(test.features),
-        np.concatenate(test.labels),
-        clients.left_out,
-    )
+def learner_for(plan: Plan, clients: Clients) -> Learner:
+    """What the plan's algorithm learns with."""
+    if isinstance(plan, AdapedPlan):
+        return AdapedLearner(plan, clients)
+    if isinstance(plan, LocalCentralPlan):
+        return LocalCentralLearner(plan, clients)
+    assert isinstance(plan, ReportPlan)
+    return ReportLearner(plan, clients)
+
+
+def measured(model: Any, clients: Clients, rounds: int) -> Measured:
+    """A Keras model on the public examples."""
+    if clients.test_features is None:
+        return Measured(rounds, math.nan, math.nan)
+    found = evaluate(model, clients.test_features, clients.test_labels)
+    return Measured(rounds, found["loss"], found["accuracy"])
+
+
+def sampler_of(plan: Plan) -> Sampler:
+    """Who takes part in a round, as the price supposes."""
+    return sampler_for(plan.settings.sampling, plan.data.num_clients, plan.clients_per_round)
+
+
+# Randomized reports ---------------------------------------------------------------------------
 
 
 def schedule_of(settings: TrainSettings, rounds_per_epoch: int) -> schedules.Schedule:
@@ -111,32 +145,30 @@ def schedule_of(settings: TrainSettings, rounds_per_epoch: int) -> schedules.Sch
     return schedules.piecewise(by_round, last)
 
 
-class Training:
-    """One learning process on the plan's data.
+class ReportLearner(Learner):
+    """Clients randomize what they report: `cldp-sgd` and `fedavg`.
 
     Args:
         plan: what was priced.
         clients: the data.
-        aggregator: of updates; default: the plan's mechanism.
+        aggregator: of updates, for baselines; default: the plan's mechanism.
     """
 
-    def __init__(self, plan: Plan, clients: Clients, aggregator: Any | None = None) -> None:
+    def __init__(self, plan: ReportPlan, clients: Clients, aggregator: Any | None = None) -> None:
+        super().__init__(plan, clients)
         settings = plan.settings
-        self.plan, self.clients = plan, clients
+        self._sampler = sampler_of(plan)
         private = aggregator is None
+        fixed = private and not settings.adaptive_clip
         if aggregator is None:
-            aggregator = LocallyPrivateMeanFactory(
-                plan.mechanism,
-                values_per_client=None if plan.points[1] == 1 else plan.points[1],
-                sampling=sampler_of(plan).declared(*plan.points),
-            )
+            aggregator = self._aggregator(plan)
         model_fn = model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)
-        schedule = schedule_of(settings, plan.rounds_per_epoch)
         if settings.algorithm == CLDP_SGD:
+            schedule = schedule_of(settings, plan.rounds_per_epoch)
             self.process = build_cldp_sgd(
                 model_fn,
                 norm=settings.norm,
-                clip=settings.clip if private else 1e9,
+                clip=settings.clip if fixed else _UNCLIPPED,
                 local_epsilon=settings.local_epsilon,
                 learning_rate=schedule if private else _UNCLIPPED_RATE,
                 points_per_client=settings.points_per_client,
@@ -153,121 +185,149 @@ class Training:
                 model_aggregator=aggregator,
                 metrics_aggregator=no_client_metrics,
             )
-        self.state = self.process.initialize()
-        self.rounds = 0
 
-    def round(self, sampler: Sampler) -> dict[str, Any]:
-        """One round: who takes part is drawn, checked and counted.
-
-        Returns:
-            TensorFlow Federated's measurements.
-
-        Raises:
-            SamplingMismatchError: if the round is not as declared.
-        """
-        cohort = sampler.sample().clients
-        sampler.check(cohort)
-        output = self.process.next(self.state, self._datasets(cohort))
-        self.state = output.state
-        self.rounds += 1
-        return dict(output.metrics)
-
-    def measure(self) -> Measured:
-        """On public data."""
-        return _measured(self.model(), self.clients, self.rounds)
-
-    def model(self) -> Any:
-        """The Keras model as it is now, made anew: building a process invalidates older ones."""
-        data = self.plan.data
-        made = build_keras_model(self.plan.model, data.shape, data.num_classes)
-        self.process.get_model_weights(self.state).assign_weights_to(made)
-        return made
-
-    def _datasets(self, cohort: tuple[int, ...]) -> list[Any]:
-        settings = self.plan.settings
-        datasets = self.clients.datasets(cohort)
-        if settings.algorithm == CLDP_SGD:
-            return datasets
-        size = settings.batch_size
-        return [d.unbatch().repeat(settings.local_epochs).batch(size) for d in datasets]
-
-
-_UNCLIPPED_RATE = 0.1
-
-
-def sampler_of(plan: Plan) -> Sampler:
-    """Who takes part in a round, as the price supposes."""
-    return sampler_for(plan.settings.sampling, plan.data.num_clients, plan.clients_per_round)
-
-
-def central_noise(plan: Plan, epsilon: float) -> float:
-    """TFF's noise multiplier whose central price is at most `epsilon`, same delta, replace-one.
-
-    TFF's is relative to what adding a client changes; replacing one changes twice that.
-    """
-    settings, data = plan.settings, plan.data
-    k = plan.clients_per_round
-
-    def make(noise: float) -> dp_accounting.DpEvent:
-        event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise / 2)
-        if k < data.num_clients:
-            event = dp_accounting.SampledWithoutReplacementDpEvent(data.num_clients, k, event)
-        return dp_accounting.SelfComposedDpEvent(event, plan.rounds)
-
-    def accountant() -> Any:
-        return dp_accounting.rdp.RdpAccountant(
-            neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
+    def _aggregator(self, plan: ReportPlan) -> Any:
+        adaptive = None
+        if plan.bit is not None:
+            adaptive = AdaptiveClip(plan.bit.local_epsilon, initial=plan.settings.clip)
+        return LocallyPrivateMeanFactory(
+            plan.mechanism,
+            values_per_client=None if plan.points[1] == 1 else plan.points[1],
+            sampling=self._sampler.declared(*plan.points),
+            adaptive_clip=adaptive,
         )
 
-    bracket = dp_accounting.ExplicitBracketInterval(1e-2, 1e4)
-    found = dp_accounting.calibrate_dp_mechanism(
-        accountant, make, epsilon, settings.delta, bracket, tol=1e-3
-    )
-    return float(found)
+    def clients_for(self, number: int) -> Sequence[Any]:
+        cohort = self.drawn(self._sampler)
+        if self.plan.settings.algorithm == CLDP_SGD:
+            return self.clients.datasets(cohort)
+        return [self.batches(client) for client in cohort]
+
+    def weights_to(self, state: Any, made: Any) -> None:
+        self.process.get_model_weights(state).assign_weights_to(made)
 
 
-def baseline(name: str, plan: Plan, clients: Clients, epsilon: float) -> Iterator[Measured]:
-    """What else could be done with this data, measured after every epoch.
+# Noise at the server --------------------------------------------------------------------------
 
-    * "non-private": the same algorithm without clipping and noise.
-    * "central-dp": TFF's `dp_aggregator` (adaptive clipping), noise for the same epsilon.
-    * "local-only": every client trains on its own data alone; the mean accuracy of a few of them.
 
-    Raises:
-        BaselineError: if TFF cannot do this one with so few clients in a round.
+class LocalCentralLearner(Learner):
+    """Federated averaging with two promises: of messages, and of models."""
+
+    def __init__(self, plan: LocalCentralPlan, clients: Clients) -> None:
+        super().__init__(plan, clients)
+        settings = plan.settings
+        system = build_local_central(
+            model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED),
+            num_clients=plan.data.num_clients,
+            clients_per_round=plan.clients_per_round,
+            radius=settings.clip,
+            local_epsilon=settings.local_epsilon,
+            projection=settings.projection,
+            noise_multiplier=settings.noise_multiplier,
+            client_optimizer=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
+            server_learning_rate=settings.learning_rate[1],
+            max_participations=settings.max_participations,
+        )
+        self.process, self._ledgers, self._targets = system.process, system.ledgers, plan.targets
+        target = math.inf if settings.target_epsilon is None else settings.target_epsilon
+        self._coins = TwoLedgersBudget(system.ledgers, system.sampler, settings.delta, target)
+        self.budget = self._coins
+
+    def clients_for(self, number: int) -> Sequence[Any]:
+        return [self.batches(client) for client in self._coins.draw()]
+
+    def weights_to(self, state: Any, made: Any) -> None:
+        self.process.get_model_weights(state).assign_weights_to(made)
+
+    @property
+    def most_messages(self) -> int:  # type: ignore[override]
+        return int(self._ledgers.participations.max())
+
+    def report(self) -> str:
+        return self._ledgers.report(self.plan.settings.delta, self._targets)
+
+
+class AdapedLearner(Learner):
+    """Own models that distil a shared one.
+
+    Args:
+        plan: what was priced.
+        clients: the data.
+        alone: nobody learns from anybody: the baseline.
     """
-    if name == "local-only":
-        yield _local_only(plan, clients)
-        return
-    aggregator: Any = tff.aggregators.UnweightedMeanFactory()
-    if name == "central-dp":
-        noise = central_noise(plan, epsilon)
-        try:
-            aggregator = tff.learning.dp_aggregator(noise, plan.clients_per_round, zeroing=False)
-        except ValueError:  # the noise multiplier must be below a tenth of the clients in a round
-            raise BaselineError("it needs more clients per round") from None
-    training, sampler = Training(plan, clients, aggregator), sampler_of(plan)
-    yield training.measure()
-    while training.rounds < plan.rounds:
-        training.round(sampler)
-        if training.rounds % plan.rounds_per_epoch == 0 or training.rounds == plan.rounds:
-            yield training.measure()
+
+    def __init__(self, plan: AdapedPlan, clients: Clients, *, alone: bool = False) -> None:
+        super().__init__(plan, clients)
+        settings, data = plan.settings, plan.data
+        keras = build_keras_model(plan.model, data.shape, data.num_classes, _MODEL_SEED)
+        variant: Variant = "local-only" if alone else "printed" if plan.printed else "safe"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the plan says it
+            process = build_dp_adaped(
+                tff.learning.models.functional_model_from_keras(
+                    keras,
+                    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                    input_spec=input_spec(data.shape),
+                ),
+                num_clients=data.num_clients,
+                clients_per_round=plan.clients_per_round,
+                personal_learning_rate=settings.personal_learning_rate,
+                shared_learning_rate=settings.shared_learning_rate,
+                psi_learning_rate=settings.psi_learning_rate,
+                clip=settings.clip,
+                psi_clip=settings.psi_clip,
+                noise_multiplier=settings.noise_multiplier,
+                psi_noise_multiplier=settings.psi_noise_multiplier,
+                local_steps=settings.local_steps,
+                psi=settings.psi,
+                psi_range=settings.psi_range,
+                variant=variant,
+            )
+        self.process = PersonalRounds(process, _Batches(self, data.num_clients))
+        self._sampler = sampler_of(plan)
+
+    def clients_for(self, number: int) -> Sequence[int]:
+        return self.drawn(self._sampler)
+
+    def weights_to(self, state: Any, made: Any) -> None:
+        for variable, weight in zip(made.trainable_weights, state.mu):
+            variable.assign(weight)
+
+    def measure(self, state: Any, rounds: int) -> Measured:
+        """Own models too, where the clients are public."""
+        found = super().measure(state, rounds)
+        public = self.plan.settings.bundled or self.plan.settings.public_clients
+        if not public or self.clients.test_labels is None:
+            return found
+        return Measured(found.rounds, found.loss, found.accuracy, self._personal())
+
+    def _personal(self) -> float:
+        """Mean accuracy of own models, each on public examples of the labels its client holds."""
+        data, labels = self.plan.data, np.asarray(self.clients.test_labels)
+        made = build_keras_model(self.plan.model, data.shape, data.num_classes)
+        shares = []
+        for client in range(min(_MEASURED, self.clients.num_clients)):
+            asked = np.isin(labels, self.clients.labels[client])
+            if not asked.any():
+                continue
+            for variable, weight in zip(
+                made.trainable_weights, self.process.personal.weights[client]
+            ):
+                variable.assign(weight)
+            assert self.clients.test_features is not None
+            guesses = np.argmax(made(self.clients.test_features[asked]), axis=1)
+            shares.append(float(np.mean(guesses == labels[asked])))
+        return float(np.mean(shares)) if shares else math.nan
 
 
-def _local_only(plan: Plan, clients: Clients) -> Measured:
-    found = []
-    for client in range(min(_LOCAL_ONLY, clients.num_clients)):
-        model = build_keras_model(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)
-        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(tf.keras.optimizers.legacy.SGD(0.1), loss)
-        model.fit(clients.features[client], clients.labels[client], epochs=20, verbose=0)
-        found.append(_measured(model, clients, plan.rounds))
-    mean: Callable[[list[float]], float] = lambda values: float(np.mean(values))  # noqa: E731
-    return Measured(plan.rounds, mean([m.loss for m in found]), mean([m.accuracy for m in found]))
+class _Batches(Sequence[Any]):
+    """The datasets of all clients, each made when it is asked for."""
 
+    def __init__(self, learner: Learner, count: int) -> None:
+        self._learner, self._count = learner, count
 
-def _measured(model: Any, clients: Clients, rounds: int) -> Measured:
-    if clients.test_features is None:
-        return Measured(rounds, math.nan, math.nan)
-    found = evaluate(model, clients.test_features, clients.test_labels)
-    return Measured(rounds, found["loss"], found["accuracy"])
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, client: Any) -> Any:
+        return self._learner.batches(client)

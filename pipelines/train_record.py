@@ -1,12 +1,19 @@
-"""What a training cost: the record of privacy.json, and the statement that is written from it."""
+"""What a training cost: the record of privacy.json."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
 
+import beam_ldp
+from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.pipelines.charging import NoCharge
 from beam_ldp.pipelines.record import PrivacyRecord
-from beam_ldp.pipelines.statement import _code, _mechanism, number, rounded_down
+from beam_ldp.pipelines.train_central_plan import LocalCentralPlan
+from beam_ldp.pipelines.train_charge import Run, local_epsilon_of
+from beam_ldp.pipelines.train_plan import Plan
+from beam_ldp.pipelines.train_report_plan import ReportPlan
 
 
 @dataclass(frozen=True)
@@ -14,15 +21,19 @@ class TrainRecord(PrivacyRecord):
     """The record of a training.
 
     `local_epsilon` is what a client that was drawn in every round lost to whoever saw all its
-    reports; `num_reports` and `priced_reports` are those of one round.
+    reports (with a limit of messages: by the client that sent most); None where a server is trusted
+    with what clients send. `num_reports` and `priced_reports` are those of one round.
 
     Attributes:
         statistic: "model".
-        algorithm: "cldp-sgd" or "fedavg".
+        algorithm: "cldp-sgd", "fedavg", "adaped" or "local-central".
         model, dimension: name, and how many parameters.
         unit: what is protected: "user", or "example" where a client has several.
         report_epsilon: what one report promises against everybody.
-        norm, clip: of the clipping.
+        norm, clip: of the clipping; with `adaptive_clip` of the first round.
+        adaptive_clip, bit_epsilon: whether the norm follows the median, and the part of
+            `report_epsilon` that the bit for it takes.
+        reader: against whom `epsilon` holds.
         num_clients, clients_per_round, sampling: who took part in a round.
         points_per_client, points_sampled: and with which of their data points.
         rounds, planned_rounds: that ran, and that were planned.
@@ -32,6 +43,12 @@ class TrainRecord(PrivacyRecord):
         epsilon_seen: the price against a reader who sees who takes part.
         test_accuracy, test_loss: of the model that is released, on public data.
         bits_per_client: what a client sent per round, measured.
+        preset: of `adaped`.
+        noise_multiplier, projection, max_participations: of the server's noise.
+        most_messages: that one client sent.
+        personal_accuracy, local_only_accuracy: mean over clients' own models, on public examples of
+            their labels, after the training and after learning alone for as long.
+        reconstruction: the audit of all messages of the client that sent most.
     """
 
     statistic: str = "model"
@@ -56,148 +73,117 @@ class TrainRecord(PrivacyRecord):
     test_accuracy: float | None = None
     test_loss: float | None = None
     bits_per_client: int | None = None
+    adaptive_clip: bool = False
+    bit_epsilon: float | None = None
+    reader: str = ""
+    preset: str | None = None
+    noise_multiplier: float | None = None
+    projection: float | None = None
+    max_participations: int | None = None
+    most_messages: int | None = None
+    personal_accuracy: float | None = None
+    local_only_accuracy: float | None = None
+    reconstruction: dict[str, Any] | None = None
 
 
-def training_statement(record: TrainRecord) -> str:
-    """Markdown, for people who decide whether the model may be released."""
-    made = f"Written {record.created} by beam-ldp {record.version}." if record.created else ""
-    sections = [
-        f"# Privacy statement: {_code(record.model)} trained on {_code(record.dataset)}",
-        _in_short(record),
-        _who(record),
-        _what_is_public(record),
-        _how(record),
-        _rests_on(record),
-        made,
-    ]
-    if record.warnings:
-        sections.insert(-1, "## Warnings\n\n" + "\n".join(f"* {w}" for w in record.warnings))
-    return "\n\n".join(sections).rstrip() + "\n"
-
-
-def _in_short(record: TrainRecord) -> str:
-    at = f"at delta = {record.delta:g}"
-    rows = [
-        "| against whom | price | of what |",
-        "|---|---|---|",
-        f"| everybody who sees one report | local epsilon = {number(record.report_epsilon)} "
-        f"| one report of {_protected(record)} |",
-        f"| everybody who sees all reports of a client that came in every round | local epsilon = "
-        f"{number(record.local_epsilon)} | {record.rounds:,} rounds |",
-        f"| everybody who sees the models of all rounds, and not who took part | epsilon = "
-        f"{number(record.epsilon)} {at} | the whole training |",
-    ]
-    if record.epsilon_seen is not None:
-        rows.append(
-            f"| the same, who sees who took part | epsilon = {number(record.epsilon_seen)} {at} | "
-            "whoever was drawn most often (but for a chance of one in a million) |"
-        )
-    below = ""
-    if record.epsilon_lower is not None:
-        below = (
-            f" No analysis of this mechanism can prove less than "
-            f"{rounded_down(record.epsilon_lower)}."
-        )
-    text = f"Method: {record.method}, {record.proof_status}.{below}"
-    if record.epsilon_thesis is not None:
-        text += (
-            f" By the theorem of the thesis the same training costs "
-            f"{number(record.epsilon_thesis)}: a larger bound of the same quantity."
-        )
-    return "## In short\n\n" + "\n".join(rows) + "\n\n" + text
-
-
-def _protected(record: TrainRecord) -> str:
-    if record.unit == "user":
-        return "a client's data, all of it" if record.algorithm == "fedavg" else "a client's value"
-    return "one data point of a client"
-
-
-def _who(record: TrainRecord) -> str:
-    unit = (
-        "What is protected is **all data of a client**: replacing it by any other changes the "
-        "probability of anything that is seen by at most the stated price (replace-one)."
-        if record.unit == "user"
-        else f"What is protected is **one of the {record.points_per_client:,} data points of a "
-        "client**: replacing it by any other changes the probability of anything that is seen by "
-        "at most the stated price (replace-one). A client that is to be protected as a whole pays "
-        "for each of its data points."
+def make_record(plan: Plan, clients_left_out: int, run: Run, charge: NoCharge) -> TrainRecord:
+    """What privacy.json will hold."""
+    settings = plan.settings
+    last, _ = run.curve[-1]
+    bound = plan.epsilon_of(run.begun)
+    point = plan.price_after(run.begun)
+    warnings = []
+    if plan.data.num_test == 0:
+        warnings.append("no public test data: nothing is known about the model's accuracy")
+    if run.begun < plan.planned_rounds:
+        warnings.append("the target ended the training before all epochs had run")
+    if plan.pricing_note.startswith("warning: "):
+        warnings.append(plan.pricing_note.removeprefix("warning: "))
+    return TrainRecord(
+        question=f"train {plan.model}",
+        dataset=settings.dataset,
+        mechanism=plan.config,
+        local_epsilon=local_epsilon_of(plan, run),
+        epsilon=float(bound),
+        epsilon_lower=float(bound.lower) or None,
+        epsilon_class_lower=float(bound.class_lower) or None,
+        delta=settings.delta,
+        method=str(bound.method),
+        proof_status=str(bound.proof_status),
+        num_reports=plan.reports_per_round,
+        num_bad_rows=clients_left_out,
+        min_reports=plan.reports_per_round,
+        honest_fraction=1.0,
+        priced_reports=plan.reports_per_round,
+        smallest_batch=plan.reports_per_round,
+        output="statistic",
+        scope="global",
+        user_id=settings.client_id,
+        bad_rows=settings.bad_rows,
+        exactness=plan.exactness,
+        bits_per_report=plan.bits_per_report,
+        target_epsilon=settings.target_epsilon,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        version=beam_ldp.__version__,
+        warnings=tuple(warnings),
+        event=event_to_json(plan.event_of(run.begun)),
+        algorithm=settings.algorithm,
+        model=plan.model,
+        dimension=plan.dimension,
+        unit=settings.privacy_unit,
+        report_epsilon=plan.report_epsilon,
+        norm=settings.norm,
+        clip=settings.clip,
+        num_clients=plan.data.num_clients,
+        clients_per_round=plan.clients_per_round,
+        sampling=settings.sampling,
+        points_per_client=settings.points_per_client,
+        points_sampled=settings.points_sampled,
+        rounds=run.begun,
+        planned_rounds=plan.planned_rounds,
+        stopped="finished" if run.begun == plan.planned_rounds else "target",
+        epsilon_any_mechanism=point.any_mechanism,
+        epsilon_thesis=point.thesis,
+        epsilon_seen=plan.seen_epsilon_of(run.begun),
+        test_accuracy=_known(last.accuracy),
+        test_loss=_known(last.loss),
+        bits_per_client=_bits(run.metrics),
+        reader=plan.reader,
+        personal_accuracy=_known(last.personal),
+        local_only_accuracy=_known(run.alone),
+        **_of_algorithm(plan, run),
+        **charge.facts,
     )
-    return "\n\n".join(
-        [
-            "## Who is protected, and against whom",
-            f"{unit} **That a client took part is not protected.**",
-            "* **The client** sees its own data, clips and randomizes.\n"
-            "* **The shuffler**, that is the runtime that adds up or permutes reports, sees each "
-            "report and whose it is: there only the local epsilon protects.\n"
-            "* **The server**, and everybody who reads models, sees sums of reports, round after "
-            "round. There the central epsilon holds, if the shuffler does its job and nobody but "
-            "the sampler knows who was drawn.",
-            "This run was a simulation of clients on one machine, which therefore saw all data. "
-            "Its noise came from TensorFlow's generator, which is not cryptographic "
-            "(docs/federated.md).",
-        ]
-    )
 
 
-def _what_is_public(record: TrainRecord) -> str:
-    lines = [
-        "the architecture, the initial weights, all settings of the training, the test data",
-        f"the number of clients, {record.num_clients:,}, and that each has at least "
-        f"{record.points_per_client:,} data points",
-        "how many reports came in each round",
-        "the model after each round, and all that follows from it (loss and accuracy on public "
-        "data)",
-    ]
-    return "## What is public\n\n" + "\n".join(f"* {line};" for line in lines)
+def _of_algorithm(plan: Plan, run: Run) -> dict[str, Any]:
+    """What only some algorithms have."""
+    settings = plan.settings
+    if isinstance(plan, ReportPlan):
+        bit = None if plan.bit is None else plan.bit.local_epsilon
+        return {"adaptive_clip": settings.adaptive_clip, "bit_epsilon": bit}
+    told: dict[str, Any] = {"noise_multiplier": settings.noise_multiplier}
+    if not isinstance(plan, LocalCentralPlan):
+        return told | {"preset": settings.preset}
+    most = plan.messages_of(run.begun) if run.most_messages is None else run.most_messages
+    return told | {
+        "projection": settings.projection,
+        "max_participations": settings.max_participations,
+        "most_messages": most,
+        "reconstruction": plan.audit(max(1, most)).to_dict(),
+    }
 
 
-def _how(record: TrainRecord) -> str:
-    drawn = {
-        "fixed": f"a random set of {record.clients_per_round:,} in each round",
-        "full": "everybody in every round",
-        "self": f"each by a coin of its own in each round, {record.clients_per_round:,} on average",
-    }[record.sampling]
-    points = (
-        f", each with {record.points_sampled:,} of {record.points_per_client:,} data points"
-        if record.algorithm == "cldp-sgd"
-        else ", each with all its data"
-    )
-    lines = [
-        f"algorithm: {record.algorithm}, {record.rounds:,} rounds of {record.planned_rounds:,} "
-        f"planned ({_ended(record)})",
-        f"model: {record.model}, {record.dimension:,} parameters",
-        f"clients: {record.num_clients:,}; {drawn}{points}",
-        f"clipping: {record.norm} norm at most {record.clip:g}, per report, before the noise",
-        f"mechanism: {_mechanism(record.mechanism)}",
-    ]
-    return "## How\n\n" + "\n".join(f"* {line}" for line in lines)
+def _known(value: float) -> float | None:
+    return None if value != value else value
 
 
-def _ended(record: TrainRecord) -> str:
-    if record.stopped == "target":
-        return f"one more would have exceeded the target of {record.target_epsilon:g}"
-    return "all of them"
-
-
-def _rests_on(record: TrainRecord) -> str:
-    why = record.charged.removeprefix("no: ")
-    charged = (
-        f"this training alone, **which was not charged to any budget** ({why}): several releases "
-        "about the same people add up"
-        if record.run_id is None
-        else f"this training alone. It was charged to the budget of {_code(record.dataset)} as run "
-        f"{_code(record.run_id)}"
-    )
-    lines = [
-        charged,
-        "a schedule that was fixed before the first round: nothing that was seen changed it",
-        "settings (clipping, rates, model) that were not tuned on the clients' data; every "
-        "training that was run to choose them is to be priced too",
-        f"{record.priced_reports:,} honest reports in each round: fake ones hide nobody",
-    ]
-    odds = "without bound"
-    if record.epsilon is not None and record.epsilon < 700:
-        odds = f"{math.exp(record.epsilon):,.3g}"
-    lines.append(f"odds about anybody change at most by a factor of {odds} (e^epsilon)")
-    return "## What the price rests on\n\n" + "\n".join(f"* {line}" for line in lines)
+def _bits(metrics: Any) -> int | None:
+    """Bits that a client handed over in the last round, wherever the measurements say so."""
+    if not hasattr(metrics, "items"):
+        return None
+    for name, value in metrics.items():
+        found = int(value) if name == "bits_per_client" else _bits(value)
+        if found is not None:
+            return found
+    return None

@@ -1,4 +1,4 @@
-"""The flags of `beam-ldp train`, and the rules that hold between them."""
+"""The rules that hold between the flags of `beam-ldp train`."""
 
 from __future__ import annotations
 
@@ -7,165 +7,45 @@ import dataclasses
 import math
 import os
 from dataclasses import dataclass
+from typing import Any
 
-from beam_ldp.pipelines.flags import (
-    BUDGET,
-    COMMON,
-    OUTPUT,
-    Flags,
-    Groups,
-    positive_number,
-    whole_number,
-)
+from beam_ldp.accounting.reconstruction import DiffuseTarget, Target
+from beam_ldp.accounting.reconstruction_sparse import SparseTarget
+from beam_ldp.pipelines.flags import positive_number
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, need
+from beam_ldp.pipelines.train_flags import (
+    ADAPED,
+    ADAPTIVE,
+    BASELINES,
+    BUNDLED,
+    CLDP_SGD,
+    FEDAVG,
+    LOCAL_CENTRAL,
+    POINT,
+    SAMPLINGS,
+)
 
-DATA, TRAINING, PRICE, COMPARISON = (
-    "the data", "the training", "the price", "what it is compared with",
-)  # fmt: skip
-CLDP_SGD, FEDAVG = "cldp-sgd", "fedavg"
-BASELINES = ("non-private", "central-dp", "local-only")
-BUNDLED = ("digits", "mnist5k", "mnist", "emnist-synthetic")
-MODELS = ("logistic", "mlp", "cnn-16", "cnn-32", "cnn-papernot")
-SAMPLINGS = ("fixed", "full", "self")
-POINT = "example"  # the privacy unit where a client has several and one is protected
-
-_DATA: Flags = {
-    "--data": {
-        "metavar": "NAME|PATH",
-        "help": f"{', '.join(BUNDLED)}; or a folder of one Parquet or TFRecord file per client; or "
-        "one Parquet or CSV file with --client-id",
-    },
-    "--points-per-client": {
-        "type": whole_number, "default": 1, "metavar": "M",
-        "help": "examples of a client; named data is dealt out so, clients in files need as many "
-        "(default 1)",
-    },
-    "--features": {
-        "action": "append", "metavar": "NAMES",
-        "help": "files: columns, or globs, separated by commas; or one column of lists",
-    },
-    "--label": {"metavar": "NAME", "help": "files: column of the label, 0 to --classes - 1"},
-    "--client-id": {"metavar": "NAME", "help": "one file: column that says whose a row is"},
-    "--classes": {"type": whole_number, "metavar": "K", "help": "files: how many labels there are"},
-    "--shape": {"metavar": "HxWxC", "help": "files: shape of an example (default: flat)"},
-    "--scale": {
-        "type": positive_number, "default": 1.0, "metavar": "S",
-        "help": "files: features are divided by it; public (default 1)",
-    },
-    "--test-data": {
-        "metavar": "PATH",
-        "help": "files: public examples with the same columns, which accuracy is measured on",
-    },
-    "--bad-rows": {
-        "choices": ["raise", "drop"], "default": "raise",
-        "help": "files: stop at rows that cannot be used, or leave them out and count them",
-    },
+# Flags that only some algorithms have. They have no default of argparse's: given is given.
+_ONLY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("preset", "psi_noise_multiplier", "psi_clip", "psi", "psi_range", "local_steps",
+         "personal_learning_rate", "shared_learning_rate", "psi_learning_rate", "public_clients"),
+        (ADAPED,),
+    ),
+    "noise_multiplier": (ADAPED, LOCAL_CENTRAL),
+    **dict.fromkeys(("projection", "max_participations", "audit"), (LOCAL_CENTRAL,)),
+    "local_epsilon": (CLDP_SGD, FEDAVG, LOCAL_CENTRAL),
+    "baselines": (CLDP_SGD, FEDAVG),
 }  # fmt: skip
-
-_TRAINING: Flags = {
-    "--algorithm": {
-        "choices": [CLDP_SGD, FEDAVG], "default": CLDP_SGD,
-        "help": "cldp-sgd: each round, sampled clients report the gradient of a data point; "
-        "fedavg: they train on all their data and report the update (default cldp-sgd)",
-    },
-    "--model": {
-        "choices": ["auto", *MODELS], "default": "auto",
-        "help": "auto: cnn-16 for images of 16 x 16 and more, else logistic",
-    },
-    "--clients-per-round": {
-        "type": whole_number, "metavar": "K", "help": "drawn anew in each round; with --sampling "
-        "self, on average",
-    },
-    "--sampling": {
-        "choices": list(SAMPLINGS), "default": "fixed",
-        "help": "fixed: a random set of that size; full: everybody; self: each client by a coin "
-        "of its own (default fixed)",
-    },
-    "--points-sampled": {
-        "type": whole_number, "default": 1, "metavar": "S",
-        "help": "cldp-sgd: data points that a client in a round draws, each reported on its own "
-        "(default 1)",
-    },
-    "--epochs": {
-        "type": whole_number, "metavar": "E",
-        "help": "an epoch is clients / clients per round rounds: accuracy is measured after each",
-    },
-    "--learning-rate": {
-        "metavar": "RATES",
-        "help": "of the server: a number, or pieces like 12:30,4:60,3.5 (12 up to epoch 30, 4 up "
-        "to epoch 60, then 3.5); the default depends on the clipping",
-    },
-    "--client-learning-rate": {
-        "type": positive_number, "default": 0.1, "metavar": "RATE",
-        "help": "fedavg: of the clients' own steps (default 0.1)",
-    },
-    "--local-epochs": {
-        "type": whole_number, "default": 1, "metavar": "N",
-        "help": "fedavg: passes over a client's data (default 1)",
-    },
-    "--batch-size": {
-        "type": whole_number, "default": 20, "metavar": "B",
-        "help": "fedavg: of a client's steps (default 20)",
-    },
+_ONLY_DEFAULTS: dict[str, Any] = {
+    "preset": "safe", "psi_clip": 1.0, "psi": 5.0, "psi_range": "2:50", "local_steps": 10,
+    "personal_learning_rate": 0.2, "shared_learning_rate": 0.15, "psi_learning_rate": 0.2,
+    "public_clients": False,
 }  # fmt: skip
-
-_PRICE: Flags = {
-    "--norm": {
-        "choices": ["l2", "linf", "l1"], "default": "l2",
-        "help": "in which gradients are clipped, and the mechanism's (default l2)",
-    },
-    "--clip": {
-        "type": positive_number, "metavar": "C",
-        "help": "radius that they are scaled onto; public (default: 0.005, linf 0.01, l1 0.1; "
-        "fedavg ten times that)",
-    },
-    "--local-epsilon": {
-        "type": positive_number, "metavar": "EPS0",
-        "help": "what one report promises against everybody",
-    },
-    "--mechanism": {
-        "default": "auto", "metavar": "NAME",
-        "help": "auto: PrivUnit (l2), LInfMean (linf), L1Mean (l1); for l2 also PrivUnitGaussian, "
-        "SeparatedMean, L2Mean (the fewest bits)",
-    },
-    "--delta": {"type": float, "metavar": "D", "help": "of the central price, in (0, 1)"},
-    "--target-epsilon": {
-        "type": positive_number, "metavar": "EPS",
-        "help": "stop before the central price of the whole training exceeds it",
-    },
-}  # fmt: skip
-
-_COMPARISON: Flags = {
-    "--baselines": {
-        "metavar": "NAMES",
-        "help": f"trained beside it, on the same data: {', '.join(BASELINES)} (separated by "
-        "commas). They protect less, or nobody: central-dp trusts the server, at the same epsilon",
-    },
-}  # fmt: skip
-
-_KEPT_BUDGET = ("--ledger", "--no-ledger", "--run-id")
-_KEPT_OUTPUT = (
-    "--output", "--overwrite", "--dataset", "--format", "--dry-run", "--config", "--mlflow-uri",
-    "--mlflow-experiment", "--no-mlflow",
-)  # fmt: skip
-FLAGS: Groups = {
-    DATA: _DATA,
-    TRAINING: _TRAINING,
-    PRICE: _PRICE,
-    COMPARISON: _COMPARISON,
-    BUDGET: {
-        **{name: COMMON[BUDGET][name] for name in _KEPT_BUDGET},
-        "--privacy-unit": {
-            "metavar": "NAME",
-            "help": "what this run protects; must be what the budget protects (default: user; "
-            f"{POINT} for cldp-sgd with several points per client)",
-        },
-    },
-    OUTPUT: {name: COMMON[OUTPUT][name] for name in _KEPT_OUTPUT},
-}
 
 _CLIPS = {"l2": 0.005, "linf": 0.01, "l1": 0.1}
+_CENTRAL_CLIPS = {ADAPED: 1.0, LOCAL_CENTRAL: 0.05}
 # Server steps are given as length moved per round along a clipped gradient.
 _STEPS = {"l2": 0.1, "linf": 0.001, "l1": 0.1}
 
@@ -175,11 +55,13 @@ class TrainSettings:
     """What to do, checked: every field is usable as it stands. Attributes: as the flags.
 
     `learning_rate` is (rate, until epoch) pieces and the last rate; `clip`, `mechanism` and
-    `privacy_unit` have their defaults filled in.
+    `privacy_unit` have their defaults filled in; `clip` is that of the first round where
+    `adaptive_clip` is set. What an algorithm does not have is None, or its default.
     """
 
     data: str
     points_per_client: int
+    shards_per_client: int | None
     features: tuple[str, ...]
     label: str | None
     client_id: str | None
@@ -200,10 +82,25 @@ class TrainSettings:
     batch_size: int
     norm: str
     clip: float
+    adaptive_clip: bool
     local_epsilon: float
     mechanism: str
     delta: float
     target_epsilon: float | None
+    preset: str
+    noise_multiplier: float
+    psi_noise_multiplier: float
+    psi_clip: float
+    psi: float
+    psi_range: tuple[float, float]
+    local_steps: int
+    personal_learning_rate: float
+    shared_learning_rate: float
+    psi_learning_rate: float
+    public_clients: bool
+    projection: float
+    max_participations: int | None
+    audit: tuple[tuple[str, tuple[float, ...]], ...]
     baselines: tuple[str, ...]
     ledger: str | None
     no_ledger: bool
@@ -238,26 +135,37 @@ def check_train(values: argparse.Namespace) -> TrainSettings:
     Raises:
         UsageError: naming the flag and what is allowed.
     """
-    need(values, "data", "local_epsilon", "delta", "epochs")
+    need(values, "data", "delta", "epochs")
+    _check_algorithm(values)
     if not values.only_plan:
         need(values, "output")
     if not 0 < values.delta < 1:
         raise UsageError(f"--delta must lie in (0, 1), got {values.delta}")
-    for name in ("points_per_client", "points_sampled", "epochs", "local_epochs", "batch_size"):
-        if getattr(values, name) < 1:
+    for name in (
+        "points_per_client", "points_sampled", "epochs", "local_epochs", "batch_size",
+        "local_steps", "max_participations", "shards_per_client",
+    ):  # fmt: skip
+        if (getattr(values, name) or 1) < 1 or getattr(values, name) == 0:
             raise UsageError(f"--{name.replace('_', '-')} must be >= 1")
     _check_sampling(values)
     _check_files(values)
     _check_budget(values)
-    ten = 10 if values.algorithm == FEDAVG else 1
-    clip = values.clip or ten * _CLIPS[values.norm]
+    clip, adaptive = _clip(values)
     known = {field.name for field in dataclasses.fields(TrainSettings)}
     fields = {name: value for name, value in vars(values).items() if name in known}
+    noise = values.noise_multiplier or 0.0
     fields.update(
         features=tuple(_split(values.features)),
         shape=_shape(values.shape),
         learning_rate=_rates(values, clip),
         clip=clip,
+        adaptive_clip=adaptive,
+        local_epsilon=values.local_epsilon or 0.0,
+        noise_multiplier=noise,
+        psi_noise_multiplier=values.psi_noise_multiplier or 10 * noise,
+        psi_range=_psi_range(values),
+        projection=values.projection or 0.0,
+        audit=_audit(values.audit),
         baselines=_baselines(values),
         dataset=values.dataset or values.data,
         privacy_unit=values.privacy_unit or "user",
@@ -273,14 +181,45 @@ def check_train(values: argparse.Namespace) -> TrainSettings:
     return settings
 
 
+def _check_algorithm(values: argparse.Namespace) -> None:
+    """Each algorithm's own flags, and their defaults."""
+    algorithm = values.algorithm
+    for name, algorithms in _ONLY.items():
+        if getattr(values, name) is not None and algorithm not in algorithms:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} is of {' and '.join(algorithms)}, not of {algorithm}")
+        if getattr(values, name) is None:
+            setattr(values, name, _ONLY_DEFAULTS.get(name))
+    if algorithm != ADAPED:
+        need(values, "local_epsilon")
+    if algorithm in (ADAPED, LOCAL_CENTRAL):
+        need(values, "noise_multiplier")
+        for name, usual in (("norm", "l2"), ("mechanism", "auto")):
+            if getattr(values, name) != usual:
+                raise UsageError(f"--{name} must be {usual} with --algorithm {algorithm}")
+    if algorithm == LOCAL_CENTRAL:
+        need(values, "projection")
+    if values.sampling is None:
+        values.sampling = "self" if algorithm == LOCAL_CENTRAL else "fixed"
+    allowed = {LOCAL_CENTRAL: ("self",), ADAPED: ("fixed", "full")}.get(algorithm, SAMPLINGS)
+    if values.sampling not in allowed:
+        raise UsageError(
+            f"--sampling must be {' or '.join(allowed)} with --algorithm {algorithm}, got "
+            f"{values.sampling}"
+        )
+
+
 def _check_sampling(values: argparse.Namespace) -> None:
     if values.sampling == "full":
         if values.clients_per_round is not None:
             raise UsageError("--sampling full takes no --clients-per-round: everybody reports")
     elif values.clients_per_round is None or values.clients_per_round < 1:
         raise UsageError("--clients-per-round must be given, and >= 1")
-    if values.algorithm == FEDAVG and values.points_sampled != 1:
-        raise UsageError("--points-sampled is of cldp-sgd: in fedavg a client uses all its data")
+    if values.algorithm != CLDP_SGD and values.points_sampled != 1:
+        raise UsageError("--points-sampled is of cldp-sgd: elsewhere a client uses all its data")
+    shards = values.shards_per_client
+    if shards is not None and values.points_per_client % shards:
+        raise UsageError("--points-per-client must be a multiple of --shards-per-client")
     if values.sampling == "self" and values.points_sampled != 1:
         raise UsageError("--points-sampled must be 1 with --sampling self")
     if values.points_sampled > values.points_per_client:
@@ -292,7 +231,11 @@ def _check_files(values: argparse.Namespace) -> None:
     given = [name for name in of_files if getattr(values, name)]
     if values.data in BUNDLED and given:
         raise UsageError(f"--{given[0].replace('_', '-')} is for files, not for {values.data}")
+    if values.data in BUNDLED and values.public_clients:
+        raise UsageError(f"--public-clients is for files; {values.data} is public")
     if values.data not in BUNDLED:
+        if values.shards_per_client is not None:
+            raise UsageError("--shards-per-client is for named data")
         if not os.path.exists(values.data):
             raise UsageError(
                 f"--data must be one of {', '.join(BUNDLED)}, or a file or folder that exists; "
@@ -317,6 +260,65 @@ def _check_budget(values: argparse.Namespace) -> None:
         )
 
 
+def _clip(values: argparse.Namespace) -> tuple[float, bool]:
+    """The clipping norm (of the first round), and whether it adapts."""
+    ten = 10 if values.algorithm == FEDAVG else 1
+    usual = _CENTRAL_CLIPS.get(values.algorithm, ten * _CLIPS[values.norm])
+    if values.clip is None:
+        return usual, False
+    if values.clip == ADAPTIVE:
+        if values.algorithm not in (CLDP_SGD, FEDAVG):
+            raise UsageError(f"--clip {ADAPTIVE} is of {CLDP_SGD} and {FEDAVG}")
+        return usual, True
+    try:
+        return positive_number(values.clip), False
+    except ValueError:
+        raise UsageError(f"--clip must be a number > 0 or {ADAPTIVE}, got {values.clip}") from None
+
+
+def _psi_range(values: argparse.Namespace) -> tuple[float, float]:
+    if values.algorithm != ADAPED:
+        return 0.0, 0.0
+    try:
+        low, high = map(positive_number, values.psi_range.split(":"))
+    except ValueError:
+        raise UsageError(
+            f"--psi-range must be like 2:50, numbers > 0, got {values.psi_range}"
+        ) from None
+    if not low < high or not low <= values.psi <= high:
+        raise UsageError("--psi-range must be LOW:HIGH with LOW < HIGH and --psi inside")
+    return low, high
+
+
+# Kinds of targets, and what builds one says of its numbers.
+_TARGETS = {"diffuse": (DiffuseTarget, 2), "sparse": (SparseTarget, 4)}
+
+
+def target_of(kind: str, numbers: tuple[float, ...]) -> Target:
+    """What an audit asks about.
+
+    Raises:
+        ValueError: if the numbers do not fit.
+    """
+    made = [int(n) if n == int(n) and n > 1 else n for n in numbers]
+    return _TARGETS[kind][0](*made)
+
+
+def _audit(text: str | None) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    found = []
+    for part in _split([text] if text else None):
+        kind, *words = part.split(":")
+        try:
+            numbers = tuple(map(positive_number, words))
+            if kind not in _TARGETS or len(numbers) != _TARGETS[kind][1]:
+                raise ValueError("diffuse:784:0.5 and sparse:20:2000:0.5:0.5 are understood")
+            target_of(kind, numbers)
+        except ValueError as error:
+            raise UsageError(f"--audit: {part!r} cannot be used ({error})") from None
+        found.append((kind, numbers))
+    return tuple(found)
+
+
 def _split(texts: list[str] | None) -> list[str]:
     return [part.strip() for text in texts or () for part in text.split(",") if part.strip()]
 
@@ -335,7 +337,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
 
 def _rates(values: argparse.Namespace, clip: float) -> tuple[tuple[tuple[float, int], ...], float]:
     if values.learning_rate is None:
-        default = 1.0 if values.algorithm == FEDAVG else _STEPS[values.norm] / clip
+        default = _STEPS[values.norm] / clip if values.algorithm == CLDP_SGD else 1.0
         return (), default
     *pieces, last = values.learning_rate.split(",")
     try:

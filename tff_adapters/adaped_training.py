@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
-from tff_adapters.adaped import AdapedProcess, AdapedState
+from beam_ldp.accounting import PrivacyBound
+from tff_adapters.adaped import AdapedOutput, AdapedProcess, AdapedState
 from tff_adapters.adaped_steps import Classifier
-from tff_adapters.central_record import round_event
 from tff_adapters.compat import tff
 from tff_adapters.samplers import FixedSizeSampling
+from tff_adapters.training import EpsilonBudget, Round, train
 
 Weights = list[np.ndarray]
 
@@ -40,6 +39,38 @@ class PersonalModels:
     def keep(self, clients: Sequence[int], personal: Sequence[Any]) -> None:
         for client, own in zip(clients, personal):
             self.weights[client] = list(own)
+
+
+class PersonalRounds:
+    """DP-AdaPeD as `tff_adapters.train` runs it: clients are given by number, and keep their own.
+
+    Args:
+        process: from `build_dp_adaped`.
+        data: one `tf.data.Dataset` of batches per client, all n.
+
+    Attributes:
+        personal: own models.
+
+    Raises:
+        ValueError: if there are not as many datasets as clients.
+    """
+
+    def __init__(self, process: AdapedProcess, data: Sequence[Any]) -> None:
+        if len(data) != process.num_clients:
+            raise ValueError(f"data must hold {process.num_clients} datasets, got {len(data)}")
+        self._process, self._data = process, data
+        self.personal = PersonalModels.start(process)
+
+    def initialize(self) -> AdapedState:
+        state: AdapedState = self._process.initialize()
+        return state
+
+    def next(self, state: AdapedState, clients: Sequence[int]) -> AdapedOutput:
+        """A round of these clients."""
+        chosen = [self._data[client] for client in clients]
+        output: AdapedOutput = self._process.next(state, self.personal.of(clients), chosen)
+        self.personal.keep(clients, output.personal)
+        return output
 
 
 @dataclass(frozen=True)
@@ -90,25 +121,26 @@ def train_adaped(
     Raises:
         ValueError: if there are not as many datasets as clients.
     """
-    if len(data) != process.num_clients:
-        raise ValueError(f"data must hold {process.num_clients} datasets, got {len(data)}")
+    rounds_of = PersonalRounds(process, data)
     sampling = FixedSizeSampling(process.num_clients, process.clients_per_round)
-    personal, accountant = PersonalModels.start(process), ShuffleAccountant()
-    state, done = process.initialize(), 0
-    target = math.inf if target_epsilon is None else target_epsilon
-    for number in range(1, rounds + 1):
-        event = round_event(state.privacy)
-        if accountant.would_exceed(event, epsilon=target, delta=delta):
-            break
-        clients = sampling.sample(generator).clients
-        output = process.next(state, personal.of(clients), [data[client] for client in clients])
-        accountant.compose(event)
-        state, done = output.state, number
-        personal.keep(clients, output.personal)
+    budget = EpsilonBudget(target_epsilon, delta)
+
+    def tell(done: Round) -> None:
         if on_round is not None:
-            on_round(number, state, personal)
-    epsilon = accountant.get_epsilon(delta)
-    return AdapedRun(state, personal, done, epsilon, delta, done < rounds, process.reader)
+            on_round(done.number + 1, done.state, rounds_of.personal)
+
+    training = train(
+        rounds_of, lambda _: sampling.sample(generator).clients, rounds, budget, on_round=tell
+    )
+    return AdapedRun(
+        training.state,
+        rounds_of.personal,
+        training.rounds,
+        budget.spent.bound,
+        delta,
+        training.stopped_by == "budget",
+        process.reader,
+    )
 
 
 def build_accuracy(model: Any) -> Callable[[Sequence[Any], np.ndarray, np.ndarray], float]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import dp_accounting
 import numpy as np
 import tensorflow as tf
 
@@ -32,6 +33,7 @@ from tff_adapters.kernels.base import clip_to_ball
 from tff_adapters.metrics import no_client_metrics
 from tff_adapters.samplers import SelfSampling
 from tff_adapters.structures import flatten, unflatten
+from tff_adapters.training import Charges, EpsilonBudget, train
 
 MechanismFor = Callable[[int], MeanRandomizer]
 
@@ -215,17 +217,65 @@ class LocalCentral:
         Raises:
             ValueError: if there are not as many datasets as clients.
         """
+        budget = TwoLedgersBudget(
+            self.ledgers, self.sampler, delta, target_epsilon, generator=generator
+        )
         if len(data) != self.sampler.num_clients:
             raise ValueError(f"data must hold {self.sampler.num_clients} datasets, got {len(data)}")
-        state = self.process.initialize()
-        for _ in range(rounds):
-            if self.ledgers.would_exceed(target_epsilon, delta):
-                break
-            clients = self.ledgers.allowed(self.sampler.sample(generator).clients)
-            self.ledgers.charge(clients)
-            state = self.process.next(state, [data[client] for client in clients]).state
+        training = train(
+            self.process, lambda _: [data[client] for client in budget.draw()], rounds, budget
+        )
         show(self.ledgers.report(delta, targets))
-        return state
+        return training.state
+
+
+class TwoLedgersBudget(EpsilonBudget):
+    """Draws who joins, and charges both ledgers: a budget for `tff_adapters.train`.
+
+    Args:
+        ledgers: to charge; what they hold counts.
+        sampler: the coins.
+        delta: of the central price.
+        epsilon: the central target; infinite for none.
+        generator: throws the coins, for simulations only.
+    """
+
+    def __init__(
+        self,
+        ledgers: TwoLedgers,
+        sampler: SelfSampling,
+        delta: float,
+        epsilon: float = math.inf,
+        *,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(epsilon if math.isfinite(epsilon) else None, delta)
+        self.ledgers, self._sampler, self._generator = ledgers, sampler, generator
+        self._drawn: list[int] = []
+        for _ in range(ledgers.rounds):
+            super().charge(ledgers.round_event)
+
+    def draw(self) -> list[int]:
+        """Who joins the next round: of those whose coin says so, who may send one more message."""
+        self._drawn = self.ledgers.allowed(self._sampler.sample(self._generator).clients)
+        return self._drawn
+
+    def charge(
+        self,
+        event: dp_accounting.DpEvent,
+        step: int | None = None,
+        *,
+        num_reports: int | None = None,
+    ) -> Charges:
+        """One round of those who were drawn last."""
+        self.ledgers.charge(self._drawn)
+        return super().charge(event, step, num_reports=num_reports)
+
+    @property
+    def spent(self) -> Charges:
+        """The central price, and the sum of local epsilons of whoever sent most."""
+        accountant, local = self._accountant.copy(), self.ledgers.local_epsilon
+        return Charges(accountant, self.delta, self._charges, local)
 
 
 def build_local_central(

@@ -2,7 +2,8 @@
 
 The record is part of the aggregator's state: what was randomized how (JSON), and how many clients'
 reports every round received. It is read on the host, at any round, from the state of an
-aggregation process, of a learning process, or of whatever holds one.
+aggregation process, of a learning process, or of whatever holds one. Processes whose server adds
+the noise keep a `CentralRecord` instead; it is read in the same ways.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import dp_accounting
@@ -23,6 +25,7 @@ from beam_ldp.accounting import (
     shuffled_event,
 )
 from beam_ldp.randomizers.base import LocalRandomizer
+from tff_adapters.central_record import CentralRecord, events_so_far, round_event
 
 Reader = Literal["shuffled", "local"]
 
@@ -169,7 +172,10 @@ class RoundConfig:
         return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
 
 
-def privacy_records(state: Any) -> list[PrivacyRecord]:
+Record = PrivacyRecord | CentralRecord
+
+
+def privacy_records(state: Any) -> list[Record]:
     """Every record in a state, in order."""
     return list(_records(state))
 
@@ -199,11 +205,9 @@ def privacy_events(
     """
     events: list[tuple[dp_accounting.DpEvent, int]] = []
     for record in _found(state):
-        config = _config(record)
-        if config.seeded:
+        if _seeded(record):
             return None
-        for reports, times in np.asarray(record.rounds).tolist():
-            event = config.round_event(reports, reader)
+        for event, times in _rounds(record, reader):
             if not isinstance(event, dp_accounting.NoOpDpEvent):
                 events.append((event, times))
     return events
@@ -231,7 +235,7 @@ def planned_event(
         ValueError: if the state holds no record.
         SamplingMismatchError: if the declared sampling does not give that number of clients.
     """
-    return _of_all(state, lambda record: num_clients, reader)
+    return _of_all(state, lambda record: _event(record, num_clients, reader))
 
 
 def last_event(state: Any, reader: Reader = "shuffled") -> dp_accounting.DpEvent | None:
@@ -243,23 +247,52 @@ def last_event(state: Any, reader: Reader = "shuffled") -> dp_accounting.DpEvent
     """
     if not rounds_run(state):
         raise ValueError("state must be of a process that has run a round")
-    return _of_all(state, lambda record: int(np.asarray(record.rounds)[-1, 0]), reader)
+    return _of_all(state, lambda record: _event(record, _last_reports(record), reader))
 
 
 def _of_all(
-    state: Any, reports: Callable[[PrivacyRecord], int], reader: Reader
+    state: Any, event_of: Callable[[Record], dp_accounting.DpEvent]
 ) -> dp_accounting.DpEvent | None:
     """One round of every record in the state, together."""
-    events = []
-    for record in _found(state):
-        config = _config(record)
-        if config.seeded:
-            return None
-        events.append(config.round_event(reports(record), reader))
+    found = _found(state)
+    if any(map(_seeded, found)):
+        return None
+    events = list(map(event_of, found))
     return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
 
 
-def _found(state: Any) -> list[PrivacyRecord]:
+def _seeded(record: Record) -> bool:
+    return isinstance(record, PrivacyRecord) and _config(record).seeded
+
+
+def _event(record: Record, reports: int, reader: Reader) -> dp_accounting.DpEvent:
+    """One round that receives the reports of so many clients."""
+    if isinstance(record, PrivacyRecord):
+        return _round_event(_text(record.config), reports, reader)
+    _only_models(reader)
+    return round_event(record)
+
+
+def _rounds(record: Record, reader: Reader) -> list[tuple[dp_accounting.DpEvent, int]]:
+    """All rounds so far."""
+    if isinstance(record, PrivacyRecord):
+        counts = np.asarray(record.rounds).tolist()
+        return [(_event(record, reports, reader), times) for reports, times in counts]
+    _only_models(reader)
+    return events_so_far(record)
+
+
+def _only_models(reader: Reader) -> None:
+    if reader != "shuffled":
+        raise ValueError('reader must be "shuffled" where the noise is the server\'s')
+
+
+def _last_reports(record: Record) -> int:
+    """Clients of the last round; a process with noise at its server does not say."""
+    return int(np.asarray(record.rounds)[-1, 0]) if isinstance(record, PrivacyRecord) else 0
+
+
+def _found(state: Any) -> list[Record]:
     found = privacy_records(state)
     if not found:
         raise ValueError("state must hold a privacy record; was it made by tff_adapters?")
@@ -268,7 +301,12 @@ def _found(state: Any) -> list[PrivacyRecord]:
 
 def rounds_run(state: Any) -> int:
     """Rounds until this state."""
-    return max((int(np.asarray(r.rounds)[:, 1].sum()) for r in privacy_records(state)), default=0)
+    return max(map(_num_rounds, privacy_records(state)), default=0)
+
+
+def _num_rounds(record: Record) -> int:
+    counts = np.asarray(record.rounds)
+    return int(counts[:, 1].sum() if isinstance(record, PrivacyRecord) else counts)
 
 
 def rounds_charged(state: Any) -> int:
@@ -281,12 +319,27 @@ def rounds_charged(state: Any) -> int:
 
 
 def _config(record: PrivacyRecord) -> RoundConfig:
-    text = record.config
-    return RoundConfig.from_json(text.item() if isinstance(text, np.ndarray) else text)
+    return _parsed(_text(record.config))
 
 
-def _records(state: Any) -> Iterator[PrivacyRecord]:
-    if isinstance(state, PrivacyRecord):
+def _text(config: Any) -> str | bytes:
+    text: str | bytes = config.item() if isinstance(config, np.ndarray) else config
+    return text
+
+
+# A training asks the same of every round; the mechanism is made from its configuration once.
+@lru_cache(maxsize=16)
+def _parsed(text: str | bytes) -> RoundConfig:
+    return RoundConfig.from_json(text)
+
+
+@lru_cache(maxsize=1024)
+def _round_event(text: str | bytes, reports: int, reader: Reader) -> dp_accounting.DpEvent:
+    return _parsed(text).round_event(reports, reader)
+
+
+def _records(state: Any) -> Iterator[Record]:
+    if isinstance(state, (PrivacyRecord, CentralRecord)):
         yield state
     elif isinstance(state, Mapping):
         for part in state.values():

@@ -6,11 +6,12 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import dp_accounting
 
-from beam_ldp.accounting import ShuffleAccountant
+from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from tff_adapters.record import (
     SamplingMismatchError,
     last_event,
@@ -47,19 +48,51 @@ class Budget(Protocol):
     def spent(self) -> Spent: ...
 
 
-@dataclass(frozen=True)
 class Charges:
-    """What an `EpsilonBudget` was charged: the proved price, the sum per person, how often."""
+    """What an `EpsilonBudget` was charged: the proved price, the sum per person, how often.
 
-    epsilon: float
-    local_epsilon: float
-    num_charges: int
+    Prices are worked out when they are asked for.
+
+    Args:
+        accountant: that holds them, and gets no more.
+        delta: of the price.
+        num_charges: how many there were.
+        local_epsilon: where the accountant does not know who took part how often.
+    """
+
+    def __init__(
+        self,
+        accountant: ShuffleAccountant,
+        delta: float,
+        num_charges: int,
+        local_epsilon: float | None = None,
+    ) -> None:
+        self._accountant, self._delta, self.num_charges = accountant, delta, num_charges
+        self._local_epsilon = local_epsilon
+
+    @cached_property
+    def bound(self) -> PrivacyBound:
+        """The central price, with its method and what it cannot be below."""
+        return self._accountant.get_epsilon(self._delta)
+
+    @property
+    def epsilon(self) -> float:
+        return float(self.bound)
+
+    @property
+    def local_epsilon(self) -> float:
+        known = self._local_epsilon
+        return float(self._accountant.local_epsilon if known is None else known)
 
 
 class EpsilonBudget:
     """A target (epsilon, delta) of one training, kept by a `ShuffleAccountant`.
 
     Nothing is held across programs: for that, use a `PrivacyTracker` with a ledger.
+
+    `would_exceed` works out how many more equal rounds fit, up to as many as there were, and
+    remembers it: n equal rounds take some 2 log2(n) evaluations of the accountant. What is
+    remembered is sound: if m more rounds cost at most the target, fewer do not cost more.
 
     Args:
         epsilon: target; None for no limit, to see what is spent.
@@ -81,6 +114,7 @@ class EpsilonBudget:
         self.epsilon, self.delta = epsilon, float(delta)
         self._accountant = ShuffleAccountant(adaptive=adaptive)
         self._charges = 0
+        self._room: tuple[dp_accounting.DpEvent | None, int] = (None, 0)  # so many more of it fit
         if state is not None:
             events = privacy_events(state)
             if events is None:
@@ -93,8 +127,30 @@ class EpsilonBudget:
         """Whether so many more of this event would go beyond the target."""
         if self.epsilon is None:
             return False
-        target = {"epsilon": self.epsilon, "delta": self.delta}
-        return self._accountant.would_exceed(event, count, **target)
+        known, room = self._room
+        if count <= room and event == known:
+            return False
+        if not self._fits(event, count):
+            return True
+        if count == 1:
+            self._room = event, self._fitting(event)
+        return False
+
+    def _fits(self, event: dp_accounting.DpEvent, count: int) -> bool:
+        assert self.epsilon is not None
+        return not self._accountant.would_exceed(
+            event, count, epsilon=self.epsilon, delta=self.delta
+        )
+
+    def _fitting(self, event: dp_accounting.DpEvent) -> int:
+        """How many more fit, one being known to; at most as many as were charged so far."""
+        fits, exceeds = 1, max(2, self._charges) + 1
+        if self._fits(event, exceeds - 1):
+            return exceeds - 1
+        while exceeds - fits > 1:
+            middle = (fits + exceeds) // 2
+            fits, exceeds = (middle, exceeds) if self._fits(event, middle) else (fits, middle)
+        return fits
 
     def charge(
         self,
@@ -107,13 +163,14 @@ class EpsilonBudget:
         del step, num_reports
         self._accountant.compose(event)
         self._charges += 1
+        known, room = self._room
+        self._room = (event, room - 1) if event == known and room else (None, 0)
         return self.spent
 
     @property
     def spent(self) -> Charges:
         """What was charged so far."""
-        epsilon = float(self._accountant.get_epsilon(self.delta))
-        return Charges(epsilon, float(self._accountant.local_epsilon), self._charges)
+        return Charges(self._accountant.copy(), self.delta, self._charges)
 
 
 @dataclass(frozen=True)
@@ -122,17 +179,25 @@ class Round:
 
     Attributes:
         number: of the round, from 0.
-        epsilon: spent so far, central, proved, at the budget's delta; None for a seeded run.
-        local_epsilon: sum for somebody who took part in every round; None likewise.
+        spent: so far, as the budget tells; None where nothing is priced: a seeded run, no budget.
         metrics: what the process measured.
         state: after the round.
     """
 
     number: int
-    epsilon: float | None
-    local_epsilon: float | None
+    spent: Spent | None
     metrics: Any
     state: Any
+
+    @property
+    def epsilon(self) -> float | None:
+        """Spent so far, central, proved, at the budget's delta. Worked out when asked for."""
+        return None if self.spent is None else self.spent.epsilon
+
+    @property
+    def local_epsilon(self) -> float | None:
+        """Sum for somebody who took part in every round."""
+        return None if self.spent is None else self.spent.local_epsilon
 
 
 @dataclass(frozen=True)
@@ -143,7 +208,7 @@ class Training:
         state: after the last round.
         rounds: rounds that this call ran.
         stopped_by: "rounds" if all ran; "budget" if the next one would have exceeded the target.
-        spent: as the budget tells; None for a seeded run.
+        spent: as the budget tells; None for a seeded run, or without a budget.
     """
 
     state: Any
@@ -156,7 +221,7 @@ def train(
     process: Any,
     clients_for: Callable[[int], Sequence[Any]],
     num_rounds: int,
-    budget: Budget,
+    budget: Budget | None,
     *,
     state: Any = None,
     on_round: Callable[[Round], None] | None = None,
@@ -173,11 +238,12 @@ def train(
 
     Args:
         process: a learning process (or an aggregation process of client values) whose aggregator
-            is one of ours.
+            is one of ours: whatever has `initialize()` and `next(state, clients)`.
         clients_for: the clients of a round, by its number. If the aggregator declares a sampling,
             they must be drawn so.
         num_rounds: rounds in all, those of `state` included.
-        budget: see `Budget`.
+        budget: see `Budget`. None: nothing is asked, charged or checked, whatever the process
+            releases; for baselines.
         state: to go on from; by default the process's initial state.
         on_round: called after each round.
         release_managers: `tff.program.ReleaseManager`s that get the metrics, keyed by round.
@@ -187,42 +253,49 @@ def train(
         ValueError: if the budget does not know rounds of `state`.
     """
     state = process.initialize() if state is None else state
-    start = rounds_run(state)
-    _refuse_unknown(budget, rounds_charged(state))
-    seeded = False
+    start, seeded = rounds_run(state), False
+    if budget is not None:
+        _refuse_unknown(budget, rounds_charged(state))
     for number in range(start, num_rounds):
         clients = clients_for(number)
-        event = planned_event(state, len(clients))
-        seeded = event is None
-        spent = None
-        if event is not None and not isinstance(event, dp_accounting.NoOpDpEvent):
-            if budget.would_exceed(event):
+        event = None if budget is None else planned_event(state, len(clients))
+        seeded, spent = event is None, None
+        if budget is not None and event is not None:
+            if event == _NOTHING:
+                spent = budget.spent
+            elif budget.would_exceed(event):
                 return Training(state, number - start, "budget", budget.spent)
-            spent = budget.charge(event, number, num_reports=len(clients))
+            else:
+                spent = budget.charge(event, number, num_reports=len(clients))
         output = process.next(state, clients)
-        ran = last_event(output.state)
-        if ran != event:
-            raise SamplingMismatchError(
-                f"round {number} was charged for the reports of {len(clients)} clients, and "
-                "received those of another number; its result is dropped"
-            )
+        if budget is not None:
+            _check(output.state, event, number, len(clients))
         state = output.state
         metrics = output.metrics if hasattr(output, "metrics") else output.measurements
         for manager in release_managers:
             asyncio.run(manager.release(metrics, number))
         if on_round is not None:
-            on_round(_round(number, spent, None if seeded else budget, metrics, state))
+            on_round(Round(number, spent, metrics, state))
     rounds = max(0, num_rounds - start)
-    return Training(state, rounds, "rounds", None if seeded else budget.spent)
+    known = None if budget is None or seeded else budget.spent
+    return Training(state, rounds, "rounds", known)
 
 
-def _round(
-    number: int, spent: Spent | None, budget: Budget | None, metrics: Any, state: Any
-) -> Round:
-    if budget is None:
-        return Round(number, None, None, metrics, state)
-    known = budget.spent if spent is None else spent
-    return Round(number, known.epsilon, known.local_epsilon, metrics, state)
+_NOTHING = dp_accounting.NoOpDpEvent()
+
+
+def _check(state: Any, event: dp_accounting.DpEvent | None, number: int, num_clients: int) -> None:
+    """Refuses a round that is not what was charged."""
+    if last_event(state) != event:
+        raise SamplingMismatchError(
+            f"round {number} was charged for the reports of {num_clients} clients, and received "
+            "those of another number; its result is dropped"
+        )
+    if rounds_run(state) != number + 1:
+        raise SamplingMismatchError(
+            f"round {number} is not the last one in the record of its own state; its result is "
+            "dropped"
+        )
 
 
 def _refuse_unknown(budget: Budget, rounds: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from types import SimpleNamespace
 
 import dp_accounting
@@ -10,19 +11,19 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.accounting import ShuffleAccountant, SubsampledShuffledDpEvent, local_event
+from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.gates import NothingReleasedError
 from beam_ldp.pipelines.options import UsageError, parse_flags
-from beam_ldp.pipelines.train_plan import (
-    DataFacts,
-    bundled_facts,
-    count_parameters,
-    make_plan,
-    mechanism_for,
-)
-from beam_ldp.pipelines.train_record import training_statement
-from beam_ldp.pipelines.train_settings import FLAGS, check_train
+from beam_ldp.pipelines.train_charge import Run, settlement
+from beam_ldp.pipelines.train_facts import DataFacts, bundled_facts, count_parameters
+from beam_ldp.pipelines.train_flags import FLAGS
+from beam_ldp.pipelines.train_plans import make_plan
+from beam_ldp.pipelines.train_record import make_record
+from beam_ldp.pipelines.train_report_plan import mechanism_for
+from beam_ldp.pipelines.train_settings import check_train
+from beam_ldp.pipelines.train_statement import training_statement
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 
 USUAL = "--data mnist5k --local-epsilon 2 --clients-per-round 200 --epochs 30 --delta 1e-5"
@@ -276,10 +277,10 @@ def test_all_rounds_are_reserved_and_those_that_ran_are_settled(ledger):
         run.begun = 7
         raise KeyboardInterrupt
     assert BudgetLedger(ledger.url).status("d").local_committed == 14.0
-    event = dp_accounting.SelfComposedDpEvent(plan.event, 7)
-    assert train.settlement(plan, SimpleNamespace(facts={"run_id": "first"}), 7)["event"] == (
-        train.event_to_json(event)
-    )
+    event = event_to_json(dp_accounting.SelfComposedDpEvent(plan.event, 7))
+    told = settlement(plan, SimpleNamespace(facts={"run_id": "first"}), Run(7))
+    assert told["event"] == event == plan.round_price.event_of(7)
+    assert told["local_epsilon"] == 14.0 == plan.round_price.local_epsilon_of(7)
 
 
 @pytest.mark.exact
@@ -316,9 +317,9 @@ def test_a_budget_of_users_is_no_budget_of_examples(ledger):
 )
 def test_record_and_statement(more):
     plan = plan_of(USUAL, f"--output x --epochs 2 {more}")
-    measured = SimpleNamespace(rounds=plan.rounds, loss=1.0, accuracy=0.5)
-    run = train.Run(plan.rounds, [(measured, 0.1)], {"a": {"b": {"bits_per_client": 99}}})
-    record = train.make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
+    measured = SimpleNamespace(rounds=plan.rounds, loss=1.0, accuracy=0.5, personal=math.nan)
+    run = Run(plan.rounds, [(measured, 0.1)], {"a": {"b": {"bits_per_client": 99}}})
+    record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
     told = record.to_json()
     json.dumps(told, allow_nan=False)
     assert told["epsilon"] == float(plan.epsilon_of(plan.rounds))

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from click.testing import CliRunner
 
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train, train_run
+from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.options import parse_flags
-from beam_ldp.pipelines.train_learn import Training, central_noise
-from beam_ldp.pipelines.train_plan import bundled_facts, make_plan
-from beam_ldp.pipelines.train_settings import FLAGS, check_train
+from beam_ldp.pipelines.train_baselines import central_noise
+from beam_ldp.pipelines.train_data import in_shards
+from beam_ldp.pipelines.train_facts import bundled_facts
+from beam_ldp.pipelines.train_flags import FLAGS
+from beam_ldp.pipelines.train_learn import Learner, Measured, ReportLearner
+from beam_ldp.pipelines.train_plans import make_plan
+from beam_ldp.pipelines.train_settings import check_train
+from tff_adapters import AdaptiveClip, DeclaredSampling, PrivacyRecord
 from tff_adapters.data import load
+from tff_adapters.record import RoundConfig
 
 QUICK = "--data digits --local-epsilon 4 --clients-per-round 20 --epochs 1 --delta 1e-5"
 pytestmark = pytest.mark.e2e
@@ -71,7 +84,10 @@ def _check_mlflow(database, run_id):
 
     client = MlflowClient(tracking_uri=f"sqlite:///{database}")
     run = client.get_run(run_id)
-    assert len(client.get_metric_history(run_id, "privacy.epsilon")) == 3
+    for name in ("privacy.epsilon", "aggregator/mean/reports"):  # the tracker's, the manager's
+        found = client.get_metric_history(run_id, name)
+        assert [metric.step for metric in found] == [0, 1, 2]
+    assert client.get_metric_history(run_id, "train.epsilon")[-1].step == 2
     assert set(run.data.metrics) >= {"train.accuracy", "train.loss", "train.epsilon"}
     assert run.data.params["privacy.charged"] == run.data.tags["privacy.charged"] == "yes"
 
@@ -114,34 +130,207 @@ def test_federated_averaging_runs(tmp_path, capfd):
     assert "one user" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_what_ran_is_charged_where_a_training_ends_early(tmp_path, monkeypatch, error, capsys):
+class Faked(Learner):
+    """Rounds that only count themselves; `fails` says what happens in which round."""
+
+    fails = staticmethod(lambda number: None)
+
+    def __init__(self, plan, clients):
+        super().__init__(plan, clients)
+        self.process = self
+        self._config = RoundConfig(
+            (plan.config,),
+            1,
+            DeclaredSampling(plan.data.num_clients, plan.clients_per_round),
+            False,
+        ).to_json()
+
+    def state(self, rounds):
+        return PrivacyRecord(self._config, np.array([[self.plan.clients_per_round, rounds]]))
+
+    def initialize(self):
+        return self.state(0)
+
+    def next(self, state, clients):
+        rounds = int(state.rounds[0, 1]) + 1
+        self.fails(rounds)
+        return SimpleNamespace(state=self.state(rounds), metrics={})
+
+    def clients_for(self, number):
+        return [None] * self.plan.clients_per_round
+
+    def measure(self, state, rounds):
+        return Measured(rounds, math.nan, math.nan)
+
+    def weights_to(self, state, made):
+        pass
+
+
+def charged_flags(tmp_path):
     ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
     ledger.set_budget("d", epsilon=90.0, delta=1e-5, local_epsilon=1000.0)
-    rounds = []
+    out = tmp_path / "out"
+    flags = f"{QUICK} --no-mlflow --dataset d --run-id one --ledger {ledger.url} --output {out}"
+    return ledger, flags.split()
 
-    def round_of(self, sampler):
-        rounds.append(sampler)
-        if len(rounds) == 2:
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_what_ran_is_charged_where_a_training_ends_early(tmp_path, monkeypatch, error, capsys):
+    def fails(number):
+        if number == 2:
             raise error("a client's secret")
-        return {}
 
-    monkeypatch.setattr(Training, "__init__", lambda self, *args: None)
-    monkeypatch.setattr(Training, "round", round_of)
-    flags = f"{QUICK} --no-mlflow --dataset d --ledger {ledger.url} --output {tmp_path / 'out'}"
-    code = train.main(flags.split())
+    monkeypatch.setattr(Faked, "fails", staticmethod(fails))
+    monkeypatch.setattr(train_run, "learner_for", Faked)
+    ledger, flags = charged_flags(tmp_path)
+    code = train.main(flags)
     assert code == (train.INTERRUPTED if error is KeyboardInterrupt else train.FAILED)
     assert "secret" not in capsys.readouterr().err
     assert BudgetLedger(ledger.url).status("d").local_committed == 8.0  # two rounds of 4
-    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_a_round_that_is_not_what_was_priced_is_never_run(tmp_path, monkeypatch, capsys):
+    class Another(Faked):
+        def __init__(self, plan, clients):
+            super().__init__(plan, clients)
+            self._config = self._config.replace('"num_users": 1437', '"num_users": 1436')
+
+    monkeypatch.setattr(train_run, "learner_for", Another)
+    ledger, flags = charged_flags(tmp_path)
+    assert train.main(flags) == train.FAILED
+    assert "not what was priced" in " ".join(capsys.readouterr().err.split())
+    assert BudgetLedger(ledger.url).status("d").local_committed == 0.0
 
 
 def test_a_training_whose_record_is_another_is_stopped():
     plan = plan_of(f"{QUICK} --dry-run")
-    training = Training(plan, load("digits"))
-    train_run.check_events(plan, training.state, 0)
-    with pytest.raises(train_run.SamplingMismatchError, match="not what was priced"):
-        train_run.check_events(plan, training.state, 1)
+    learner = Faked(plan, load("digits"))
+    train_run.check_events(plan, learner.state(2), 2)
+    for state, begun in ((learner.state(2), 1), (learner.state(1), 2)):
+        with pytest.raises(train_run.SamplingMismatchError, match="not what was priced"):
+            train_run.check_events(plan, state, begun)
+
+
+# Dies when its third round has begun.
+KILLED = """
+import os, signal, sys
+from beam_ldp.pipelines import lost_runs
+from beam_ldp.pipelines.train import main
+
+begin, calls = lost_runs.BegunRounds.begin, []
+
+def dying(self):
+    begin(self)
+    calls.append(self)
+    if len(calls) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+lost_runs.BegunRounds.begin = dying
+main(sys.argv[1:])
+"""
+
+
+def test_a_training_that_was_killed_is_charged_for_the_rounds_that_began(tmp_path):
+    ledger, flags = charged_flags(tmp_path)
+    with (tmp_path / "said").open("w") as said:
+        run = subprocess.Popen(
+            [sys.executable, "-c", KILLED, *flags], stdout=said, stderr=said, start_new_session=True
+        )
+        try:
+            code = run.wait(timeout=280)
+        finally:  # the runtime's worker, whose end nobody sees to any more
+            os.killpg(run.pid, signal.SIGKILL)
+    assert code == -signal.SIGKILL, (tmp_path / "said").read_text()[-2000:]
+    assert BudgetLedger(ledger.url).state.charge("one").status == "reserved"
+    done = CliRunner().invoke(group, ["finalize", str(tmp_path / "out"), "--ledger", ledger.url])
+    assert done.exit_code == 0, done.output
+    assert "at the 3 rounds that began" in " ".join(done.output.split())
+    charge = BudgetLedger(ledger.url).state.charge("one")
+    assert (charge.status, charge.local_epsilon) == ("settled", 12.0)
+    plan = plan_of(f"{QUICK} --dry-run")
+    assert charge.settled == plan.round_price.event_of(3)
+    assert not (tmp_path / "out").exists()
+
+
+# Other algorithms --------------------------------------------------------------------------------
+
+
+def trained(tmp_path, capfd, flags):
+    out = tmp_path / "out"
+    code = train.main([*flags.split(), "--no-mlflow", "--output", str(out), "--format", "json"])
+    printed = capfd.readouterr()
+    assert code == train.DONE, printed.err[-2000:]
+    told = json.loads(printed.out)
+    assert told["privacy"] == json.loads((out / "privacy.json").read_text())
+    return told, printed.err, (out / "privacy.md").read_text()
+
+
+def test_own_models_are_compared_with_learning_alone(tmp_path, capfd):
+    told, said, text = trained(
+        tmp_path, capfd,
+        "--algorithm adaped --data digits --points-per-client 40 --shards-per-client 2 "
+        "--clients-per-round 12 --epochs 1 --delta 1e-5 --noise-multiplier 4",
+    )  # fmt: skip
+    record = told["privacy"]
+    assert (record["rounds"], record["preset"], record["local_epsilon"]) == (3, "safe", None)
+    row = told["curves"]["training"][-1]
+    assert 0.2 < row["personal_accuracy"] == record["personal_accuracy"] <= 1
+    alone = told["curves"]["baselines"]["local-only"]
+    assert alone[-1]["personal"] == record["local_only_accuracy"] > alone[0]["personal"]
+    assert "own models" in said and "every client alone reached" in text
+
+
+def test_messages_are_audited_and_both_ledgers_printed(tmp_path, capfd):
+    told, _, text = trained(
+        tmp_path, capfd,
+        "--algorithm local-central --data digits --points-per-client 20 --local-epsilon 60 "
+        "--projection 1 --noise-multiplier 2 --clients-per-round 30 --epochs 2 --delta 1e-5 "
+        "--max-participations 2",
+    )  # fmt: skip
+    record = told["privacy"]
+    assert record["most_messages"] == 2 and record["local_epsilon"] == 120.0
+    assert record["reconstruction"]["participations"] == 2
+    assert "all 2 messages of the client" in text
+    assert "local epsilon 120 (2 of 60 each at most" in told["report"]
+
+
+def test_an_adaptive_clip_is_priced_with_its_bit(tmp_path, capfd):
+    flags = f"{QUICK} --clip adaptive"
+    plan = plan_of(f"{flags} --dry-run")
+    two, three = (float(plan.epsilon_of(rounds)) for rounds in (2, 3))
+    flags += f" --target-epsilon {(two + three) / 2}"
+    told, said, text = trained(tmp_path, capfd, flags)
+    record = told["privacy"]
+    assert record["rounds"] == 2
+    assert record["report_epsilon"] == 4.0 and record["bit_epsilon"] == pytest.approx(0.4)
+    assert record["clip"] == 0.005 and record["adaptive_clip"]
+    assert "after the median of the norms" in text and "sum of their local epsilons" in said
+
+
+@pytest.mark.exact
+def test_the_plan_has_the_bit_that_clients_send():
+    plan = plan_of(f"{QUICK} --dry-run --clip adaptive")
+    assert AdaptiveClip(plan.bit.local_epsilon).mechanism == plan.bit
+    learner = ReportLearner(plan, load("digits"))
+    train_run.check_events(plan, learner.process.initialize(), 0)
+    state = learner.process.initialize()
+    assert train_run.privacy_events(state) == []
+    from tff_adapters import planned_event
+
+    assert planned_event(state, plan.clients_per_round) == plan.event
+
+
+@pytest.mark.exact
+def test_shards_hold_few_labels_and_lose_no_example():
+    clients = load("digits", 40)
+    found = in_shards(clients, 2)
+    assert max(len(set(labels.tolist())) for labels in found.labels) <= 4
+    rows = lambda c: sorted(map(bytes, np.concatenate(c.features)))  # noqa: E731
+    assert rows(found) == rows(clients) and found.num_clients == clients.num_clients
+    at = {bytes(x): y for x, y in zip(np.concatenate(clients.features),
+                                      np.concatenate(clients.labels))}  # fmt: skip
+    assert all(at[bytes(x)] == y for x, y in zip(found.features[3], found.labels[3]))
 
 
 @pytest.mark.exact
@@ -158,3 +347,26 @@ def test_noise_of_the_central_baseline_costs_the_same_epsilon():
     )
     found = accountant.compose(event, plan.rounds).get_epsilon(1e-5)
     assert 0.95 < found <= 1.0
+
+
+@pytest.mark.slow
+def test_the_project_trains(tmp_path):
+    """MLproject's own entry; its run is the parent of the training's."""
+    import mlflow
+
+    root, store = Path(__file__).parents[2], f"sqlite:///{tmp_path / 'projects.db'}"
+    given = dict(zip(QUICK.split()[::2], QUICK.split()[1::2]))
+    given["--output"] = str(tmp_path / "out")
+    told = [f"-P{name[2:]}={value}" for name, value in given.items()]
+    place = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [sys.executable, "-m", "mlflow", "run", str(root / "mlflow"), "--env-manager", "local",
+         "-e", "train", *told],
+        cwd=tmp_path, capture_output=True, text=True, timeout=280,
+        env={**os.environ, "MLFLOW_TRACKING_URI": store, "PATH": place},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-1000:]
+    assert (tmp_path / "out" / "model.keras").exists()
+    runs = mlflow.MlflowClient(store).search_runs(["0"])
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert any("privacy.epsilon" in run.data.metrics for run in runs)

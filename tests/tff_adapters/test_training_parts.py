@@ -17,7 +17,7 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.pipelines import train_plan
+from beam_ldp.pipelines import train_facts
 from tff_adapters import SamplingMismatchError, models, schedules
 from tff_adapters.cldp_sgd import draw_without_replacement
 from tff_adapters.clipping import clip_by_norm, project_to_l2_ball
@@ -240,9 +240,9 @@ def test_samplers_that_are_none():
 @pytest.mark.parametrize("name", models.PARAMETERS)
 def test_parameter_counts_as_stated_and_as_planned(name):
     found = models.count_parameters(name, (28, 28, 1), 10)
-    assert found == models.PARAMETERS[name] == train_plan.count_parameters(name, (28, 28, 1), 10)
+    assert found == models.PARAMETERS[name] == train_facts.count_parameters(name, (28, 28, 1), 10)
     for shape, classes in (((32, 20, 3), 7), ((17, 16, 1), 2)):
-        assert models.count_parameters(name, shape, classes) == train_plan.count_parameters(
+        assert models.count_parameters(name, shape, classes) == train_facts.count_parameters(
             name, shape, classes
         )
     assert 13_170 not in models.PARAMETERS.values()  # what the papers print

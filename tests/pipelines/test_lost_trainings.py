@@ -1,0 +1,145 @@
+"""Trainings whose launcher was lost, and what `finalize` makes of what they left. No TensorFlow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import dp_accounting
+import pytest
+from click.testing import CliRunner
+
+from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
+from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines.charging import NoCharge, RunCharge
+from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.lost_runs import (
+    BEGUN,
+    BegunRounds,
+    Launcher,
+    Note,
+    RoundPrice,
+    find_lost_runs,
+)
+
+EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 1000)
+PRICE = RoundPrice(event_to_json(EVENT), 2.0, 10)
+DEAD = replace(Launcher.this(), started="1")
+pytestmark = pytest.mark.exact
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'privacy.db'}"
+    monkeypatch.setenv("BEAM_LDP_LEDGER", url)
+    made = BudgetLedger.create(url)
+    made.set_budget("visits", epsilon=10.0, delta=1e-6, local_epsilon=100.0)
+    worst = dp_accounting.SelfComposedDpEvent(EVENT, 10)
+    made.reserve("visits", "lost", worst, local_epsilon=20.0)
+    return tmp_path
+
+
+def leave(place, begun, price=PRICE, launcher=DEAD):
+    """A staging folder as a lost training leaves it."""
+    staging = place / ".out.staging-0123abcd"
+    staging.mkdir()
+    if begun is not None:
+        counter = BegunRounds(str(staging))
+        for _ in range(begun):
+            counter.begin()
+    Note("lost", BudgetLedger().state.ledger_id, True, launcher, price).write(str(staging))
+    return staging
+
+
+def finalize(place):
+    done = CliRunner().invoke(group, ["finalize", f"{place}/out"])
+    return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("begun, most, local", [(1, 10, 2.0), (7, 10, 14.0), (7, 3, 6.0)])
+def test_rounds_that_began_are_charged(place, begun, most, local):
+    leave(place, begun, replace(PRICE, most=most))
+    code, said = finalize(place)
+    assert code == 0 and f"at the {begun:,} rounds that began" in said
+    charge = BudgetLedger().state.charge("lost")
+    event = EVENT if begun == 1 else dp_accounting.SelfComposedDpEvent(EVENT, begun)
+    assert (charge.status, charge.local_epsilon) == ("settled", local)
+    assert charge.settled == event_to_json(event) and charge.about["rounds"] == begun
+    assert finalize(place)[0] == 0  # again: nothing more happens
+    assert BudgetLedger().state.charge("lost").settled == event_to_json(event)
+
+
+def test_before_the_first_round_everything_is_given_back(place):
+    staging = leave(place, 0)
+    code, said = finalize(place)
+    assert code == 0 and "before a round of its training began" in said
+    status = BudgetLedger().status("visits")
+    assert (status.committed, status.local_committed) == (0.0, 0.0)
+    assert not staging.exists()
+
+
+def test_where_rounds_were_not_counted_the_worst_case_is_charged(place):
+    worst = BudgetLedger().status("visits")
+    leave(place, None)
+    code, said = finalize(place)
+    assert code == 0 and "how many rounds began is not known" in said
+    status = BudgetLedger().status("visits")
+    assert (status.committed, status.local_committed) == (worst.committed, 20.0)
+    assert BudgetLedger().state.charge("lost").status == "settled"
+
+
+@pytest.mark.parametrize(
+    "launcher", [Launcher.this(), replace(DEAD, host="elsewhere"), replace(DEAD, boot="")]
+)
+@pytest.mark.parametrize("begun", [0, 3])
+def test_what_may_still_run_stays_charged(place, launcher, begun):
+    staging = leave(place, begun, launcher=launcher)
+    assert finalize(place)[0] == 1
+    assert BudgetLedger().state.charge("lost").status == "reserved"
+    assert staging.exists()
+
+
+def test_a_record_that_was_being_written_does_not_hide_rounds(place):
+    leave(place, 4)
+    partial = place / ".out.partial-0123abcd"
+    partial.mkdir()
+    (partial / "privacy.json").write_text('{"run_id": "lo')
+    assert finalize(place)[0] == 0
+    assert BudgetLedger().state.charge("lost").local_epsilon == 8.0
+
+
+def test_a_record_beside_no_counted_round_is_never_given_back(place):
+    leave(place, 0)
+    partial = place / ".out.partial-0123abcd"
+    partial.mkdir()
+    record = {"run_id": "lost", "event": event_to_json(EVENT), "local_epsilon": 2.0,
+              "mechanism": {"mechanism": "x"}}  # fmt: skip
+    (partial / "privacy.json").write_text(json.dumps(record))
+    assert finalize(place)[0] == 0
+    charge = BudgetLedger().state.charge("lost")
+    assert (charge.status, charge.local_epsilon) == ("settled", 2.0)
+
+
+def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
+    synced = []
+    monkeypatch.setattr("beam_ldp.pipelines.lost_runs.os.fsync", synced.append)
+    staging = place / "staging"
+    staging.mkdir()
+    charge = RunCharge(BudgetLedger(), "lost", "visits")
+    charge.begin_round()  # without a note nothing is counted
+    charge.leave_note(str(staging), ends_with_launcher=True, rounds=PRICE)
+    assert len(synced) == 1  # the folder, so that the file is there
+    for count in (1, 2):
+        charge.begin_round()
+        assert (staging / BEGUN).stat().st_size == count and len(synced) == 1 + count
+    NoCharge("no").begin_round()
+    assert Note.read(str(staging)).rounds == PRICE
+
+
+def test_notes_of_releases_have_no_rounds(place):
+    staging = place / ".out.staging-0123abcd"
+    staging.mkdir()
+    RunCharge(BudgetLedger(), "lost", "visits").leave_note(str(staging), ends_with_launcher=True)
+    (found,) = find_lost_runs(str(place / "out"))
+    assert found.note.rounds is None and not (staging / BEGUN).exists()
