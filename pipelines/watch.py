@@ -17,9 +17,12 @@ from apache_beam.runners.runner import PipelineState
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from beam_ldp.pipelines.local_workers import fail_with_dead_workers
+
 _SEEN_AFTER = 2.0  # seconds
 _ASK_EVERY = 1.0  # seconds between two questions to a job server; shorter ones at the beginning
-_OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UsageError", "ValueError")
+_OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UsageError", "ValueError",
+               "WorkerError")  # fmt: skip
 
 
 class JobError(RuntimeError):
@@ -33,6 +36,7 @@ def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
         JobError: if the job fails or ends in another state than DONE.
         KeyboardInterrupt: after the job was asked to stop.
     """
+    fail_with_dead_workers()
     state: dict[str, Any] = {}
     over = threading.Event()
     # The job stays in this thread: Beam's job servers set signal handlers, which only the main one

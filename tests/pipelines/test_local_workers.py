@@ -1,0 +1,53 @@
+"""Questions to a dead worker process are answered; the whole program is in tests/engines."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+from beam_ldp.pipelines.local_workers import DIED, answer_for_the_dead, fail_with_dead_workers
+from beam_ldp.pipelines.watch import explain
+
+
+@pytest.mark.exact
+def test_what_waits_and_what_comes_later_is_answered_with_an_error() -> None:
+    connection = worker_handlers.ControlConnection()
+    work = threading.Event()
+    process = threading.Thread(target=work.wait, args=(10,))
+    process.start()
+    handler = SimpleNamespace(worker_thread=process, control_conn=connection)
+    watch = threading.Thread(target=answer_for_the_dead, args=(handler,), daemon=True)
+    watch.start()
+    before = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="1"))
+    assert not before.is_done()  # it lives
+    work.set()
+    assert before.get(10).error == DIED
+    after = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="2"))
+    assert after.get(10).error == DIED
+    connection.close()
+    watch.join(10)
+    assert not watch.is_alive()
+
+
+@pytest.mark.exact
+def test_the_reason_is_told_in_one_line() -> None:
+    assert explain(RuntimeError(DIED)).startswith("a worker process ended")
+
+
+@pytest.mark.exact
+def test_watching_twice_is_watching_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr("beam_ldp.pipelines.local_workers._start", started.append)
+    handler = SimpleNamespace(
+        worker_thread=threading.Thread(target=int),
+        control_conn=SimpleNamespace(_state=worker_handlers.BeamFnControlServicer.DONE_STATE),
+    )
+    handler.worker_thread.start()
+    fail_with_dead_workers()
+    fail_with_dead_workers()
+    worker_handlers.SubprocessSdkWorkerHandler.start_worker(handler)
+    assert started == [handler]
