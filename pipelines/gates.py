@@ -83,9 +83,11 @@ def gate_price(
         warnings.append("simulated with a seed: no privacy guarantee")
     target = settings.epsilon
     if price.bound is not None and target is not None and float(price.bound) > target * (1 + 1e-12):
+        expected = settings.expected_users
+        expectation = "" if expected is None else f" and {expected:,} expected"
         said = (
-            f"{release.num_reports:,} reports were received and {settings.expected_users:,} "
-            f"expected: epsilon is {number(float(price.bound))}, above the target {target:g}"
+            f"{release.num_reports:,} reports were received{expectation}: epsilon is "
+            f"{number(float(price.bound))}, above the target {target:g}"
         )
         if settings.strict:
             raise NothingReleasedError(f"nothing was released (--strict): {said}")

@@ -134,22 +134,19 @@ class Mean(Question[MeanSettings]):
 
     def expected(self, choice: Choice) -> Rows:
         assert isinstance(choice, MeanChoice)
-        plan = choice.plan
-        best = comparison_of(plan.times_lower_bound, plan.lower_bound_name)
-        return [
-            ("error of a coordinate", _error_said(self, choice)),
-            ("against the best possible", best),
-        ]
+        best = comparison_of(*choice.against_the_best)
+        said = [("error of a coordinate", _error_said(self, choice))]
+        return [*said, ("against the best possible", best)] if best else said
 
     def expected_as_json(self, choice: Choice) -> dict[str, Any]:
         assert isinstance(choice, MeanChoice)
-        times = choice.plan.times_lower_bound
+        times, name = choice.against_the_best
         return {
             "dimension": self.dimension,
             "messages_per_user": choice.randomizer.messages_per_user,
             "predicted_relative_error": choice.relative_error,
             "times_lower_bound": times if math.isfinite(times) else None,
-            "lower_bound_name": choice.plan.lower_bound_name,
+            "lower_bound_name": name,
         }
 
     @property
@@ -221,7 +218,7 @@ class Mean(Question[MeanSettings]):
     def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> MeanAnswer:
         assert isinstance(choice, MeanChoice)
         view = mean_view(release.estimate, self.labels, truth, self.ranges, self.shape)
-        comparison = comparison_of(choice.plan.times_lower_bound, choice.plan.lower_bound_name)
+        comparison = comparison_of(*choice.against_the_best)
         return MeanAnswer(release, view, self.settings.top, comparison)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,21 @@ class MeanChoice(Choice):
 
     Attributes:
         plan: the plan that it comes from: errors of the whole vector, inside the unit ball of
-            the mechanism, and how far they are from the best possible.
+            the mechanism, and how far they are from the best possible. None where somebody else
+            chose the mechanism.
         predicted_error: largest standard error of a coordinate, in the unit of the data.
         relative_error: the same as a share of half the range, or of the radius.
     """
 
-    plan: MeanPlan
+    plan: MeanPlan | None
     relative_error: float
+
+    @property
+    def against_the_best(self) -> tuple[float, str]:
+        """How many times a lower bound the squared error is, and which; NaN where not known."""
+        if self.plan is None:
+            return math.nan, ""
+        return self.plan.times_lower_bound, self.plan.lower_bound_name
 
 
 def choose(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | None) -> MeanChoice:
@@ -53,6 +62,16 @@ def choose(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | No
     randomizer = plan.randomizer
     assert randomizer is not None
     randomizer = replace(randomizer, clipping=settings.outside)
+    return chosen(settings, randomizer, ranges, plan)
+
+
+def chosen(
+    settings: MeanSettings,
+    randomizer: MeanRandomizer,
+    ranges: CoordinateRanges | None,
+    plan: MeanPlan | None,
+) -> MeanChoice:
+    """A mechanism, with what is expected of it."""
     n = settings.planned_reports
     error = np.sqrt(randomizer.variance(n, None, settings.sampling))
     half = np.ones(1) if ranges is None else np.array(ranges.high) / 2 - np.array(ranges.low) / 2

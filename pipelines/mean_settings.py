@@ -170,7 +170,7 @@ def check_mean(values: argparse.Namespace) -> MeanSettings:
         norm=norm,
         radius=radius,
         one_range=None if values.range is None else tuple(values.range),
-        shape=_shape(values.shape),
+        shape=shape_of(values.shape),
     )
     check_columns(values, settings.input_format)
     return settings
@@ -215,7 +215,8 @@ def radius_of(values: argparse.Namespace) -> float:
     return float(values.radius)
 
 
-def _shape(text: str | None) -> tuple[int, int] | None:
+def shape_of(text: str | None) -> tuple[int, int] | None:
+    """`--shape`, checked. Raises UsageError."""
     if text is None:
         return None
     found = re.fullmatch(r"([1-9]\d*)[xX]([1-9]\d*)", text)

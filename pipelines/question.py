@@ -123,6 +123,11 @@ class Question(ABC, Generic[S]):
     def check(cls, values: argparse.Namespace) -> S:
         """The settings, with every rule checked. Raises UsageError."""
 
+    @classmethod
+    def of(cls, values: argparse.Namespace) -> Question[Any]:
+        """The question that the flags ask. Raises UsageError."""
+        return cls(cls.check(values))
+
     @property
     @abstractmethod
     def about(self) -> str:

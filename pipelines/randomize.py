@@ -10,8 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -19,56 +18,75 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines import job, outputs, results, terminal, watch
+from beam_ldp import log_events
+from beam_ldp.pipelines import job, outputs, results, run, terminal, watch
+from beam_ldp.pipelines.device_values import DeviceValues, ListValues, NumberValues
 from beam_ldp.pipelines.flags import COMMON, DATA, MECHANISM, OUTPUT, PRICE, Groups
 from beam_ldp.pipelines.frequency import FLAGS as FREQUENCY
-from beam_ldp.pipelines.frequency import FrequencySettings, check_column, load_domain
+from beam_ldp.pipelines.frequency import FrequencySettings, check_column
 from beam_ldp.pipelines.gates import NothingReleasedError, gate_bad_rows
-from beam_ldp.pipelines.groups import GROUP_FLAGS
-from beam_ldp.pipelines.numeric import NUMBER_FLAGS
+from beam_ldp.pipelines.groups import GROUP_FLAGS, check_groups
+from beam_ldp.pipelines.mean_settings import FLAGS as MEAN
+from beam_ldp.pipelines.mean_settings import check_mean
 from beam_ldp.pipelines.options import ReleaseOptions, UsageError, help_text, parse_flags
-from beam_ldp.pipelines.oracle_choice import oracle_for
+from beam_ldp.pipelines.release_file import RELEASE_FILE
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.settings import check_common, need
-from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
+from beam_ldp.pipelines.settings import SHOWN, Settings, check_common, need
+from beam_ldp.pipelines.sources import TEXT_COLUMN
 from beam_ldp.pipelines.statement import number
 from beam_ldp.pipelines.statement_words import WEAK_LOCAL_EPSILON
 from beam_ldp.pipelines.watch import JobError
-from beam_ldp.randomizers.base import FrequencyOracle
-from beam_ldp.randomizers.wire import ReleaseTerms
-from beam_ldp.transforms import BoundContributions, EncodeRows, Randomize, WriteReports
-from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.transforms import (
+    BoundContributions,
+    Randomize,
+    WriteMemoizedReports,
+    WriteReports,
+)
 from beam_ldp.transforms.report_files import SUFFIX
 
-TERMS = "release.json"
+_NAME = "randomize"
 _REPORTS = "reports"  # folder beside the output, while the job runs
 _COPY_BYTES = 1 << 22
 
+MEAN_FLAGS = (
+    "--columns", "--dimension", "--norm", "--radius", "--range", "--ranges", "--one-row-each",
+    "--outside",
+)  # fmt: skip
 FLAGS: Groups = {
     DATA: {
-        **{
-            name: how for name, how in FREQUENCY[DATA].items()
-            if name not in (*GROUP_FLAGS, *NUMBER_FLAGS)
-        },
+        "--input": COMMON[DATA]["--input"],
         "--column": {"metavar": "NAME", "help": "column that holds the value (not for text)"},
         "--domain": {"metavar": "FILE", "help": "public list of values, one per line"},
+        "--other-label": FREQUENCY[DATA]["--other-label"],
+        **GROUP_FLAGS,
+        **{name: MEAN[DATA][name] for name in MEAN_FLAGS},
+        **{name: how for name, how in COMMON[DATA].items() if name != "--input"},
         "--bad-rows": {
-            **FREQUENCY[DATA]["--bad-rows"],
-            "help": "rows that cannot be used: left out and counted here, or reported as `other` "
-            "without a trace",
+            "choices": [SHOWN, "other", "zero"], "default": SHOWN,
+            "help": "rows that cannot be used: left out and counted here, or reported without a "
+            "trace: as `other` of a list, as zero (the middle of the ranges) of numbers",
         },
     },
-    "the price": {
-        "--local-epsilon": COMMON[PRICE]["--local-epsilon"],
+    PRICE: {
+        name: how for name, how in COMMON[PRICE].items() if name != "--strict"
     },
     MECHANISM: {
-        "--mechanism": FREQUENCY[MECHANISM]["--mechanism"],
+        "--mechanism": {
+            **FREQUENCY[MECHANISM]["--mechanism"],
+            "help": "a frequency oracle, a mean mechanism, or auto: the most accurate one (see "
+            "`beam-ldp plan`)",
+        },
         "--max-bits": COMMON[MECHANISM]["--max-bits"],
         "--release-id": {
             "metavar": "NAME",
             "help": "names this release; a new name each time, or old reports count again",
         },
-        "--memoize-key-file": COMMON[MECHANISM]["--memoize-key-file"],
+        "--memoize-key-file": {
+            **COMMON[MECHANISM]["--memoize-key-file"],
+            "help": "secret key, read on the workers: another run sends every person's report "
+            "again, and a collector counts it once (needs --user-id)",
+        },
         "--seed": COMMON[MECHANISM]["--seed"],
     },
     OUTPUT: {
@@ -88,7 +106,8 @@ SUMMARY = (
     "counts them."
 )
 USAGE = (
-    "--input PATH --column NAME --domain FILE --local-epsilon EPS0 --release-id NAME "
+    "--input PATH (--column NAME --domain FILE | --columns NAMES --radius R) "
+    "(--local-epsilon EPS0 | --epsilon EPS --delta D --expected-users N) --release-id NAME "
     "--output DIR [...]"
 )
 EXAMPLES = """examples:
@@ -96,8 +115,15 @@ EXAMPLES = """examples:
     beam-ldp randomize --input values.csv --column url --domain urls.txt --local-epsilon 3 \\
         --release-id week-47 --output reports
   where the reports go
-    beam-ldp collect --reports 'reports/*' --release reports/release.json --domain urls.txt \\
+    beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
         --delta 1e-8 --min-reports 9e5 --output out
+  numbers, each in a public range, with the noise that meets a central price
+    beam-ldp randomize --input visits.csv --columns minutes --user-id uid --range 0 1440 \\
+        --epsilon 1 --delta 1e-8 --expected-users 1e6 --release-id week-47 --output reports
+  a public group with every report; the smallest group that is released has 20,000 people
+    beam-ldp randomize --input values.csv --column url --domain urls.txt --user-id uid \\
+        --group-by country --groups countries.txt --epsilon 1 --delta 1e-8 --min-reports 20000 \\
+        --release-id week-47 --output reports
 
 exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
             3 nothing was written (no row could be used, or too many could not)
@@ -105,43 +131,81 @@ exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was
 
 # The flags of the other programs that mean nothing here: no price is stated, nothing is released.
 _NOT_HERE: dict[str, Any] = {
-    "epsilon": None, "max_local_epsilon": None, "strict": False, "honest_fraction": 1.0,
-    "expected_users": None, "min_reports": 1, "shuffle_output": "statistic", "scope": "batch",
+    "strict": False, "shuffle_output": "statistic", "scope": "batch", "model": "shuffle",
     "ledger": None, "no_ledger": True, "privacy_unit": "user", "run_id": None,
     "overwrite": False, "only_plan": False, "mlflow_uri": None, "mlflow_experiment": "",
-    "no_mlflow": True, "top": 1, "staged": None, "budget_windows": None, "people_store": None,
-    "people_key_file": None,
+    "no_mlflow": True, "top": 1, "shape": None, "staged": None, "budget_windows": None,
+    "people_store": None, "people_key_file": None,
 }  # fmt: skip
+_OF_CENTRAL = ("max_local_epsilon", "delta", "expected_users", "min_reports")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RandomizeSettings(FrequencySettings):
-    """The flags of `randomize`, checked."""
-
-    @property
-    def doing(self) -> str:
-        return "reading and randomizing"
-
-
-def check(values: argparse.Namespace) -> RandomizeSettings:
-    """The settings, with every rule checked. Raises UsageError."""
-    need(values, "input", "domain", "local_epsilon", "release_id", "output")
+def check(values: argparse.Namespace) -> DeviceValues:
+    """What to make reports of, with every rule checked. Raises UsageError."""
+    need(values, "input", "release_id", "output")
     for name, value in _NOT_HERE.items():
         setattr(values, name, value)
-    column = values.column or TEXT_COLUMN
-    settings = check_common(values, RandomizeSettings, shuffled=False, column=column)
-    check_column(values, settings.input_format)
-    if FileSystems.exists(settings.output):
+    _check_target(values)
+    if FileSystems.exists(values.output):
         raise UsageError(
-            f"--output {settings.output} exists: reports go into a new folder, for people whose "
+            f"--output {values.output} exists: reports go into a new folder, for people whose "
             "values are randomized twice pay twice"
         )
+    asked = [name for name in MEAN_FLAGS if getattr(values, _attribute(name)) != _default(name)]
+    if not asked:
+        return ListValues(_check_list(values))
+    for name in ("column", "domain", "group_by", "groups"):
+        if getattr(values, name) is not None:
+            raise UsageError(
+                f"{asked[0]} is about numbers, --{name.replace('_', '-')} about values of a list"
+            )
+    if values.bad_rows == "other":
+        raise UsageError("--bad-rows of numbers must be dead-letter or zero")
+    return NumberValues(check_mean(values))
+
+
+def _attribute(flag: str) -> str:
+    return flag[2:].replace("-", "_")
+
+
+def _default(flag: str) -> Any:
+    return MEAN[DATA][flag].get("default")
+
+
+def _check_target(values: argparse.Namespace) -> None:
+    """A central target, or a local promise, which depends on nothing else."""
+    if (values.epsilon is None) == (values.local_epsilon is None):
+        raise UsageError("give one of --epsilon (central target) and --local-epsilon")
+    if values.epsilon is not None:
+        return
+    given = [name for name in _OF_CENTRAL if getattr(values, name) is not None]
+    given += ["honest_fraction"] if values.honest_fraction != 1 else []
+    if given:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')} needs --epsilon: what a report promises by itself "
+            "does not depend on it"
+        )
+    values.min_reports, values.model = 1, "local"
+
+
+def _check_list(values: argparse.Namespace) -> FrequencySettings:
+    need(values, "domain")
+    if values.bad_rows == "zero":
+        raise UsageError("--bad-rows of a list must be dead-letter or other")
+    check_groups(values)
+    if values.group_by is not None and values.group_by == values.column:
+        raise UsageError("--group-by must name a column of its own")
+    settings = check_common(
+        values,
+        FrequencySettings,
+        shuffled=values.epsilon is not None,
+        column=values.column or TEXT_COLUMN,
+    )
+    check_column(values, settings.input_format)
     return settings
 
 
-def execute(
-    settings: RandomizeSettings, beam_flags: Sequence[str], console: Console
-) -> dict[str, Any]:
+def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -> dict[str, Any]:
     """Read, randomize, pack, write; what was done, for `--format json`.
 
     Raises:
@@ -149,18 +213,24 @@ def execute(
         JobError: if the job fails.
         NothingReleasedError: if nothing was written.
     """
+    settings, terms = device.settings, device.release.terms
+    randomizer = terms.randomizer
     folder = outputs.OutputFolder(settings.output)
-    domain = load_domain(settings.domain, settings.other_label)
-    oracle = oracle_for(settings, domain.size, settings.planned_reports)
-    simulated = settings.seed is not None
-    terms = ReleaseTerms(oracle, str(settings.release_id), domain.digest, simulated)
     console.print(
-        f"{type(oracle).__name__}, local epsilon {number(oracle.local_epsilon)}, "
-        f"{oracle.bits_per_report} bits per report",
+        f"{type(randomizer).__name__}, local epsilon {number(randomizer.local_epsilon)}, "
+        f"{randomizer.bits_per_report} bits per report",
         style="dim", highlight=False,
     )  # fmt: skip
+    log_events.say(
+        log_events.STARTED,
+        program=_NAME,
+        mechanism=type(randomizer).__name__,
+        local_epsilon=None if terms.simulated else randomizer.local_epsilon,
+        bits_per_report=randomizer.bits_per_report,
+        num_files=settings.num_files,
+    )
     with folder.staging() as staging:
-        result = _run(settings, terms, beam_flags, staging, console)
+        result = _run(device, beam_flags, staging, console)
         reasons = _reasons(staging)
         gate_bad_rows(reasons.total(), settings)
         written = _listed(f"{staging}/{_REPORTS}/*{SUFFIX}")
@@ -171,35 +241,37 @@ def execute(
         with folder.writing() as writer:
             for path in written:
                 _copy(path, writer)
-            writer.put(TERMS, outputs.as_json(terms.to_json()))
+            writer.put(RELEASE_FILE, outputs.as_json(device.release.to_json()))
+    num_reports = watch.counter(result, "reports_written")
+    log_events.say(
+        log_events.REPORTS_WRITTEN,
+        program=_NAME,
+        num_reports=num_reports,
+        num_files=len(written),
+    )
     return {
         "schema_version": outputs.SCHEMA_VERSION,
         "output": folder.path,
-        "release": terms.to_json(),
-        "local_epsilon": None if simulated else oracle.local_epsilon,
-        "num_reports": watch.counter(result, "reports_written"),
+        "release": device.release.to_json(),
+        "local_epsilon": None if terms.simulated else randomizer.local_epsilon,
+        "num_reports": num_reports,
         "num_bad_rows": reasons.total() if settings.bad_rows_leave_a_trace else None,
         "bad_rows": dict(reasons) if settings.bad_rows_leave_a_trace else None,
         "files": len(written),
-        "warnings": _warnings(settings, oracle),
+        "warnings": _warnings(settings, randomizer),
     }
 
 
-def _run(
-    settings: RandomizeSettings,
-    terms: ReleaseTerms,
-    beam_flags: Sequence[str],
-    staging: str,
-    console: Console,
-) -> Any:
+def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console: Console) -> Any:
     """The pipeline, to its end."""
+    settings, terms = device.settings, device.release.terms
     try:
         pipeline = beam.Pipeline(
             options=PipelineOptions(job.pipeline_flags(settings, list(beam_flags)))
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    values, bad_rows = _encoded(pipeline, settings)
+    values, bad_rows = device.encoded(pipeline)
     randomness: dict[str, Any] = {
         "memoize_key_file": settings.memoize_key_file,
         "release_id": settings.release_id,
@@ -208,33 +280,17 @@ def _run(
     }
     if settings.user_id is not None:
         values = values | "Bound" >> BoundContributions(**randomness)
-    reports = values | "Randomize" >> Randomize(terms.randomizer, **randomness)
-    reports | "WriteReports" >> WriteReports(f"{staging}/{_REPORTS}", terms)
+    place = f"{staging}/{_REPORTS}"
+    if settings.memoize_key_file is not None:
+        values | "WriteReports" >> WriteMemoizedReports(
+            place, terms, settings.memoize_key_file, dataset=settings.dataset, groups=device.groups
+        )
+    else:
+        reports = values | "Randomize" >> Randomize(terms.randomizer, **randomness)
+        reports | "WriteReports" >> WriteReports(place, terms, groups=device.groups)
     bad_rows | "AllBadRows" >> beam.Flatten() | "WriteBadRows" >> results.WriteBadRows(staging)
     files = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
-    return watch.run(pipeline, console, f"{settings.doing} {files}")
-
-
-def _encoded(pipeline: beam.Pipeline, settings: RandomizeSettings) -> tuple[Any, tuple[Any, ...]]:
-    """The rows as indices, and the bad rows."""
-    bad_rows: Literal["dead_letter", "other"] = (
-        "dead_letter" if settings.bad_rows_leave_a_trace else "other"
-    )
-    table = pipeline | "Read" >> ReadTable(
-        settings.input,
-        settings.input_format,  # type: ignore[arg-type]
-        settings.column,
-        settings.user_id,
-        bad_rows=bad_rows,
-        delimiter=settings.csv_delimiter,
-    )
-    values = table[ROWS] | "Encode" >> EncodeRows(
-        CarriedDomain(settings.domain, settings.other_label),
-        settings.column,
-        user_id_column=settings.user_id,
-        bad_rows=bad_rows,
-    )
-    return values, (table[BAD_ROWS], values.bad_rows)
+    return watch.run(pipeline, console, f"reading and randomizing {files}")
 
 
 def _reasons(staging: str) -> Counter[str]:
@@ -248,14 +304,14 @@ def _most_often(reasons: Counter[str]) -> str:
     return f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
 
 
-def _warnings(settings: RandomizeSettings, oracle: FrequencyOracle) -> list[str]:
+def _warnings(settings: Settings, randomizer: LocalRandomizer) -> list[str]:
     found = []
     if settings.seed is not None:
         found.append("simulated with a seed: no privacy guarantee")
-    elif oracle.local_epsilon > WEAK_LOCAL_EPSILON:
+    elif randomizer.local_epsilon > WEAK_LOCAL_EPSILON:
         found.append(
-            f"local epsilon is {number(oracle.local_epsilon)}: whoever sees a report learns its "
-            "value almost surely"
+            f"local epsilon is {number(randomizer.local_epsilon)}: whoever sees a report learns "
+            "its value almost surely"
         )
     if settings.user_id is None:
         found.append(settings.persons_unknown)
@@ -287,7 +343,7 @@ def show(done: dict[str, Any], console: Console) -> None:
         console.print(f"  {count:,} rows could not be used: {reason}")
     console.print(f"[bold]Written to[/bold] {escape(done['output'])}", soft_wrap=True)
     console.print(f"  reports-*{SUFFIX}  [dim]packed reports: they may leave this machine[/dim]")
-    console.print(f"  {TERMS}   [dim]what the collector needs to know; public[/dim]")
+    console.print(f"  {RELEASE_FILE}   [dim]what the collector needs to know; public[/dim]")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -299,26 +355,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(stderr=True)
     try:
         values, arguments = parse_flags(argv, FLAGS)
-        settings = check(values)
-        done = execute(settings, arguments, console)
+        device = check(values)
+        done = execute(device, arguments, console)
     except (UsageError, outputs.OutputError) as error:
-        return _failed(console, MISUSED, f"error: {error}")
+        log_events.say(log_events.REFUSED, program=_NAME)
+        return run.failed(console, MISUSED, f"error: {error}")
     except NothingReleasedError as error:
-        return _failed(console, NOTHING_RELEASED, str(error))
+        log_events.say(log_events.NOTHING_RELEASED, program=_NAME)
+        return run.failed(console, NOTHING_RELEASED, str(error))
     except JobError as error:
-        return _failed(console, FAILED, f"error: {error}")
+        log_events.say(log_events.FAILED, program=_NAME)
+        return run.failed(console, FAILED, f"error: {error}")
     for warning in done["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
-    if settings.format == "json":
+    if device.settings.format == "json":
         print(terminal.printed_json(done))
     else:
         show(done, Console())
     return DONE
-
-
-def _failed(console: Console, code: int, message: str) -> int:
-    console.print(f"[red]{escape(message)}[/red]", soft_wrap=True)
-    return code
 
 
 if __name__ == "__main__":

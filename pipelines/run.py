@@ -16,6 +16,7 @@ from rich.markup import escape
 
 import beam_ldp
 import mlflow_ldp
+from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import charging, job, outputs, tables, terminal
 from beam_ldp.pipelines.charging import NoCharge
@@ -64,6 +65,9 @@ def execute(
     console.print(plan_line(question, choice), style="dim", highlight=False)
     worst, local = question.worst_price(choice), choice.randomizer.local_epsilon
     charge = charging.reserve(settings, worst, local, question.about)
+    if "run_id" in charge.facts:
+        log_events.say(log_events.RESERVED, program=question.name, run_id=charge.facts["run_id"])
+    _say_started(question, choice)
     question.people = charge.people
     with charging.spent_unless_settled(charge, console), folder.staging() as staging:
         charge.leave_note(staging, ends_with_launcher=job.ends_with_launcher(settings, beam_flags))
@@ -81,9 +85,29 @@ def execute(
         )
         answer = question.answer(release, choice, truth)
         write(folder, record, answer, found.bad_rows)
+    log_events.say(
+        log_events.RELEASED,
+        program=question.name,
+        num_reports=record.num_reports,
+        num_bad_rows=record.num_bad_rows,
+        epsilon=record.epsilon,
+        delta=record.delta,
+    )
     settle(charge, record, folder, console)
     logged = log_run(question, folder, record, choice, answer, charge, console)
     return Result(question, choice, answer, record, folder.path, logged)
+
+
+def _say_started(question: Question[Any], choice: Choice) -> None:
+    randomizer, simulated = choice.randomizer, question.settings.seed is not None
+    log_events.say(
+        log_events.STARTED,
+        program=question.name,
+        mechanism=type(randomizer).__name__,
+        local_epsilon=None if simulated else randomizer.local_epsilon,
+        bits_per_report=randomizer.bits_per_report,
+        num_files=question.settings.num_files,
+    )
 
 
 def settle(
@@ -92,7 +116,10 @@ def settle(
     """Write down what was released; a ledger that is away keeps the worst case until later."""
     try:
         charge.settle(record.to_json())
+        if record.run_id is not None:
+            log_events.say(log_events.SETTLED, run_id=record.run_id)
     except Exception as error:
+        log_events.say(log_events.UNSETTLED, run_id=record.run_id)
         console.print(
             f"[yellow]warning:[/yellow] the ledger could not be written "
             f"({type(error).__name__}): the run stays charged at its worst case until "
@@ -275,6 +302,7 @@ def log_run(
                 tags=charge.tags(record.to_json()),
             )
     except Exception as error:
+        log_events.say(log_events.NOT_LOGGED, program=question.name)
         console.print(
             f"[yellow]warning:[/yellow] the run was not logged to MLflow ({type(error).__name__}); "
             f"`beam-ldp finalize {escape(folder.path)} --mlflow-uri URI` logs it later",
@@ -346,12 +374,15 @@ def run_flags(
     """
     try:
         values, arguments = parse_flags(flags, program.flags)
-        result = execute(program(program.check(values)), arguments, console, truth)
+        result = execute(program.of(values), arguments, console, truth)
     except (UsageError, outputs.OutputError) as error:
+        log_events.say(log_events.REFUSED, program=program.name)
         return failed(console, MISUSED, f"error: {error}"), None
     except NothingReleasedError as error:
+        log_events.say(log_events.NOTHING_RELEASED, program=program.name)
         return failed(console, NOTHING_RELEASED, str(error)), None
     except JobError as error:
+        log_events.say(log_events.FAILED, program=program.name)
         return failed(console, FAILED, f"error: {error}"), None
     if result is not None and shown:
         show(result, console)

@@ -186,6 +186,27 @@ def contribution_ranks(
     return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)[:, 0].astype(np.uint64)
 
 
+def envelope_ids(
+    key: bytes,
+    user_ids: np.ndarray | Iterable[str | bytes | int],
+    release_id: str,
+    dataset: str = "",
+) -> list[bytes]:
+    """16 bytes for each user by which a collector knows copies of one user's envelope.
+
+    The same on every re-run, whatever the user's value; without the key, and in another release,
+    they are unrelated random bytes.
+
+    Args:
+        key: the secret key of the release.
+        user_ids: one id per envelope.
+        release_id, dataset: as in `UserRandomness`.
+    """
+    check_key(key)
+    secret = derive_key(key, b"envelope", dataset.encode(), release_id.encode())
+    return [_keyed(secret, i) for i in _as_bytes(canonical_ids(user_ids))]
+
+
 def check_key(key: bytes) -> None:
     """A ValueError if a secret key is too short. Never quotes it."""
     if not isinstance(key, bytes) or len(key) < MIN_KEY_BYTES:

@@ -31,6 +31,7 @@ TERMS_VERSION = 1
 _SIMULATED = 1  # the one flag
 _PREFIX = struct.Struct(">4sBB16s16s16s")  # what sender and collector agreed upon
 _SUFFIX = struct.Struct(">16sI")  # what an envelope has of its own: id, number of reports
+PREFIX_BYTES = _PREFIX.size
 HEADER_BYTES = _PREFIX.size + _SUFFIX.size
 OVERHEAD_BYTES = HEADER_BYTES + CHECKSUM_BYTES
 
@@ -119,8 +120,7 @@ class ReleaseTerms:
     @property
     def release_digest(self) -> bytes:
         """16 bytes that identify the release, however long its name is."""
-        name = self.release_id.encode("utf-8", "surrogatepass")
-        return hashlib.sha256(name).digest()[:DIGEST_BYTES]
+        return release_digest_of(self.release_id)
 
     @cached_property
     def prefix(self) -> bytes:
@@ -133,6 +133,15 @@ class ReleaseTerms:
             self.domain_digest,
             self.release_digest,
         )
+
+    def begins_at(self, data: bytes, at: int) -> bool:
+        """Whether an envelope of this release begins there."""
+        return data.startswith(self.prefix, at)
+
+    def find_begin(self, data: bytes, start: int, stop: int) -> int:
+        """Where an envelope of this release begins, with all of its first bytes before `stop`; -1
+        if nowhere."""
+        return data.find(self.prefix, start, stop)
 
     @cached_property
     def _bits(self) -> int:
@@ -252,6 +261,15 @@ def decode_envelope(terms: ReleaseTerms, data: bytes) -> Envelope:
             release.
     """
     check_prefix(terms, data)
+    return open_envelope(terms, data)
+
+
+def open_envelope(terms: ReleaseTerms, data: bytes) -> Envelope:
+    """What follows a prefix that was checked.
+
+    Raises:
+        EnvelopeError: as `decode_envelope`.
+    """
     if len(data) < OVERHEAD_BYTES:
         raise EnvelopeError(TOO_SHORT)
     if len(data) > MAX_ENVELOPE_BYTES:
@@ -272,6 +290,11 @@ def decode_envelope(terms: ReleaseTerms, data: bytes) -> Envelope:
     except ValueError:
         raise EnvelopeError(IMPOSSIBLE) from None
     return Envelope(reports, None if envelope_id == NO_ID else envelope_id)
+
+
+def release_digest_of(release_id: str) -> bytes:
+    """16 bytes that identify a release by its name."""
+    return hashlib.sha256(release_id.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]
 
 
 def count_of(data: bytes, start: int = 0) -> int:

@@ -8,14 +8,18 @@ from beam_ldp.randomizers.wire import (
     HEADER_BYTES,
     MAGIC,
     MAX_ENVELOPE_BYTES,
+    PREFIX_BYTES,
     ReleaseTerms,
     count_of,
 )
+from beam_ldp.randomizers.wire_groups import GroupTerms
+
+AnyTerms = ReleaseTerms | GroupTerms
 
 _READ_BYTES = 1 << 22
 
 
-def split_stream(terms: ReleaseTerms, read: Callable[[int], bytes]) -> Iterator[tuple[int, bytes]]:
+def split_stream(terms: AnyTerms, read: Callable[[int], bytes]) -> Iterator[tuple[int, bytes]]:
     """Where each envelope of a stream begins, and its bytes, to be decoded one by one.
 
     All envelopes of a release begin with the same 54 bytes, which no payload holds by chance: after
@@ -23,12 +27,12 @@ def split_stream(terms: ReleaseTerms, read: Callable[[int], bytes]) -> Iterator[
     next one. Such bytes come as pieces of their own, to be refused and counted.
 
     Args:
-        terms: of the release.
+        terms: of the release, or of the releases of all groups.
         read: gives up to so many next bytes; none at the end.
 
     Time and memory: linear in the stream, and a few of the longest envelopes at a time.
     """
-    window = MAX_ENVELOPE_BYTES + len(terms.prefix)  # what must be at hand to place the next piece
+    window = MAX_ENVELOPE_BYTES + PREFIX_BYTES  # what must be at hand to place the next piece
     data, start, at, ended = b"", 0, 0, False
     while True:
         while not ended and len(data) - at < window:
@@ -44,10 +48,10 @@ def split_stream(terms: ReleaseTerms, read: Callable[[int], bytes]) -> Iterator[
             return
 
 
-def _length_at(terms: ReleaseTerms, data: bytes, at: int, ended: bool) -> int:
+def _length_at(terms: AnyTerms, data: bytes, at: int, ended: bool) -> int:
     """Bytes from here to where the next piece begins."""
     left = len(data) - at
-    if not data.startswith(terms.prefix, at):
+    if not terms.begins_at(data, at):
         following = data.find(MAGIC, at + 1)
         if following >= 0:
             return following - at
@@ -60,6 +64,6 @@ def _length_at(terms: ReleaseTerms, data: bytes, at: int, ended: bool) -> int:
     return length if following < 0 else following - at
 
 
-def _next_begin(terms: ReleaseTerms, data: bytes, at: int, length: int) -> int:
+def _next_begin(terms: AnyTerms, data: bytes, at: int, length: int) -> int:
     """Where another envelope begins inside of this one, which is then cut short; -1 if nowhere."""
-    return data.find(terms.prefix, at + 1, at + length + len(terms.prefix) - 1)
+    return terms.find_begin(data, at + 1, at + length + PREFIX_BYTES - 1)

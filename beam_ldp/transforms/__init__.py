@@ -27,7 +27,13 @@ from beam_ldp.transforms.means import PrivateMean
 from beam_ldp.transforms.panes import SlidingSums
 from beam_ldp.transforms.randomize import Randomize
 from beam_ldp.transforms.release_rows import FrequencyRow, MeanRow, ReleaseToRows, rows_of
-from beam_ldp.transforms.report_files import ReadReports, WriteReports
+from beam_ldp.transforms.report_files import ReadReports, WriteMemoizedReports, WriteReports
+from beam_ldp.transforms.row_schemas import (
+    arrow_schema,
+    as_record,
+    bigquery_schema,
+    sql_table,
+)
 from beam_ldp.transforms.shuffle import Shuffle
 from beam_ldp.transforms.shuffled_files import WriteShuffledReports, read_shuffled_reports
 from beam_ldp.transforms.stage_types import StageError
@@ -77,10 +83,15 @@ __all__ = [
     "ValueBlock",
     "WindowRules",
     "Withheld",
+    "WriteMemoizedReports",
     "WriteReports",
     "WriteShuffledReports",
+    "arrow_schema",
+    "as_record",
+    "bigquery_schema",
     "read_shuffled_reports",
     "rows_of",
+    "sql_table",
 ]
 
 

@@ -13,6 +13,7 @@ from apache_beam.typehints import typehints
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ShuffledBlock, ShuffledSum, StatisticBlock
 from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.counters import BlocksIn
 from beam_ldp.transforms.mechanisms import asked_of
 from beam_ldp.transforms.stage_types import Element, expect
 from beam_ldp.transforms.sums import NO_KEY, RunningSum, SumReports, check_digest, combine_sums
@@ -97,14 +98,14 @@ class _AsStatistic(beam.DoFn):
 
     def setup(self) -> None:
         self._digest = self._carried.randomizer.config_digest()
+        self._blocks = BlocksIn("aggregate")
 
     def process(self, element: Any) -> Iterator[tuple[Any, StatisticBlock]]:
         key, released = element if self._keyed else (NO_KEY, element)
         check_digest("Aggregate", released.mechanism_digest, self._digest)
-        if isinstance(released, ShuffledBlock):
-            statistic, num_reports = self._sum(released.reports), len(released)
-        else:
-            statistic, num_reports = released.statistic, released.num_reports
+        with self._blocks.timed():
+            statistic, num_reports = self._sum_of(released)
+        self._blocks.add(num_reports)
         yield (
             key,
             StatisticBlock(
@@ -116,6 +117,11 @@ class _AsStatistic(beam.DoFn):
                 late=released.late,
             ),
         )
+
+    def _sum_of(self, released: ShuffledBlock | ShuffledSum) -> tuple[np.ndarray, int]:
+        if isinstance(released, ShuffledSum):
+            return released.statistic, released.num_reports
+        return self._sum(released.reports), len(released)
 
     def _sum(self, reports: np.ndarray) -> np.ndarray:
         running = RunningSum(self._carried.randomizer)

@@ -14,14 +14,14 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
-from beam_ldp.transforms.carried import NAMESPACE, Carried
+from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.counters import BlocksIn, counter
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.permutation import permute
@@ -110,7 +110,8 @@ class _CutBatches(beam.DoFn):
         self._names.load()
         self._randomizer = self._carried.randomizer
         self._digest = self._randomizer.config_digest()
-        self._released = Metrics.counter(NAMESPACE, "reports_released")
+        self._blocks = BlocksIn("shuffle")
+        self._released = counter("reports_released")
 
     def start_bundle(self) -> None:
         self._cutters: dict[Any, BatchCutter] = {}
@@ -119,7 +120,13 @@ class _CutBatches(beam.DoFn):
         key, block = element if self._keyed else (NO_KEY, element)
         check_digest("Shuffle", block.mechanism_digest, self._digest)
         check_groups("Shuffle", block, self._names.grouped)
-        if self._names.grouped:
+        self._blocks.add(len(block))
+        with self._blocks.timed():
+            found = list(self._add_block(key, block, window))
+        yield from found
+
+    def _add_block(self, key: Any, block: ReportBlock, window: Any) -> Iterator[TimestampedValue]:
+        if block.groups is not None:
             for group, rows in split_groups(block.groups):
                 yield from self._add(group, block.reports[rows], block.simulated, window)
         else:
@@ -157,8 +164,8 @@ class _MergeLeftovers(beam.DoFn):
 
     def setup(self) -> None:
         self._names.load()
-        self._released = Metrics.counter(NAMESPACE, "reports_released")
-        self._kept = Metrics.counter(NAMESPACE, "reports_withheld")
+        self._released = counter("reports_released")
+        self._kept = counter("reports_withheld")
 
     def process(
         self,

@@ -17,7 +17,6 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
@@ -25,7 +24,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks, length_prefixed
 from beam_ldp.transforms.blocks import CandidateBlock, ValueBlock, Withheld
-from beam_ldp.transforms.carried import NAMESPACE, read_key
+from beam_ldp.transforms.carried import read_key
+from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.randomize import check_randomness, release_of
 from beam_ldp.transforms.stage_types import check_fires_once, check_windows, expect
 from beam_ldp.transforms.windows import (
@@ -203,7 +203,7 @@ class _Draw(beam.DoFn):
     """The persons of one shard, each with the row that counts, in the order of their ids."""
 
     def setup(self) -> None:
-        self._persons = Metrics.counter(NAMESPACE, "users")
+        self._persons = counter("users")
 
     def process(self, element: tuple[int, Iterable[CandidateBlock]]) -> Iterator[ValueBlock]:
         shard, blocks = element
@@ -232,7 +232,7 @@ class _DrawInWindow(CloseWindows[CandidateBlock]):
     """
 
     def setup(self) -> None:
-        self._persons = Metrics.counter(NAMESPACE, "users")
+        self._persons = counter("users")
 
     def add_up(self, blocks: list[CandidateBlock]) -> CandidateBlock:
         return best_rows(blocks)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 
+from beam_ldp import log_events
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release, Withheld
-from beam_ldp.transforms.carried import NAMESPACE
+from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.gate import window_bounds
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
 
 USED_UP = "the windows of the budget are used up"
-_UNSETTLED = "the ledger could not be written; the release stays charged at its worst case"
 
 
 def _accounting(module: str) -> Any:
@@ -304,7 +302,7 @@ class _Charging(beam.DoFn):
         self._ledger: BudgetLedger | None = None
 
     def setup(self) -> None:
-        self._unsettled = Metrics.counter(NAMESPACE, "unsettled")
+        self._unsettled = counter("unsettled")
 
     def _open(self) -> BudgetLedger:
         from beam_ldp.ledger import BudgetLedger
@@ -321,7 +319,7 @@ class _Charging(beam.DoFn):
 
     def _say(self) -> None:
         self._unsettled.inc()
-        logging.getLogger(__name__).warning(_UNSETTLED)
+        log_events.say(log_events.UNSETTLED, run_id=self._reservation.names[0])
 
 
 class _Settle(_Charging):

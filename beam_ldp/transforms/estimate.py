@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling, check_sampling
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.blocks import Release, StatisticBlock, Withheld, shuffle_event
-from beam_ldp.transforms.carried import NAMESPACE, Carried, check_min_reports
+from beam_ldp.transforms.carried import Carried, check_min_reports
+from beam_ldp.transforms.counters import Timed, counter
 from beam_ldp.transforms.gate import TOO_FEW, group_name, window_bounds
 from beam_ldp.transforms.mechanisms import check_mean, is_mean
 from beam_ldp.transforms.stage_types import Asked, expect
@@ -164,7 +164,9 @@ class _Estimate(beam.DoFn):
         self._randomizer = self._carried.randomizer
         self._digest = self._randomizer.config_digest()
         self._config = self._randomizer.to_config()
-        self._releases = Metrics.counter(NAMESPACE, "releases")
+        self._releases = counter("releases")
+        self._withheld = counter("estimates_withheld")
+        self._timed = Timed("estimate_microseconds")
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         key, total = element if self._keyed else (None, element)
@@ -172,6 +174,7 @@ class _Estimate(beam.DoFn):
         group = None if key is None else group_name(key)
         bounds = window_bounds(window)
         if total.num_reports < self._min_reports:
+            self._withheld.inc()
             yield beam.pvalue.TaggedOutput(
                 "withheld",
                 Withheld(
@@ -179,8 +182,10 @@ class _Estimate(beam.DoFn):
                 ),
             )
             return
+        with self._timed():
+            estimate = self._estimate(total)
         release = Release(
-            estimate=self._estimate(total),
+            estimate=estimate,
             num_reports=total.num_reports,
             event=None if total.simulated else shuffle_event(self._randomizer, self._crowd(total)),
             question=self._question,

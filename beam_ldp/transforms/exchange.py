@@ -18,7 +18,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.metrics import Metrics
 from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -27,7 +26,8 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import FreshWords, derive_key
 from beam_ldp.transforms.batches import start_leftovers
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
-from beam_ldp.transforms.carried import NAMESPACE, Carried
+from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.counters import BlocksIn, counter
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.permutation import permute, scatter
@@ -71,6 +71,7 @@ class _Scatter(beam.DoFn):
         self._digest = self._carried.randomizer.config_digest()
         self._format = PieceFormat(self._carried.randomizer)
         self._most = max(1, WAITING_BYTES // report_bytes(self._carried.randomizer))
+        self._blocks = BlocksIn("shuffle")
 
     def start_bundle(self) -> None:
         self._pieces: dict[Any, list[np.ndarray]] = defaultdict(list)
@@ -85,9 +86,17 @@ class _Scatter(beam.DoFn):
         key, block = element if self._keyed else (NO_KEY, element)
         check_digest("Shuffle", block.mechanism_digest, self._digest)
         check_groups("Shuffle", block, self._grouped)
+        self._blocks.add(len(block))
         self._simulated |= block.simulated
+        with self._blocks.timed():
+            found = list(self._route_block(key, block, run_key, window))
+        yield from found
+
+    def _route_block(
+        self, key: Any, block: ReportBlock, run_key: bytes, window: Any
+    ) -> Iterator[Any]:
         words = routing_words(run_key, block.origin, len(block))
-        if self._grouped:
+        if block.groups is not None:
             for group, rows in split_groups(block.groups):
                 yield from self._route(group, block.reports[rows], words[rows], window)
         else:
@@ -139,7 +148,7 @@ class _PermuteShard(beam.DoFn):
     def setup(self) -> None:
         self._names.load()
         self._format = PieceFormat(self._carried.randomizer)
-        self._released = Metrics.counter(NAMESPACE, "reports_released")
+        self._released = counter("reports_released")
 
     def process(
         self, element: tuple[tuple[Any, int], Iterable[ReportPiece]], counts: dict[Any, int]
@@ -168,7 +177,7 @@ class _SayWithheld(beam.DoFn):
 
     def setup(self) -> None:
         self._names.load()
-        self._kept = Metrics.counter(NAMESPACE, "reports_withheld")
+        self._kept = counter("reports_withheld")
 
     def process(
         self, element: tuple[Any, int], window: Any = beam.DoFn.WindowParam

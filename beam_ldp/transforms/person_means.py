@@ -12,14 +12,13 @@ from dataclasses import dataclass
 import apache_beam as beam
 import numpy as np
 from apache_beam.coders import ListCoder
-from apache_beam.metrics import Metrics
 from apache_beam.typehints import typehints
 
 from beam_ldp.protocols import Space
 from beam_ldp.transforms import block_coder
 from beam_ldp.transforms.blocks import ValueBlock
 from beam_ldp.transforms.bounding import HELD_ROWS, NUM_SHARDS, shard_of
-from beam_ldp.transforms.carried import NAMESPACE
+from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.stage_types import check_fires_once, check_windows, expect
 
 _ONE = 2.0**32  # of the fixed-point numbers: rounding moves a mean by at most 2**-33 of its range
@@ -157,7 +156,7 @@ class _Divide(beam.DoFn):
     """The persons of one shard with their means, in the order of their ids."""
 
     def setup(self) -> None:
-        self._persons = Metrics.counter(NAMESPACE, "users")
+        self._persons = counter("users")
 
     def process(self, element: tuple[int, list[PersonSums]]) -> Iterator[ValueBlock]:
         shard, kinds = element

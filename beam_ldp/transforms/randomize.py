@@ -10,7 +10,6 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
@@ -25,7 +24,8 @@ from beam_ldp.transforms.blocks import (
     TableBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.carried import NAMESPACE, Carried, read_key
+from beam_ldp.transforms.carried import Carried, read_key
+from beam_ldp.transforms.counters import Timed, counter, distribution
 from beam_ldp.transforms.mechanisms import (
     BLOCK_BYTES,
     asked_of,
@@ -104,7 +104,7 @@ class Randomize(beam.PTransform):
         if element.kind is TableBlock:
             expect("Randomize", pcoll, ValueBlock, asked=asked_of(self._carried.randomizer))
         check_key("Randomize", element)
-        doer = _Randomize(
+        doer = RandomizeBlocks(
             self._carried,
             self._memoize_key_file,
             self._release_id,
@@ -143,7 +143,7 @@ def check_randomness(
         raise ValueError(f"seed must be an integer >= 0, got {seed}")
 
 
-class _Randomize(beam.DoFn):
+class RandomizeBlocks(beam.DoFn):
     """Randomizes block by block; loose values wait until there are enough for a block."""
 
     def __init__(
@@ -170,7 +170,9 @@ class _Randomize(beam.DoFn):
         self._rows = rows_in(BLOCK_BYTES, report_bytes(self._randomizer))
         self._digest = self._randomizer.config_digest()
         self._key = None if self._key_file is None else read_key(self._key_file)
-        self._randomized = Metrics.counter(NAMESPACE, "reports_randomized")
+        self._randomized = counter("reports_randomized")
+        self._sizes = distribution("randomize_block_reports")
+        self._timed = Timed("randomize_microseconds")
 
     def start_bundle(self) -> None:
         self._loose: dict[Any, list[Any]] = defaultdict(list)
@@ -212,14 +214,13 @@ class _Randomize(beam.DoFn):
         for start in range(0, len(block), self._rows):
             part = block.rows(start, start + self._rows) if len(block) > self._rows else block
             origin = origin_of(part, window, key)
-            reports = ReportBlock(
-                self._randomizer.randomize(part.values, self._rng(part, origin, window)),
-                self._digest,
-                part.groups,
-                origin,
-                self._seed is not None,
-            )
+            rng = self._rng(part, origin, window)
+            with self._timed():
+                drawn = self._randomizer.randomize(part.values, rng)
+            simulated = self._seed is not None
+            reports = ReportBlock(drawn, self._digest, part.groups, origin, simulated)
             self._randomized.inc(len(reports))
+            self._sizes.update(len(reports))
             yield (key, reports) if self._keyed else reports
 
     def _rng(self, block: ValueBlock, origin: bytes, window: Any) -> Any:

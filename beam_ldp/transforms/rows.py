@@ -11,13 +11,12 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.transforms.blocks import BadRowBlock, TableBlock, ValueBlock
-from beam_ldp.transforms.carried import NAMESPACE, CarriedDomain
+from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.columns import (
     ABSENT,
     MAX_VALUE_BYTES,
@@ -29,6 +28,7 @@ from beam_ldp.transforms.columns import (
     Encoder,
     user_ids,
 )
+from beam_ldp.transforms.counters import ByReason, Timed, counter, distribution
 from beam_ldp.transforms.stage_types import Element, StageError
 
 BATCH_ROWS = 1 << 15
@@ -114,8 +114,11 @@ class EncodeBlocks(beam.DoFn):
         if self._groups is not None:
             wanted.append(self._group_name)
         self._wanted = [name for name in wanted if name is not None]
-        self._rows = Metrics.counter(NAMESPACE, "rows_read")
-        self._bad = Metrics.counter(NAMESPACE, "bad_rows")
+        self._rows = counter("rows_read")
+        self._bad = counter("bad_rows")
+        self._reasons = ByReason("bad_rows_by_reason")
+        self._sizes = distribution("encode_block_rows")
+        self._timed = Timed("encode_microseconds")
 
     def start_bundle(self) -> None:
         self._loose: dict[Any, list[Any]] = defaultdict(list)
@@ -135,7 +138,7 @@ class EncodeBlocks(beam.DoFn):
         else:
             encoded = self.encode_array(element) if isinstance(element, np.ndarray) else None
             if encoded is not None:
-                self._rows.inc(len(element))
+                self._count(len(element))
                 yield from self._give(*encoded, {}, Place())
                 return
             waiting = self._loose[window]
@@ -158,8 +161,9 @@ class EncodeBlocks(beam.DoFn):
     def _encode_block(self, block: ValueBlock) -> Iterator[Any]:
         if (block.groups is not None) != (self._group_encoder is not None):
             raise ValueError("groups must be given exactly where ValueBlocks hold groups")
-        self._rows.inc(len(block))
-        values, codes = self.encode_block(block)
+        self._count(len(block))
+        with self._timed():
+            values, codes = self.encode_block(block)
         if self._hide_bad:
             codes[:] = SOUND
         place = Place(block.source, block.positions)
@@ -191,9 +195,14 @@ class EncodeBlocks(beam.DoFn):
         yield from self._encode(columns, len(rows), Place())
 
     def _encode(self, columns: Mapping[str, Column], num_rows: int, place: Place) -> Iterator[Any]:
-        self._rows.inc(num_rows)
-        values, codes = self.encode_values(columns, num_rows)
+        self._count(num_rows)
+        with self._timed():
+            values, codes = self.encode_values(columns, num_rows)
         yield from self._give(values, codes, columns, place)
+
+    def _count(self, num_rows: int) -> None:
+        self._rows.inc(num_rows)
+        self._sizes.update(num_rows)
 
     def _give(
         self, values: np.ndarray, codes: Codes, columns: Mapping[str, Column], place: Place
@@ -242,6 +251,8 @@ class EncodeBlocks(beam.DoFn):
         self._bad.inc(len(bad))
         positions = None if place.positions is None else place.positions[bad]
         reasons, index = np.unique(codes[bad], return_inverse=True)
+        for reason, count in zip(reasons.tolist(), np.bincount(index.reshape(-1)).tolist()):
+            self._reasons.inc(REASONS[reason], count)
         return BadRowBlock(
             place.source,
             positions,

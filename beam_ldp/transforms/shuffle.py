@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.base import LocalRandomizer
@@ -20,7 +19,8 @@ from beam_ldp.transforms.blocks import (
     StatisticBlock,
     Withheld,
 )
-from beam_ldp.transforms.carried import NAMESPACE, Carried, CarriedDomain, check_min_reports
+from beam_ldp.transforms.carried import Carried, CarriedDomain, check_min_reports
+from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.exchange import LARGE_BATCH_BYTES, shards_for, shuffle_globally
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import asked_of, report_bytes
@@ -232,8 +232,8 @@ class _ReleaseSum(beam.DoFn):
 
     def setup(self) -> None:
         self._names.load()
-        self._released = Metrics.counter(NAMESPACE, "reports_released")
-        self._kept = Metrics.counter(NAMESPACE, "reports_withheld")
+        self._released = counter("reports_released")
+        self._kept = counter("reports_withheld")
 
     def process(
         self, element: tuple[Any, StatisticBlock], window: Any = beam.DoFn.WindowParam

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
@@ -25,7 +24,8 @@ from beam_ldp.transforms.blocks import (
     StatisticBlock,
     Withheld,
 )
-from beam_ldp.transforms.carried import NAMESPACE, Carried
+from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.counters import BlocksIn, counter
 from beam_ldp.transforms.gate import TOO_FEW, GroupNames
 from beam_ldp.transforms.permutation import permute
 from beam_ldp.transforms.stage_types import Element
@@ -60,6 +60,7 @@ class _GatherReports(beam.DoFn):
 
     def setup(self) -> None:
         self._digest = self._carried.randomizer.config_digest()
+        self._blocks = BlocksIn("shuffle")
 
     def start_bundle(self) -> None:
         self._held: dict[Any, list[ReportBlock]] = defaultdict(list)
@@ -68,7 +69,12 @@ class _GatherReports(beam.DoFn):
         key, block = element if self._keyed else (NO_KEY, element)
         check_digest("Shuffle", block.mechanism_digest, self._digest)
         check_groups("Shuffle", block, self._grouped)
-        if not self._grouped:
+        self._blocks.add(len(block))
+        with self._blocks.timed():
+            self._hold(key, block, window)
+
+    def _hold(self, key: Any, block: ReportBlock, window: Any) -> None:
+        if block.groups is None:
             self._held[window, key].append(block)
             return
         for group, rows in split_groups(block.groups):
@@ -107,8 +113,8 @@ class _Release(CloseWindows[Any]):
 
     def setup(self) -> None:
         self._names.load()
-        self._released = Metrics.counter(NAMESPACE, "reports_released")
-        self._kept = Metrics.counter(NAMESPACE, "reports_withheld")
+        self._released = counter("reports_released")
+        self._kept = counter("reports_withheld")
 
     def add_up(self, blocks: list[Any]) -> Any:
         if len(blocks) == 1:

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.metrics import Metrics
 from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ShuffledBlock
-from beam_ldp.transforms.carried import NAMESPACE, Carried
+from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.stage_types import StageError, expect
 from beam_ldp.transforms.sums import check_digest
 
@@ -93,7 +93,7 @@ class _WriteAside(beam.DoFn):
         self._digest = self._randomizer.config_digest()
         config = json.dumps(self._randomizer.to_config(), sort_keys=True).encode()
         self._schema = _SCHEMA.with_metadata({MECHANISM_KEY: config})
-        self._written = Metrics.counter(NAMESPACE, "shuffled_reports_written")
+        self._written = counter("shuffled_reports_written")
 
     def start_bundle(self) -> None:
         self._file: Any = None

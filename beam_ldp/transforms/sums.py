@@ -16,6 +16,7 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.block_coder import BlockCoder
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, ShuffledSum, StatisticBlock
 from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.counters import BlocksIn
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 
 FOLD_BYTES = BLOCK_BYTES  # of reports that wait to be counted together
@@ -136,6 +137,7 @@ class SumReports(beam.DoFn):
     def setup(self) -> None:
         self._randomizer = self._carried.randomizer
         self._digest = self._randomizer.config_digest()
+        self._blocks = BlocksIn(self._stage.lower())
 
     def start_bundle(self) -> None:
         self._sums: dict[Any, RunningSum] = {}
@@ -143,6 +145,11 @@ class SumReports(beam.DoFn):
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> None:
         key, block = element if self._keyed else (NO_KEY, element)
         check_digest(self._stage, block.mechanism_digest, self._digest)
+        self._blocks.add(len(block))
+        with self._blocks.timed():
+            self._add(key, block, window)
+
+    def _add(self, key: Any, block: Any, window: Any) -> None:
         if isinstance(block, ShuffledBlock):
             self._sum_of(window, key).add(block.reports, block.batch_size, block.simulated)
             return

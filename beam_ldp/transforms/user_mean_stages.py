@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import dp_accounting
-from apache_beam.metrics import Metrics
 
 from beam_ldp.protocols import Found, RoundTwo, UserMean
 from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, Withheld
-from beam_ldp.transforms.carried import NAMESPACE
+from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.gate import window_bounds
 
 _INCOMPLETE = "a coordinate without enough reports in round one"
@@ -102,7 +101,7 @@ class Finish(beam.DoFn):
         self._question = question
 
     def setup(self) -> None:
-        self._releases = Metrics.counter(NAMESPACE, "releases")
+        self._releases = counter("releases")
 
     def process(
         self,

@@ -96,7 +96,10 @@ def test_bad_rows_have_a_place_and_a_reason():
     (block,) = blocks
     assert (block.values.tolist(), block.user_ids.tolist()) == ([0], [1])
     assert (block.source, block.positions.tolist()) == ("file.parquet", [40])
-    assert counters == {"rows_read": 4, "bad_rows": 3}
+    assert counters == {
+        "rows_read": 4, "bad_rows": 3, "bad_rows_null": 1, "bad_rows_over_long_value": 1,
+        "bad_rows_no_user_id": 1,
+    }  # fmt: skip
 
 
 def test_missing_columns():

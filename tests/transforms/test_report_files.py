@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from beam_ldp.transforms import (
     ReportBlock,
     Shuffle,
     StageError,
+    WriteMemoizedReports,
     WriteReports,
 )
 from beam_ldp.transforms.report_files import DUPLICATE, EnvelopeBlock
@@ -184,7 +186,10 @@ def test_stages_that_do_not_fit():
     [
         (ReportBlock(some(3), bytes(16)), "another mechanism"),
         (ReportBlock(some(3), ORACLE.config_digest(), simulated=True), "terms.simulated must be"),
-        (ReportBlock(some(3), ORACLE.config_digest(), np.zeros(3, int)), "without groups"),
+        (
+            ReportBlock(some(3), ORACLE.config_digest(), np.zeros(3, int)),
+            "where reports are of groups",
+        ),
     ],
 )
 def test_blocks_that_do_not_fit(tmp_path, block, message):
@@ -211,3 +216,74 @@ def test_envelope_blocks_travel():
     for name in ("offsets", "counts", "ids", "reports"):
         np.testing.assert_array_equal(getattr(again, name), getattr(block, name))
     assert again.source == "file" and len(again) == 2
+
+
+def test_reports_of_groups(tmp_path):
+    """Every report comes back in its group; an envelope of no group is of another release."""
+    groups = Domain(("DE", "FR"))
+    values = truth_values(900)
+    held = np.arange(900) % 3
+    blocks = [
+        replace(block, groups=held[block.positions].astype(np.uint8))
+        for block in value_blocks(values, 400)
+    ]
+    terms = ReleaseTerms(ORACLE, "r", TERMS.domain_digest, simulated=True)
+    run(
+        lambda pipeline: (
+            blocks_of(pipeline, blocks)
+            | Randomize(ORACLE, seed=3)
+            | WriteReports(str(tmp_path), terms, groups=groups)
+        )
+    )
+    (tmp_path / "more").write_bytes(encode_envelope(terms, some(7)))
+    found = run(lambda p: _both(p | ReadReports(str(tmp_path), terms, groups=groups)))
+    reports = [block for block in found if isinstance(block, ReportBlock)]
+    direct = run(lambda p: blocks_of(p, blocks) | Randomize(ORACLE, seed=3))
+    for group in range(3):
+        got, expected = (
+            np.sort(np.concatenate([b.reports[b.groups == group] for b in which]))
+            for which in (reports, direct)
+        )
+        np.testing.assert_array_equal(got, expected)
+    (refused,) = (block for block in found if not isinstance(block, ReportBlock))
+    assert [row.reason for row in refused] == [wire.OTHER_RELEASE]
+
+
+def test_memoized_edges_send_one_envelope_for_each_person(tmp_path):
+    """The same for another order and another cut into blocks; another value keeps the id, another
+    release has none of the ids."""
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    values = truth_values(300)
+
+    def sent(name, terms, blocks):
+        run(
+            lambda pipeline: (
+                blocks_of(pipeline, blocks)
+                | WriteMemoizedReports(str(tmp_path / name), terms, str(tmp_path / "key"))
+            )
+        )
+        data = b"".join(path.read_bytes() for path in sorted((tmp_path / name).iterdir()))
+        size = len(encode_envelope(terms, some(1)))
+        return {data[i + 54 : i + 70]: data[i : i + size] for i in range(0, len(data), size)}
+
+    blocks = value_blocks(values, 100, ids=True)
+    first = sent("first", TERMS, blocks)
+    assert len(first) == 300
+    turned = [block.rows(0, 40) for block in blocks[::-1]] + [b.rows(40, 100) for b in blocks]
+    assert sent("again", TERMS, turned) == first
+    changed = sent("changed", TERMS, value_blocks((values + 1) % 5, 300, ids=True))
+    assert set(changed) == set(first) and changed != first
+    other = ReleaseTerms(ORACLE, "week-48", TERMS.domain_digest)
+    assert not set(sent("other", other, blocks)) & set(first)
+    found = run(lambda p: _both(p | ReadReports([f"{tmp_path}/first", f"{tmp_path}/again"], TERMS)))
+    assert sum(len(block) for block in found if isinstance(block, ReportBlock)) == 300
+    with pytest.raises(ValueError, match="terms.simulated must be false"):
+        simulated = ReleaseTerms(ORACLE, "r", simulated=True)
+        WriteMemoizedReports(str(tmp_path), simulated, "key")
+    with pytest.raises(Exception, match="needs user ids"):
+        sent("nobody", TERMS, value_blocks(values, 300))
+
+
+def test_a_folder_stands_for_its_files(tmp_path):
+    write(tmp_path / "in", truth_values(100))
+    assert len(read(tmp_path / "in")[0]) == 100 == len(read(f"{tmp_path}/in/")[0])

@@ -1,0 +1,166 @@
+"""`release.json`: what devices and collector agreed upon, beyond what an envelope can say.
+
+The terms of the release (docs/wire-format.md), and beside them what the numbers of a mean are,
+which groups there are, and whether a person's report is about one row that was drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+import beam_ldp.randomizers.frequency
+import beam_ldp.randomizers.mean  # noqa: F401  (so that configurations of both kinds can be read)
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.randomizers.base import FrequencyOracle, Sampling
+from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.randomizers.wire import DIGEST_BYTES, ReleaseTerms
+
+RELEASE_FILE = "release.json"
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """What the numbers of a vector are. Public.
+
+    Attributes:
+        names: one per number.
+        ranges: public ranges, where each number lies in one; None where a norm bounds them.
+    """
+
+    names: tuple[str, ...]
+    ranges: CoordinateRanges | None = None
+
+    @property
+    def text(self) -> str:
+        """As JSON, whose digest travels in every envelope."""
+        found: dict[str, Any] = {"columns": list(self.names)}
+        if self.ranges is not None:
+            found |= {"low": list(self.ranges.low), "high": list(self.ranges.high)}
+        return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes, in the place of a list's digest."""
+        return hashlib.sha256(self.text.encode()).digest()[:DIGEST_BYTES]
+
+    @classmethod
+    def from_text(cls, text: Any) -> Coordinates:
+        """Inverse of `text`. Raises ValueError."""
+        found = json.loads(text) if isinstance(text, str) else None
+        if not isinstance(found, dict) or not set(found) <= {"columns", "low", "high"}:
+            raise ValueError("coordinates must be the text of a JSON object")
+        names = found.get("columns")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("coordinates must name columns")
+        if not names:
+            raise ValueError("coordinates must name at least one column")
+        ranges = None
+        if "low" in found or "high" in found:
+            try:
+                ranges = CoordinateRanges(found["low"], found["high"])
+            except (KeyError, TypeError):
+                raise ValueError("coordinates: low and high must be lists of numbers") from None
+        return cls(tuple(names), ranges)
+
+
+@dataclass(frozen=True)
+class ReleaseFile:
+    """All that `release.json` holds.
+
+    Attributes:
+        terms: of the release; of means the digest of the list is that of `coordinates`.
+        sampling: "iid" where a person has one report about one of their rows, drawn at random.
+        coordinates: of a mean.
+        group_by: column of the public group, where every report is of one.
+        groups_digest: of the public list of groups, 16 bytes.
+    """
+
+    terms: ReleaseTerms
+    sampling: Sampling = "fixed"
+    coordinates: Coordinates | None = None
+    group_by: str | None = None
+    groups_digest: bytes | None = None
+
+    def __post_init__(self) -> None:
+        randomizer = self.terms.randomizer
+        if isinstance(randomizer, MeanRandomizer):
+            if self.coordinates is None:
+                raise ValueError("release terms of a mean lack coordinates")
+            if self.coordinates.digest != self.terms.domain_digest:
+                raise ValueError("release terms contradict themselves: coordinates")
+            if len(self.coordinates.names) != randomizer.dimension:
+                raise ValueError("release terms contradict themselves: number of coordinates")
+            if self.coordinates.ranges is not None:
+                self.coordinates.ranges.check_fits(randomizer)
+        elif not isinstance(randomizer, FrequencyOracle):
+            raise ValueError("release terms are about neither frequencies nor a mean")
+        elif self.coordinates is not None:
+            raise ValueError("release terms contradict themselves: a list has no coordinates")
+        if (self.group_by is None) != (self.groups_digest is None):
+            raise ValueError("group_by and groups_digest belong together")
+        if self.sampling not in ("fixed", "iid"):
+            raise ValueError('sampling must be "fixed" or "iid"')
+
+    def to_json(self) -> dict[str, Any]:
+        """For the file."""
+        found: dict[str, Any] = {**self.terms.to_json(), "sampling": self.sampling}
+        if self.coordinates is not None:
+            found["coordinates"] = self.coordinates.text
+        if self.groups_digest is not None:
+            found |= {"group_by": self.group_by, "groups_digest": self.groups_digest.hex()}
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> ReleaseFile:
+        """Inverse of `to_json`; without the later fields, files of version 0.1 and of devices.
+
+        Raises:
+            ValueError: if something is missing, unknown, or contradicts something else.
+        """
+        coordinates, digest = found.get("coordinates"), found.get("groups_digest")
+        if digest is not None:
+            digest = bytes.fromhex(digest) if isinstance(digest, str) else b""
+            if len(digest) != DIGEST_BYTES:
+                raise ValueError(f"groups_digest must be {DIGEST_BYTES} bytes in hexadecimal")
+        group_by = found.get("group_by")
+        if group_by is not None and not (isinstance(group_by, str) and group_by):
+            raise ValueError("group_by must name a column")
+        return cls(
+            ReleaseTerms.from_json(found),
+            found.get("sampling", "fixed"),
+            None if coordinates is None else Coordinates.from_text(coordinates),
+            group_by,
+            digest,
+        )
+
+
+def load_release(path: str) -> ReleaseFile:
+    """What a `release.json` holds.
+
+    Raises:
+        UsageError: if it cannot be read, or contradicts itself.
+    """
+    try:
+        with FileSystems.open(path, "application/octet-stream") as file:
+            content = file.read()
+    except Exception as error:
+        raise UsageError(f"--release {path}: cannot be read ({type(error).__name__})") from None
+    try:
+        found = json.loads(content)
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+        return ReleaseFile.from_json(found)
+    except ValueError as error:
+        raise UsageError(f"--release {path}: {error}") from None
+
+
+def labels_of(columns: Sequence[str], dimension: int) -> tuple[str, ...]:
+    """Names of the numbers: those of their columns, or their places in a column of lists."""
+    return tuple(columns) if len(columns) == dimension else tuple(map(str, range(dimension)))

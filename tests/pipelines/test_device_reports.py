@@ -1,0 +1,323 @@
+"""Devices and collectors beyond one list: numbers, public groups, central targets, edges that run
+again."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beam_ldp.accounting import shuffle_epsilon
+from beam_ldp.pipelines import collect, randomize
+from beam_ldp.pipelines.release_file import Coordinates, ReleaseFile
+from beam_ldp.pipelines.run import DONE, MISUSED, NOTHING_RELEASED
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, ScalarMean
+from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope
+from beam_ldp.randomizers.wire_groups import GroupTerms
+from tests.pipelines.test_frequency import FILES
+
+pytestmark = pytest.mark.e2e
+
+PEOPLE = 4000
+HELD = {"DE": ("red", 2000), "FR": ("green", 1500), "LI": ("red", 100), "XX": ("green", 400)}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """People with a colour, a country and two numbers; every person has two equal rows."""
+    folder = tmp_path_factory.mktemp("devices")
+    rows = ["uid,c,country,minutes,age\n"]
+    rng = np.random.default_rng(4)
+    uid = 0
+    for country, (colour, count) in HELD.items():
+        for minutes, age in zip(rng.integers(0, 1440, count), rng.integers(18, 98, count)):
+            rows += [f"{uid},{colour},{country},{minutes},{age}\n"] * 2
+            uid += 1
+    (folder / "values.csv").write_text("".join(rows))
+    (folder / "d.txt").write_text("red\ngreen\n")
+    (folder / "groups.txt").write_text("DE\nFR\nLI\nAT\n")
+    (folder / "ranges.csv").write_text("column,low,high\nminutes,0,1440\nage,18,98\n")
+    (folder / "key").write_bytes(bytes(range(32)))
+    return folder
+
+
+def device(place: Path, out: Path, *more: str) -> int:
+    return randomize.main(
+        [f"--input={place}/values.csv", f"--output={out}", "--release-id=week-47",
+         "--user-id=uid", *more]
+    )  # fmt: skip
+
+
+def gather(out: Path, reports: Path, *more: str) -> int:
+    release = reports if reports.is_dir() else reports.parent
+    return collect.main(
+        [f"--reports={reports}", f"--release={release}/release.json", "--delta=1e-8",
+         f"--output={out}", "--no-mlflow", "--no-ledger", *more]
+    )  # fmt: skip
+
+
+def table(out: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((out / "estimates.csv").open(newline="", encoding="utf-8")))
+
+
+def listed(place: Path) -> list[str]:
+    return ["--column=c", f"--domain={place}/d.txt"]
+
+
+@pytest.mark.statistical
+def test_means_arrive(place: Path, tmp_path: Path) -> None:
+    """Two numbers in ranges of their own, within 5 standard errors (two comparisons of fresh
+    randomness: false alarms below 2e-6), and the files of `beam-ldp mean`."""
+    reports, out = tmp_path / "reports", tmp_path / "out"
+    flags = ["--columns=minutes,age", f"--ranges={place}/ranges.csv", "--local-epsilon=4"]
+    assert device(place, reports, *flags) == DONE
+    agreed = ReleaseFile.from_json(json.loads((reports / "release.json").read_text()))
+    assert agreed.coordinates is not None and agreed.sampling == "iid"
+    assert agreed.coordinates.names == ("minutes", "age")
+    assert gather(out, reports, f"--min-reports={PEOPLE}") == DONE
+    assert sorted(path.name for path in out.iterdir()) == FILES
+    truth = np.loadtxt(place / "values.csv", delimiter=",", skiprows=1, usecols=(3, 4)).mean(axis=0)
+    found = table(out)
+    assert [row["coordinate"] for row in found] == ["minutes", "age"]
+    for row, expected in zip(found, truth):
+        assert abs(float(row["mean"]) - expected) < 5 * float(row["standard_error"])
+    record = json.loads((out / "privacy.json").read_text())
+    assert record["num_reports"] == PEOPLE and record["statistic"] == "mean"
+    assert record["sampling"] == "iid" and record["in_ranges"] and record["user_id"] is None
+    assert record["local_epsilon"] == pytest.approx(4, abs=1e-9) and record["epsilon"] < 4
+    said = (out / "privacy.md").read_text()
+    assert "whoever sent a report" in said and "the draw of one row of each person" in said
+
+
+def test_errors_allow_for_the_draw_of_a_row(place: Path, tmp_path: Path) -> None:
+    """With --user-id one of several rows was drawn, which the collector learns from the release;
+    the errors are those of `sampling="iid"` and larger than without."""
+    reports = tmp_path / "reports"
+    assert device(place, reports, *listed(place), "--local-epsilon=6", "--seed=1") == DONE
+    terms = json.loads((reports / "release.json").read_text())
+    errors = []
+    for sampling in ("iid", "fixed"):
+        (reports / "release.json").write_text(json.dumps({**terms, "sampling": sampling}))
+        out = tmp_path / sampling
+        assert gather(out, reports, f"--domain={place}/d.txt", "--min-reports=4000") == DONE
+        errors.append([float(row["frequency_standard_error"]) for row in table(out)])
+    oracle = ReleaseTerms.from_json(terms).randomizer
+    value = [float(row["frequency"]) for row in table(tmp_path / "iid")]
+    truth = np.clip(value, 0, 1) / np.clip(value, 0, 1).sum()
+    drawn = np.sqrt(oracle.variance(PEOPLE, truth, "iid"))
+    assert errors[0] == pytest.approx(drawn, rel=0.02)
+    assert all(iid > fixed for iid, fixed in zip(*errors))
+
+
+@pytest.mark.statistical
+def test_groups_arrive(place: Path, tmp_path: Path) -> None:
+    """Each country by itself, small and absent ones withheld by name; 5 standard errors (nine
+    comparisons of fresh randomness: false alarms below 1e-5)."""
+    reports, out = tmp_path / "reports", tmp_path / "out"
+    groups = [f"--groups={place}/groups.txt"]
+    flags = [*listed(place), "--group-by=country", *groups, "--epsilon=1", "--delta=1e-8",
+             "--min-reports=300"]  # fmt: skip
+    assert device(place, reports, *flags) == DONE
+    assert gather(out, reports, f"--domain={place}/d.txt", *groups, "--min-reports=300") == DONE
+    record = json.loads((out / "privacy.json").read_text())
+    sizes = {part["group"]: part["num_reports"] for part in record["parts"]}
+    assert sizes == {"DE": 2000, "FR": 1500, "other": 400}
+    assert {part["group"]: part["num_reports"] for part in record["withheld"]} == {
+        "LI": 100, "AT": 0,
+    }  # fmt: skip
+    assert record["group_by"] == "country" and record["priced_reports"] == 400
+    prices = {part["group"]: part["epsilon"] for part in record["parts"]}
+    assert prices["DE"] < prices["FR"] < prices["other"] == record["epsilon"] <= 1
+    for row in table(out):
+        colour, count = HELD["XX" if row["group"] == "other" else row["group"]]
+        expected = count if row["value"] == colour else 0
+        assert abs(float(row["count"]) - expected) < 5 * float(row["count_standard_error"]) + 1e-9
+    assert "which group a person is in" in (out / "privacy.md").read_text()
+    for more, message in (
+        ([], "--groups is missing"),
+        ([f"--groups={place}/d.txt"], "not the list of groups that the devices had"),
+    ):
+        flags = [f"--domain={place}/d.txt", "--min-reports=300", *more]
+        assert gather(tmp_path / "no", reports, *flags) == MISUSED, message
+
+
+def test_a_central_target_is_met_and_held(place: Path, tmp_path: Path, capsys: Any) -> None:
+    """`--epsilon` decides the local one; fewer reports than expected cost more, and with --strict
+    nothing is released."""
+    reports, out = tmp_path / "reports", tmp_path / "out"
+    flags = [*listed(place), "--epsilon=0.5", "--delta=1e-8", "--expected-users=4000"]
+    assert device(place, reports, *flags) == DONE
+    randomizer = ReleaseTerms.from_json(
+        json.loads((reports / "release.json").read_text())
+    ).randomizer
+    price = shuffle_epsilon(randomizer, PEOPLE, 1e-8)
+    assert 0.49 < float(price) <= 0.5
+    more = [f"--domain={place}/d.txt", "--min-reports=100", "--epsilon=0.5", "--strict"]
+    assert gather(out, reports, *more) == DONE
+    record = json.loads((out / "privacy.json").read_text())
+    assert record["target_epsilon"] == 0.5 and record["epsilon"] == pytest.approx(float(price))
+    some = sorted(reports.glob("*.ldp"))[0]
+    capsys.readouterr()
+    assert gather(tmp_path / "less", some, *more) == NOTHING_RELEASED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "(--strict)" in said and "above the target 0.5" in said
+    assert gather(tmp_path / "less", some, *more[:-1]) == DONE
+    assert "above the target 0.5" in " ".join(capsys.readouterr().err.split())
+    stated = json.loads((tmp_path / "less" / "privacy.json").read_text())
+    assert stated["epsilon"] > 0.5
+
+
+def test_an_edge_that_runs_again_counts_nobody_twice(place: Path, tmp_path: Path) -> None:
+    """With a secret key: the same people, more people, another order of rows: each person has one
+    report, and what the collector gives is the same to the last digit."""
+    first, again, out = tmp_path / "first", tmp_path / "again", tmp_path / "out"
+    flags = [*listed(place), "--local-epsilon=3", f"--memoize-key-file={place}/key",
+             "--dataset=people"]  # fmt: skip
+    assert device(place, first, *flags) == DONE
+    lines = (place / "values.csv").read_text().splitlines(keepends=True)
+    more = tmp_path / "more.csv"
+    more.write_text("".join([lines[0], "9999,red,DE,1,20\n", *lines[1:]]))
+    assert device(place, again, f"--input={more}", *flags) == DONE
+    common = [f"--domain={place}/d.txt", "--min-reports=4000"]
+    assert gather(out, first, *common) == DONE
+    assert json.loads((out / "privacy.json").read_text())["num_reports"] == PEOPLE
+    both = tmp_path / "both"
+    assert gather(both, first, f"--reports={again}", *common) == DONE
+    assert json.loads((both / "privacy.json").read_text())["num_reports"] == PEOPLE + 1
+    refused = [json.loads(line) for line in (both / "bad_rows.jsonl").read_text().splitlines()]
+    assert len(refused) == PEOPLE
+    assert {row["reason"] for row in refused} == {"sent before: another envelope has its id"}
+
+
+def test_without_a_key_a_second_run_is_other_people(place: Path, tmp_path: Path) -> None:
+    """What no collector can tell: fresh randomness under new ids."""
+    first, again = tmp_path / "first", tmp_path / "again"
+    for reports in (first, again):
+        assert device(place, reports, *listed(place), "--local-epsilon=3") == DONE
+    out = tmp_path / "out"
+    flags = [f"--reports={again}", f"--domain={place}/d.txt", "--min-reports=10"]
+    assert gather(out, first, *flags) == DONE
+    assert json.loads((out / "privacy.json").read_text())["num_reports"] == 2 * PEOPLE
+
+
+def test_numbers_misused(place: Path, tmp_path: Path, capsys: Any) -> None:
+    reports, out = tmp_path / "reports", tmp_path / "out"
+    numbers = ["--columns=minutes", "--range", "0", "1440", "--local-epsilon=2"]
+    for flags, message in (
+        (["--columns=minutes", "--local-epsilon=2"], "--radius is missing"),
+        ([*numbers, "--bad-rows=other"], "--bad-rows of numbers must be dead-letter or zero"),
+        ([*numbers, "--group-by=country"], "about numbers, --group-by about values of a list"),
+        ([*numbers, "--mechanism=KRandomizedResponse"], "is unknown"),
+        (["--columns=nowhere", "--radius=1", "--local-epsilon=2"], "nowhere"),
+    ):
+        assert device(place, reports, *flags) == MISUSED, flags
+        assert message in " ".join(capsys.readouterr().err.split()), flags
+    assert device(place, reports, *numbers) == DONE
+    capsys.readouterr()
+    for more, message in (
+        ([f"--domain={place}/d.txt"], "--domain is for values of a list"),
+        (["--shape=2x2"], "--shape 2x2 has not 1 pixels"),
+        (["--shape=2"], "--shape must be HEIGHTxWIDTH"),
+    ):
+        assert gather(out, reports, "--min-reports=10", *more) == MISUSED, more
+        assert message in " ".join(capsys.readouterr().err.split()), more
+    terms = json.loads((reports / "release.json").read_text())
+    changed = terms["coordinates"].replace("1440", "720")
+    (reports / "release.json").write_text(json.dumps({**terms, "coordinates": changed}))
+    assert gather(out, reports, "--min-reports=10") == MISUSED
+    assert "contradict themselves: coordinates" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_dry_run_of_numbers_reads_no_report(place: Path, tmp_path: Path, capsys: Any) -> None:
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    (reports / "a").write_bytes(b"junk")
+    coordinates = Coordinates(("a", "b"), CoordinateRanges((0, 1), (2, 3)))
+    terms = ReleaseTerms(LInfMean(2, 3.0), "r", coordinates.digest)
+    told = ReleaseFile(terms, "iid", coordinates).to_json()
+    (reports / "release.json").write_text(json.dumps(told))
+    flags = ["--min-reports=1000", "--dry-run", "--format=json"]
+    assert gather(tmp_path / "out", reports, *flags) == DONE
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["dimension"] == 2 and plan["times_lower_bound"] is None
+    assert plan["local_epsilon"] == 3 and not (tmp_path / "out").exists()
+    assert gather(tmp_path / "out", reports, *flags[:-1]) == DONE
+    assert "against the best possible" not in capsys.readouterr().out
+
+
+@pytest.mark.exact
+def test_release_files_survive_a_round_trip() -> None:
+    listed, numbers = Domain(("a", "b")), Coordinates(("x",), CoordinateRanges(0, 1))
+    oracle = KRandomizedResponse(3, 1.0)
+    for release in (
+        ReleaseFile(ReleaseTerms(oracle, "r", listed.digest)),
+        ReleaseFile(ReleaseTerms(oracle, "r", listed.digest), "iid", None, "g", listed.digest),
+        ReleaseFile(
+            ReleaseTerms(ScalarMean(1, 2.0, signed=True), "r", numbers.digest), "iid", numbers
+        ),
+        ReleaseFile(
+            ReleaseTerms(ScalarMean(1, 2.0, signed=True), "r", Coordinates(("é",)).digest),
+            coordinates=Coordinates(("é",)),
+        ),
+    ):
+        assert ReleaseFile.from_json(json.loads(json.dumps(release.to_json()))) == release
+    plain = ReleaseTerms(oracle, "r", listed.digest)
+    assert ReleaseFile.from_json(plain.to_json()) == ReleaseFile(plain)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"sampling": "often"}, "sampling must be"),
+        ({"group_by": "g"}, "belong together"),
+        ({"group_by": 7}, "group_by must name a column"),
+        ({"groups_digest": "00"}, "groups_digest must be 16 bytes"),
+        ({"groups_digest": 5}, "groups_digest must be 16 bytes"),
+        ({"coordinates": None}, "lack coordinates"),
+        ({"coordinates": 5}, "must be the text of a JSON object"),
+        ({"coordinates": '{"columns":["x","y"]}'}, "contradict themselves: coordinates"),
+        ({"coordinates": '{"columns":[]}'}, "at least one column"),
+        ({"coordinates": '{"columns":[3]}'}, "must name columns"),
+        ({"coordinates": '{"columns":["x"],"low":0}'}, "low|high"),
+        ({"coordinates": '{"columns":["x"],"more":0}'}, "must be the text of a JSON object"),
+    ],
+)
+def test_release_files_that_contradict_themselves(changed: dict[str, Any], message: str) -> None:
+    numbers = Coordinates(("x",), CoordinateRanges(0, 1))
+    good = ReleaseFile(
+        ReleaseTerms(ScalarMean(1, 2.0, signed=True), "r", numbers.digest), "iid", numbers
+    )
+    with pytest.raises(ValueError, match=message):
+        ReleaseFile.from_json({**good.to_json(), **changed})
+
+
+def test_envelopes_of_other_groups_are_of_another_release(place: Path, tmp_path: Path) -> None:
+    """A device that names a group of its own, or none, is refused with a reason."""
+    listed, groups = Domain(("red", "green")), Domain(("DE",))
+    oracle = KRandomizedResponse(3, 2.0)
+    shared = ReleaseTerms(oracle, "week-47", listed.digest)
+    ours = GroupTerms(shared, groups.labels)
+    theirs = GroupTerms(shared, ("ZZ",))
+    report = np.zeros(1, dtype=np.uint8)
+    sent = [encode_envelope(ours.of(i % 2), report) for i in range(40)]
+    sent += [encode_envelope(theirs.of(0), report), encode_envelope(shared, report)]
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    (reports / "inbox").write_bytes(b"".join(sent))
+    told = ReleaseFile(shared, "fixed", None, "country", groups.digest)
+    (reports / "release.json").write_text(json.dumps(told.to_json()))
+    (tmp_path / "groups.txt").write_text("DE\n")
+    out = tmp_path / "out"
+    flags = [f"--domain={place}/d.txt", f"--groups={tmp_path}/groups.txt", "--min-reports=20"]
+    assert gather(out, reports, *flags) == DONE
+    record = json.loads((out / "privacy.json").read_text())
+    assert {p["group"]: p["num_reports"] for p in record["parts"]} == {"DE": 20, "other": 20}
+    refused = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
+    assert [row["reason"] for row in refused] == ["another release"] * 2
