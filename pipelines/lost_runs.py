@@ -99,8 +99,8 @@ class RoundPrice:
     """What the rounds of a training cost that may be lost.
 
     Attributes:
-        event: of one round, as ledgers store it.
-        local_epsilon: of one round, for somebody who is in it.
+        event: of one round, for somebody who may be in it, as ledgers store it.
+        local_epsilon: likewise.
         most: rounds that one person is in at most.
     """
 
@@ -110,9 +110,10 @@ class RoundPrice:
 
     def event_of(self, rounds: int) -> dict[str, Any]:
         """What so many rounds released, as ledgers store it."""
-        if rounds == 1:
+        times = min(rounds, self.most)
+        if times == 1:
             return self.event
-        return event_to_json(dp_accounting.SelfComposedDpEvent(event_from_json(self.event), rounds))
+        return event_to_json(dp_accounting.SelfComposedDpEvent(event_from_json(self.event), times))
 
     def local_epsilon_of(self, rounds: int) -> float:
         """For somebody who was in as many of them as may be."""

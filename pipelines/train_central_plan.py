@@ -112,6 +112,15 @@ class LocalCentralPlan(Plan):
         return central_round_event(rate, self.settings.noise_multiplier)
 
     @property
+    def charged_event(self) -> dp_accounting.DpEvent:
+        """Without the credit for coins, which have no Rényi divergence under replace-one.
+
+        Given who joined when, which does not depend on data, somebody is in `messages_of` rounds
+        at most; so this bounds the price against every reader of models.
+        """
+        return dp_accounting.GaussianDpEvent(self.settings.noise_multiplier)
+
+    @property
     def reader(self) -> str:
         return "readers of models, who see neither messages nor who took part"
 
@@ -141,6 +150,13 @@ class LocalCentralPlan(Plan):
     def exactness(self) -> str:  # type: ignore[override]
         return self.mechanism.exactness
 
+    @property
+    def pricing_note(self) -> str:  # type: ignore[override]
+        return (
+            "a ledger is charged without the credit for coins, which its Rényi orders cannot "
+            "price: as for readers who see who took part"
+        )
+
     def messages_of(self, rounds: int) -> int:
         """That one client sends at most."""
         most = self.settings.max_participations
@@ -151,14 +167,12 @@ class LocalCentralPlan(Plan):
         return self.messages_of(rounds) * self.mechanism.local_epsilon
 
     def seen_epsilon_of(self, rounds: int) -> float | None:
-        noise = dp_accounting.GaussianDpEvent(self.settings.noise_multiplier)
         busiest = min(replace(self, rounds=rounds).busiest, self.messages_of(rounds))
-        return float(composed(noise, busiest, self.settings.delta))
+        return float(composed(self.charged_event, busiest, self.settings.delta))
 
     @cached_property
     def round_price(self) -> RoundPrice:
-        price = super().round_price
-        return replace(price, most=self.messages_of(self.rounds))
+        return replace(super().round_price, most=self.messages_of(max(1, self.rounds)))
 
     @property
     def targets(self) -> list[Target]:

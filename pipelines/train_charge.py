@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import charging
 from beam_ldp.pipelines.charging import NoCharge
 from beam_ldp.pipelines.gates import NothingReleasedError
@@ -59,7 +58,8 @@ def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
         NothingReleasedError: if the budget does not allow it.
     """
     settings, run = plan.settings, Run()
-    worst = Price(plan.epsilon_of(plan.rounds), plan.reports_per_round, plan.event_of(plan.rounds))
+    event = plan.charged_event_of(plan.rounds)
+    worst = Price(plan.epsilon_of(plan.rounds), plan.reports_per_round, event)
     local = plan.local_epsilon_of(plan.rounds)
     if local is None:
         _refuse_where_local(settings)
@@ -112,7 +112,7 @@ def settlement(plan: Plan, charge: NoCharge, run: Run) -> dict[str, Any]:
     bound = plan.epsilon_of(run.begun)
     return {
         "run_id": charge.facts["run_id"],
-        "event": event_to_json(plan.event_of(run.begun)),
+        "event": plan.round_price.event_of(run.begun),
         "local_epsilon": local_epsilon_of(plan, run) or 0.0,
         "mechanism": plan.config,
         "question": f"train {plan.model}",

@@ -34,11 +34,11 @@ class Tracked:
     def __init__(self, plan: Plan, tracker: Any | None, uri: str | None, console: Console) -> None:
         self._plan, self._tracker, self._uri, self._console = plan, tracker, uri, console
 
-    def charge(self, event: Any, number: int, num_reports: int) -> None:
+    def charge(self, number: int, num_reports: int) -> None:
         """Before round `number`."""
-        if self._tracker is not None:
-            price = self._plan.round_price
-            local = price.local_epsilon if number < price.most else 0.0
+        price = self._plan.round_price
+        if self._tracker is not None and number < price.most:
+            event, local = self._plan.charged_event, price.local_epsilon
             self._tracker.charge(event, number, local_epsilon=local, num_reports=num_reports)
 
     @property

@@ -12,7 +12,7 @@ import dp_accounting
 from scipy import stats
 
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
-from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.schedule import UNLIKELY
 from beam_ldp.pipelines.gates import NothingReleasedError
 from beam_ldp.pipelines.lost_runs import RoundPrice
@@ -122,11 +122,14 @@ class Plan(ABC):
     def reports_per_round(self) -> int:
         return self.clients_per_round
 
-    def event_of(self, rounds: int) -> dp_accounting.DpEvent:
-        """What so many rounds release."""
-        if rounds == 1:
-            return self.event
-        return dp_accounting.SelfComposedDpEvent(self.event, rounds)
+    @property
+    def charged_event(self) -> dp_accounting.DpEvent:
+        """What a ledger is charged for a round: priced by Rényi orders, as ledgers do."""
+        return self.event
+
+    def charged_event_of(self, rounds: int) -> dp_accounting.DpEvent:
+        """What a ledger is charged for so many rounds."""
+        return event_from_json(self.round_price.event_of(rounds))
 
     def epsilon_of(self, rounds: int) -> PrivacyBound:
         """The central price of so many rounds: proved, for this mechanism."""
@@ -148,7 +151,8 @@ class Plan(ABC):
     @cached_property
     def round_price(self) -> RoundPrice:
         """What a ledger is told of rounds that began, should this program be lost."""
-        return RoundPrice(event_to_json(self.event), self.local_epsilon_of(1) or 0.0, self.rounds)
+        event = event_to_json(self.charged_event)
+        return RoundPrice(event, self.local_epsilon_of(1) or 0.0, max(1, self.rounds))
 
     @property
     def busiest(self) -> int:

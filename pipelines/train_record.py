@@ -48,6 +48,8 @@ class TrainRecord(PrivacyRecord):
         most_messages: that one client sent.
         personal_accuracy, local_only_accuracy: mean over clients' own models, on public examples of
             their labels, after the training and after learning alone for as long.
+        round_event: what one round releases, as `epsilon` counts it; `event` is what a ledger is
+            charged for all.
         reconstruction: the audit of all messages of the client that sent most.
     """
 
@@ -83,6 +85,7 @@ class TrainRecord(PrivacyRecord):
     most_messages: int | None = None
     personal_accuracy: float | None = None
     local_only_accuracy: float | None = None
+    round_event: dict[str, Any] | None = None
     reconstruction: dict[str, Any] | None = None
 
 
@@ -126,7 +129,8 @@ def make_record(plan: Plan, clients_left_out: int, run: Run, charge: NoCharge) -
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         version=beam_ldp.__version__,
         warnings=tuple(warnings),
-        event=event_to_json(plan.event_of(run.begun)),
+        event=plan.round_price.event_of(run.begun),
+        round_event=event_to_json(plan.event),
         algorithm=settings.algorithm,
         model=plan.model,
         dimension=plan.dimension,

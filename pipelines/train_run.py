@@ -101,7 +101,7 @@ class ChargedRounds:
         self._ran.most_messages = self._learner.most_messages
         self._charge.begin_round()
         each = plan.reports_per_round // plan.clients_per_round
-        self._log.charge(event, self._ran.begun - 1, (num_reports or 0) * each)
+        self._log.charge(self._ran.begun - 1, (num_reports or 0) * each)
         return spent
 
     @property

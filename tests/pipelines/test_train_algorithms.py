@@ -14,7 +14,6 @@ from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
     ShuffleAccountant,
     SubsampledShuffledDpEvent,
-    event_epsilon,
     shuffled_event,
 )
 from beam_ldp.accounting.adaped import adaped_message_event, adaped_round_event
@@ -187,11 +186,11 @@ def test_both_ledgers_of_local_and_central_noise():
     assert float(plan.epsilon_of(14)) == price(plan.event, 14)
     assert plan.local_epsilon_of(14) == 5 * 60.0 and plan.local_epsilon_of(3) == 180.0
     assert plan.round_price.local_epsilon_of(14) == 300.0
-    assert plan.seen_epsilon_of(14) == float(
-        event_epsilon(
-            dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(2.0), 5), DELTA
-        )
-    )
+    # Ledgers add up Renyi divergences, and coins have none: five Gaussians are what bounds them.
+    gaussians = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(2.0), 5)
+    assert plan.charged_event_of(14) == plan.charged_event_of(5) == gaussians
+    assert price(gaussians, 1) > plan.epsilon_of(14)
+    assert plan.seen_epsilon_of(14) == price(gaussians, 1)
 
 
 @pytest.mark.exact
