@@ -4,10 +4,13 @@
 
 Rounds of `tff.learning.algorithms.build_unweighted_fed_avg` in TensorFlow Federated's C++ runtime,
 with its own unweighted mean and with ours, in turns in one process, so that load falls on all
-alike; the time that processors spent is beside it, because it depends less on load. Two sizes: the
-13,706 parameters of the papers' network with 200 clients of 25 images (MNIST's shape), and a
-network of a million parameters with 20 clients of 250. Figures are medians; the ratio of each turn
-gives the spread (quartiles). The first round of each, which traces and loads graphs, is left out.
+alike; the time that processors spent is beside it, because it depends less on load. Three sizes:
+the 13,706 parameters of the papers' network with 200 clients of 25 images (MNIST's shape), and a
+million parameters with 20 clients of 250, once as the papers' network made wider, once as a dense
+network. A dense layer uses a parameter once per image, a convolution many times: noise costs the
+same for both, and training does not, so the dense one is the worst case. Figures are medians; the
+ratio of each turn gives the spread (quartiles). The first round of each, which traces and loads
+graphs, is left out.
 """
 
 from __future__ import annotations
@@ -22,22 +25,27 @@ from typing import Any
 import numpy as np
 
 BATCH = 25
-SIZES = {"13,706 parameters x 200 clients": (13_706, 200, 25), "1e6 x 20": (1_000_000, 20, 250)}
+# Filters of a convolution (0: dense), clients, images of each.
+SIZES = {
+    "13,706 parameters x 200 clients": (16, 200, 25),
+    "1e6, wider, x 20": (143, 20, 250),
+    "1e6, dense, x 20": (0, 20, 250),
+}
 
 
-def kinds() -> dict[str, Callable[[int], Any]]:
-    """Aggregators by name, for a number of parameters."""
+def kinds() -> dict[str, Callable[[], Any]]:
+    """Aggregators by name."""
     import tensorflow_federated as tff
 
     from tff_adapters import LocallyPrivateMeanFactory, shuffled_ldp_aggregator
 
-    def ours(**options: Any) -> Callable[[int], LocallyPrivateMeanFactory]:
+    def ours(**options: Any) -> Callable[[], LocallyPrivateMeanFactory]:
         settings = {"clip": 0.1, "local_epsilon": 2.0, **options}
-        return lambda _: shuffled_ldp_aggregator(**settings)
+        return lambda: shuffled_ldp_aggregator(**settings)
 
     plain = tff.aggregators.SumFactory()
     return {
-        "none": lambda _: tff.aggregators.UnweightedMeanFactory(),
+        "none": lambda: tff.aggregators.UnweightedMeanFactory(),
         "PrivUnit, messages": ours(norm="l2"),
         "PrivUnit, messages of 16 bits": ours(norm="l2", coordinate_bits=16),
         "PrivUnit, sums": ours(norm="l2", sum_factory=plain),
@@ -48,28 +56,27 @@ def kinds() -> dict[str, Callable[[int], Any]]:
     }
 
 
-def model_fn_for(parameters: int) -> Callable[[], Any]:
-    """The papers' network (16 filters), or a dense one of about so many parameters."""
+def model_fn_for(filters: int) -> Callable[[], Any]:
+    """The papers' network with so many filters (16 in the papers), or a dense one of 1e6."""
     import tensorflow as tf
     import tensorflow_federated as tff
 
     layers = tf.keras.layers
 
     def network() -> Any:
-        if parameters == 13_706:
+        if filters:
             return [
-                layers.Conv2D(16, 8, 2, "same", activation="relu", input_shape=(28, 28, 1)),
+                layers.Conv2D(filters, 8, 2, "same", activation="relu", input_shape=(28, 28, 1)),
                 layers.MaxPool2D(2, 1),
-                layers.Conv2D(16, 4, 2, "valid", activation="relu"),
+                layers.Conv2D(filters, 4, 2, "valid", activation="relu"),
                 layers.MaxPool2D(2, 1),
                 layers.Flatten(),
-                layers.Dense(32, activation="relu"),
+                layers.Dense(2 * filters, activation="relu"),
                 layers.Dense(10),
             ]
-        width = round((parameters - 10) / (784 + 1 + 10))
         return [
             layers.Flatten(input_shape=(28, 28, 1)),
-            layers.Dense(width, activation="relu"),
+            layers.Dense(1258, activation="relu"),
             layers.Dense(10),
         ]
 
@@ -86,7 +93,7 @@ def model_fn_for(parameters: int) -> Callable[[], Any]:
     return model_fn
 
 
-def processes_for(parameters: int, names: Sequence[str]) -> dict[str, Any]:
+def processes_for(filters: int, names: Sequence[str]) -> dict[str, Any]:
     """A learning process per aggregator."""
     import tensorflow_federated as tff
 
@@ -94,10 +101,10 @@ def processes_for(parameters: int, names: Sequence[str]) -> dict[str, Any]:
 
     return {
         name: tff.learning.algorithms.build_unweighted_fed_avg(
-            model_fn_for(parameters),
+            model_fn_for(filters),
             client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.01),
             server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
-            model_aggregator=make(parameters),
+            model_aggregator=make(),
             metrics_aggregator=no_client_metrics,
         )
         for name, make in kinds().items()
@@ -124,9 +131,9 @@ def processor_seconds() -> float:
     return sum(sum(one.cpu_times()[:2]) for one in everyone)
 
 
-def measure(parameters: int, clients: int, examples: int, rounds: int, names: Sequence[str]) -> Any:
+def measure(filters: int, clients: int, examples: int, rounds: int, names: Sequence[str]) -> Any:
     """Seconds of each round and of processors in it, by aggregator: `{name: (rounds, 2)}`."""
-    processes = processes_for(parameters, names)
+    processes = processes_for(filters, names)
     states = {name: process.initialize() for name, process in processes.items()}
     data = clients_with(clients, examples)
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in processes}

@@ -17,8 +17,10 @@ def flatten(value: Any) -> Any:
 def flatten_rows(values: Any) -> Any:
     """The same for each of s structures, whose leaves have a leading dimension s: (s, entries)."""
     parts = tf.nest.flatten(values)
-    rows = [tf.reshape(tf.cast(p, tf.float64), [tf.shape(p)[0], _size(p.shape[1:])]) for p in parts]
-    return tf.concat(rows, axis=1)
+    if len({part.dtype for part in parts}) > 1:
+        parts = [tf.cast(part, tf.float64) for part in parts]
+    rows = [tf.reshape(part, [tf.shape(part)[0], _size(part.shape[1:])]) for part in parts]
+    return tf.cast(tf.concat(rows, axis=1), tf.float64)
 
 
 def unflatten(vector: Any, specs: Any) -> Any:

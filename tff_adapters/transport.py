@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from tff_adapters import gathering
 from tff_adapters.compat import language, tff
 from tff_adapters.kernels import ClientKernel, client_generator, seeded_generator
 
@@ -49,9 +49,9 @@ class ShuffledMessages(Transport):
     """Packed messages, stripped of everything and permuted before the server reads them.
 
     A client sends `(values, bytes)` uint8 per kernel. The accumulator of a `federated_aggregate`
-    concatenates them; its report step, the shuffler, takes the messages apart, permutes every
-    message column uniformly and on its own, over all values of all clients, and passes on nothing
-    else. The server reads the permuted reports, adds up and decodes.
+    (`tff_adapters.gathering`) concatenates them; its report step, the shuffler, takes the messages
+    apart, permutes every message column uniformly and on its own, over all values of all clients,
+    and passes on nothing else. The server reads the permuted reports, adds up and decodes.
     """
 
     def __init__(self, kernels: Kernels, values_per_client: int, seed: int | None = None) -> None:
@@ -79,27 +79,27 @@ class ShuffledMessages(Transport):
     def shuffle(self, sent: Any) -> Any:
         """The permuted reports of all clients, per kernel, at the server."""
         width = [kernel.message_bytes for kernel in self.kernels]
-        batch = tuple(tff.TensorType(np.uint8, (None, size)) for size in width)
+        gathered = tff.to_type(tuple(gathering.spec(size) for size in width))
 
         @tff.tensorflow.computation
         def zero() -> Any:
-            return tuple(_unknown_rows(tf.zeros([0, size], tf.uint8)) for size in width)
+            return tuple(gathering.nothing(size) for size in width)
 
-        @tff.tensorflow.computation(batch, sent.type_signature.member)
+        @tff.tensorflow.computation(gathered, sent.type_signature.member)
         def accumulate(so_far: Any, messages: Any) -> Any:
-            return tuple(tf.concat(pair, axis=0) for pair in zip(so_far, messages))
+            return tuple(gathering.with_one(all_, one) for all_, one in zip(so_far, messages))
 
-        @tff.tensorflow.computation(batch, batch)
+        @tff.tensorflow.computation(gathered, gathered)
         def merge(first: Any, second: Any) -> Any:
-            return tuple(tf.concat(pair, axis=0) for pair in zip(first, second))
+            return tuple(gathering.merged(pair) for pair in zip(first, second))
 
-        @tff.tensorflow.computation(batch)
+        @tff.tensorflow.computation(gathered)
         def shuffler(messages: Any) -> Any:
             nothing = tf.zeros([1, 0], tf.float64)
             seed = self._seed
             generator = client_generator() if seed is None else seeded_generator(seed, 0, nothing)
             return tuple(
-                kernel.permute(kernel.unpack(part), generator)
+                kernel.permute(kernel.unpack(gathering.rows(part)), generator)
                 for kernel, part in zip(self.kernels, messages)
             )
 
@@ -159,8 +159,3 @@ def _statistic_type(kernel: ClientKernel) -> Any:
 def _part(whole: Any, index: int) -> Any:
     """The computation that takes part `index` of a tuple like `whole`."""
     return language.federated_computation(lambda parts: parts[index], whole.type_signature.member)
-
-
-def _unknown_rows(rows: Any) -> Any:
-    """The same tensor, of a number of rows that its type does not tell."""
-    return tf.raw_ops.PlaceholderWithDefault(input=rows, shape=[None, *rows.shape[1:]])

@@ -216,9 +216,10 @@ def test_rotation_is_numpy_s(dimension):
 @pytest.mark.exact
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 @pytest.mark.parametrize("scale", [1e-200, 1e-3, 1.0, 1e200, 1e308])
-def test_clipping_is_numpy_s(norm, scale):
+@pytest.mark.parametrize("with_zero", [False, True])
+def test_clipping_is_numpy_s(norm, scale, with_zero):
     vectors = np.random.default_rng(0).uniform(-1, 1, (50, 6)) * scale
-    vectors[0] = 0.0
+    vectors[0] *= not with_zero
     expected = numpy_base.clip_to_ball(vectors, norm, 0.7, "clip")
     np.testing.assert_allclose(clip_to_ball(tf.constant(vectors), norm, 0.7), expected, rtol=1e-12)
 

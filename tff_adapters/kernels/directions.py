@@ -45,16 +45,18 @@ class FixedPointKernel(ClientKernel):
         return bytes_of(self._widths)
 
     def pack(self, reports: Any) -> Any:
-        """Offset binary: the least integer is all zeros."""
-        return pack_rows(tf.cast(reports, tf.int64) + self._offset, self._widths)
+        """Offset binary: the least integer is all zeros. Unsigned words wrap, as they should."""
+        words = tf.bitcast(tf.cast(reports, tf.int32), tf.uint32)
+        return pack_rows(words + self._offset, self._widths)
 
     def unpack(self, packed: Any) -> Any:
-        signed = tf.cast(unpack_rows(packed, self._widths), tf.int64) - self._offset
+        words = unpack_rows(packed, self._widths)
+        signed = tf.bitcast(words - self._offset, tf.int32)
         return tf.cast(signed, tf.as_dtype(self.mechanism.report_dtype))
 
     @property
-    def _offset(self) -> int:
-        return 1 << (self.mechanism.fixed_point.bits - 1)
+    def _offset(self) -> Any:
+        return tf.constant(1 << (self.mechanism.fixed_point.bits - 1), tf.uint32)
 
     def decode(self, statistic: Any, num_reports: Any) -> Any:
         total = tf.cast(statistic, tf.float64) * self.mechanism.fixed_point.step
@@ -67,8 +69,12 @@ class DirectionKernel(FixedPointKernel):
     def respond(self, vectors: Any, generator: Any) -> Any:
         length = tf.norm(vectors, axis=1)
         zero = tf.equal(length, 0.0)
-        first_axis = tf.one_hot(0, self.mechanism.dimension, dtype=tf.float64)
-        vectors = tf.where(zero[:, None], first_axis, vectors)  # any direction will do
+        first_axis = tf.one_hot([0], self.mechanism.dimension, dtype=tf.float64)
+        vectors = tf.cond(  # a vector of zeros: any direction will do
+            tf.reduce_any(zero),
+            lambda: tf.where(zero[:, None], first_axis, vectors),
+            lambda: vectors,
+        )
         sign = self._sign(length, zero, generator)
         drawn = self._draw(vectors, tf.where(zero, tf.ones_like(length), length), sign, generator)
         limit = float(self.mechanism.fixed_point.largest)
