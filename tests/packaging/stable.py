@@ -1,0 +1,159 @@
+"""What docs/stability.md promises, gathered: `python -m tests.packaging.stable` writes it down.
+
+The file is committed, so that a name that goes, or comes, is a decision that somebody reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = Path(__file__).with_name("stable.json")
+CONFIGURATIONS = Path(__file__).with_name("configurations_1.json")
+
+MODULES = (
+    "beam_ldp",
+    "beam_ldp.accounting",
+    "beam_ldp.ledger",
+    "beam_ldp.log_events",
+    "beam_ldp.planning",
+    "beam_ldp.planning.questions",
+    "beam_ldp.planning.ranges",
+    "beam_ldp.protocols",
+    "beam_ldp.randomizers",
+    "beam_ldp.randomizers.base",
+    "beam_ldp.randomizers.bins",
+    "beam_ldp.randomizers.contrasts",
+    "beam_ldp.randomizers.domain",
+    "beam_ldp.randomizers.estimate",
+    "beam_ldp.randomizers.frequency",
+    "beam_ldp.randomizers.hierarchy",
+    "beam_ldp.randomizers.mean",
+    "beam_ldp.randomizers.questions",
+    "beam_ldp.randomizers.wire",
+    "beam_ldp.randomizers.wire_groups",
+    "beam_ldp.simulate",
+    "beam_ldp.transforms",
+    "mlflow_ldp",
+)
+WITHOUT_IMPORT = {"tff_adapters": ROOT / "tff_adapters" / "__init__.py"}  # TensorFlow is needed
+
+
+def names_of(module: str) -> dict[str, list[str] | None]:
+    """The public names of a module, each with its parameters; None for what is not called."""
+    found = importlib.import_module(module)
+    listed = getattr(found, "__all__", None)
+    if listed is None:
+        listed = [
+            name for name, value in vars(found).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module
+        ]  # fmt: skip
+    return {name: parameters_of(getattr(found, name)) for name in sorted(listed)}
+
+
+def parameters_of(thing: Any) -> list[str] | None:
+    """Names of the parameters of a function or of a class."""
+    if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+        return None
+    try:
+        return list(inspect.signature(thing).parameters)
+    except (TypeError, ValueError):
+        return None
+
+
+def listed_in(path: Path) -> list[str]:
+    """`__all__` of a module that is not imported."""
+    for node in ast.parse(path.read_text()).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            assert isinstance(node, ast.Assign)
+            return sorted(ast.literal_eval(node.value))
+    raise LookupError(path)
+
+
+def commands() -> dict[str, str]:
+    """The help of every command and sub-command of `beam-ldp`, by its name."""
+    from click.testing import CliRunner
+
+    from beam_ldp.pipelines.cli import group
+
+    found: dict[str, str] = {}
+
+    def look(name: tuple[str, ...]) -> None:
+        told = CliRunner().invoke(group, [*name, "--help"], terminal_width=200)
+        assert told.exit_code == 0, (name, told.output)
+        if name:
+            found[" ".join(name)] = told.output
+        below = re.search(r"^Commands:\n((?:  .*\n?)+)", told.output, re.M)
+        for child in re.findall(r"^  ([a-z-]+)", below[1], re.M) if below else ():
+            look((*name, child))
+
+    look(())
+    return found
+
+
+def flags_of(help_text: str) -> list[str]:
+    """The flags that a help text describes, and not those of its examples."""
+    return sorted(set(re.findall(r"^ {2,6}(?:-\w, )?(--[a-z][a-z-]*)", help_text, re.M)))
+
+
+def everything() -> dict[str, Any]:
+    """All that is promised to stay."""
+    from beam_ldp.ledger.store import SCHEMA
+    from beam_ldp.log_events import EVENTS
+    from beam_ldp.pipelines import collect, collect_mean, parts, record, run, user_mean_record
+    from beam_ldp.randomizers import wire
+    from beam_ldp.transforms.counters import METRICS
+
+    kinds = (
+        record.PrivacyRecord, record.MeanRecord, parts.PartsRecord, collect.CollectRecord,
+        collect.CollectPartsRecord, collect_mean.CollectMeanRecord,
+        user_mean_record.UserMeanRecord,
+    )  # fmt: skip
+    return {
+        "names": {
+            **{module: names_of(module) for module in MODULES},
+            **{name: listed_in(path) for name, path in WITHOUT_IMPORT.items()},
+        },
+        "flags": {name: flags_of(told) for name, told in commands().items()},
+        "exit_codes": [run.DONE, run.FAILED, run.MISUSED, run.NOTHING_RELEASED],
+        "record_fields": {
+            kind.__name__: sorted(field.name for field in dataclasses.fields(kind))
+            for kind in kinds
+        },
+        "events": {event.name: list(event.fields) for event in EVENTS},
+        "metrics": {metric.name: metric.kind for metric in METRICS},
+        "versions": {
+            "wire_format": wire.FORMAT_VERSION,
+            "release_terms": wire.TERMS_VERSION,
+            "ledger_schema": SCHEMA,
+            "record_schema": record.SCHEMA_VERSION,
+        },
+        "refusals": list(wire.REASONS),
+    }
+
+
+def configurations() -> dict[str, dict[str, Any]]:
+    """The configuration of a mechanism of every kind, by name."""
+    from tests.randomizers.frequency.all_oracles import oracles_of
+    from tests.transforms.mean_mechanisms import MECHANISMS
+
+    found = {name: oracle.to_config() for name, oracle in oracles_of(5, 1.0)}
+    return found | {name: mechanism.to_config() for name, mechanism in MECHANISMS.items()}
+
+
+def main() -> None:
+    FILE.write_text(json.dumps(everything(), indent=1, sort_keys=True) + "\n")
+    if not CONFIGURATIONS.exists():  # what was written once must be read for ever
+        CONFIGURATIONS.write_text(json.dumps(configurations(), indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
