@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 ESTIMATE, TRUTH, GREY, GRID = "#1f5fa8", "#d1495b", "#5f6b76", "#e3e7eb"
@@ -28,6 +30,32 @@ def bare(axes: Any, *sides: str) -> None:
     for side in sides:
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+def label_ends(
+    axes: Any, x: float, ends: Sequence[tuple[float, str, str]], gap: float = 0.075
+) -> None:
+    """Names right of the lines that end at `x`, pushed apart where they would overlap.
+
+    Args:
+        axes: with a logarithmic vertical axis, its limits set.
+        x: where the lines end.
+        ends: value, text and colour of each line.
+        gap: least distance of two names, as a share of the height.
+    """
+    low, high = (math.log(limit) for limit in axes.get_ylim())
+    ranked = sorted(ends)
+    places = [(math.log(value) - low) / (high - low) for value, _, _ in ranked]
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + gap)
+    places[-1] = min(places[-1], max(1.0, gap * (len(places) - 1)))
+    for i in reversed(range(len(places) - 1)):
+        places[i] = min(places[i], places[i + 1] - gap)
+    for (value, text, colour), place in zip(ranked, places):
+        axes.annotate(
+            text, (x, value), xytext=(1.03, place), textcoords="axes fraction", color=colour,
+            fontsize=8, va="center", annotation_clip=False,
+        )  # fmt: skip
 
 
 def png(figure: Any) -> bytes:

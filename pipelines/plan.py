@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -46,6 +47,8 @@ def plan() -> None:
 @click.option("--max-bits", type=whole, help="longest report that is acceptable")
 @click.option("--workers", type=whole, help="cores: say what the job would take of them")
 @click.option("--price-per-core-hour", type=click.FloatRange(min=0), help="with --workers")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
+              help="draw every mechanism's error against epsilon, a PNG")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def frequency(
@@ -57,6 +60,7 @@ def frequency(
     max_bits: int | None,
     workers: int | None,
     price_per_core_hour: float | None,
+    plot: Path | None,
     form: str,
 ) -> None:
     """All mechanisms for counting values of a public list, the most accurate first.
@@ -71,6 +75,8 @@ def frequency(
           --max-bits 32 --format json
       beam-ldp plan frequency --users 1e10 --domain-size 1000 --epsilon 1 --delta 1e-12 \\
           --workers 100 --price-per-core-hour 0.05
+      beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8 \\
+          --plot plan.png
     """
     from beam_ldp.pipelines.plan_cost import costs_as_json, show_costs
     from beam_ldp.planning import plan_frequencies
@@ -80,17 +86,29 @@ def frequency(
 
     if (epsilon is None) == (local_epsilon is None):
         raise click.UsageError("give one of --epsilon (central target) and --local-epsilon")
+
+    def plans_at(budget: float) -> Sequence[Plan]:
+        central, local = (None, budget) if epsilon is None else (budget, None)
+        return plan_frequencies(users, domain_size + 1, central, local, delta, max_bits)
+
+    asked = local_epsilon if epsilon is None else epsilon
+    assert asked is not None
     try:
-        plans = plan_frequencies(
-            users,
-            domain_size + 1,
-            epsilon=epsilon,
-            local_epsilon=local_epsilon,
-            delta=delta,
-            max_bits=max_bits,
-        )
+        plans = plans_at(asked)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    if plot is not None:
+        what = f"{users:,} people, {domain_size:,} values and `other`, delta = {delta:g}"
+        across = "local epsilon" if epsilon is None else "epsilon of readers, after shuffling"
+        draw_plans(
+            plot,
+            lambda at: plans if at == asked else plans_at(at),
+            asked,
+            lambda plan: plan.standard_error * users,
+            what,
+            across,
+            "standard error of a rare value's count, people",
+        )
     if form == "json":
         from beam_ldp.pipelines.terminal import printed_json
 
@@ -105,6 +123,27 @@ def frequency(
         usable = [plan.randomizer for plan in plans if plan.randomizer and not plan.excluded]
         show_costs(Console(), usable, users, workers, price_per_core_hour)
     sys.stdout.flush()
+
+
+def draw_plans(
+    path: Path,
+    plans_at: Callable[[float], Sequence[Any]],
+    asked: float,
+    error: Callable[[Any], float],
+    what: str,
+    across: str,
+    upward: str,
+) -> None:
+    """Plan at budgets around the one that was asked for, and write the picture of all of them."""
+    from beam_ldp.pipelines.plan_plot import curves, draw, write_plot
+
+    console = Console(stderr=True)
+    with console.status("planning at other budgets"):  # shown on terminals only
+        found = curves(plans_at, asked, error)
+    if not found:
+        raise click.UsageError("--plot: no mechanism meets these limits at any budget near it")
+    write_plot(draw(found, asked, what, across, upward), path)
+    console.print(f"{path}: error against epsilon", style="dim", highlight=False, soft_wrap=True)
 
 
 def _as_json(plans: Sequence[Plan], users: int, domain_size: int, delta: float) -> dict[str, Any]:

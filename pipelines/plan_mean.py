@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.plan import SCHEMA_VERSION, plan, whole
+from beam_ldp.pipelines.plan import SCHEMA_VERSION, draw_plans, plan, whole
 from beam_ldp.pipelines.statement import number
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def norm_of(text: str) -> Norm | float:
               help="who is trusted: a shuffler, or nobody but the own device")  # fmt: skip
 @click.option("--workers", type=whole, help="cores: say what the job would take of them")
 @click.option("--price-per-core-hour", type=click.FloatRange(min=0), help="with --workers")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
+              help="draw every mechanism's error against epsilon, a PNG")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def plan_mean(
@@ -66,6 +69,7 @@ def plan_mean(
     norm: Norm | float,
     workers: int | None,
     price_per_core_hour: float | None,
+    plot: Path | None,
     form: str,
     **target: Any,
 ) -> None:
@@ -87,7 +91,7 @@ def plan_mean(
 
     \b
     examples:
-      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8
+      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 --plot plan.png
       beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 --max-bits 512
       beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 4 --model local
       beam-ldp plan mean --users 1e5 --dimension 1 --norm linf --radius 24 --local-epsilon 2 \\
@@ -108,6 +112,22 @@ def plan_mean(
             plans = plan_means(users, dimension, norm, **target)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    what = f"{users:,} people, {dimension:,} coordinates, {_ball(norm, target['radius'])}"
+    if plot is not None:
+        name = "epsilon" if local is None else "local_epsilon"
+        shuffled = target["model"] == "shuffle" and local is None
+        asked = target[name]
+        draw_plans(
+            plot,
+            lambda at: (
+                plans if at == asked else plan_means(users, dimension, norm, **{**target, name: at})
+            ),
+            asked,
+            lambda one: one.rms_error,
+            what if target["delta"] is None else f"{what}, delta = {target['delta']:g}",
+            "epsilon of readers, after shuffling" if shuffled else "local epsilon",
+            "RMS error of the mean, in the unit of the data",
+        )
     if form == "json":
         from beam_ldp.pipelines.terminal import printed_json
 
@@ -118,7 +138,7 @@ def plan_mean(
                 row["cost"] = costs_as_json(plan.randomizer, users, workers, price_per_core_hour)
         print(printed_json({"schema_version": SCHEMA_VERSION, **task, "plans": rows}))
         return
-    _show(plans, f"{users:,} people, {dimension:,} coordinates, {_ball(norm, target['radius'])}")
+    _show(plans, what)
     if workers is not None:
         usable = [one.randomizer for one in plans if one.randomizer and not one.excluded]
         show_costs(Console(), usable, users, workers, price_per_core_hour)

@@ -20,6 +20,7 @@ from beam_ldp.pipelines.canvas import (
     TRUTH,
     bare,
     figure_with,
+    label_ends,
     png,
 )
 
@@ -63,7 +64,8 @@ def plot_prices(schedule: Schedule, delta: float, say: Callable[[str], None]) ->
     axes.fill_between(x, 1e-12, floor, color=GREY, alpha=0.12, linewidth=0, zorder=1)
     lines.append((floor, _FLOOR, GREY))
     _style(axes, np.concatenate([y for y, _, _ in lines]), against_rounds)
-    _label(axes, x[-1], [(float(y[-1]), name, colour) for y, name, colour in lines])
+    ends = [(float(y[-1]), f"{name}\n{y[-1]:.3g}", colour) for y, name, colour in lines]
+    label_ends(axes, x[-1], ends)
     return png(figure)
 
 
@@ -113,20 +115,6 @@ def _style(axes: Any, values: np.ndarray, against_rounds: bool) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_xlabel("rounds" if against_rounds else "people", color=GREY)
     axes.set_ylabel("epsilon", color=GREY)
-
-
-def _label(axes: Any, x: float, ends: list[tuple[float, str, str]]) -> None:
-    """Names at the ends of the lines, pushed apart where they would overlap."""
-    low, high = np.log(axes.get_ylim())
-    gap = 0.075 * (high - low)
-    place = -np.inf
-    for value, name, colour in sorted(ends):
-        place = max(float(np.log(value)), place + gap)
-        axes.annotate(
-            f"{name}\n{value:.3g}", (x, value), xytext=(1.03, (place - low) / (high - low)),
-            textcoords="axes fraction", color=colour, fontsize=8, va="center",
-            annotation_clip=False,
-        )  # fmt: skip
 
 
 def _subtitle(schedule: Schedule, delta: float) -> str:
