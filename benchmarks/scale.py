@@ -1,6 +1,6 @@
 """Scale: a billion records, growth, long lists, many groups, long vectors; one figure per command.
 
-    python -m benchmarks.scale billion [--records 1139469767] [--data FOLDER] [--engine prism]
+    python -m benchmarks.scale billion [--data FOLDER] [--engine prism] [--scopes batch]
     python -m benchmarks.scale growth | domains | groups | vectors | profile
     python -m benchmarks.scale all
 
@@ -20,7 +20,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,18 @@ class Bench:
         records: most records of any run; None: the sizes of the figures.
         data: folder for inputs that are kept.
         flags: Beam's, of the runner.
+        scopes: of the shuffles that run.
     """
 
-    def __init__(self, records: float | None, data: Path, flags: list[str]) -> None:
+    def __init__(
+        self,
+        records: float | None,
+        data: Path,
+        flags: list[str],
+        scopes: Sequence[str] = ("batch", "global"),
+    ) -> None:
         self.records, self.data, self.flags = records, data, flags
+        self.forms = [form for form in FORMS if form[1] in scopes]
 
     def bounded(self, count: float) -> int:
         """A size of a figure, no larger than asked for."""
@@ -88,7 +96,7 @@ class Bench:
 def billion(bench: Bench) -> Rows:
     """The whole table, in every form of the output."""
     records = bench.bounded(RECORDS)
-    return [bench.file_run(output, scope, records, keep=True) for output, scope in FORMS]
+    return [bench.file_run(output, scope, records, keep=True) for output, scope in bench.forms]
 
 
 def growth(bench: Bench) -> Rows:
@@ -96,7 +104,7 @@ def growth(bench: Bench) -> Rows:
     sizes = sorted({bench.bounded(size) for size in (1e6, 1e7, 1e8, RECORDS)})
     return [
         bench.file_run(output, scope, size, keep=size == bench.bounded(RECORDS))
-        for output, scope in FORMS
+        for output, scope in bench.forms
         for size in sizes
     ]
 
@@ -314,6 +322,7 @@ def main() -> None:
     parser.add_argument("--records", type=float)
     parser.add_argument("--data", type=Path, help="input of the billion records; kept")
     parser.add_argument("--engine", default="local", help="local, prism, spark or flink")
+    parser.add_argument("--scopes", nargs="+", default=["batch", "global"])
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -327,7 +336,7 @@ def main() -> None:
         if data is None:
             data = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "data"
         data.parent.mkdir(parents=True, exist_ok=True)
-        bench = Bench(options.records, data, flags)
+        bench = Bench(options.records, data, flags, scopes=options.scopes)
         for figure in FIGURES if options.figure == "all" else [options.figure]:
             rows = FIGURES[figure](bench)
             name = f"scale_{figure}" + ("" if options.engine == "local" else f"_{options.engine}")
