@@ -27,7 +27,7 @@ UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow lint format types doctest wheel \
+.PHONY: help setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow lint format types doctest wheel sbom \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
@@ -108,10 +108,30 @@ pins: $(VENV)/bin/uv  ## compile requirements/ anew from pyproject.toml
 demo: $(VENV)/.ready  ## the demo; its files go to demo-out/
 	$(BIN)/beam-ldp demo --output $(OUTPUT) --overwrite
 
-wheel: $(VENV)/.ready  ## the wheel, in dist/
+# The commit's time stands in for the time of building: the same commit gives the same bytes.
+COMMIT_TIME = $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}
+
+wheel: $(VENV)/.ready  ## the wheel, in dist/; the same bytes for the same commit
 	rm -rf build/lib build/bdist.* dist
+	export SOURCE_DATE_EPOCH="$(COMMIT_TIME)"
 	$(UV) build --quiet --python $(BIN)/python --wheel --out-dir dist .
 	ls dist
+
+SBOM ?= dist/beam-ldp.cdx.json
+
+.venv-release/.ready: requirements/release-py311.txt | $(VENV)/bin/uv
+	$(UV) venv --quiet --clear --python "$$(.ci/find-python 3.11)" .venv-release
+	$(UV) pip install --quiet --python .venv-release/bin/python -r requirements/release-py311.txt
+	touch $@
+
+sbom: wheel .venv-release/.ready  ## what the wheel needs, as CycloneDX JSON, in dist/
+	$(UV) venv --quiet --clear --python "$$(.ci/find-python 3.11)" .venv-sbom
+	$(UV) pip install --quiet --python .venv-sbom/bin/python -c requirements/core-py311.txt \
+		"$$(ls dist/*.whl)[ledger,mlflow]"
+	export SOURCE_DATE_EPOCH="$(COMMIT_TIME)"
+	.venv-release/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-format JSON --output-file $(SBOM) .venv-sbom/bin/python
+	echo $(SBOM)
 
 # --- tests --------------------------------------------------------------------------------------
 
