@@ -255,7 +255,7 @@ def line(row: dict[str, Any]) -> str:
         f"{row['seconds']:.1f}",
         f"{row['num_reports'] / row['seconds'] / 1e6:.1f}",
         f"{row['cpu_seconds']:.1f}",
-        f"{row['worker_mib']:.0f}",
+        f"{row['worker_mib']:.0f}" if row["worker_mib"] else "—",  # not known on clusters
         f"{row['launcher_mib']:.0f}",
         "—" if error is None or math.isnan(error) else f"{error:.1f}",
     ]
