@@ -193,7 +193,10 @@ class Frequency(Question[FrequencySettings]):
         columns = columns_of(values)
         domains = () if wanted is not None else domains_of(values, columns)
         if wanted is not None and len(columns) > 1:
-            raise UsageError("--bins is about one --column")
+            raise UsageError(
+                "--bins is about one --column; lists and bins together take a pipeline of your own "
+                "(PrivateQuestions, docs/questions.md)"
+            )
         settings = check_common(
             values,
             FrequencySettings,

@@ -67,6 +67,12 @@ STREAM_FLAGS: Flags = {
 }  # fmt: skip
 
 
+_NOT_STREAMED = (
+    "group_by", "groups", "bins", "quantiles", "between", "fan_out", "staged", "max_bad_rows",
+    "people_store",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class StreamSettings:
     """The flags, checked. Attributes: as the flags of the same names, in seconds."""
@@ -125,9 +131,14 @@ def check_stream(values: argparse.Namespace) -> StreamSettings:
         raise UsageError("--budget-windows must be >= 1: how many releases may happen?")
     if values.input_format == "text":
         raise UsageError("--stream needs columns: text has none")
-    for name in ("group_by", "staged", "max_bad_rows", "people_store"):
+    for name in _NOT_STREAMED:
         if getattr(values, name, None) is not None:
             raise UsageError(f"--{name.replace('_', '-')} is not for --stream")
+    if len(getattr(values, "column", None) or ()) > 1:
+        raise UsageError(
+            "--column must be given once with --stream: several questions, groups and bins over "
+            "time take a pipeline of your own (docs/streaming.md)"
+        )
     if values.strict:
         raise UsageError("--strict is not for --stream: --min-reports and the budget bind there")
     taken = StreamSettings.__dataclass_fields__
