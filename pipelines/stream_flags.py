@@ -136,8 +136,8 @@ def check_stream(values: argparse.Namespace) -> StreamSettings:
             raise UsageError(f"--{name.replace('_', '-')} is not for --stream")
     if len(getattr(values, "column", None) or ()) > 1:
         raise UsageError(
-            "--column must be given once with --stream: several questions, groups and bins over "
-            "time take a pipeline of your own (docs/streaming.md)"
+            "--column must be given once with --stream: several questions are asked of files that "
+            "are all there (docs/streaming.md)"
         )
     if values.strict:
         raise UsageError("--strict is not for --stream: --min-reports and the budget bind there")
