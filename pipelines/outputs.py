@@ -109,7 +109,7 @@ class OutputFolder:
         try:
             yield remote
         finally:
-            left = _listed(remote + "/*")
+            left = _listed(remote + "/**")  # in folders below, too
             if left:
                 FileSystems.delete(left)
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
@@ -146,7 +147,7 @@ def check(values: argparse.Namespace) -> DeviceValues:
     for name, value in _NOT_HERE.items():
         setattr(values, name, value)
     _check_target(values)
-    if FileSystems.exists(values.output):
+    if _is_there(values.output):
         raise UsageError(
             f"--output {values.output} exists: reports go into a new folder, for people whose "
             "values are randomized twice pay twice"
@@ -162,6 +163,16 @@ def check(values: argparse.Namespace) -> DeviceValues:
     if values.bad_rows == "other":
         raise UsageError("--bad-rows of numbers must be dead-letter or zero")
     return NumberValues(check_mean(values))
+
+
+def _is_there(path: str) -> bool:
+    """Whether there is a file or folder; an object store knows no folders, but what is in them."""
+    if FileSystems.exists(path):
+        return True
+    try:
+        return bool(_listed(f"{path.rstrip('/')}/*"))
+    except BeamIOError:
+        return False
 
 
 def _attribute(flag: str) -> str:
