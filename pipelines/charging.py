@@ -177,12 +177,14 @@ def settle(ledger: BudgetLedger, record: Mapping[str, Any]) -> None:
     Raises:
         LedgerError: if the ledger holds no such reservation, or another settlement of it.
     """
+    about = {name: record[name] for name in _TOLD if record.get(name) is not None}
+    if record.get("charged_epsilon") is not None:  # the event is larger than what was priced
+        about["epsilon"] = record["charged_epsilon"]
     ledger.settle(
         record["run_id"],
         record["event"],
         local_epsilon=record["local_epsilon"],
-        about={name: record[name] for name in _TOLD if record.get(name) is not None}
-        | {"mechanism": dict(record["mechanism"]).get("mechanism", "")},
+        about=about | {"mechanism": dict(record["mechanism"]).get("mechanism", "")},
     )
 
 

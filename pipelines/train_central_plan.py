@@ -106,6 +106,8 @@ class LocalCentralPlan(Plan):
 
     mechanism: SeparatedMean
 
+    counts_are_public = False  # the price of coins supposes that nobody counts who joined
+
     @cached_property
     def event(self) -> dp_accounting.DpEvent:
         rate = self.clients_per_round / self.data.num_clients

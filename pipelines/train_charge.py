@@ -78,11 +78,11 @@ def _refuse_where_local(settings: Any) -> None:
     if url is None:
         return
     try:
-        from beam_ldp.ledger import BudgetLedger, LedgerError
+        from beam_ldp.ledger import BudgetLedger
 
         limit = BudgetLedger(url).status(settings.dataset).budget.local_epsilon
-    except (ImportError, LedgerError, ValueError):
-        return  # the reservation says what is wrong
+    except Exception:
+        return  # whatever it is, the reservation meets it too, and says what is wrong
     if limit is not None:
         raise NothingReleasedError(
             f"the budget of {settings.dataset!r} allows a local epsilon of {limit:g}, and "
@@ -117,6 +117,7 @@ def settlement(plan: Plan, charge: NoCharge, run: Run) -> dict[str, Any]:
         "mechanism": plan.config,
         "question": f"train {plan.model}",
         "epsilon": float(bound),
+        "charged_epsilon": plan.charged_epsilon_of(run.begun),
         "delta": plan.settings.delta,
         "method": str(bound.method),
         "proof_status": str(bound.proof_status),

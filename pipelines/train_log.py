@@ -43,8 +43,10 @@ class Tracked:
 
     @property
     def release_managers(self) -> list[Any]:
-        """What gets the measurements of each round."""
-        return [] if self._tracker is None else [PrivacyReleaseManager(self._tracker)]
+        """What gets the measurements of each round, where its readers may see them."""
+        if self._tracker is None or not self._plan.counts_are_public:
+            return []
+        return [PrivacyReleaseManager(self._tracker)]
 
     def measured(self, measured: Measured, epsilon: float) -> None:
         """After an epoch, at the number of its last round."""

@@ -101,6 +101,7 @@ class Plan(ABC):
         """Of one message."""
 
     exactness = "real-arithmetic"
+    counts_are_public = True  # whether readers may see how many reports came in a round
     pricing_note = ""  # on how it is priced, where that is worth a line of the plan
 
     # What follows
@@ -130,6 +131,12 @@ class Plan(ABC):
     def charged_event_of(self, rounds: int) -> dp_accounting.DpEvent:
         """What a ledger is charged for so many rounds."""
         return event_from_json(self.round_price.event_of(rounds))
+
+    def charged_epsilon_of(self, rounds: int) -> float | None:
+        """What `charged_event_of` costs, where that is not the event of the price."""
+        if self.charged_event == self.event:
+            return None
+        return float(composed(self.charged_event_of(rounds), 1, self.settings.delta))
 
     def epsilon_of(self, rounds: int) -> PrivacyBound:
         """The central price of so many rounds: proved, for this mechanism."""

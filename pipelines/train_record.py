@@ -49,7 +49,7 @@ class TrainRecord(PrivacyRecord):
         personal_accuracy, local_only_accuracy: mean over clients' own models, on public examples of
             their labels, after the training and after learning alone for as long.
         round_event: what one round releases, as `epsilon` counts it; `event` is what a ledger is
-            charged for all.
+            charged for all, `charged_epsilon` what that costs where it is another.
         reconstruction: the audit of all messages of the client that sent most.
     """
 
@@ -85,6 +85,7 @@ class TrainRecord(PrivacyRecord):
     most_messages: int | None = None
     personal_accuracy: float | None = None
     local_only_accuracy: float | None = None
+    charged_epsilon: float | None = None
     round_event: dict[str, Any] | None = None
     reconstruction: dict[str, Any] | None = None
 
@@ -130,6 +131,7 @@ def make_record(plan: Plan, clients_left_out: int, run: Run, charge: NoCharge) -
         version=beam_ldp.__version__,
         warnings=tuple(warnings),
         event=plan.round_price.event_of(run.begun),
+        charged_epsilon=plan.charged_epsilon_of(run.begun),
         round_event=event_to_json(plan.event),
         algorithm=settings.algorithm,
         model=plan.model,

@@ -100,8 +100,11 @@ class ChargedRounds:
         self._ran.begun += 1
         self._ran.most_messages = self._learner.most_messages
         self._charge.begin_round()
+        came = plan.clients_per_round
+        if plan.counts_are_public and num_reports is not None:
+            came = num_reports
         each = plan.reports_per_round // plan.clients_per_round
-        self._log.charge(self._ran.begun - 1, (num_reports or 0) * each)
+        self._log.charge(self._ran.begun - 1, came * each)
         return spent
 
     @property

@@ -148,7 +148,10 @@ def _what_is_public(record: TrainRecord) -> str:
         "the architecture, the initial weights, all settings of the training, the test data",
         f"the number of clients, {record.num_clients:,}, and that each has at least "
         f"{record.points_per_client:,} data points",
-        "how many reports came in each round",
+        "how many clients join a round on average (how many did is told to nobody: the price of "
+        "coins supposes that)"
+        if record.algorithm == LOCAL_CENTRAL
+        else "how many reports came in each round",
         "the model after each round, and all that follows from it (loss and accuracy on public "
         "data)",
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from types import SimpleNamespace
 
 import dp_accounting
@@ -17,6 +16,7 @@ from beam_ldp.accounting import (
     shuffled_event,
 )
 from beam_ldp.accounting.adaped import adaped_message_event, adaped_round_event
+from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.accounting.reconstruction_audit import audit_messages
 from beam_ldp.accounting.two_ledgers import central_round_event
 from beam_ldp.ledger import BudgetLedger
@@ -270,6 +270,7 @@ def test_statement_of_two_promises_has_the_audit_of_what_was_sent():
     text = training_statement(record)
     assert "all 2 messages of the client that sent most" in text
     assert "direction of 650 features" in text and "shuffler" not in text
+    assert "how many did is told to nobody" in text and not plan.counts_are_public
     assert record_of(plan).local_epsilon == 300.0  # unknown: the limit
 
 
@@ -294,6 +295,16 @@ def test_a_budget_of_local_epsilons_has_no_room_for_a_trusted_server(ledger):
 
 
 @pytest.mark.exact
+def test_a_ledger_that_is_not_there_is_named(tmp_path):
+    plan = plan_of(ADAPED, f"--output x --dataset d --ledger sqlite:///{tmp_path / 'none.db'}")
+    with (
+        pytest.raises(UsageError, match="holds no ledger"),
+        train.charged(plan, Console(quiet=True)),
+    ):
+        raise AssertionError("must not be reached")
+
+
+@pytest.mark.exact
 @pytest.mark.parametrize("text, local", [(ADAPED, 0.0), (CENTRAL, 120.0)])
 def test_what_began_is_charged(ledger, text, local):
     ledger.set_budget("d", epsilon=900.0, delta=1e-5)
@@ -305,4 +316,9 @@ def test_what_began_is_charged(ledger, text, local):
     assert (charge.status, charge.local_epsilon) == ("settled", local)
     told = settlement(plan, SimpleNamespace(facts={"run_id": "one"}), run)
     assert told["event"] == plan.round_price.event_of(3)
-    assert math.isfinite(told["epsilon"])
+    # What the ledger holds as printed is the price of what it holds: audits compare the two.
+    event = event_from_json(charge.settled)
+    assert charge.about["epsilon"] == pytest.approx(price(event, 1), rel=1e-9)
+    record = record_of(plan).to_json()
+    assert record["event"] == plan.round_price.event_of(plan.rounds)
+    assert (record["charged_epsilon"] is None) == (text == ADAPED)

@@ -256,9 +256,9 @@ def test_a_training_that_was_killed_is_charged_for_the_rounds_that_began(tmp_pat
 # Other algorithms --------------------------------------------------------------------------------
 
 
-def trained(tmp_path, capfd, flags):
+def trained(tmp_path, capfd, flags, mlflow="--no-mlflow"):
     out = tmp_path / "out"
-    code = train.main([*flags.split(), "--no-mlflow", "--output", str(out), "--format", "json"])
+    code = train.main([*flags.split(), *mlflow.split(), "--output", str(out), "--format", "json"])
     printed = capfd.readouterr()
     assert code == train.DONE, printed.err[-2000:]
     told = json.loads(printed.out)
@@ -286,13 +286,21 @@ def test_messages_are_audited_and_both_ledgers_printed(tmp_path, capfd):
         tmp_path, capfd,
         "--algorithm local-central --data digits --points-per-client 20 --local-epsilon 60 "
         "--projection 1 --noise-multiplier 2 --clients-per-round 30 --epochs 2 --delta 1e-5 "
-        "--max-participations 2",
+        "--max-participations 2", mlflow=f"--mlflow-uri sqlite:///{tmp_path / 'm.db'}",
     )  # fmt: skip
     record = told["privacy"]
     assert record["most_messages"] == 2 and record["local_epsilon"] == 120.0
     assert record["reconstruction"]["participations"] == 2
     assert "all 2 messages of the client" in text
     assert "local epsilon 120 (2 of 60 each at most" in told["report"]
+    from mlflow.tracking import MlflowClient
+
+    client, run_id = MlflowClient(f"sqlite:///{tmp_path / 'm.db'}"), told["mlflow_run_id"]
+    logged = client.get_run(run_id).data.metrics
+    assert logged["privacy.local_epsilon"] == 120.0  # two rounds of each client
+    # How many joined is told to nobody: the mean is, and no measurement of a round.
+    assert {m.value for m in client.get_metric_history(run_id, "privacy.num_reports")} == {30.0}
+    assert not any("reports" in name for name in logged if not name.startswith("privacy."))
 
 
 def test_an_adaptive_clip_is_priced_with_its_bit(tmp_path, capfd):
