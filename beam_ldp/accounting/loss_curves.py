@@ -72,7 +72,10 @@ def loss_grid(event: OwnEvent) -> LossGrid:
 def _natural_step(event: OwnEvent) -> float:
     """The step of a grid that fits the spread of the losses and ends at the largest of them."""
     top = _curve(event).top
-    return top / math.ceil(top * STEPS_PER_DEVIATION / loss_deviation(event) * (1 - 1e-12))
+    count = math.ceil(top * STEPS_PER_DEVIATION / loss_deviation(event) * (1 - 1e-12))
+    step = top / count
+    # A last knot that rounding puts below the largest loss would leave some loss unbounded.
+    return step if count * step >= top else math.nextafter(step, math.inf)
 
 
 def _short(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:

@@ -173,3 +173,14 @@ def test_a_mechanism_that_tells_all_but_hardly_ever_needs_no_long_grid():
 def test_bad_rates_are_refused():
     with pytest.raises(ValueError, match="rate must be in"):
         hockey_stick(ShufflePair.clones(1.0), 10, 0.1, rate=0.0)
+
+
+@pytest.mark.parametrize("budget", [1.0, 4.0])
+def test_the_divergences_of_a_larger_crowd_are_smaller(budget):
+    """Grids end at the largest loss, whatever rounding does: else a release counts as unhidden."""
+    orders = np.array([1.05, 3.0, 10.0, 40.0])
+    event = local_event(KRandomizedResponse(3, budget))
+    crowds = [200, 300, 500, 600, 800, 2000, 5000]
+    found = np.array([renyi_divergences(ShuffledDpEvent(event, n), orders) for n in crowds])
+    assert (np.diff(found, axis=0) < 0).all()
+    assert (found < 0.99 * budget).all()
