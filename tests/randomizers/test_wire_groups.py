@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,3 +92,12 @@ def test_ids_of_people_are_the_same_on_every_run_and_nowhere_else() -> None:
         assert not set(ids) & set(envelope_ids(changed[0], np.arange(1000), *changed[1:]))
     assert envelope_ids(key, ["a"], "r") == envelope_ids(key, [b"a"], "r")
     assert envelope_ids(key, [1], "r") != envelope_ids(key, ["1"], "r")
+
+
+def test_the_page_has_the_digest_of_its_example() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "wire-format.md"
+    (told,) = re.findall(
+        r'SHA-256\("week-47" 0a "DE"\), first 16 bytes: ([0-9a-f]{32})\n', page.read_text()
+    )
+    assert GROUPS.of(0).release_digest.hex() == told
+    assert encode_envelope(GROUPS.of(0), reports(1))[38:54].hex() == told
