@@ -90,8 +90,8 @@ pyspark: $(PYSPARK_VENV)/.ready  ## Spark for Python without Beam, in .venv-pysp
 $(NOTEBOOKS_VENV)/.ready: requirements/core-py311.txt requirements/notebooks-py311.txt pyproject.toml | $(VENV)/bin/uv
 	python="$$(.ci/find-python 3.11)"
 	$(UV) venv --quiet --clear --python "$$python" $(NOTEBOOKS_VENV)
-	$(UV) pip install --quiet --python $(NOTEBOOKS_VENV)/bin/python -r requirements/core-py311.txt \
-		-r requirements/notebooks-py311.txt
+	$(UV) pip install --quiet --python $(NOTEBOOKS_VENV)/bin/python -r requirements/core-py311.txt
+	$(UV) pip install --quiet --python $(NOTEBOOKS_VENV)/bin/python -r requirements/notebooks-py311.txt
 	$(UV) pip install --quiet --python $(NOTEBOOKS_VENV)/bin/python --no-deps --editable .
 	touch $@
 
@@ -148,7 +148,7 @@ FAULTS := tests/engines/test_faults.py
 KILLS ?= 20
 MANY_KILLS := $(addprefix $(FAULTS)::,test_a_kill_at_any_moment test_a_kill_with_fresh_noise test_a_kill_on_the_local_runner)
 
-test-slow-engines: $(VENV)/.ready engines-fetch  ## clusters, two kills on each, streams of ten minutes (an hour or more)
+test-slow-engines: $(VENV)/.ready engines-fetch pyspark  ## clusters, two kills on each, streams of ten minutes (an hour or more)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and slow" $(addprefix --deselect ,$(MANY_KILLS)) tests
 
 test-faults: $(VENV)/.ready engines-fetch  ## twenty (KILLS=) kill -9 of every kind of process; the table of what they did

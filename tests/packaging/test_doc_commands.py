@@ -1,0 +1,126 @@
+"""What the documentation tells people to type, typed; what cannot be typed here says why."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from tests.packaging.doc_commands import PROGRAMS, Block, blocks, is_pattern
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+FOUND = {page.name: list(blocks(page)) for page in PAGES}
+RUN = {
+    name: [block for block in found if not block.reason]
+    for name, found in FOUND.items()
+    if any(block.script for block in found if not block.reason)
+}
+PEOPLE = 100_000
+URLS = [f"https://example.org/{page}" for page in range(10)]
+
+
+def parse(tmp_path: Path, text: str) -> list[Block]:
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return list(blocks(page))
+
+
+@pytest.mark.exact
+def test_blocks_are_found_as_a_reader_finds_them(tmp_path: Path) -> None:
+    text = (
+        "Text\n\n```sh\nbeam-ldp plan frequency --users 1 \\\n    --x 2   # why\n```\n\n"
+        "    export A=b\n    beam-ldp frequency ... --dataset d\n\n"
+        "<!-- not run: needs a moon -->\n\n```\nmake demo\n```\n\n"
+        "```python\nbeam = 1\n```\n\n    not a program\n\n```\nvalues | Randomize(...)\n```\n"
+    )
+    one, two, three = parse(tmp_path, text)
+    assert one.lines == ("beam-ldp plan frequency --users 1  --x 2",) and one.line == 3
+    assert two.script == ["export A=b", "beam-ldp frequency --help"] and not two.reason
+    assert three.reason == "needs a moon" and three.script == []
+
+
+@pytest.mark.exact
+def test_make_targets_exist_and_every_reason_says_something() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    every = [block for found in FOUND.values() for block in found]
+    assert len(every) > 40
+    for block in every:
+        assert not block.reason or len(block.reason) > 10, block
+        for line in block.lines:
+            if line.startswith("make "):
+                for target in re.findall(r" ([a-z][a-z-]*)", line):
+                    assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), block
+
+
+@pytest.mark.exact
+def test_few_blocks_are_not_run() -> None:
+    """The list is short, and a marker that marks nothing is a leftover."""
+    skipped = [block for found in FOUND.values() for block in found if block.reason]
+    markers = sum(page.read_text("utf-8").count("<!-- not run: ") for page in PAGES)
+    assert markers == len(skipped) <= 30
+    for name, found in RUN.items():
+        for block in found:
+            for line in block.script:
+                assert line.split()[0] in PROGRAMS, f"{name}:{block.line}: {line}"
+                assert is_pattern(line) or not re.search(r"(?<!\$)\b[A-Z]{4,}\b(?!=)", line), block
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the pages' commands read."""
+    folder = tmp_path_factory.mktemp("docs")
+    rng = np.random.default_rng(5)
+    lists = {"urls": URLS, "countries": ["de", "fr"], "hair": ["black", "brown", "red"],
+             "eyes": ["blue", "brown"], "colours": ["red", "green"]}  # fmt: skip
+    for name, values in lists.items():
+        (folder / f"{name}.txt").write_text("".join(f"{value}\n" for value in values))
+    (folder / "events").mkdir()
+    for part in range(4):
+        rows = 2 * PEOPLE // 4
+        table = {"uid": np.arange(part * rows, (part + 1) * rows), "url": rng.choice(URLS, rows)}
+        table["country"] = rng.choice(["de", "fr", "es"], rows)
+        pq.write_table(pa.table(table), folder / "events" / f"{part}.parquet")
+    uid = np.arange(PEOPLE)
+    people = {"uid": uid, "age": rng.integers(18, 90, PEOPLE)}
+    people |= {"bmi": rng.uniform(18, 40, PEOPLE), "charges": rng.exponential(9000, PEOPLE)}
+    pa_csv.write_csv(pa.table(people), folder / "people.csv")
+    pq.write_table(pa.table(people), folder / "people.parquet")
+    (folder / "ranges.csv").write_text("column,low,high\nage,18,100\nbmi,10,60\ncharges,0,50000\n")
+    survey = {"hair": rng.choice(lists["hair"], PEOPLE), "eyes": rng.choice(lists["eyes"], PEOPLE)}
+    pa_csv.write_csv(pa.table(survey), folder / "survey.csv")
+    pa_csv.write_csv(pa.table({"url": rng.choice(URLS, 10**6)}), folder / "values.csv")
+    visits = {"uid": np.tile(uid, 30), "minutes": rng.normal(95, 60, 30 * PEOPLE).round(1)}
+    pa_csv.write_csv(pa.table(visits), folder / "visits.csv")
+    return folder
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(RUN))
+def test_commands_of_a_page_run(name: str, data: Path, tmp_path: Path) -> None:
+    """In one shell, from top to bottom, as a reader would; a tutorial's Python first."""
+    for file in data.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    script = [line for block in RUN[name] for line in block.script]
+    done = subprocess.run(
+        ["bash", "-euxo", "pipefail", "-c", "\n".join(script)],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
