@@ -274,12 +274,12 @@ def _watch(
         state["result"] = pipeline.run()  # in this thread: Prism sets signal handlers
     except Exception as error:
         raise JobError(explain(error)) from error
-    thread = threading.Thread(target=_wait, args=(state,), daemon=True, name="beam-job")
-    thread.start()
+    # An event: Python 3.11 takes a thread whose `join` Ctrl-C interrupted for ended.
+    state["over"] = over = threading.Event()
+    threading.Thread(target=_wait, args=(state,), daemon=True, name="beam-job").start()
     try:
         with _shown(watched, console) as refresh:
-            while not why and thread.is_alive():
-                thread.join(LOOK_EVERY)
+            while not why and not over.wait(LOOK_EVERY):
                 if watched.look():
                     refresh()
                 if watched.is_used_up:
@@ -290,7 +290,7 @@ def _watch(
         why = "stopped by Ctrl-C"
     if "error" in state:
         raise JobError(explain(state["error"])) from state["error"]
-    _stop(state, thread)
+    _stop(state)
     return why or "the job ended"
 
 
@@ -306,20 +306,22 @@ def _wait(state: dict[str, Any]) -> None:
     except BaseException as error:
         if "stopping" not in state:
             state["error"] = error
+    finally:
+        state["over"].set()
 
 
-def _stop(state: dict[str, Any], thread: threading.Thread) -> None:
-    """Cancel the job, and wait until no worker writes any more."""
+def _stop(state: dict[str, Any]) -> None:
+    """Cancel the job, if it has not ended, and wait until no worker writes any more."""
     state["stopping"] = True
-    if thread.is_alive():
+    if not state["over"].is_set():
         try:
             state["result"].cancel()
         except Exception as error:  # it ended by itself in the meantime
             state["cancelled"] = error
-    thread.join(LAST_LOOK)
+    state["over"].wait(LAST_LOOK)
 
 
-def has_ended(state: dict[str, Any], seconds: float = 10.0) -> bool:
+def has_ended(state: dict[str, Any], seconds: float = 60.0) -> bool:
     """Whether the job is known to run no more; a job that never began has ended.
 
     Only then may a budget be given back: a job that goes on would randomize uncharged.

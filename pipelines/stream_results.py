@@ -36,6 +36,7 @@ from beam_ldp.pipelines.results import bad_row_lines
 from beam_ldp.pipelines.tables import as_csv
 from beam_ldp.transforms.blocks import BadRowBlock, Release, ValueBlock, Withheld
 from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.windows import LATE, TOO_LATE
 
 OPENED = ".opened"  # folder with one empty file per window that a row was seen of
 BAD_ROWS = "bad_rows"
@@ -113,7 +114,11 @@ def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
 
 
 class WriteWithheld(beam.DoFn):
-    """Writes what was not released, and why; counts, never rows."""
+    """Writes what was not released, and why; counts, never rows.
+
+    A window has one notice of each kind, so a step that an engine repeats leaves the first. Rows
+    that are too late come again and again; each notice of them has a name of its own.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -122,8 +127,10 @@ class WriteWithheld(beam.DoFn):
         told = asdict(withheld)
         start, end = told.pop("window")
         told |= {"window_start": iso(start), "window_end": iso(end)}
-        path = f"{self._folder}/{span(start, end)}.withheld-{uuid.uuid4().hex[:12]}.json"
-        write_once(path, as_json(told))
+        kind = [told[part] for part in ("question", "group", "reason", "late")]
+        again = uuid.uuid4().hex if withheld.reason in (LATE, TOO_LATE) else ""
+        tag = hashlib.sha256(f"{kind}{again}".encode()).hexdigest()[:12]
+        write_once(f"{self._folder}/{span(start, end)}.withheld-{tag}.json", as_json(told))
 
 
 class WriteBadRows(beam.DoFn):

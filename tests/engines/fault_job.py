@@ -50,6 +50,23 @@ LEAST = 100
 
 
 @dataclass(frozen=True)
+class Door:
+    """What passed from the randomizer to the shuffler, attempts that were thrown away included.
+
+    Attributes:
+        people: who sent a report.
+        crossed_again: people of whom a report passed more than once.
+        most_draws: reports of one person, at most.
+        most_distinct: different ones among these, at most. Two draws may be the same value.
+    """
+
+    people: int
+    crossed_again: int
+    most_draws: int
+    most_distinct: int
+
+
+@dataclass(frozen=True)
 class FaultJob:
     """What runs, and where it leaves its traces.
 
@@ -67,8 +84,8 @@ class FaultJob:
     memoized: bool = True
     output: str = "reports"
     scope: str = "global"
-    blocks: int = 20
-    rows: int = 500
+    blocks: int = 12
+    rows: int = 300
     pause: float = 0.1
     slow_worker: int = 1
     poison: bool = False
@@ -177,6 +194,12 @@ class FaultJob:
             assert release.estimate.value.tolist() == self.expected_estimate().tolist()
         return release
 
+    def assert_absent(self) -> None:
+        """A job that failed gave nothing of its charge back; what it left, a launcher ignores."""
+        ledger = BudgetLedger(self.url)
+        assert ledger.state.charge("run").status in ("reserved", "settled")
+        assert audit(ledger.rows()).clean
+
     def people_with_a_good_row(self) -> int:
         return len(
             set(np.concatenate([good_rows(n, self)[1] for n in range(self.blocks)]).tolist())
@@ -197,17 +220,20 @@ class FaultJob:
         reports = ORACLE.randomize(drawn, UserRandomness(KEY, ids, RELEASE))
         return ORACLE.estimate(ORACLE.accumulate(reports), len(ids)).value
 
-    def reports_at_the_door(self) -> tuple[int, int]:
-        """`(most, passages)`: distinct reports of one person, at most; blocks that came again."""
-        seen: dict[tuple[str, int], set[int]] = defaultdict(set)
-        passages: dict[str, int] = defaultdict(int)
+    def at_the_door(self) -> Door:
+        """What passed the witness, in all attempts."""
+        passed: dict[tuple[str, int], list[int]] = defaultdict(list)
         for path in self.doors.iterdir():
             for line in path.read_text().splitlines():
                 origin, reports = json.loads(line)
-                passages[origin] += 1
                 for place, report in enumerate(reports):
-                    seen[origin, place].add(report)
-        return max(map(len, seen.values()), default=0), sum(passages.values()) - len(passages)
+                    passed[origin, place].append(report)
+        return Door(
+            people=len(passed),
+            crossed_again=sum(len(reports) > 1 for reports in passed.values()),
+            most_draws=max(map(len, passed.values()), default=0),
+            most_distinct=max((len(set(reports)) for reports in passed.values()), default=0),
+        )
 
 
 def make_table(number: int, job: FaultJob) -> TableBlock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.engines import worker_pool
-from tests.engines.cache import OPENS, jars, job_server_jar, program
+from tests.engines.cache import OPENS, QUICK, jars, job_server_jar, program
 from tests.engines.processes import Group, free_ports
 
 NUM_TASK_MANAGERS = 2
@@ -15,6 +15,7 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.showThreadName=false",
     "-Dorg.slf4j.simpleLogger.showShortLogName=true",
 )
+SHORT_JOBS = "short-jobs"  # a file that says so, for task managers that are started later too
 CONFIGURATION = """\
 jobmanager.rpc.address: 127.0.0.1
 jobmanager.rpc.port: {rpc}
@@ -48,6 +49,8 @@ io.tmp.dirs: {folder}
 restart-strategy.type: fixed-delay
 restart-strategy.fixed-delay.attempts: 10
 restart-strategy.fixed-delay.delay: 1 s
+# By default checkpoints are kept in the job manager, which takes no state above 5 MB.
+state.checkpoints.dir: file://{folder}/checkpoints
 """
 
 
@@ -58,17 +61,24 @@ def start(group: Group) -> tuple[str, ...]:
             "--environment_type=LOOPBACK")  # fmt: skip
 
 
-def start_cluster(group: Group) -> tuple[str, ...]:
-    """A job manager, two task managers, a pool of Python workers, and Beam's job server."""
+def start_cluster(group: Group, forking: bool = False) -> tuple[str, ...]:
+    """A job manager, two task managers, a pool of Python workers, and Beam's job server.
+
+    Args:
+        group: an empty one.
+        forking: of `worker_pool.start`.
+    """
     group.environment = worker_pool.environment()
     rpc, rest = free_ports(2)
     given = CONFIGURATION.format(rpc=rpc, rest=rest, slots=SLOTS, folder=group.folder)
     (group.folder / "flink-conf.yaml").write_text(given)
+    if forking:
+        (group.folder / SHORT_JOBS).touch()
     runtime = "org.apache.flink.runtime"
     _start(group, "job-manager", f"{runtime}.entrypoint.StandaloneSessionClusterEntrypoint", rest)
     for number in range(1, NUM_TASK_MANAGERS + 1):
         start_task_manager(group, f"task-manager-{number}")
-    workers = worker_pool.start(group)
+    workers = worker_pool.start(group, forking)
     endpoint = start_job_server(group, f"127.0.0.1:{rest}", f"--flink-conf-dir={group.folder}")
     return ("--runner=FlinkRunner", endpoint, f"--parallelism={PARALLELISM}", *workers)
 
@@ -81,6 +91,7 @@ def start_task_manager(group: Group, role: str) -> None:
 def _start(group: Group, role: str, main_class: str, port: int | None = None) -> None:
     java = [
         program("java", "run Flink"),
+        *(QUICK if (group.folder / SHORT_JOBS).exists() else ()),
         "-Xmx768m",
         "-XX:MaxDirectMemorySize=1g",
         *OPENS,

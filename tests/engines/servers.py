@@ -28,12 +28,22 @@ from tests.engines import flink, prism, spark
 from tests.engines.cache import cache_folder, fetch_into_cache, is_cached
 from tests.engines.processes import EngineError, Group, PortTakenError, Server, end
 
+SPECULATION = (  # Spark starts slow tasks a second time, as soon as half of them are done
+    "-Dspark.speculation=true",
+    "-Dspark.speculation.quantile=0.5",
+    "-Dspark.speculation.interval=100ms",
+)
 ENGINES: dict[str, tuple[str, Callable[[Group], tuple[str, ...]]]] = {  # what it needs, how
     "prism": ("prism", prism.start),
     "spark": ("spark", spark.start),
     "spark-cluster": ("spark", spark.start_cluster),
     "flink": ("flink", flink.start),
     "flink-cluster": ("flink", flink.start_cluster),
+    # With forked Python workers, which start at once: for tests of many jobs.
+    "prism-forking": ("prism", prism.start_with_pool),
+    "spark-forking": ("spark", lambda group: spark.start_cluster(group, True)),
+    "spark-speculating": ("spark", lambda group: spark.start_cluster(group, True, *SPECULATION)),
+    "flink-forking": ("flink", lambda group: flink.start_cluster(group, True)),
 }
 EMBEDDED = ("prism", "spark", "flink")  # quick to start; Python workers in the client's process
 CLUSTERS = ("spark-cluster", "flink-cluster")  # Python workers in processes of their own

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.engines import worker_pool
-from tests.engines.cache import OPENS, jars, job_server_jar, program
+from tests.engines.cache import OPENS, QUICK, jars, job_server_jar, program
 from tests.engines.processes import Group, answers, free_ports
 
 NUM_WORKERS = 2
@@ -21,8 +21,14 @@ def start(group: Group) -> tuple[str, ...]:
     return ("--runner=SparkRunner", endpoint, "--environment_type=LOOPBACK")
 
 
-def start_cluster(group: Group) -> tuple[str, ...]:
-    """A master, two workers of one core each, a pool of Python workers, and the job server."""
+def start_cluster(group: Group, forking: bool = False, *options: str) -> tuple[str, ...]:
+    """A master, two workers of one core each, a pool of Python workers, and the job server.
+
+    Args:
+        group: an empty one.
+        forking: of `worker_pool.start`.
+        options: Java options of the driver, such as `-Dspark.speculation=true`.
+    """
     home = group.folder / "spark-home"
     home.mkdir(exist_ok=True)
     # What Spark takes for a distribution: a folder of jars and a file of this name.
@@ -30,7 +36,8 @@ def start_cluster(group: Group) -> tuple[str, ...]:
     if not (home / "jars").exists():
         (home / "jars").symlink_to(jars("spark"))
     group.environment = {**ENVIRONMENT, **worker_pool.environment(), "SPARK_HOME": str(home)}
-    java = [program("java", "run Spark"), *OPENS, LOGGING, "-cp", f"{jars('spark')}/*"]
+    quick = QUICK if forking else ()
+    java = [program("java", "run Spark"), *OPENS, LOGGING, *quick, "-cp", f"{jars('spark')}/*"]
     port, page, *worker_pages = free_ports(2 + NUM_WORKERS)
     master = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
@@ -42,8 +49,8 @@ def start_cluster(group: Group) -> tuple[str, ...]:
     )
     for number, worker_page in enumerate(worker_pages, 1):
         start_worker(group, f"worker-{number}", master, worker_page)
-    workers = worker_pool.start(group)
-    executor = " ".join((*OPENS, LOGGING))
+    workers = worker_pool.start(group, forking)
+    executor = " ".join((*OPENS, LOGGING, *quick))
     endpoint = start_job_server(
         group,
         master,
@@ -53,8 +60,16 @@ def start_cluster(group: Group) -> tuple[str, ...]:
         "-Dspark.ui.enabled=false",
         # By default an application is given up after ten executors were lost.
         "-Dspark.deploy.maxExecutorRetries=-1",
+        *quick,
+        *options,
     )
-    return ("--runner=SparkRunner", endpoint, *workers)
+    # Executors have all jars. Left to itself Beam has each of them fetched anew for every job.
+    return ("--runner=SparkRunner", endpoint, *workers, f"--files_to_stage={jars_file()}")
+
+
+def jars_file() -> str:
+    """A small file for Beam to send to executors."""
+    return str(Path(__file__).with_name("log4j2.properties"))
 
 
 def master_of(group: Group) -> str:

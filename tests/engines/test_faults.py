@@ -1,11 +1,14 @@
 """What remains true when processes die: every person counted once, whole output or none.
 
 A kill is `kill -9` at a random moment of the job. `make test-slow-engines` kills twice on each
-cluster, `make test-faults` every kind of process twenty times.
+cluster with Beam's own pool of Python workers, `make test-faults` every kind of process twenty
+times where Python workers are forked.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import resource
 import shutil
@@ -13,8 +16,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,79 +26,30 @@ import psutil
 import pytest
 from apache_beam.runners.runner import PipelineState
 
+from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.results import read_all
-from tests.engines import flink, spark
 from tests.engines.fault_job import FaultJob
+from tests.engines.kills import Kill
 from tests.engines.servers import CLUSTERS, Engine, running
+from tests.engines.victims import VICTIMS, WITH_BEAMS_POOL, Find, Victim, command_of
 
 SECONDS = 480  # of one job, most of them starts of Python workers on a busy machine
-KILLS = 20  # of the slow form
+KILL_SECONDS = 180  # of one whose workers are forked
+KILLS = int(os.environ.get("BEAM_LDP_KILLS", "20"))  # of every kind, in the long form
+FRESH_KILLS = KILLS // 4  # with fresh noise
+TAIL = 10.0  # seconds after the last report in which kills happen too
 ONE_PROCESS = ["--runner=FnApiRunner"]
 FORMS = (("statistic", "batch"), ("reports", "batch"), ("reports", "global"))
-
-
-@dataclass(frozen=True)
-class Victim:
-    """A kind of process: how to find one of them, and how to put one in its place."""
-
-    engine: str
-    name: str
-    find: Callable[[Engine], list[psutil.Process]]
-    replace: Callable[[Engine], None] = lambda engine: None
-
-
-def children_of(role: str, running: str) -> Callable[[Engine], list[psutil.Process]]:
-    """Processes that the servers of a role started, whose command line says `running`."""
-
-    def find(engine: Engine) -> list[psutil.Process]:
-        servers = [server for server in engine.group.servers if server.role.startswith(role)]
-        found = [child for server in servers for child in server.children()]
-        return [child for child in found if running in command_of(child)]
-
-    return find
-
-
-def command_of(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
-def servers_of(role: str) -> Callable[[Engine], list[psutil.Process]]:
-    def find(engine: Engine) -> list[psutil.Process]:
-        found = [s.process() for s in engine.group.servers if s.role.startswith(role)]
-        return [process for process in found if process is not None]
-
-    return find
-
-
-def new_spark_worker(engine: Engine) -> None:
-    master = spark.master_of(engine.group)
-    spark.start_worker(engine.group, f"worker-{len(engine.group.servers)}", master)
-
-
-def new_task_manager(engine: Engine) -> None:
-    flink.start_task_manager(engine.group, f"task-manager-{len(engine.group.servers)}")
-
-
-HARNESS = children_of("workers", "SdkHarness")
-VICTIMS = (
-    Victim("spark-cluster", "harness", HARNESS),
-    Victim("spark-cluster", "executor", children_of("worker-", "CoarseGrainedExecutorBackend")),
-    Victim("spark-cluster", "worker", servers_of("worker-"), new_spark_worker),
-    Victim("flink-cluster", "harness", HARNESS),
-    Victim("flink-cluster", "task manager", servers_of("task-manager-"), new_task_manager),
-)
 
 
 class Run:
     """A job in a thread of its own: building, sending and waiting block."""
 
-    def __init__(self, job: FaultJob, options: list[str]) -> None:
+    def __init__(self, job: FaultJob, options: list[str], seconds: float = SECONDS) -> None:
         self.job = job
         self.state: str | None = None
         self.error: BaseException | None = None
+        self._seconds = seconds
         self._pipeline = job.build(options)
         self._thread = threading.Thread(target=self._work, daemon=True)
         self.started = time.monotonic()
@@ -103,7 +58,7 @@ class Run:
     def _work(self) -> None:
         try:
             result = self._pipeline.run()
-            state = result.wait_until_finish(duration=SECONDS * 1000) or result.state
+            state = result.wait_until_finish(duration=int(self._seconds * 1000)) or result.state
             self.state = str(state)
             if not PipelineState.is_terminal(state):
                 result.cancel()
@@ -116,28 +71,81 @@ class Run:
 
     def wait(self) -> float:
         """Seconds that it took."""
-        self._thread.join(SECONDS + 60)
+        self._thread.join(self._seconds + 60)
         assert self.over, "the job hangs"
         return time.monotonic() - self.started
 
-    def kill_one(self, engine: Engine, victim: Victim, at: float) -> bool:
+    def kill_one(self, engine: Engine, find: Find, at: float) -> bool:
         """Kill a victim when so much of the job is done, or the first one later; was there one?"""
+        while not self.over and self.job.progress < min(at, 1.0):
+            time.sleep(0.02)
+        later = time.monotonic() + max(0.0, at - 1.0) * TAIL
         while not self.over:
-            found = victim.find(engine) if self.job.progress >= at else []
+            found = find(engine) if time.monotonic() >= later else []
             if found:
                 random.choice(found).kill()
                 return True
             time.sleep(0.02)
         return False
 
+    def outcome(self) -> str:
+        """ "whole", "absent", or what is wrong."""
+        try:
+            if self.state == "DONE":
+                self.job.assert_whole()
+                return "whole"
+            if self.state == "FAILED":
+                self.job.assert_absent()
+                return "absent"
+        except Exception as error:
+            return f"{self.state}, {type(error).__name__}: {str(error)[:300]}"
+        return f"{self.state} after {self._seconds:.0f} s"
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.engines, pytest.mark.slow]) for name in CLUSTERS],
-)
-def cluster(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    with running(request.param) as engine:
-        yield engine
+
+@dataclass
+class Place:
+    """An engine that is ended after a test that failed on it, and started anew for the next."""
+
+    name: str
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _engine: Engine | None = None
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        if self._engine is None:
+            self._engine = self._stack.enter_context(running(self.name))
+        try:
+            yield self._engine
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        self._engine = None
+        self._stack.close()
+
+
+@pytest.fixture(scope="module")
+def places() -> Iterator[dict[str, Place]]:
+    """The engine that runs, by its name; one at a time."""
+    found: dict[str, Place] = {}
+    yield found
+    for one in found.values():
+        one.end()
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, places: dict[str, Place]) -> Place:
+    for name in [name for name in places if name != request.param]:
+        places.pop(name).end()
+    return places.setdefault(request.param, Place(request.param))
+
+
+def on(*names: str) -> pytest.MarkDecorator:
+    """A slow test that runs on each of these engines."""
+    marks = [pytest.mark.engines, pytest.mark.slow]
+    places = [pytest.param(name, marks=marks) for name in names]
+    return pytest.mark.parametrize("place", places, indirect=True)
 
 
 def prepared(folder: Path, **how: Any) -> FaultJob:
@@ -146,38 +154,69 @@ def prepared(folder: Path, **how: Any) -> FaultJob:
     return job
 
 
-def survive(engine: Engine, victim: Victim, folder: Path, at: float, **how: Any) -> FaultJob:
-    """A job with one kill; it must end as if nothing had happened."""
-    run = Run(prepared(folder, **how), list(engine.options))
-    killed = run.kill_one(engine, victim, at)
-    run.wait()
-    if killed:
-        victim.replace(engine)
-    assert killed, "the job was over before anything could be killed"
-    assert run.state == "DONE", (run.state, run.error)
-    run.job.assert_whole()
-    return run.job
+@on(*CLUSTERS)
+def test_two_kills(place: Place, tmp_path: Path) -> None:
+    """Of a Python worker in Beam's own pool, and of an executor or a task manager."""
+    for number, find in enumerate(WITH_BEAMS_POOL[place.name]):
+        with place.engine() as engine:
+            run = Run(prepared(tmp_path / str(number)), list(engine.options))
+            assert run.kill_one(engine, find, 0.3)
+            run.wait()
+            assert run.outcome() == "whole", run.error
+            assert run.job.at_the_door().most_distinct == 1
 
 
-def victims_of(engine: Engine) -> list[Victim]:
-    return [victim for victim in VICTIMS if victim.engine == engine.name]
+def many(kills: int) -> pytest.MarkDecorator:
+    """Kills of every kind of process; those of one engine in turns, so that a part is even."""
+    marks = [pytest.mark.engines, pytest.mark.slow]
+    names = dict.fromkeys(victim.engine for victim in VICTIMS)
+    found = [
+        pytest.param(name, victim, number, marks=marks, id=f"{name}-{victim.name}-{number}")
+        for name in names
+        for number in range(kills)
+        for victim in VICTIMS
+        if victim.engine == name
+    ]
+    return pytest.mark.parametrize(("place", "victim", "number"), found, indirect=["place"])
 
 
-def test_two_kills(cluster: Engine, tmp_path: Path) -> None:
-    """Of a Python worker, and of an executor or a task manager."""
-    for victim in victims_of(cluster)[:2]:
-        job = survive(cluster, victim, tmp_path / victim.name, 0.3)
-        assert job.reports_at_the_door()[0] == 1
-
-
-@pytest.mark.parametrize("number", range(KILLS))
-def test_a_kill_at_any_moment(cluster: Engine, tmp_path: Path, number: int) -> None:
+@many(KILLS)
+def test_a_kill_at_any_moment(place: Place, victim: Victim, number: int, tmp_path: Path) -> None:
     """Of each kind of process, in each form of output, at moments from the start to the end."""
-    for victim in victims_of(cluster):
-        at = random.Random(f"{victim.name} {number}").random()
-        output, scope = FORMS[number % 3]
-        job = survive(cluster, victim, tmp_path / victim.name, at, output=output, scope=scope)
-        assert job.reports_at_the_door()[0] == 1
+    kill = kill_in_a_job(place, victim, number, tmp_path, memoized=True)
+    assert kill.outcome in (("whole",) if victim.recovers else ("whole", "absent"))
+    assert kill.most_distinct == 1  # one report of a person, however often it crossed
+
+
+@many(FRESH_KILLS)
+def test_a_kill_with_fresh_noise(place: Place, victim: Victim, number: int, tmp_path: Path) -> None:
+    """Nobody is counted twice; how many reports of a person crossed is written down."""
+    kill = kill_in_a_job(place, victim, number, tmp_path, memoized=False)
+    assert kill.outcome in (("whole",) if victim.recovers else ("whole", "absent"))
+
+
+def kill_in_a_job(place: Place, victim: Victim, number: int, folder: Path, memoized: bool) -> Kill:
+    """A job with one kill, and what became of it."""
+    at = random.Random(f"{victim.name} {number} {memoized}").uniform(0.0, 1.2)
+    output, scope = FORMS[number % 3]
+    with place.engine() as engine:
+        for attempt in range(3):
+            job = prepared(folder / str(attempt), output=output, scope=scope, memoized=memoized)
+            run = Run(job, list(engine.options), KILL_SECONDS)
+            killed = run.kill_one(engine, victim.find, at)
+            seconds = run.wait()
+            if killed:
+                break
+            at = min(at, 1.0) / 2  # it was over first
+        assert killed, "the job was over before anything could be killed"
+        kill = Kill(
+            victim.engine.removesuffix("-forking"), victim.name, number, memoized, at,
+            run.outcome(), seconds, **asdict(job.at_the_door()),
+        )  # fmt: skip
+        kill.write_down()
+        assert kill.outcome in ("whole", "absent"), (kill.outcome, run.error)
+        victim.replace(engine)
+    return kill
 
 
 @pytest.mark.pipeline
@@ -189,8 +228,9 @@ def test_the_witness_sees_what_a_retry_costs(tmp_path: Path) -> None:
             run = Run(job, ONE_PROCESS) if attempt == 0 else again(job)
             run.wait()
             assert run.state == "DONE", run.error
-        distinct, repeated = job.reports_at_the_door()
-        assert (distinct, repeated > 0) == (most, True)
+        door = job.at_the_door()
+        assert (door.most_draws, door.most_distinct) == (2, most)
+        assert door.crossed_again == door.people == job.people_with_a_good_row()
 
 
 def again(job: FaultJob) -> Run:
@@ -198,8 +238,6 @@ def again(job: FaultJob) -> Run:
     for path in [*job.results.rglob("*"), job.folder / "privacy.db"]:
         if path.is_file():
             path.unlink()
-    from beam_ldp.ledger import BudgetLedger
-
     ledger = BudgetLedger.create(job.url)
     ledger.set_budget("visits", epsilon=10.0, delta=1e-6, local_epsilon=10.0)
     return Run(job, ONE_PROCESS)
@@ -210,31 +248,35 @@ def test_poison_stops_the_job_and_leaves_nothing(tmp_path: Path) -> None:
     assert_poisoned(prepared(tmp_path / "job", blocks=6, pause=0, poison=True), ONE_PROCESS)
 
 
-def test_poison_on_a_cluster(cluster: Engine, tmp_path: Path) -> None:
+@on("spark-forking", "flink-forking", "prism-forking")
+def test_poison_on_a_cluster(place: Place, tmp_path: Path) -> None:
     """Every attempt fails, so the job does; the next job runs."""
-    job = prepared(tmp_path / "job", blocks=6, pause=0, poison=True)
-    assert_poisoned(job, cluster.options)
+    with place.engine() as engine:
+        job = prepared(tmp_path / "job", blocks=6, pause=0, poison=True)
+        assert_poisoned(job, engine.options)
+        next_one = Run(prepared(tmp_path / "next", blocks=6, pause=0), engine.options)
+        next_one.wait()
+        assert next_one.outcome() == "whole"
 
 
 def assert_poisoned(job: FaultJob, options: list[str]) -> None:
     run = Run(job, options)
     run.wait()
     assert run.state == "FAILED"
-    found = read_all(str(job.results))
-    assert not found.releases and not found.withheld
-    from beam_ldp.ledger import BudgetLedger
-
+    job.assert_absent()
+    assert not read_all(str(job.results)).releases
     assert BudgetLedger(job.url).state.charge("run").status == "reserved"  # its worst case stays
 
 
-def test_one_worker_a_hundred_times_slower(cluster: Engine, tmp_path: Path) -> None:
+@on("spark-forking", "spark-speculating", "flink-forking", "prism-forking")
+def test_one_worker_a_hundred_times_slower(place: Place, tmp_path: Path) -> None:
     """Everybody is counted once, whether or not the engine starts a second attempt."""
-    job = prepared(tmp_path / "job", blocks=8, pause=0.02, slow_worker=100)
-    run = Run(job, cluster.options)
-    run.wait()
-    assert run.state == "DONE", run.error
-    job.assert_whole()
-    assert job.reports_at_the_door()[0] == 1
+    with place.engine() as engine:
+        job = prepared(tmp_path / "job", blocks=8, pause=0.02, slow_worker=100)
+        run = Run(job, engine.options)
+        run.wait()
+        assert run.outcome() == "whole", run.error
+        assert job.at_the_door().most_distinct == 1
 
 
 # The place of the output --------------------------------------------------------------------------
@@ -254,6 +296,93 @@ def question(tmp_path: Path) -> list[str]:
 def assert_absent(folder: Path) -> None:
     """Neither an output nor what was written aside for it."""
     assert sorted(path.name for path in folder.iterdir()) == ["in.csv", "list.txt"]
+
+
+# Workers of the local runner ----------------------------------------------------------------------
+
+WORKERS = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+
+
+@pytest.mark.e2e
+def test_a_dead_worker_ends_the_program(question: list[str], tmp_path: Path) -> None:
+    """Beam itself would wait for its answer for ever."""
+    kill = kill_a_local_worker(question, tmp_path, 0, 0.1)
+    assert kill.outcome == "absent"
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(KILLS))
+def test_a_kill_on_the_local_runner(question: list[str], tmp_path: Path, number: int) -> None:
+    """Nothing is repeated there: the output is whole or absent."""
+    at = random.Random(f"local {number}").uniform(0.0, 1.0)
+    kill = kill_a_local_worker(question, tmp_path, number, at)
+    kill.write_down()
+    assert kill.outcome in ("whole", "absent")
+
+
+def kill_a_local_worker(question: list[str], folder: Path, number: int, at: float) -> Kill:
+    """Run the program, kill one of its workers, and see what it leaves.
+
+    Args:
+        question: the program and its flags.
+        folder: where it runs.
+        number: of the kill.
+        at: when, as a part of four seconds after the first worker was there.
+    """
+    rows = ["v", *("abcd "[i % 5].strip() for i in range(4000))]
+    (folder / "in.csv").write_text("\n".join(rows))
+    kept = folder / "kept"
+    kept.mkdir()
+    for attempt in range(3):
+        url = f"sqlite:///{kept / f'{attempt}.db'}"
+        BudgetLedger.create(url).set_budget("d", epsilon=10.0, delta=1e-5, local_epsilon=10.0)
+        charged = [f"--ledger={url}", "--dataset=d", f"--run-id={attempt}"]
+        started = time.monotonic()
+        with (kept / "log").open("ab") as log:
+            program = subprocess.Popen(
+                [*question, *WORKERS, *charged], cwd=folder, stdout=log, stderr=log
+            )
+        killed = kill_after(psutil.Process(program.pid), at * 4)
+        code = program.wait(60)
+        if killed:
+            break
+        shutil.rmtree(folder / "out")
+        at /= 2
+    assert killed, "the program was over before anything could be killed"
+    seconds = time.monotonic() - started
+    charge = BudgetLedger(url).state.charge(str(attempt))
+    if code == 0:
+        price = json.loads((folder / "out" / "privacy.json").read_text())
+        assert (price["num_reports"], price["num_bad_rows"]) == (3200, 800)
+        assert charge.status == "settled"
+    else:
+        assert code == 1 and charge.status == "reserved"
+        shutil.rmtree(kept)
+        assert_absent(folder)
+    outcome = "whole" if code == 0 else "absent"
+    return Kill("local, two processes", "Python worker", number, False, at, outcome, seconds)
+
+
+def kill_after(program: psutil.Process, seconds: float) -> bool:
+    """Kill one of its workers so long after the first is seen; whether there was one then."""
+    at = None
+    while program.is_running() and program.status() != psutil.STATUS_ZOMBIE:
+        found = [c for c in descendants(program) if "sdk_worker_main" in command_of(c)]
+        if found and at is None:
+            at = time.monotonic() + seconds
+        if found and at is not None and time.monotonic() >= at:
+            random.choice(found).kill()
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:
+        return []
 
 
 @pytest.mark.e2e

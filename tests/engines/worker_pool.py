@@ -19,11 +19,19 @@ def environment() -> dict[str, str]:
     return {"PATH": path, "PYTHONPATH": str(ROOT)}
 
 
-def start(group: Group) -> tuple[str, ...]:
-    """Start a pool; gives the Beam flags that make an engine ask there for its workers."""
+def start(group: Group, forking: bool = False) -> tuple[str, ...]:
+    """Start a pool; gives the Beam flags that make an engine ask there for its workers.
+
+    Args:
+        group: where it belongs; its environment must be that of this module.
+        forking: workers are forked (`tests.engines.fork_pool`), not started anew as Beam does it.
+    """
     (port,) = free_ports(1)
-    module = "apache_beam.runners.worker.worker_pool_main"
-    group.start("workers", [sys.executable, "-m", module, f"--service_port={port}"], port)
+    if forking:
+        pool = ["tests.engines.fork_pool", f"--port={port}"]
+    else:
+        pool = ["apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+    group.start("workers", [sys.executable, "-m", *pool], port)
     # A worker that is kept for later stages is asked again after its death, at every attempt.
     return ("--environment_type=EXTERNAL", f"--environment_config=localhost:{port}",
             "--environment_cache_millis=0")  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import random
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.accounting import shuffled_event
+from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.live import Watched
 from beam_ldp.pipelines.options import UsageError, parse_flags
@@ -35,6 +38,9 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release, TableBlock, Withheld
 from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.windows import LATE, TOO_LATE
+from tests.engines.servers import running
+from tests.engines.victims import pooled_workers
 
 ORACLE = KRandomizedResponse(3, 2.0)
 FLAGS = [
@@ -230,6 +236,16 @@ def test_the_first_answer_stays(tmp_path):
 
 
 @pytest.mark.exact
+def test_a_repeated_step_leaves_one_notice_of_a_window(tmp_path):
+    """But rows that are too late are told of each time that some come."""
+    note = WriteWithheld(str(tmp_path))
+    for reason, files in (("too few", 1), (TOO_LATE, 3), (LATE, 5)):
+        for _ in range(2):
+            note.process(Withheld(3, 10, reason, "colour", None, (0, 60 * 10**6), True))
+        assert len(list(tmp_path.iterdir())) == files
+
+
+@pytest.mark.exact
 def test_times_in_names_and_notices(tmp_path):
     assert iso(1_500_000) == "1970-01-01T00:00:01.500000Z"
     notice = Withheld(3, 10, "too few", "colour", None, (0, 60 * 10**6), True)
@@ -267,6 +283,7 @@ def test_the_display_counts_windows_and_adds_up_their_price(tmp_path):
 
 # --- live -------------------------------------------------------------------------------------
 
+LIVE_SECONDS = int(os.environ.get("BEAM_LDP_LIVE_SECONDS", "600"))
 FEEDER = """
 import os, random, sys, time
 folder, seconds = sys.argv[1], float(sys.argv[2])
@@ -282,43 +299,56 @@ while time.time() < end:
 """
 
 
+WINDOWS = 300  # that the budget of a live test pays for
+
+
 def live(
     engine: Any, folder: Path, run_for: float, kill: bool, *flags: str
-) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
-    """The program with files that keep arriving; what it printed, rows sent, what came out."""
+) -> tuple[int, dict[str, Any], int, list[dict[str, Any]]]:
+    """The program with files that keep arriving; how it ended, what it printed, rows sent, what
+    came out. In the middle a Python worker is killed, if so wanted."""
     (folder / "in").mkdir()
     (folder / "colours").write_text("red\ngreen\n")
+    (folder / "key").write_bytes(bytes(range(32)))
     (folder / "in" / "first.csv").write_text(f"colour,id,t\nred,first,{time.time()}\n")
+    ledger = BudgetLedger.create(ledger_of(folder))
+    ledger.set_budget("people", epsilon=1e6, delta=1e-5, local_epsilon=1e4)
     command = [
         sys.executable, "-m", "beam_ldp.pipelines.frequency", "--input", str(folder / "in"),
         "--input-format", "csv", "--column", "colour", "--user-id", "id", "--stream",
         "--domain", str(folder / "colours"), "--time-column", "t", "--window", "5s",
-        "--watermark-delay", "3s", "--allowed-lateness", "10s", "--budget-windows", "1000",
-        "--local-epsilon", "4", "--delta", "1e-8", "--min-reports", "200", "--no-ledger",
-        "--output", str(folder / "out"), "--format", "json", *engine.options, *flags,
+        "--watermark-delay", "3s", "--allowed-lateness", "10s", "--budget-windows", str(WINDOWS),
+        "--local-epsilon", "4", "--delta", "1e-8", "--min-reports", "200", "--dataset", "people",
+        "--ledger", ledger_of(folder), "--run-id", "live", "--memoize-key-file",
+        str(folder / "key"), "--release-id", "live", "--output", str(folder / "out"),
+        "--format", "json", *engine.options, *flags,
     ]  # fmt: skip
-    running = []
+    started = []
     with (folder / "printed").open("wb") as out, (folder / "log").open("wb") as log:
         program = subprocess.Popen(command, stdout=out, stderr=log)
-        running.append(program)
+        started.append(program)
     try:
         wait_for(folder / "out" / ".opened", program)
         feed = [sys.executable, "-c", FEEDER, str(folder / "in"), str(run_for)]
         feeder = subprocess.Popen(feed)
-        running.append(feeder)
+        started.append(feeder)
         time.sleep(run_for / 2)
         if kill:
-            kill_a_worker(engine)
+            random.choice(pooled_workers(engine)).kill()
         feeder.wait(run_for + 60)
-        wait_for_everything(folder, 300 if kill else 90)
+        wait_for_everything(folder, program, 300 if kill else 90)
         program.send_signal(signal.SIGINT)
-        code = program.wait(60)
+        code = program.wait(150)
     finally:
-        for process in running:
+        for process in started:
             process.kill()
             process.wait()
-    assert code == 0, (folder / "log").read_text()[-3000:]
-    return json.loads((folder / "printed").read_text()), *count(folder)
+    printed = (folder / "printed").read_text()
+    return code, json.loads(printed or "{}"), *count(folder)
+
+
+def ledger_of(folder: Path) -> str:
+    return f"sqlite:///{folder / 'ledger.db'}"
 
 
 def wait_for(path: Path, program: subprocess.Popen[bytes]) -> None:
@@ -329,11 +359,11 @@ def wait_for(path: Path, program: subprocess.Popen[bytes]) -> None:
     assert path.exists()
 
 
-def wait_for_everything(folder: Path, seconds: float) -> None:
+def wait_for_everything(folder: Path, program: subprocess.Popen[bytes], seconds: float) -> None:
     """Until what came out tells of every row: the last windows close, and what was late."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:  # the checks say what is missing then
-        sent, came = count(folder)
+    while time.monotonic() < deadline and program.poll() is None:
+        sent, came = count(folder)  # the checks say what is missing then
         if sum(told["num_reports"] for told in came) >= sent:
             break
         time.sleep(1)
@@ -342,67 +372,78 @@ def wait_for_everything(folder: Path, seconds: float) -> None:
 
 def count(folder: Path) -> tuple[int, list[dict[str, Any]]]:
     """Rows sent, and all prices and notices that came out."""
-    came = [json.loads(p.read_text()) for p in sorted((folder / "out").glob("*.json"))]
     sent = sum(len(p.read_text().splitlines()) - 1 for p in (folder / "in").glob("*.csv"))
-    return sent, came
+    return sent, came_out(folder / "out")
 
 
-def kill_a_worker(engine: Any) -> None:
-    """kill -9 for one of the Python workers that the engine's own processes have started."""
-    import psutil
-
-    workers = [
-        child
-        for server in engine.process_ids
-        for child in psutil.Process(server).children(recursive=True)
-        if any("sdk_worker" in part for part in child.cmdline())
-    ]
-    assert workers
-    workers[0].kill()
+def came_out(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-def check(printed: dict[str, Any], sent: int, came: list[dict[str, Any]], least: int) -> None:
-    """Nothing lost, nothing twice, nothing below the threshold, every table whole."""
+def releases_in(came: list[dict[str, Any]]) -> list[tuple[str, bool]]:
+    """Which windows were released; each once, and above the threshold."""
     releases = [told for told in came if "event" in told]
-    assert sum(told["num_reports"] for told in came) == sent
-    assert len(releases) >= least and printed["releases"] == len(releases)
-    assert min(told["num_reports"] for told in releases) >= 200
-    kinds = [(told["window_start"], told["late"]) for told in releases]
+    assert min((told["num_reports"] for told in releases), default=200) >= 200
+    kinds = sorted((told["window_start"], told["late"]) for told in releases)
     assert len(set(kinds)) == len(kinds)
+    return kinds
+
+
+def check(folder: Path, code: int, printed: dict[str, Any], sent: int, came: Any, least: int):
+    """Nothing lost, nothing twice, nothing below the threshold, every table whole, all charged."""
+    assert code == 0, (folder / "log").read_text()[-3000:]
+    kinds = releases_in(came)
+    assert sum(told["num_reports"] for told in came) == sent
+    assert len(kinds) >= least and printed["releases"] == len(kinds)
     assert printed["ended"] == "stopped by Ctrl-C"
-    users = sum(told["num_reports"] for told in releases)
-    assert users > 0.6 * sent
+    assert sum(told["num_reports"] for told in came if "event" in told) > 0.6 * sent
+    assert charged_in(folder) == kinds
+    for path in (folder / "out").glob("*.csv"):
+        assert len(path.read_text().splitlines()) == 4
+
+
+def charged_in(folder: Path) -> list[tuple[str, bool]]:
+    """The windows that the ledger has settled, in the order of time."""
+    ledger = BudgetLedger(ledger_of(folder))
+    assert audit(ledger.rows()).clean
+    charges = [ledger.state.charge(f"live/{i}") for i in range(WINDOWS)]
+    assert not any(charge.status == "reserved" for charge in charges)  # the rest was given back
+    windows = [charge.about["window"] for charge in charges if charge.status == "settled"]
+    return sorted((iso(window[0]), window[-1] == "late") for window in windows)
 
 
 @pytest.mark.engines
 def test_live_on_prism(tmp_path):
     """A few windows of files, ended by Ctrl-C when all have come out; one report per person."""
-    from tests.engines.servers import running
-
     with running("prism") as engine:
-        printed, sent, came = live(engine, tmp_path, 12, False)
-    check(printed, sent, came, least=2)
-    for path in (tmp_path / "out").glob("*.csv"):
-        assert len(path.read_text().splitlines()) == 4
+        check(tmp_path, *live(engine, tmp_path, 12, False), least=2)
 
 
-# A worker that is kept in a cache would be used again after its death.
-FLINK = ("--checkpointing_interval=5000", "--environment_cache_millis=1")
+@pytest.mark.engines
+@pytest.mark.slow
+def test_a_killed_worker_ends_a_stream_on_prism(tmp_path):
+    """The job fails. What was released stays and is charged; of the rest nothing is."""
+    with running("prism-forking") as engine:
+        code, _, sent, came = live(engine, tmp_path, 30, True)
+    assert code == 1, (tmp_path / "log").read_text()[-3000:]
+    kinds = releases_in(came)
+    assert kinds and sum(told["num_reports"] for told in came) < sent
+    assert charged_in(tmp_path) == kinds
 
 
 @pytest.mark.engines
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kill", "flags"),
-    [("prism", False, ()), ("flink-cluster", True, FLINK)],
+    [("prism", False, ()), ("flink-cluster", True, ("--checkpointing_interval=5000",))],
 )
 def test_live_for_ten_minutes(tmp_path, name, kill, flags):
     """On Flink one of the workers is killed in the middle (Prism fails a job whose worker dies)."""
-    from tests.engines.servers import running
-
+    signal.alarm(LIVE_SECONDS + 900)  # instead of the limit for all tests
     with running(name) as engine:
-        printed, sent, came = live(engine, tmp_path, 600, kill, *flags)
-    check(printed, sent, came, least=100)
+        check(tmp_path, *live(engine, tmp_path, LIVE_SECONDS, kill, *flags), LIVE_SECONDS // 6)
+        restarted = "from state RUNNING to RESTARTING" in engine.group.text("job-manager")
+        assert restarted == kill
 
 
 class _Job:

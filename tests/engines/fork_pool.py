@@ -1,0 +1,133 @@
+"""A pool of Python workers that are forked from one process, which has imported everything.
+
+    python -m tests.engines.fork_pool --port=50001
+
+Beam's own pool starts an interpreter for each worker: seconds of imports, some thirty times for a
+job on a cluster that keeps no workers. Forked, a worker is there at once, and still a process of
+its own that can be killed. It speaks the same protocol. The processes are pool > nursery > workers:
+the nursery has no threads and no connections, so that it can be forked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+from apache_beam.portability.api import beam_fn_api_pb2 as api
+from apache_beam.portability.api import beam_fn_api_pb2_grpc
+from apache_beam.runners.worker.sdk_worker import SdkHarness
+from apache_beam.utils import thread_pool_executor
+
+import beam_ldp.pipelines.stream  # noqa: F401
+import tests.engines.fault_job  # noqa: F401
+
+POLITE_SECONDS = 5.0
+
+
+class Nursery:
+    """Forks workers and ends them, in a process of its own. One request at a time."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            ours.close()
+            _raise_workers(theirs)
+        theirs.close()
+        self._stream = ours.makefile("rw", encoding="ascii")
+        self._lock = threading.Lock()
+
+    def ask(self, **request: str) -> None:
+        """Start or stop a worker, and wait until that is done."""
+        with self._lock:
+            self._stream.write(json.dumps(request) + "\n")
+            self._stream.flush()
+            if not self._stream.readline():
+                raise RuntimeError("the nursery has ended")
+
+
+def _raise_workers(pool: socket.socket) -> None:
+    """The nursery: requests, until the pool ends."""
+    workers: dict[str, int] = {}
+    stream = pool.makefile("rw", encoding="ascii")
+    for line in stream:
+        request = json.loads(line)
+        for worker, process in list(workers.items()):
+            if os.waitpid(process, os.WNOHANG) != (0, 0):
+                del workers[worker]
+        if "stop" in request:
+            _end(workers.pop(request["stop"], None))
+        else:
+            process = os.fork()
+            if process == 0:
+                pool.close()
+                _work(request["control"], request["start"])
+            workers[request["start"]] = process
+        stream.write("done\n")
+        stream.flush()
+    for process in workers.values():
+        os.kill(process, signal.SIGKILL)
+    os._exit(0)
+
+
+def _work(control: str, worker: str) -> None:
+    """A worker, until its runner says goodbye."""
+    code = 1
+    try:
+        SdkHarness(control, worker_id=worker, state_cache_size=0).run()
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _end(process: int | None) -> None:
+    """End a child that nobody has waited for: its id is still its own."""
+    if process is None:
+        return
+    os.kill(process, signal.SIGTERM)
+    deadline = time.monotonic() + POLITE_SECONDS
+    while os.waitpid(process, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(process, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
+    """What engines ask for workers."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
+
+    def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._nursery.ask(start=request.worker_id, control=request.control_endpoint.url)
+        return api.StartWorkerResponse()
+
+    def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._nursery.ask(stop=request.worker_id)
+        return api.StopWorkerResponse()
+
+
+def main() -> None:
+    """Serve until ended."""
+    parser = argparse.ArgumentParser(description="A pool of forked Python workers.")
+    parser.add_argument("--port", type=int, required=True)
+    port = parser.parse_args().port
+    nursery = Nursery()  # before anything has threads
+    server = grpc.server(thread_pool_executor.shared_unbounded_instance())
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(Pool(nursery), server)
+    server.add_insecure_port(f"localhost:{port}")
+    server.start()
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main()
