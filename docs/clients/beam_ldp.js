@@ -244,11 +244,12 @@ const beamLdp = (() => {
   /** Take part in a release.
    *
    * terms: what `release.json` holds; values: the public list; options: `other`, the name of the
-   * rest, and `maxLocalEpsilon`, above which this device takes no part.
+   * rest, `maxLocalEpsilon`, above which this device takes no part, and for a release of groups
+   * `groups`, the public list of them, and `group`, the one that this device is in.
    * Throws TermsError if anything does not fit together.
    */
   async function open(terms, values, options = {}) {
-    const { other = "other", maxLocalEpsilon = MAX_LOCAL_EPSILON } = options;
+    const { other = "other", maxLocalEpsilon = MAX_LOCAL_EPSILON, groups, group } = options;
     must(terms.terms_version === TERMS_VERSION, "unknown version of the terms");
     must(terms.format_version === FORMAT_VERSION, "unknown version of the format");
     must(terms.release_id && typeof terms.release_id === "string", "the release has no name");
@@ -261,6 +262,15 @@ const beamLdp = (() => {
     ["mechanism_digest", "domain_digest", "release_digest"].forEach((name, i) => {
       must(terms[name] === toHex(digests[i]), `${name} is another one`);
     });
+    if (terms.groups_digest !== undefined) {
+      must(Array.isArray(groups), "a release of groups: the list of groups is missing");
+      must(toHex(await domainDigest(groups, "other")) === terms.groups_digest,
+        "groups_digest is another one");
+      const named = groups.includes(group) ? group : "other";
+      digests[2] = await digest(utf8(`${terms.release_id}\n${named}`)); // a release of its own
+    } else {
+      must(groups === undefined && group === undefined, "the release has no groups");
+    }
     const config = JSON.parse(terms.mechanism);
     must(config.version === 1 && Object.hasOwn(mechanisms, config.mechanism), "unknown mechanism");
     must(config.domain_size === values.length + 1, "the list has another size");

@@ -57,8 +57,8 @@ const commands = {
   },
 
   /** Envelopes of single answers. */
-  async answers({ terms, values, given }) {
-    const survey = await beamLdp.open(terms, values);
+  async answers({ terms, values, given, options }) {
+    const survey = await beamLdp.open(terms, values, options);
     return Promise.all(given.map(async (value) => beamLdp.toHex(await survey.answer(value))));
   },
 

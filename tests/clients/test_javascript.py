@@ -17,11 +17,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from beam_ldp.pipelines.release_file import ReleaseFile
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import HadamardResponse, KRandomizedResponse, UnaryEncoding
 from beam_ldp.randomizers.jit import WORD_VALUES
 from beam_ldp.randomizers.thresholds import TwoLevelLaw
 from beam_ldp.randomizers.wire import ReleaseTerms, decode_envelope
+from beam_ldp.randomizers.wire_groups import GroupTerms
 
 pytestmark = pytest.mark.slow
 
@@ -190,3 +192,24 @@ def test_words_come_from_the_system_alone():
     assert source.count("crypto.getRandomValues(") == 2
     for word in ("Math.random", "import ", "require(", "fetch(", "Date"):
         assert word not in source
+
+
+def test_a_device_names_its_group() -> None:
+    """Its envelopes are of the group's own release; a group outside the list is `other`, and a list
+    that is not the collector's is refused."""
+    groups = Domain(("DE", "städte"))
+    shared, values = terms_of(ORACLES["k-RR"], "week-47")
+    terms = ReleaseFile(shared, "fixed", None, "country", groups.digest).to_json()
+    collector = GroupTerms(shared, groups.labels)
+    for group, expected in (("DE", 0), ("städte", 1), ("elsewhere", 2), (None, 2)):
+        options = {"groups": groups.values, "group": group}
+        sent = client("answers", terms=terms, values=values, given=["red"], options=options)
+        assert collector.decode(bytes.fromhex(sent[0]))[0] == expected
+    plain = shared.to_json()
+    cases = [
+        (terms, {"groups": ["DE"], "group": "DE"}, "groups_digest is another one"),
+        (terms, {"group": "DE"}, "a release of groups: the list of groups is missing"),
+        (plain, {"group": "DE"}, "the release has no groups"),
+    ]
+    asked = [{"terms": told, "values": values, "options": how} for told, how, _ in cases]
+    assert client("refusals", cases=asked) == [message for *_, message in cases]
