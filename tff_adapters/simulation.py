@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from tff_adapters.clipping import clip_by_norm, project_to_l2_ball
-from tff_adapters.kernels import kernel_for
+from tff_adapters.kernels import client_generator, kernel_for
 from tff_adapters.schedules import Schedule, as_schedule
 
 
@@ -28,7 +28,7 @@ class SimulatedTraining:
         learning_rate: as for `build_cldp_sgd`.
         radius: of the l2 ball around zero that weights are projected on.
         norm, clip: of the clipping where there is no mechanism; None for none.
-        generator: of the noise; by default a new one. A seed makes a simulation repeatable.
+        seed: of the noise, which makes a simulation repeatable; by default it is fresh.
         block: examples whose gradients are held in memory together.
     """
 
@@ -41,7 +41,7 @@ class SimulatedTraining:
         radius: float | None = None,
         norm: str | None = None,
         clip: float | None = None,
-        generator: Any | None = None,
+        seed: int | None = None,
         block: int = 500,
     ) -> None:
         self.model = model
@@ -49,7 +49,7 @@ class SimulatedTraining:
         self._schedule = as_schedule(learning_rate)
         self._radius, self._block = radius, block
         self._kernel = None if mechanism is None else kernel_for(mechanism)
-        self._generator = generator or tf.random.Generator.from_non_deterministic_state()
+        self._generator = client_generator() if seed is None else simulation_generator(seed)
         if mechanism is not None:
             norm, clip = str(mechanism.norm), mechanism.radius
         self._norm, self._clip = norm, clip
@@ -91,6 +91,16 @@ class SimulatedTraining:
             moved = project_to_l2_ball(moved, self._radius)
         for weight, new in zip(weights, moved):
             weight.assign(new)
+
+
+def simulation_generator(seed: int) -> Any:
+    """For simulation only: a generator whose stream has nothing to do with that of another seed.
+
+    `tf.random.Generator.from_seed` takes the seed as the place in one stream: those of seeds 1 and
+    2 are the same numbers, two places apart, and sums over clients hardly differ.
+    """
+    state = np.random.SeedSequence(seed).generate_state(3, np.uint64).view(np.int64)
+    return tf.random.Generator.from_state(state, alg="philox")
 
 
 def per_example_gradients(model: Any, features: Any, labels: Any) -> Any:
