@@ -11,6 +11,7 @@ import importlib
 import inspect
 import json
 import re
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,16 @@ def names_of(module: str) -> dict[str, list[str] | None]:
 
 
 def parameters_of(thing: Any) -> list[str] | None:
-    """Names of the parameters of a function or of a class."""
-    if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+    """Names of the parameters of a function, or of a class that says itself how it is made: what
+    Python says of the others differs from version to version."""
+    if inspect.isclass(thing):
+        makers = (thing.__init__, thing.__new__)  # type: ignore[misc]
+        own = any(inspect.isfunction(maker) for maker in makers)
+        if not own or issubclass(thing, Enum) or getattr(thing, "_is_protocol", False):
+            return None
+    elif not inspect.isfunction(thing):
         return None
-    try:
-        return list(inspect.signature(thing).parameters)
-    except (TypeError, ValueError):
-        return None
+    return list(inspect.signature(thing).parameters)
 
 
 def listed_in(path: Path) -> list[str]:
