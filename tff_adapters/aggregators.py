@@ -101,6 +101,8 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             `kernel_for(mechanism).statistic_limit` times s, and its negative.
         values_per_client: as above.
         sampling: how the clients of a round are drawn.
+        min_reports: fewer clients than this hide nobody well enough: a round that receives fewer
+            fails on the server before it has a result, and nothing of it is released.
         adaptive_clip: makes the clipping norm follow a quantile; the mechanism's radius must be 1,
             and is multiplied by the norm.
         seed: **for simulation only**: client randomness and permutations are functions of the
@@ -120,6 +122,7 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         *,
         values_per_client: int | None = None,
         sampling: DeclaredSampling | None = None,
+        min_reports: int = 0,
         adaptive_clip: AdaptiveClip | None = None,
         seed: int | None = None,
     ) -> None:
@@ -132,7 +135,10 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             )
         if values_per_client is not None and not values_per_client >= 1:
             raise ValueError(f"values_per_client must be >= 1 or None, got {values_per_client}")
+        if not min_reports >= 0:
+            raise ValueError(f"min_reports must be >= 0, got {min_reports}")
         self._mechanism = mechanism
+        self._min_reports = min_reports
         self._sum_factory = sum_factory
         self._values = values_per_client
         self._sampling = sampling
@@ -243,7 +249,7 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
 
         @tff.tensorflow.computation(record_type(), clip_type, statistics_type, np.int32)
         def read(privacy: Any, clip: Any, statistics: Any, reports: Any) -> Any:
-            with tf.control_dependencies(_checks(reports, allowed)):
+            with tf.control_dependencies(_checks(reports, allowed, self._min_reports)):
                 reports = tf.identity(reports)
             values = reports * (self._values or 1)
             mean = kernels[0].decode(statistics[0], values)
@@ -293,13 +299,17 @@ def _public(state_type: Any) -> Any:
     return public
 
 
-def _checks(reports: Any, allowed: tuple[int, int] | None) -> list[Any]:
-    """Fails the round where the declared sampling does not give this number of clients."""
-    if allowed is None:
-        return []
-    message = f"the declared sampling gives {allowed[0]} to {allowed[1]} clients a round"
-    fits = (reports >= allowed[0]) & (reports <= allowed[1])
-    return [tf.debugging.Assert(fits, [message, reports])]
+def _checks(reports: Any, allowed: tuple[int, int] | None, min_reports: int) -> list[Any]:
+    """Fails the round where too few came, or not as many as the declared sampling gives."""
+    checks = []
+    if min_reports:
+        message = f"min_reports is {min_reports}: nothing is released of a round with fewer clients"
+        checks.append(tf.debugging.Assert(reports >= min_reports, [message, reports]))
+    if allowed is not None:
+        message = f"the declared sampling gives {allowed[0]} to {allowed[1]} clients a round"
+        fits = (reports >= allowed[0]) & (reports <= allowed[1])
+        checks.append(tf.debugging.Assert(fits, [message, reports]))
+    return checks
 
 
 def shuffled_ldp_aggregator(
@@ -311,6 +321,7 @@ def shuffled_ldp_aggregator(
     sum_factory: Any | None = None,
     values_per_client: int | None = None,
     sampling: DeclaredSampling | None = None,
+    min_reports: int = 0,
     seed: int | None = None,
     **options: Any,
 ) -> LocallyPrivateMeanFactory:
@@ -327,7 +338,8 @@ def shuffled_ldp_aggregator(
         local_epsilon: budget of everything that one client sends about one update.
         mechanism: name of the mechanism; for "l2" `PrivUnit` (the default: the least error),
             `PrivUnitGaussian`, `SeparatedMean` or `L2Mean` (the fewest bits).
-        sum_factory, values_per_client, sampling, seed: as for `LocallyPrivateMeanFactory`.
+        sum_factory, values_per_client, sampling, min_reports, seed: as for
+            `LocallyPrivateMeanFactory`.
         **options: parameters of the mechanism.
 
     Raises:
@@ -366,6 +378,7 @@ def shuffled_ldp_aggregator(
         sum_factory,
         values_per_client=values_per_client,
         sampling=sampling,
+        min_reports=min_reports,
         adaptive_clip=adaptive,
         seed=seed,
     )

@@ -168,6 +168,7 @@ def test_clients_run_no_python():
         ({"clip": 0.0}, "clip must be a finite number > 0"),
         ({"local_epsilon": math.inf}, "local_epsilon must be a finite number > 0"),
         ({"mechanism": "LInfMean"}, "mechanism must be one of PrivUnit, .* for norm 'l2'"),
+        ({"min_reports": -1}, "min_reports must be >= 0, got -1"),
     ],
 )
 def test_refused_settings(options, message):
@@ -250,6 +251,16 @@ def test_zero_clients_give_zeros(norm, mechanism, epsilon):
     assert entries(output.result).tolist() == [0.0] * ENTRIES
     measured = output.measurements["mean"]
     assert measured["reports"] == 0 and measured["predicted_error"] == math.inf
+
+
+@pytest.mark.exact
+def test_a_round_of_too_few_clients_has_no_result():
+    factory = shuffled_ldp_aggregator(norm="l2", clip=1.0, local_epsilon=2.0, min_reports=3)
+    process = factory.create(tff.to_type(NESTED))
+    for too_few in ([], [VALUE] * 2):
+        with pytest.raises(Exception, match="min_reports is 3"):
+            run(process, too_few)
+    assert run(process, [VALUE] * 3).measurements["mean"]["reports"] == 3
 
 
 @pytest.mark.exact
