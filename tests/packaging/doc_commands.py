@@ -6,7 +6,8 @@ a program. A block that cannot run where tests run has a comment right before it
     <!-- not run: needs a real Dataflow service -->
 
 In a block that is run, a line with `...` in it is a pattern: of such only `--help` of its
-sub-command is run. Of `make` only the target is looked up.
+sub-command is run. Of `make`, and of `python -m` with a module of the clone, only what is named is
+looked up.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ PROGRAMS = ("beam-ldp", "make", "python", "export", "head", "mkdir", "mv", "cp",
             "printf", "for", "done", "uv", "docker", "gcloud", "java", "mlflow", "openssl",
             ".venv-tff/bin/beam-ldp", ".venv-tff/bin/python")  # fmt: skip
 _REASON = re.compile(r"<!-- not run: (.+) -->")
+OF_THE_CLONE = re.compile(
+    r"python -m (?:pytest (?P<file>\S+)|(?P<module>(?:benchmarks|tests)[\w.]*))"
+)
 _FENCE = re.compile(r"^( *)```(\w*)")
 
 
@@ -95,7 +99,7 @@ def is_pattern(line: str) -> bool:
 
 def _runnable(line: str) -> str:
     words = line.split()
-    if words[0] == "make":
+    if words[0] == "make" or OF_THE_CLONE.match(line):
         return ""
     if is_pattern(line):
         named = [word for word in words[1:3] if re.fullmatch(r"[a-z-]+", word) and word[0] != "-"]

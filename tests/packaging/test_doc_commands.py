@@ -14,7 +14,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from tests.packaging.doc_commands import PROGRAMS, Block, blocks, is_pattern
+from tests.packaging.doc_commands import OF_THE_CLONE, PROGRAMS, Block, blocks, is_pattern
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -49,13 +49,16 @@ def test_blocks_are_found_as_a_reader_finds_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.exact
-def test_make_targets_exist_and_every_reason_says_something() -> None:
+def test_what_is_named_of_the_clone_exists_and_every_reason_says_something() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     every = [block for found in FOUND.values() for block in found]
     assert len(every) > 40
     for block in every:
         assert not block.reason or len(block.reason) > 10, block
         for line in block.lines:
+            if clone := OF_THE_CLONE.match(line):
+                path = clone["file"] or f"{clone['module'].replace('.', '/')}.py"
+                assert (ROOT / path.split("::")[0]).exists(), block
             if line.startswith("make "):
                 for target in re.findall(r" ([a-z][a-z-]*)", line):
                     assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), block
