@@ -195,6 +195,7 @@ def test_an_edge_that_runs_again_counts_nobody_twice(place: Path, tmp_path: Path
     assert {row["reason"] for row in refused} == {"sent before: another envelope has its id"}
 
 
+@pytest.mark.slow
 def test_without_a_key_a_second_run_is_other_people(place: Path, tmp_path: Path) -> None:
     """What no collector can tell: fresh randomness under new ids."""
     first, again = tmp_path / "first", tmp_path / "again"

@@ -107,7 +107,7 @@ def test_no_planted_value_is_in_any_log(tmp_path: Path, caplog: pytest.LogCaptur
     for program, flags, code in programs:
         assert program([flag.format(tmp_path) for flag in flags]) == code, flags
     text = everything(caplog)
-    for planted in (*PLANTED, KEY.decode(), "31337"):
+    for planted in (*PLANTED, KEY.decode()):
         assert planted not in text, planted
     events = [name for name, _ in said(caplog)]
     assert events == [

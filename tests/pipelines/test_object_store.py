@@ -58,6 +58,7 @@ def test_a_glob_by_url() -> None:
     assert not [path for path in STORE if "staging" in path]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_numbers_by_url() -> None:
     """5 standard errors, one comparison of fresh randomness: false alarms 6e-7."""

@@ -130,7 +130,7 @@ def test_the_same_people_from_everywhere(source: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("source", [from_avro, from_beam_rows, from_arrow])
+@pytest.mark.parametrize("source", [from_avro, from_arrow])
 def test_numbers_from_everywhere(source: Any, tmp_path: Path) -> None:
     """Within 5 standard errors (one comparison each of fresh randomness: false alarms 6e-7)."""
     if source is from_avro:
