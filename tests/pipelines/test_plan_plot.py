@@ -65,10 +65,13 @@ def test_the_figure_shows_the_curves_and_marks_the_point() -> None:
     assert "Good: 0.5 at 2" in texts(figure) and {"Good", "Poor", "Late"} <= set(texts(figure))
 
 
-def test_names_at_the_ends_do_not_overlap() -> None:
+@pytest.mark.parametrize("low", [1.0, 1e-4])
+def test_names_at_the_ends_do_not_overlap(low: float) -> None:
+    """Crowded in the middle; and against the top, where one name lies far below."""
+
     def equal(budget: float) -> list[Fake]:
         crowded = [Fake(f"M{i}", 1 / budget + 1e-6 * i) for i in range(13)]
-        return [*crowded, Fake("Mlow", 1e-4 / budget)]  # pushes the others against the top
+        return [*crowded, Fake("Mlow", low / budget)]
 
     figure = draw(curves(equal, 1.0, lambda plan: plan.error), 1.0, "", "", "")
     (axes,) = figure.axes
