@@ -162,7 +162,7 @@ def test_many_equal_rounds_take_few_evaluations():
     target = price(event, 3000) * (1 + 1e-9)
     budget = Counting(target, DELTA)
     rounds = 0
-    while not budget.would_exceed(event):
+    while rounds < 4000 and not budget.would_exceed(event):
         budget.charge(event)
         rounds += 1
     assert rounds == 3000 and budget.spent.epsilon <= target
