@@ -22,10 +22,6 @@ JARS = {  # what a folder of jars must hold to be whole, and the class that serv
         ("beam-runners-flink-1.19-2.62.0.jar", "slf4j-simple-1.7.30.jar"),
         "org.apache.beam.runners.flink.FlinkJobServerDriver",
     ),
-    "kafka": (
-        ("beam-sdks-java-io-kafka-2.62.0.jar", "kafka_2.13-3.9.0.jar"),
-        "org.apache.beam.sdk.expansion.service.ExpansionService",
-    ),
 }
 # The engines reflect into the JDK; since Java 17 each package must be opened by name.
 OPENED_PACKAGES = tuple(

@@ -185,7 +185,7 @@ def test_a_kill_at_any_moment(place: Place, victim: Victim, number: int, tmp_pat
     """Of each kind of process, in each form of output, at moments from the start to the end."""
     kill = kill_in_a_job(place, victim, number, tmp_path, memoized=True)
     assert kill.outcome in (("whole",) if victim.recovers else ("whole", "absent"))
-    assert kill.most_distinct == 1  # one report of a person, however often it crossed
+    assert kill.most_distinct <= 1  # one report of a person, however often it crossed
 
 
 @many(FRESH_KILLS)
@@ -344,7 +344,7 @@ def kill_a_local_worker(question: list[str], folder: Path, number: int, at: floa
                 [*question, *WORKERS, *charged], cwd=folder, stdout=log, stderr=log
             )
         killed = kill_after(psutil.Process(program.pid), at * 4)
-        code = program.wait(60)
+        code = program.wait(240)
         if killed:
             break
         shutil.rmtree(folder / "out")
