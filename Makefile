@@ -175,7 +175,7 @@ test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the 
 test-pyspark: $(VENV)/.ready pyspark tools  ## the page of Spark without Beam, on a local Spark
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/pyspark
 
-NBMAKE := -m pytest -p no:cacheprovider --nbmake --nbmake-timeout=120 --overwrite $(PYTEST_FLAGS)
+NBMAKE := -m pytest -p no:cacheprovider --nbmake --nbmake-timeout=300 --overwrite $(PYTEST_FLAGS)
 
 test-notebooks: $(NOTEBOOKS_VENV)/.ready $(TFF_VENV)/.notebooks  ## run the notebooks; the site shows what they give
 	rm -rf build/notebooks

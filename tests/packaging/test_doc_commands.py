@@ -113,6 +113,10 @@ def test_commands_of_a_page_run(name: str, data: Path, tmp_path: Path) -> None:
     """In one shell, from top to bottom, as a reader would; a tutorial's Python first."""
     for file in data.iterdir():
         (tmp_path / file.name).symlink_to(file)
+    if name.startswith("tutorial-"):
+        page = (ROOT / "docs" / name).read_text("utf-8")
+        for code in re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL):
+            subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
     script = [line for block in RUN[name] for line in block.script]
     done = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", "\n".join(script)],
