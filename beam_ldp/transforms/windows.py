@@ -218,6 +218,9 @@ NUM_WAITING = beam.DoFn.StateParam(ReadModifyWriteStateSpec("num_waiting", _INTE
 CLOSED = beam.DoFn.StateParam(BagStateSpec("closed", coders.TupleCoder((_INTEGER, _INTEGER))))
 CLOCK = beam.DoFn.StateParam(ReadModifyWriteStateSpec("clock", _INTEGER))
 DUE = beam.DoFn.TimerParam(_DUE)
+# When the timer is set for. There is one per key, for the first of what is to come: Flink keeps
+# every tag that a timer ever had in all its later checkpoints.
+PLANNED = beam.DoFn.StateParam(ReadModifyWriteStateSpec("planned", _INTEGER))
 
 
 @dataclass(frozen=True)
@@ -267,6 +270,7 @@ class CloseWindows(beam.DoFn, Generic[B]):
         waiting: Any = WAITING,
         num_waiting: Any = NUM_WAITING,
         clock: Any = CLOCK,
+        planned: Any = PLANNED,
         due: Any = DUE,
     ) -> Iterator[Any]:
         key, (start, end, block) = element
@@ -282,7 +286,9 @@ class CloseWindows(beam.DoFn, Generic[B]):
             self._keep(waiting, num_waiting, [(b, self.add_up(blocks)) for b, blocks in merged])
         else:
             num_waiting.write(count)
-        self._wake(due, bounds, now)
+        first, known = self._next([bounds], now), planned.read()
+        if first is not None and (known is None or first < known):
+            self._plan(due, planned, first)
 
     @on_timer(_DUE)
     def when_due(
@@ -293,6 +299,7 @@ class CloseWindows(beam.DoFn, Generic[B]):
         num_waiting: Any = NUM_WAITING,
         closed: Any = CLOSED,
         clock: Any = CLOCK,
+        planned: Any = PLANNED,
         due: Any = DUE,
     ) -> Iterator[Any]:
         """Every window that is due by now."""
@@ -310,27 +317,39 @@ class CloseWindows(beam.DoFn, Generic[B]):
             rest = block if found is None else found.rest
             if rest is not None and not last:
                 left.append((bounds, rest))
-                self._wake(due, bounds, now)
             if found is not None:
                 if not late:
                     done.append(bounds)
                 yield from found.leaving
         self._keep(waiting, num_waiting, left)
         closed.clear()
+        coming = [bounds for bounds, _ in left]
         for bounds in done:
             waited_for = any(self._schedule.is_late(place, [bounds]) for place, _ in left)
             if self._schedule.expires(bounds) > now or waited_for:
                 closed.add(bounds)
+                coming.append(bounds)
+        self._plan(due, planned, self._next(coming, now))
 
     def _now(self, clock: Any) -> int:
         found = clock.read()
         return _BEFORE_START if found is None else int(found)
 
-    def _wake(self, due: Any, bounds: Bounds, now: int) -> None:
-        """Timers for what is still to come. One in the past fires at once."""
-        for at in {self._schedule.closes(bounds), self._schedule.expires(bounds)}:
-            if at > now and at < MAX_TIMESTAMP.micros:
-                due.set(Timestamp(micros=at), dynamic_timer_tag=str(at))
+    def _next(self, windows: Iterable[Bounds], now: int) -> int | None:
+        """The first time after now at which one of the windows closes or is forgotten."""
+        times = (
+            at for bounds in windows for at in (self._schedule.closes(bounds),
+                                                self._schedule.expires(bounds))
+        )  # fmt: skip
+        return min((at for at in times if now < at < MAX_TIMESTAMP.micros), default=None)
+
+    def _plan(self, due: Any, planned: Any, at: int | None) -> None:
+        """Set the timer anew. One in the past fires at once."""
+        if at is None:
+            planned.clear()
+            return
+        planned.write(at)
+        due.set(Timestamp(micros=at))
 
     def _keep(self, waiting: Any, num_waiting: Any, left: list[tuple[Bounds, B]]) -> None:
         waiting.clear()

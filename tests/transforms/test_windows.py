@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms import trigger
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -24,7 +25,7 @@ from beam_ldp.transforms import (
     WindowRules,
 )
 from beam_ldp.transforms.gate import TOO_FEW
-from beam_ldp.transforms.windows import LATE, TOO_LATE, Schedule
+from beam_ldp.transforms.windows import LATE, TOO_LATE, Closed, CloseWindows, Schedule
 
 LOCAL = "--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 ORACLE = KRandomizedResponse(3, 25.0)  # a report is another value once in 10^10
@@ -577,3 +578,70 @@ def test_overlapping_sessions_are_one_and_touching_ones_two():
     ]
     assert merging.is_late((5, 6), [(0, 10)]) and not merging.is_late((10, 12), [(0, 10)])
     assert fixed.is_late((0, 10), [(0, 10)]) and not fixed.is_late((5, 15), [(0, 10)])
+
+
+class _Cell:
+    """A state of one value, a bag, and a timer that says for when it was set."""
+
+    def __init__(self) -> None:
+        self.held: Any = None
+        self.bag: list[Any] = []
+
+    def read(self) -> Any:
+        return list(self.bag) if self.held is None else self.held
+
+    def write(self, value: Any) -> None:
+        self.held = value
+
+    def add(self, value: Any) -> None:
+        self.bag.append(value)
+
+    def clear(self) -> None:
+        self.held, self.bag = None, []
+
+    def set(self, time: Any) -> None:  # a tag would be one argument more
+        self.held = time.micros
+
+
+class _Counts(CloseWindows[int]):
+    def add_up(self, blocks: list[int]) -> int:
+        return sum(blocks)
+
+    def close(self, key: Any, bounds: Any, block: int, last: bool, late: bool) -> Closed[int]:
+        return Closed([(bounds, block, late)])
+
+
+@pytest.mark.exact
+def test_one_timer_goes_from_each_end_to_the_next() -> None:
+    """In whatever order windows are seen; Flink would keep every other tag in all checkpoints."""
+    second = 10**6
+    doer = _Counts(Schedule(3 * second, 10 * second, True, 0, False))
+    waiting, closed, due = _Cell(), _Cell(), _Cell()
+    number, clock, planned = (_None() for _ in range(3))
+
+    def see(start: int, block: int) -> None:
+        element = ("", (start * second, (start + 5) * second, block))
+        assert not list(doer.process(element, waiting, number, clock, planned, due))
+
+    found, at = [], []
+    see(5, 1)
+    see(0, 2)
+    see(20, 4)
+    while planned.read() is not None:
+        assert due.held == planned.read()
+        at.append(due.held // second)
+        time = Timestamp(micros=due.held)
+        found += doer.when_due("", time, waiting, number, closed, clock, planned, due)
+        if at[-1] == 8:
+            see(0, 8)
+    assert at == [8, 13, 18, 23, 28, 38]
+    sums = [(bounds[0] // second, block, late) for bounds, block, late in found]
+    assert sums == [(0, 2, False), (5, 1, False), (0, 8, True), (20, 4, False)]
+    assert not waiting.bag and not closed.bag
+
+
+class _None(_Cell):
+    """A state of one value that is empty at first."""
+
+    def read(self) -> Any:
+        return self.held
