@@ -9,6 +9,7 @@ SHELL := /bin/bash
 
 JOBS ?= 2
 PYTHONS ?= 3.10 3.12 3.13
+ROOMS ?= tests
 PYTEST_FLAGS ?=
 OUTPUT ?= demo-out
 BENCH_DATA ?= $(CURDIR)/build/scale-data
@@ -24,7 +25,7 @@ NOTEBOOKS_VENV := .venv-notebooks
 PEERS_VENV := .venv-peers
 BIN := $(VENV)/bin
 UV = $(CURDIR)/$(BIN)/uv
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_FLAGS)
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
 .PHONY: help setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow lint format types doctest wheel sbom \
@@ -40,7 +41,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo 'One file:  $(BIN)/python -m pytest tests/randomizers'
-	@echo 'Settings:  JOBS=$(JOBS) (test processes)  PYTHONS=... (of test-pythons)  PYTHON=... (interpreter)  OUTPUT=$(OUTPUT) (of the demo)'
+	@echo 'Settings:  JOBS=$(JOBS) (test processes)  PYTHONS=... ROOMS=... (of test-pythons)  PYTHON=... (interpreter)  OUTPUT=$(OUTPUT) (of the demo)'
 
 # --- environments -------------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ test-faults: $(VENV)/.ready engines-fetch  ## twenty (KILLS=) kill -9 of every k
 	exit $$status
 
 test-pythons: $(VENV)/.ready $(TFF_VENV)/.ready  ## the core suite on the other Pythons, on old and on TensorFlow's versions
-	UV=$(UV) JOBS=$(JOBS) PYTHONS="$(PYTHONS)" .ci/test-pythons $(TFF_VENV)/bin/python
+	UV=$(UV) JOBS=$(JOBS) PYTHONS="$(PYTHONS)" ROOMS="$(ROOMS)" .ci/test-pythons $(TFF_VENV)/bin/python
 
 test-tff: $(TFF_VENV)/.ready  ## the adapters to TensorFlow Federated, in its environment
 	$(TFF_VENV)/bin/python -m pytest -p no:cacheprovider -n $(JOBS) --dist loadfile \
