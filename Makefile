@@ -28,13 +28,13 @@ UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow lint format types doctest wheel sbom \
+.PHONY: help setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-core test-faults test-slow test-pythons test-tff test-tff-slow lint format types doctest wheel sbom \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
 	@echo 'Start here:'
 	@echo '  make demo          a private word-frequency job over 1,000,000 people, from nothing'
-	@echo '  make test          the test suite (some minutes on 2 cores)'
+	@echo '  make test          the test suites (a quarter of an hour on 2 cores; make test-core: without TensorFlow)'
 	@echo 'Both need Python 3.10-3.13 and nothing else: the first run makes $(VENV)/, later ones use it.'
 	@echo
 	@echo 'All commands:'
@@ -136,7 +136,14 @@ sbom: wheel .venv-release/.ready  ## what the wheel needs, as CycloneDX JSON, in
 
 # --- tests --------------------------------------------------------------------------------------
 
-test: $(VENV)/.ready  ## the fast suite
+test: test-core  ## the fast suites: the core's, then the adapters' where Python 3.11 is at hand
+	if .ci/find-python 3.11 >/dev/null; then
+		$(MAKE) test-tff
+	else
+		echo "TensorFlow Federated was NOT TESTED: it needs Python 3.11"
+	fi
+
+test-core: $(VENV)/.ready  ## the fast suite of everything but the adapters to TensorFlow Federated
 	$(PYTEST) -m "not slow and not engines and not bench and not tff and not dataflow"
 
 test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments
@@ -185,10 +192,9 @@ test-notebooks: $(NOTEBOOKS_VENV)/.ready $(TFF_VENV)/.notebooks  ## run the note
 	$(NOTEBOOKS_VENV)/bin/python $(NBMAKE) $$(ls build/notebooks/*.ipynb | grep -v federated)
 	$(TFF_VENV)/bin/python $(NBMAKE) build/notebooks/federated.ipynb
 
-test-all: $(VENV)/.ready tff  ## test-engines, test-slow, test-tff, test-tff-slow and test-pythons
+test-all: $(VENV)/.ready tff  ## test-engines, test-slow, test-tff-slow and test-pythons
 	$(MAKE) test-engines
 	$(MAKE) test-slow
-	$(MAKE) test-tff
 	$(MAKE) test-tff-slow
 	$(MAKE) test-pythons
 
