@@ -16,7 +16,6 @@ import apache_beam as beam
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.collect_common import (
     FLAGS,
-    PERSONS_UNKNOWN,
     Agreed,
     check_collected,
     collected_words,
@@ -60,14 +59,6 @@ EXAMPLES = """examples:
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(Agreed, FrequencySettings):
     """The flags of `collect`, checked; what others chose stands in `release.json`."""
-
-    @property
-    def doing(self) -> str:
-        return "reading and counting"
-
-    @property
-    def persons_unknown(self) -> str:
-        return PERSONS_UNKNOWN
 
 
 @dataclass(frozen=True)

@@ -201,3 +201,11 @@ class Agreed:
 
     release: str
     agreed: ReleaseFile
+
+    @property
+    def doing(self) -> str:
+        return "reading and counting"
+
+    @property
+    def persons_unknown(self) -> str:
+        return PERSONS_UNKNOWN

@@ -9,7 +9,6 @@ from typing import Any
 import apache_beam as beam
 
 from beam_ldp.pipelines.collect_common import (
-    PERSONS_UNKNOWN,
     Agreed,
     check_collected,
     collected_words,
@@ -33,14 +32,6 @@ from beam_ldp.transforms import EstimateMean
 @dataclass(frozen=True, kw_only=True)
 class CollectMeanSettings(Agreed, MeanSettings):
     """The flags of `collect`, checked; what others chose stands in `release.json`."""
-
-    @property
-    def doing(self) -> str:
-        return "reading and counting"
-
-    @property
-    def persons_unknown(self) -> str:
-        return PERSONS_UNKNOWN
 
     @property
     def sampling(self) -> Sampling:
