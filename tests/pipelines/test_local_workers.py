@@ -34,6 +34,33 @@ def test_what_waits_and_what_comes_later_is_answered_with_an_error() -> None:
 
 
 @pytest.mark.exact
+def test_a_worker_that_calls_after_the_end_is_told_to_end() -> None:
+    """One that is still starting when another dies: Beam closes its connection, and joins it."""
+    servicer = worker_handlers.BeamFnControlServicer(worker_manager=None)
+    context = SimpleNamespace(invocation_metadata=lambda: [("worker_id", "late")])
+    asked: list[object] = []
+
+    def work() -> None:
+        closed.wait(10)
+        asked.extend(servicer.Control(iter(()), context))  # ends when it is told to
+
+    closed = threading.Event()
+    process = threading.Thread(target=work, daemon=True)
+    process.start()
+    connection = servicer.get_conn_by_worker_id("late")
+    handler = SimpleNamespace(worker_thread=process, control_conn=connection)
+    fail_with_dead_workers()
+    connection.close()
+    closed.set()
+    end = threading.Thread(
+        target=worker_handlers.SubprocessSdkWorkerHandler.stop_worker, args=(handler,), daemon=True
+    )
+    end.start()
+    end.join(10)
+    assert not end.is_alive() and not process.is_alive() and not asked
+
+
+@pytest.mark.exact
 def test_the_reason_is_told_in_one_line() -> None:
     assert explain(RuntimeError(DIED)).startswith("a worker process ended")
 
