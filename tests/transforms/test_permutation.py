@@ -8,6 +8,7 @@ from itertools import permutations
 import apache_beam as beam
 import numpy as np
 import pytest
+from scipy import stats
 
 from beam_ldp.transforms import ReportBlock, Shuffle
 from beam_ldp.transforms.permutation import _fisher_yates, permute, scatter
@@ -19,13 +20,37 @@ DRAWS = 24_000
 @pytest.mark.statistical
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_every_order_is_equally_likely(size):
-    """Chi-square over all orders at 5 sigma: fails by chance about once in 10**5 runs (its upper
-    tail is heavier than a normal one's)."""
+    """Chi-square over all orders at 5 sigma: fails by chance once in 3 million runs."""
     counts = Counter(tuple(permute(np.arange(size)).tolist()) for _ in range(DRAWS))
     orders = list(permutations(range(size)))
     found = np.array([counts[order] for order in orders])
     assert found.sum() == DRAWS
     assert chi_square(found, DRAWS / len(orders)) < 5
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("degrees", [1, 5, 35])
+def test_scores_are_as_improbable_as_they_say(degrees):
+    """The statistic that a fair shuffle passes once in 3.5 million draws has score 5."""
+    statistic = stats.chi2.isf(stats.norm.sf(5), degrees)
+    counts = np.full(degrees + 1, 1000.0)
+    counts[:2] += np.array([1, -1]) * (statistic * 1000 / 2) ** 0.5
+    assert chi_square(counts, 1000) == pytest.approx(5)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("size", [3, 4])
+def test_a_biased_shuffle_would_be_noticed(size):
+    """Each position exchanged with any other: orders 11 and 13 % off; 17 and 25 sigma."""
+    rng = np.random.default_rng(2)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for swaps in rng.integers(0, size, (DRAWS, size)):
+        order = list(range(size))
+        for i, j in enumerate(swaps):
+            order[i], order[j] = order[j], order[i]
+        counts[tuple(order)] += 1
+    found = np.array([counts[order] for order in permutations(range(size))])
+    assert chi_square(found, DRAWS / len(found)) > 10
 
 
 @pytest.mark.statistical
