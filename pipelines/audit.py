@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.budget import files_at, ledger_errors, ledger_option, open_ledger
-from beam_ldp.pipelines.terminal import printable, printed_json
+from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check, PeopleCount
@@ -91,7 +91,7 @@ def audit(
     if dataset is not None and dataset not in report.state.datasets:
         raise click.UsageError(f"the ledger knows no dataset {dataset!r}")
     if html is not None:
-        from beam_ldp.pipelines.audit_page import audit_page
+        from beam_ldp.pipelines.records.audit_page import audit_page
 
         try:
             html.write_text(audit_page(report, book.url, dataset), encoding="utf-8")

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.statement import number
-from beam_ldp.pipelines.terminal import printable, printed_json
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge, PeopleCount

@@ -35,7 +35,7 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
         if cmd_name == "plan":
-            importlib.import_module("beam_ldp.pipelines.plan_mean")  # one of its commands
+            importlib.import_module("beam_ldp.pipelines.plans.means")  # one of its commands
         command: click.Command = getattr(
             importlib.import_module(f"beam_ldp.pipelines.{cmd_name}"), cmd_name
         )

@@ -14,26 +14,26 @@ from typing import Any
 import apache_beam as beam
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.collect_common import (
+from beam_ldp.pipelines.devices.collecting import (
     FLAGS,
     Agreed,
     check_collected,
     collected_words,
     count,
 )
-from beam_ldp.pipelines.collect_mean import CollectMean
+from beam_ldp.pipelines.devices.means import CollectMean
+from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
+from beam_ldp.pipelines.frequencies.choice import rare_error
+from beam_ldp.pipelines.frequencies.groups import check_groups
+from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
-from beam_ldp.pipelines.groups import check_groups
-from beam_ldp.pipelines.job import Outputs
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.oracle_choice import rare_error
-from beam_ldp.pipelines.parts import PartsRecord
-from beam_ldp.pipelines.price import expected_price
 from beam_ldp.pipelines.question import Choice, Rows
-from beam_ldp.pipelines.record import PrivacyRecord
-from beam_ldp.pipelines.release_file import ReleaseFile, load_release
+from beam_ldp.pipelines.records.price import expected_price
+from beam_ldp.pipelines.records.record import PrivacyRecord
+from beam_ldp.pipelines.records.statement_words import Words, words_of
+from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.settings import need
-from beam_ldp.pipelines.statement_words import Words, words_of
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.transforms import EstimateFrequencies
 from beam_ldp.transforms.blocks import Release

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
-from beam_ldp.pipelines.demo_mean import demo_mean
+from beam_ldp.pipelines.demos.means import demo_mean
 from beam_ldp.pipelines.plan import whole
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def say_coverage(console: Console, result: Result, truth: np.ndarray) -> None:
 def _say_statement(console: Console, result: Result) -> None:
     from rich.markdown import Markdown
 
-    from beam_ldp.pipelines.statement import privacy_statement
+    from beam_ldp.pipelines.records.statement import privacy_statement
 
     console.print(Panel(Markdown(privacy_statement(result.record)), title="privacy.md"))
 

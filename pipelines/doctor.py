@@ -14,7 +14,7 @@ from rich.table import Table
 
 from beam_ldp.pipelines import checkup
 from beam_ldp.pipelines.checkup import Finding
-from beam_ldp.pipelines.terminal import printable, printed_json
+from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 _COLOURS = {"ok": "green", "absent": "yellow", "fault": "bold red"}
 

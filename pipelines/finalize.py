@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines.budget import ledger_errors, ledger_option, open_ledger
-from beam_ldp.pipelines.terminal import printable
+from beam_ldp.pipelines.views.terminal import printable
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
-    from beam_ldp.pipelines.lost_runs import LostRun
+    from beam_ldp.pipelines.records.lost_runs import LostRun
 
 DONE, NOT_YET = 0, 1
 
@@ -61,7 +61,7 @@ def finalize(
 
 def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> BudgetLedger | None:
     """Settle a release from its record; the ledger, if it was charged to one."""
-    from beam_ldp.pipelines import charging
+    from beam_ldp.pipelines.records import charging
 
     if record.get("run_id") is None:
         console.print(f"not charged ({escape(str(record.get('charged')))}): nothing to settle")
@@ -105,7 +105,7 @@ def settle_lost_runs(output: str, ledger: str | None, console: Console) -> int |
     Returns:
         The exit code so far; None if there is no such run.
     """
-    from beam_ldp.pipelines.lost_runs import find_lost_runs
+    from beam_ldp.pipelines.records.lost_runs import find_lost_runs
 
     lost = find_lost_runs(output)
     if not lost:
@@ -137,7 +137,7 @@ def _end(run: LostRun, book: BudgetLedger, console: Console) -> int:
 
 
 def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
-    from beam_ldp.pipelines import charging
+    from beam_ldp.pipelines.records import charging
 
     run_id, reserved = run.note.run_id, book.state.charge(run.note.run_id).reserved
     if run.released_nothing and run.note.rounds is not None:

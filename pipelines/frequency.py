@@ -15,20 +15,15 @@ import apache_beam as beam
 import numpy as np
 from rich.console import Console
 
-from beam_ldp.pipelines import results, run
-from beam_ldp.pipelines.charging import ledger_url
+from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import DATA, MECHANISM, OUTPUT, whole_number, with_own
-from beam_ldp.pipelines.frequency_answer import FrequencyAnswer
-from beam_ldp.pipelines.groups import GROUP_FLAGS, check_groups, load_groups
-from beam_ldp.pipelines.job import Outputs
-from beam_ldp.pipelines.numeric import NUMBER_FLAGS, NumberTree, Wanted, wanted_of
-from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.oracle_choice import choose
-from beam_ldp.pipelines.parts import Parts, PartsRecord, gate_parts, part_facts
-from beam_ldp.pipelines.parts_answer import PartsAnswer
-from beam_ldp.pipelines.public_lists import load_list
-from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
-from beam_ldp.pipelines.questions import (
+from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
+from beam_ldp.pipelines.frequencies.choice import choose
+from beam_ldp.pipelines.frequencies.groups import GROUP_FLAGS, check_groups, load_groups
+from beam_ldp.pipelines.frequencies.numeric import NUMBER_FLAGS, NumberTree, Wanted, wanted_of
+from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
+from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+from beam_ldp.pipelines.frequencies.questions import (
     DESIGN_FLAGS,
     SeveralLists,
     Survey,
@@ -36,10 +31,16 @@ from beam_ldp.pipelines.questions import (
     columns_of,
     domains_of,
 )
+from beam_ldp.pipelines.inputs.public_lists import load_list
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
+from beam_ldp.pipelines.records.charging import ledger_url
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.running import results
+from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.settings import Settings, check_common, need
-from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
-from beam_ldp.pipelines.stream_flags import STREAM_FLAGS, is_stream, refuse_without_stream
+from beam_ldp.pipelines.streams.flags import STREAM_FLAGS, is_stream, refuse_without_stream
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.questions import Questions

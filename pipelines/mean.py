@@ -15,26 +15,26 @@ import apache_beam as beam
 import numpy as np
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.fields import choose_fields, dimension_of, read_fields
-from beam_ldp.pipelines.job import Outputs
-from beam_ldp.pipelines.mean_answer import MeanAnswer, comparison_of
-from beam_ldp.pipelines.mean_choice import MeanChoice, choose, local_price
-from beam_ldp.pipelines.mean_settings import FLAGS, MeanSettings, check_mean, ranges_of
-from beam_ldp.pipelines.mean_view import mean_view, picture_shape
-from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.price import Price
-from beam_ldp.pipelines.question import Choice, Question, Rows
-from beam_ldp.pipelines.record import MeanRecord
-from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.sources import (
+from beam_ldp.pipelines.inputs.fields import choose_fields, dimension_of, read_fields
+from beam_ldp.pipelines.inputs.sources import (
     BAD_ROWS,
     ROWS,
     InputFileError,
     ReadTable,
     find_all_files,
 )
-from beam_ldp.pipelines.statement import number
-from beam_ldp.pipelines.statement_words import many
+from beam_ldp.pipelines.means.answer import MeanAnswer, comparison_of
+from beam_ldp.pipelines.means.choice import MeanChoice, choose, local_price
+from beam_ldp.pipelines.means.settings import FLAGS, MeanSettings, check_mean, ranges_of
+from beam_ldp.pipelines.means.view import mean_view, picture_shape
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.question import Choice, Question, Rows
+from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.records.record import MeanRecord
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.statement_words import many
+from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.transforms import PrivateMean
 from beam_ldp.transforms.blocks import Release
 

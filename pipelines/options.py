@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_ldp.pipelines import job_server_flags
 from beam_ldp.pipelines.flags import COMMON, Flags, Groups
 from beam_ldp.pipelines.nearest import nearest
+from beam_ldp.pipelines.running import job_server_flags
 
 IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 

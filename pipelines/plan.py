@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.statement import number
+from beam_ldp.pipelines.records.statement import number
 
 if TYPE_CHECKING:
     from beam_ldp.planning import Plan
@@ -78,7 +78,7 @@ def frequency(
       beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8 \\
           --plot plan.png
     """
-    from beam_ldp.pipelines.plan_cost import costs_as_json, show_costs
+    from beam_ldp.pipelines.plans.cost import costs_as_json, show_costs
     from beam_ldp.planning import plan_frequencies
 
     if price_per_core_hour is not None and workers is None:
@@ -110,7 +110,7 @@ def frequency(
             "standard error of a rare value's count, people",
         )
     if form == "json":
-        from beam_ldp.pipelines.terminal import printed_json
+        from beam_ldp.pipelines.views.terminal import printed_json
 
         found = _as_json(plans, users, domain_size, delta)
         for row, plan in zip(found["plans"], plans):
@@ -135,7 +135,7 @@ def draw_plans(
     upward: str,
 ) -> None:
     """Plan at budgets around the one that was asked for, and write the picture of all of them."""
-    from beam_ldp.pipelines.plan_plot import curves, draw, write_plot
+    from beam_ldp.pipelines.plans.plot import curves, draw, write_plot
 
     console = Console(stderr=True)
     with console.status("planning at other budgets"):  # shown on terminals only

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from beam_ldp.pipelines import job, results
 from beam_ldp.pipelines.flags import Groups
-from beam_ldp.pipelines.gates import gate_reports
 from beam_ldp.pipelines.options import ReleaseOptions
-from beam_ldp.pipelines.price import Price, expected_price, price_of
-from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.records.gates import gate_reports
+from beam_ldp.pipelines.records.price import Price, expected_price, price_of
+from beam_ldp.pipelines.records.record import PrivacyRecord
+from beam_ldp.pipelines.running import job, results
 from beam_ldp.pipelines.settings import S
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release

@@ -20,23 +20,25 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines import job, outputs, results, run, terminal, watch
-from beam_ldp.pipelines.device_values import DeviceValues, ListValues, NumberValues
+from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
+from beam_ldp.pipelines.devices.values import DeviceValues, ListValues, NumberValues
 from beam_ldp.pipelines.flags import COMMON, DATA, MECHANISM, OUTPUT, PRICE, Groups
+from beam_ldp.pipelines.frequencies.groups import GROUP_FLAGS, check_groups
 from beam_ldp.pipelines.frequency import FLAGS as FREQUENCY
 from beam_ldp.pipelines.frequency import FrequencySettings, check_column
-from beam_ldp.pipelines.gates import NothingReleasedError, gate_bad_rows
-from beam_ldp.pipelines.groups import GROUP_FLAGS, check_groups
-from beam_ldp.pipelines.mean_settings import FLAGS as MEAN
-from beam_ldp.pipelines.mean_settings import check_mean
+from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN
+from beam_ldp.pipelines.means.settings import FLAGS as MEAN
+from beam_ldp.pipelines.means.settings import check_mean
 from beam_ldp.pipelines.options import ReleaseOptions, UsageError, help_text, parse_flags
-from beam_ldp.pipelines.release_file import RELEASE_FILE
+from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.statement_words import WEAK_LOCAL_EPSILON
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.running import job, results, watch
+from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import SHOWN, Settings, check_common, need
-from beam_ldp.pipelines.sources import TEXT_COLUMN
-from beam_ldp.pipelines.statement import number
-from beam_ldp.pipelines.statement_words import WEAK_LOCAL_EPSILON
-from beam_ldp.pipelines.watch import JobError
+from beam_ldp.pipelines.views import terminal
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms import (
     BoundContributions,

@@ -18,16 +18,19 @@ import beam_ldp
 import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.pipelines import charging, job, outputs, tables, terminal
-from beam_ldp.pipelines.charging import NoCharge
-from beam_ldp.pipelines.gates import NothingReleasedError, gate_bad_rows, gate_price
+from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
-from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.question import Answer, Choice, Question, Result
-from beam_ldp.pipelines.record import PrivacyRecord
+from beam_ldp.pipelines.records import charging
+from beam_ldp.pipelines.records.charging import NoCharge
+from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows, gate_price
+from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.records.record import PrivacyRecord
+from beam_ldp.pipelines.records.statement import number, privacy_statement
+from beam_ldp.pipelines.running import job
+from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import Settings
-from beam_ldp.pipelines.statement import number, privacy_statement
-from beam_ldp.pipelines.watch import JobError
+from beam_ldp.pipelines.views import tables, terminal
 from beam_ldp.transforms.blocks import Release
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED = 0, 1, 2, 3

@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files, format_of
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.sources import InputFileError, find_all_files, format_of
 
 MIN_FRACTION = 0.9  # of the expected number of reports
 LEDGER_VARIABLE = "BEAM_LDP_LEDGER"

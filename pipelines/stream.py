@@ -20,17 +20,18 @@ from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
-from beam_ldp.pipelines import outputs, run, terminal
-from beam_ldp.pipelines.charging import ledger_url
+from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.gates import NothingReleasedError
-from beam_ldp.pipelines.live import Watched
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.records.charging import ledger_url
+from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.sources import BAD_ROWS, ROWS, ReadTable
-from beam_ldp.pipelines.stream_flags import StreamSettings, check_stream
-from beam_ldp.pipelines.stream_results import (
+from beam_ldp.pipelines.running.watch import JobError, explain
+from beam_ldp.pipelines.streams.flags import StreamSettings, check_stream
+from beam_ldp.pipelines.streams.live import Watched
+from beam_ldp.pipelines.streams.results import (
     OPENED,
     MarkOpened,
     Pricing,
@@ -38,8 +39,8 @@ from beam_ldp.pipelines.stream_results import (
     WriteWindows,
     WriteWithheld,
 )
-from beam_ldp.pipelines.stream_source import WatchTable
-from beam_ldp.pipelines.watch import JobError, explain
+from beam_ldp.pipelines.streams.source import WatchTable
+from beam_ldp.pipelines.views import terminal
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, SlidingSums, WindowRules
 from beam_ldp.transforms.blocks import TableBlock
 from beam_ldp.transforms.carried import CarriedDomain

@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines import outputs, terminal
-from beam_ldp.pipelines.gates import NothingReleasedError
+from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
-from beam_ldp.pipelines.train_charge import charged
-from beam_ldp.pipelines.train_facts import bundled_facts
-from beam_ldp.pipelines.train_flags import FLAGS
-from beam_ldp.pipelines.train_plans import make_plan
-from beam_ldp.pipelines.train_settings import TrainSettings, check_train
-from beam_ldp.pipelines.train_view import Result, as_json, plan_line, say_plan, show
-from beam_ldp.pipelines.watch import JobError
+from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.running.watch import JobError
+from beam_ldp.pipelines.training.charge import charged
+from beam_ldp.pipelines.training.facts import bundled_facts
+from beam_ldp.pipelines.training.flags import FLAGS
+from beam_ldp.pipelines.training.plans import make_plan
+from beam_ldp.pipelines.training.settings import TrainSettings, check_train
+from beam_ldp.pipelines.training.view import Result, as_json, plan_line, say_plan, show
+from beam_ldp.pipelines.views import terminal
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -97,7 +98,7 @@ def execute(settings: TrainSettings, console: Console) -> Result | None:
         folder = outputs.OutputFolder(settings.output, settings.overwrite)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its chatter would bury the progress
     with console.status("loading TensorFlow and data"):
-        from beam_ldp.pipelines import train_data
+        from beam_ldp.pipelines.training import data as train_data
 
         clients, facts = train_data.load_clients(settings)
     for reason, count in clients.left_out.items():
@@ -106,7 +107,7 @@ def execute(settings: TrainSettings, console: Console) -> Result | None:
     if folder is None:
         say_plan(plan)
         return None
-    from beam_ldp.pipelines import train_run
+    from beam_ldp.pipelines.training import run as train_run
     from tff_adapters.workers import workers_ended
 
     console.print(plan_line(plan), style="dim", highlight=False)

@@ -17,18 +17,18 @@ import numpy as np
 
 from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.job import Outputs
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.mean_answer import MeanAnswer
-from beam_ldp.pipelines.mean_view import mean_view
+from beam_ldp.pipelines.means.answer import MeanAnswer
+from beam_ldp.pipelines.means.user_record import UserMeanRecord
+from beam_ldp.pipelines.means.user_settings import FLAGS, UserMeanSettings, check_user_mean
+from beam_ldp.pipelines.means.view import mean_view
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.price import Price
 from beam_ldp.pipelines.question import Choice, Rows
+from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.sources import BAD_ROWS, ROWS
-from beam_ldp.pipelines.statement import number
-from beam_ldp.pipelines.user_mean_record import UserMeanRecord
-from beam_ldp.pipelines.user_mean_settings import FLAGS, UserMeanSettings, check_user_mean
+from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.protocols import (
     Ball,
     Box,

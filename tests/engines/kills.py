@@ -54,6 +54,14 @@ class Kill:
                 file.write(json.dumps(asdict(self)) + "\n")
 
 
+def known(engine: str, process: str, number: int, memoized: bool) -> Kill | None:
+    """This kill, if that file has it already."""
+    path = Path(os.environ.get(LOG, ""))
+    asked = (engine, process, number, memoized)
+    kills = read(path) if path.is_file() else []
+    return next((k for k in kills if asked == (k.engine, k.process, k.number, k.memoized)), None)
+
+
 def table(kills: list[Kill]) -> str:
     """In Markdown, one line per kind of process and noise."""
     kinds: dict[tuple[str, str, bool], list[Kill]] = defaultdict(list)

@@ -12,6 +12,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -26,12 +27,12 @@ import psutil
 import pytest
 from apache_beam.runners.runner import PipelineState
 
-from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines.results import read_all
+from beam_ldp.ledger import BudgetLedger, audit
+from beam_ldp.pipelines.running.results import read_all
 from tests.engines.fault_job import FaultJob
-from tests.engines.kills import Kill
+from tests.engines.kills import Kill, known
 from tests.engines.servers import CLUSTERS, Engine, running
-from tests.engines.victims import VICTIMS, WITH_BEAMS_POOL, Find, Victim, command_of
+from tests.engines.victims import VICTIMS, WITH_BEAMS_POOL, Find, Victim, command_of, nurseries
 
 SECONDS = 480  # of one job, most of them starts of Python workers on a busy machine
 KILL_SECONDS = 180  # of one whose workers are forked
@@ -70,9 +71,10 @@ class Run:
         return not self._thread.is_alive()
 
     def wait(self) -> float:
-        """Seconds that it took."""
+        """Seconds that it took; where it hangs, the state says so."""
         self._thread.join(self._seconds + 60)
-        assert self.over, "the job hangs"
+        if not self.over:
+            self.state = "HANGS"
         return time.monotonic() - self.started
 
     def kill_one(self, engine: Engine, find: Find, at: float) -> bool:
@@ -196,7 +198,10 @@ def test_a_kill_with_fresh_noise(place: Place, victim: Victim, number: int, tmp_
 
 
 def kill_in_a_job(place: Place, victim: Victim, number: int, folder: Path, memoized: bool) -> Kill:
-    """A job with one kill, and what became of it."""
+    """A job with one kill, and what became of it; a kill that was written down is not repeated."""
+    name = victim.engine.removesuffix("-forking")
+    if (before := known(name, victim.name, number, memoized)) is not None:
+        return before
     at = random.Random(f"{victim.name} {number} {memoized}").uniform(0.0, 1.2)
     output, scope = FORMS[number % 3]
     with place.engine() as engine:
@@ -210,7 +215,7 @@ def kill_in_a_job(place: Place, victim: Victim, number: int, folder: Path, memoi
             at = min(at, 1.0) / 2  # it was over first
         assert killed, "the job was over before anything could be killed"
         kill = Kill(
-            victim.engine.removesuffix("-forking"), victim.name, number, memoized, at,
+            name, victim.name, number, memoized, at,
             run.outcome(), seconds, **asdict(job.at_the_door()),
         )  # fmt: skip
         kill.write_down()
@@ -288,8 +293,9 @@ def question(tmp_path: Path) -> list[str]:
     lines = ["v", *(f"{'abcd'[i % 4]}" for i in range(4000))]
     (tmp_path / "in.csv").write_text("\n".join(lines))
     (tmp_path / "list.txt").write_text("a\nb\nc\n")
-    flags = ["--input=in.csv", "--column=v", "--domain=list.txt", "--local-epsilon=3"]
-    flags += ["--delta=1e-6", "--expected-users=4000", "--output=out", "--no-mlflow"]
+    flags = [f"--input={tmp_path}/in.csv", "--column=v", f"--domain={tmp_path}/list.txt"]
+    flags += ["--local-epsilon=3", "--delta=1e-6", "--expected-users=4000"]
+    flags += [f"--output={tmp_path}/out", "--no-mlflow"]
     return [sys.executable, "-m", "beam_ldp.pipelines.frequency", *flags]
 
 
@@ -300,6 +306,8 @@ def assert_absent(folder: Path) -> None:
 
 # Workers of the local runner ----------------------------------------------------------------------
 
+LOCAL = "local, two processes"
+LOCAL_SECONDS = 240  # a worker that only starts when another dies waits a minute for its job
 WORKERS = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 
@@ -315,9 +323,11 @@ def test_a_dead_worker_ends_the_program(question: list[str], tmp_path: Path) -> 
 @pytest.mark.parametrize("number", range(KILLS))
 def test_a_kill_on_the_local_runner(question: list[str], tmp_path: Path, number: int) -> None:
     """Nothing is repeated there: the output is whole or absent."""
-    at = random.Random(f"local {number}").uniform(0.0, 1.0)
-    kill = kill_a_local_worker(question, tmp_path, number, at)
-    kill.write_down()
+    kill = known(LOCAL, "Python worker", number, False)
+    if kill is None:
+        at = random.Random(f"local {number}").uniform(0.0, 1.0)
+        kill = kill_a_local_worker(question, tmp_path, number, at)
+        kill.write_down()
     assert kill.outcome in ("whole", "absent")
 
 
@@ -341,10 +351,18 @@ def kill_a_local_worker(question: list[str], folder: Path, number: int, at: floa
         started = time.monotonic()
         with (kept / "log").open("ab") as log:
             program = subprocess.Popen(
-                [*question, *WORKERS, *charged], cwd=folder, stdout=log, stderr=log
-            )
+                [*question, *WORKERS, *charged], cwd=folder, stdout=log, stderr=log,
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            )  # fmt: skip
         killed = kill_after(psutil.Process(program.pid), at * 4)
-        code = program.wait(240)
+        try:
+            code = program.wait(LOCAL_SECONDS)
+        except subprocess.TimeoutExpired:
+            program.send_signal(signal.SIGABRT)  # its log then ends with where it stood
+            program.wait()
+            print((kept / "log").read_text(errors="replace")[-20000:])
+            hangs = f"hangs for {LOCAL_SECONDS} s"
+            return Kill(LOCAL, "Python worker", number, False, at, hangs, LOCAL_SECONDS)
         if killed:
             break
         shutil.rmtree(folder / "out")
@@ -361,7 +379,7 @@ def kill_a_local_worker(question: list[str], folder: Path, number: int, at: floa
         shutil.rmtree(kept)
         assert_absent(folder)
     outcome = "whole" if code == 0 else "absent"
-    return Kill("local, two processes", "Python worker", number, False, at, outcome, seconds)
+    return Kill(LOCAL, "Python worker", number, False, at, outcome, seconds)
 
 
 def kill_after(program: psutil.Process, seconds: float) -> bool:
@@ -389,24 +407,67 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
 @pytest.mark.parametrize("kilobytes", [0, 1, 20])
 def test_full_disk_leaves_no_output(question: list[str], tmp_path: Path, kilobytes: int) -> None:
     """No file may grow beyond so much: results of workers, tables and the plot fail in turn."""
-
-    def full() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes << 10, kilobytes << 10))
-
-    done = subprocess.run(
-        question, cwd=tmp_path, preexec_fn=full, capture_output=True, timeout=SECONDS
-    )
-    assert done.returncode == 1
+    assert with_a_full_disk(question, kilobytes) == 1
     assert_absent(tmp_path)
 
 
 @pytest.mark.e2e
 def test_vanished_folder_leaves_no_output(question: list[str], tmp_path: Path) -> None:
     """Where workers leave their results is removed, again and again, while the job runs."""
-    process = subprocess.Popen(question, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    assert with_a_vanishing_folder(question, tmp_path) == 1
+    assert_absent(tmp_path)
+
+
+@on("spark-forking", "flink-forking", "prism-forking")
+def test_the_place_of_the_output_on_an_engine(
+    place: Place, question: list[str], tmp_path: Path
+) -> None:
+    """Full for the workers, full for the launcher, vanished; then a job that finds it in order."""
+    url = f"sqlite:///{tmp_path / 'kept.db'}"
+    ledger = BudgetLedger.create(url)
+    ledger.set_budget("d", epsilon=10.0, delta=1e-5, local_epsilon=10.0)
+    charged = [f"--ledger={url}", "--dataset=d"]
+    with place.engine() as engine:
+        question += engine.options
+        full, vanished, in_order = ([*question, *charged, f"--run-id={i}"] for i in range(3))
+
+        (nursery,) = nurseries(engine)
+        nursery.rlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        assert run_to_the_end(full) == 1
+        nursery.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert with_a_full_disk(question, 20) == 1
+        assert with_a_vanishing_folder(vanished, tmp_path) == 1
+        assert not (tmp_path / "out").exists()
+        assert [ledger.state.charge(str(i)).status for i in range(2)] == ["reserved"] * 2
+
+        assert run_to_the_end(in_order) == 0
+        assert json.loads((tmp_path / "out" / "privacy.json").read_text())["num_reports"] == 4000
+        assert ledger.state.charge("2").status == "settled"
+        assert audit(ledger.rows()).clean
+        (tmp_path / "kept.db").unlink()
+        shutil.rmtree(tmp_path / "out")
+        assert_absent(tmp_path)
+
+
+def run_to_the_end(question: list[str], **how: Any) -> int:
+    done = subprocess.run(question, capture_output=True, timeout=SECONDS, **how)
+    print(done.stderr.decode()[-2000:])
+    return done.returncode
+
+
+def with_a_full_disk(question: list[str], kilobytes: int) -> int:
+    """Run it where no file of the program may grow beyond so much."""
+
+    def full() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes << 10, kilobytes << 10))
+
+    return run_to_the_end(question, preexec_fn=full)
+
+
+def with_a_vanishing_folder(question: list[str], folder: Path) -> int:
+    process = subprocess.Popen(question, stderr=subprocess.DEVNULL)
     while process.poll() is None:
         time.sleep(0.02)
-        for staging in tmp_path.glob(".out.staging-*"):
+        for staging in folder.glob(".out.staging-*"):
             shutil.rmtree(staging, ignore_errors=True)
-    assert process.returncode == 1
-    assert_absent(tmp_path)
+    return process.returncode

@@ -44,10 +44,13 @@ def children_of(role: str, running: str) -> Find:
     return find
 
 
+def nurseries(engine: Engine) -> list[psutil.Process]:
+    """What Python workers are forked from: the only child of the pool."""
+    return [nursery for pool in servers_of("workers")(engine) for nursery in children(pool)]
+
+
 def forked_workers(engine: Engine) -> list[psutil.Process]:
-    """The children of the nursery, which is the only child of the pool."""
-    nurseries = [n for pool in servers_of("workers")(engine) for n in children(pool)]
-    return [worker for nursery in nurseries for worker in children(nursery)]
+    return [worker for nursery in nurseries(engine) for worker in children(nursery)]
 
 
 def children(process: psutil.Process) -> list[psutil.Process]:

@@ -112,7 +112,11 @@ def everything() -> dict[str, Any]:
     """All that is promised to stay."""
     from beam_ldp.ledger.store import SCHEMA
     from beam_ldp.log_events import EVENTS
-    from beam_ldp.pipelines import collect, collect_mean, parts, record, run, user_mean_record
+    from beam_ldp.pipelines import collect, run
+    from beam_ldp.pipelines.devices import means as collect_mean
+    from beam_ldp.pipelines.frequencies import parts
+    from beam_ldp.pipelines.means import user_record as user_mean_record
+    from beam_ldp.pipelines.records import record
     from beam_ldp.randomizers import wire
     from beam_ldp.transforms.counters import METRICS
 

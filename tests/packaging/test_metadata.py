@@ -44,11 +44,11 @@ def test_every_package_folder_is_listed() -> None:
     """The mapping of folders to other names rules out automatic discovery."""
     setuptools = pyproject()["tool"]["setuptools"]
     found = {
-        ".".join(init.parent.relative_to(ROOT).parts)
-        for folder in ("beam_ldp", "tff_adapters")
+        prefix + ".".join(init.parent.relative_to(ROOT).parts)
+        for folder, prefix in (("beam_ldp", ""), ("tff_adapters", ""), ("pipelines", "beam_ldp."))
         for init in (ROOT / folder).rglob("__init__.py")
     }
-    assert set(setuptools["packages"]) == found | {"beam_ldp.pipelines", "mlflow_ldp"}
+    assert set(setuptools["packages"]) == found | {"mlflow_ldp"}
     for package, folder in setuptools["package-dir"].items():
         assert (ROOT / folder / "__init__.py").exists(), package
 

@@ -197,7 +197,7 @@ def test_the_page_of_one_population(ledger: BudgetLedger, url: str, tmp_path: Pa
 
 def test_a_page_of_many_charges(ledger: BudgetLedger, tmp_path: Path) -> None:
     from beam_ldp.ledger import audit as check
-    from beam_ldp.pipelines.audit_page import curve_svg
+    from beam_ldp.pipelines.records.audit_page import curve_svg
 
     points: Any = check(ledger.rows()).curves["visits"] * 3000
     assert len(curve_svg(points)) < 200_000

@@ -15,9 +15,10 @@ from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.rows import next_row
 from beam_ldp.ledger.store import RowStore
-from beam_ldp.pipelines import charging, outputs
+from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import DONE, MISUSED, NOTHING_RELEASED, main
+from beam_ldp.pipelines.records import charging
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 
 pytestmark = pytest.mark.e2e

@@ -13,7 +13,7 @@ import pytest
 
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.pipelines import collect, randomize
-from beam_ldp.pipelines.release_file import Coordinates, ReleaseFile
+from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.run import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse

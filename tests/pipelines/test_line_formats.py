@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.pipelines import line_formats as lf
-from beam_ldp.pipelines.line_formats import Lines, Problem
+from beam_ldp.pipelines.inputs import line_formats as lf
+from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 
 REASONS = {
     lf.UNDECODABLE, lf.TOO_LONG, lf.WRONG_FIELDS, lf.BAD_QUOTES, lf.NOT_JSON, lf.NOT_SCALAR,

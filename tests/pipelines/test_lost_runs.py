@@ -16,15 +16,15 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import DONE, Frequency, main
-from beam_ldp.pipelines.job import ends_with_launcher
-from beam_ldp.pipelines.lost_runs import NOTE, Launcher, Note, find_lost_runs
 from beam_ldp.pipelines.options import parse_flags
+from beam_ldp.pipelines.records.lost_runs import NOTE, Launcher, Note, find_lost_runs
+from beam_ldp.pipelines.running.job import ends_with_launcher
 
 EVENT = LocalRandomizerDpEvent(0.5)
 
 # Where the launcher dies: nothing left the workers; an estimate did; the output was half written.
 KILLS = {
-    "before": "beam_ldp.pipelines.job.run_pipeline",
+    "before": "beam_ldp.pipelines.running.job.run_pipeline",
     "after": "beam_ldp.pipelines.run.gate_bad_rows",
     "writing": "beam_ldp.pipelines.outputs._put_in_place",
 }

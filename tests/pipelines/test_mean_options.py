@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.pipelines.fields import Field, choose_fields, dimension_of, read_fields
-from beam_ldp.pipelines.line_formats import read_json_lines
+from beam_ldp.pipelines.inputs.fields import Field, choose_fields, dimension_of, read_fields
+from beam_ldp.pipelines.inputs.line_formats import read_json_lines
+from beam_ldp.pipelines.inputs.parquet_format import RowGroups, read_row_groups
+from beam_ldp.pipelines.inputs.sources import InputFileError
 from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.mean_settings import MeanSettings
+from beam_ldp.pipelines.means.settings import MeanSettings
 from beam_ldp.pipelines.options import UsageError, parse_flags
-from beam_ldp.pipelines.parquet_format import RowGroups, read_row_groups
-from beam_ldp.pipelines.sources import InputFileError
 
 pytestmark = pytest.mark.exact
 
@@ -240,7 +240,7 @@ def test_no_lists_where_a_value_is_one_field() -> None:
 
 def test_long_rows_come_in_short_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of 784 numbers per row would take 3 GiB where one of single numbers takes 4 MiB."""
-    from beam_ldp.pipelines import parquet_format
+    from beam_ldp.pipelines.inputs import parquet_format
 
     monkeypatch.setattr(parquet_format, "NUMBERS_PER_BATCH", 1000)
     pq.write_table(pa.table({"v": list(range(250))}), tmp_path / "x.parquet")

@@ -13,12 +13,12 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
-from beam_ldp.pipelines import job_server_flags
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
-from beam_ldp.pipelines.job import pipeline_flags
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, ReleaseOptions, UsageError
 from beam_ldp.pipelines.options import parse_flags as parse_program_flags
 from beam_ldp.pipelines.run import help_of
+from beam_ldp.pipelines.running import job_server_flags
+from beam_ldp.pipelines.running.job import pipeline_flags
 
 
 @pytest.fixture

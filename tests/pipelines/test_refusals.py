@@ -10,7 +10,7 @@ import pytest
 from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.run import MISUSED
-from beam_ldp.pipelines.stream_flags import check_stream
+from beam_ldp.pipelines.streams.flags import check_stream
 from tests.pipelines.test_stream import parsed
 
 pytestmark = pytest.mark.exact

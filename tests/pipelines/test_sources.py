@@ -19,16 +19,15 @@ from apache_beam.testing.util import assert_that
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.pipelines import sources
-from beam_ldp.pipelines.line_formats import (
+from beam_ldp.pipelines.inputs import sources
+from beam_ldp.pipelines.inputs.line_formats import (
     MISSING_COLUMN,
     UNDECODABLE,
     WRONG_FIELDS,
     read_json_lines,
 )
-from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
-from beam_ldp.pipelines.parquet_format import split_row_groups
-from beam_ldp.pipelines.sources import (
+from beam_ldp.pipelines.inputs.parquet_format import split_row_groups
+from beam_ldp.pipelines.inputs.sources import (
     InputFileError,
     ReadTable,
     Split,
@@ -36,6 +35,7 @@ from beam_ldp.pipelines.sources import (
     find_files,
     format_of,
 )
+from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.transforms.blocks import BadRow, BadRowBlock, TableBlock
 
 SECRET = "the-raw-value"

@@ -22,10 +22,10 @@ from rich.console import Console
 from beam_ldp.accounting import shuffled_event
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
-from beam_ldp.pipelines.live import Watched
 from beam_ldp.pipelines.options import UsageError, parse_flags
-from beam_ldp.pipelines.stream_flags import check_stream, seconds
-from beam_ldp.pipelines.stream_results import (
+from beam_ldp.pipelines.streams.flags import check_stream, seconds
+from beam_ldp.pipelines.streams.live import Watched
+from beam_ldp.pipelines.streams.results import (
     Pricing,
     WriteWithheld,
     _WriteRelease,
@@ -33,7 +33,7 @@ from beam_ldp.pipelines.stream_results import (
     span,
     write_once,
 )
-from beam_ldp.pipelines.stream_source import NO_TIME, _Stamp, as_pattern, times_of
+from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times_of
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release, TableBlock, Withheld

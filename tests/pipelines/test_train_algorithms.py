@@ -21,15 +21,15 @@ from beam_ldp.accounting.reconstruction_audit import audit_messages
 from beam_ldp.accounting.two_ledgers import central_round_event
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
-from beam_ldp.pipelines.gates import NothingReleasedError
 from beam_ldp.pipelines.options import UsageError, parse_flags
-from beam_ldp.pipelines.train_charge import Run, settlement
-from beam_ldp.pipelines.train_facts import bundled_facts
-from beam_ldp.pipelines.train_flags import FLAGS
-from beam_ldp.pipelines.train_plans import make_plan
-from beam_ldp.pipelines.train_record import make_record
-from beam_ldp.pipelines.train_settings import check_train
-from beam_ldp.pipelines.train_statement import training_statement
+from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.training.charge import Run, settlement
+from beam_ldp.pipelines.training.facts import bundled_facts
+from beam_ldp.pipelines.training.flags import FLAGS
+from beam_ldp.pipelines.training.plans import make_plan
+from beam_ldp.pipelines.training.record import make_record
+from beam_ldp.pipelines.training.settings import check_train
+from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, SeparatedMean
 
 DELTA = 1e-5

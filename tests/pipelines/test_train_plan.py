@@ -14,16 +14,16 @@ from beam_ldp.accounting import ShuffleAccountant, SubsampledShuffledDpEvent, lo
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
-from beam_ldp.pipelines.gates import NothingReleasedError
 from beam_ldp.pipelines.options import UsageError, parse_flags
-from beam_ldp.pipelines.train_charge import Run, settlement
-from beam_ldp.pipelines.train_facts import DataFacts, bundled_facts, count_parameters
-from beam_ldp.pipelines.train_flags import FLAGS
-from beam_ldp.pipelines.train_plans import make_plan
-from beam_ldp.pipelines.train_record import make_record
-from beam_ldp.pipelines.train_report_plan import mechanism_for
-from beam_ldp.pipelines.train_settings import check_train
-from beam_ldp.pipelines.train_statement import training_statement
+from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.training.charge import Run, settlement
+from beam_ldp.pipelines.training.facts import DataFacts, bundled_facts, count_parameters
+from beam_ldp.pipelines.training.flags import FLAGS
+from beam_ldp.pipelines.training.plans import make_plan
+from beam_ldp.pipelines.training.record import make_record
+from beam_ldp.pipelines.training.report_plan import mechanism_for
+from beam_ldp.pipelines.training.settings import check_train
+from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 
 USUAL = "--data mnist5k --local-epsilon 2 --clients-per-round 200 --epochs 30 --delta 1e-5"

@@ -18,16 +18,17 @@ import tensorflow as tf
 from click.testing import CliRunner
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import train, train_run
+from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.options import parse_flags
-from beam_ldp.pipelines.train_baselines import central_noise
-from beam_ldp.pipelines.train_data import in_shards
-from beam_ldp.pipelines.train_facts import bundled_facts
-from beam_ldp.pipelines.train_flags import FLAGS
-from beam_ldp.pipelines.train_learn import Learner, Measured, ReportLearner
-from beam_ldp.pipelines.train_plans import make_plan
-from beam_ldp.pipelines.train_settings import check_train
+from beam_ldp.pipelines.training import run as train_run
+from beam_ldp.pipelines.training.baselines import central_noise
+from beam_ldp.pipelines.training.data import in_shards
+from beam_ldp.pipelines.training.facts import bundled_facts
+from beam_ldp.pipelines.training.flags import FLAGS
+from beam_ldp.pipelines.training.learn import Learner, Measured, ReportLearner
+from beam_ldp.pipelines.training.plans import make_plan
+from beam_ldp.pipelines.training.settings import check_train
 from tff_adapters import AdaptiveClip, DeclaredSampling, PrivacyRecord
 from tff_adapters.data import load
 from tff_adapters.record import RoundConfig
@@ -215,7 +216,7 @@ def test_a_training_whose_record_is_another_is_stopped():
 # Dies when its third round has begun.
 KILLED = """
 import os, signal, sys
-from beam_ldp.pipelines import lost_runs
+from beam_ldp.pipelines.records import lost_runs
 from beam_ldp.pipelines.train import main
 
 begin, calls = lost_runs.BegunRounds.begin, []

@@ -1,0 +1,1 @@
+"""The longer parts of `beam-ldp demo`."""

@@ -1,0 +1,1 @@
+"""Reports that are randomized in one place and collected in another."""

@@ -1,0 +1,211 @@
+"""What `collect` does whether reports are about a list or about numbers."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import apache_beam as beam
+
+from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.pipelines.flags import BUDGET, COMMON, DATA, MECHANISM, OUTPUT, PRICE, Flags, Groups
+from beam_ldp.pipelines.frequency import FLAGS as FREQUENCY
+from beam_ldp.pipelines.means.settings import FLAGS as MEAN
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.records.statement_words import Words
+from beam_ldp.pipelines.running.job import Outputs
+from beam_ldp.pipelines.settings import SHOWN, Settings, check_common
+from beam_ldp.transforms import Aggregate, ReadReports
+from beam_ldp.transforms.absent_groups import with_absent_groups
+from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.report_files import find_report_files
+from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
+
+
+def _some(flags: Flags, *names: str) -> Flags:
+    return {name: flags[name] for name in names}
+
+
+FLAGS: Groups = {
+    "the reports": {
+        "--reports": {
+            "action": "append", "metavar": "PATH",
+            "help": "file, folder or glob of envelopes, on any file system that Beam knows; may be "
+            "repeated; names that begin with _ or . or end in .json are left out",
+        },
+        "--release": {
+            "metavar": "FILE",
+            "help": "release.json: what devices and collector agreed upon (see `beam-ldp "
+            "randomize`)",
+        },
+        "--question": {
+            "metavar": "NAME", "help": "what was asked, for the record (default: the release id)",
+        },
+        "--domain": {
+            "metavar": "FILE",
+            "help": "public list of values that the devices had; not for numbers",
+        },
+        **_some(FREQUENCY[DATA], "--other-label"),
+        "--groups": {
+            "metavar": "FILE", "help": "public list of groups that the devices had, if any",
+        },
+        "--max-bad-rows": {
+            **COMMON[DATA]["--max-bad-rows"],
+            "help": "release nothing if more envelopes are refused (default: no limit)",
+        },
+    },
+    "the price": {
+        **_some(COMMON[PRICE], "--delta", "--expected-users", "--min-reports"),
+        "--epsilon": {
+            **COMMON[PRICE]["--epsilon"],
+            "help": "central price that was aimed at: what was received may cost more, which is a "
+            "warning; the noise was drawn on the devices and does not change",
+        },
+        **_some(COMMON[PRICE], "--strict", "--honest-fraction"),
+    },
+    "the shuffle": _some(COMMON[MECHANISM], "--shuffle-output", "--scope"),
+    BUDGET: {
+        name: how for name, how in COMMON[BUDGET].items() if not name.startswith("--people")
+    },
+    OUTPUT: {
+        **{name: how for name, how in FREQUENCY[OUTPUT].items() if name != "--staged"},
+        **_some(MEAN[OUTPUT], "--shape"),
+    },
+}  # fmt: skip
+
+PERSONS_UNKNOWN = (
+    "each report was taken for a person: that nobody sent two is for whoever lets devices send to "
+    "see to"
+)
+
+S = TypeVar("S", bound=Settings)
+
+
+def check_collected(
+    values: argparse.Namespace, agreed: ReleaseFile, kind: type[S], **own: Any
+) -> S:
+    """The settings, with every rule checked that holds for all reports from elsewhere.
+
+    Raises:
+        UsageError: naming the flag and what is allowed.
+    """
+    target, strict = values.epsilon, values.strict
+    if strict and target is None:
+        raise UsageError("--strict needs --epsilon: there is no target to hold")
+    for name, value in _decided_elsewhere(agreed).items():
+        setattr(values, name, value)
+    values.input = values.reports
+    try:
+        files = find_report_files(values.reports)
+    except ValueError as error:
+        raise UsageError(f"--reports {error}") from None
+    if values.top < 1:
+        raise UsageError("--top must be >= 1")
+    own |= {"release": values.release, "agreed": agreed, "num_files": len(files)}
+    settings = check_common(values, kind, **own)
+    return replace(settings, epsilon=target, strict=strict)
+
+
+def _decided_elsewhere(agreed: ReleaseFile) -> dict[str, object]:
+    """The flags of the other programs that this one has not: where the values are, they were
+    decided, or nobody decides them."""
+    terms = agreed.terms
+    return {
+        "input_format": "envelopes",
+        "csv_delimiter": None,
+        "user_id": None,
+        "bad_rows": SHOWN,
+        "epsilon": None,
+        "local_epsilon": terms.randomizer.local_epsilon,
+        "max_local_epsilon": None,
+        "strict": False,
+        "mechanism": type(terms.randomizer).__name__,
+        "max_bits": None,
+        "memoize_key_file": None,
+        "release_id": terms.release_id,
+        "seed": 0 if terms.simulated else None,
+        "staged": None,
+        "people_store": None,
+        "people_key_file": None,
+    }
+
+
+def count(
+    pipeline: beam.Pipeline,
+    settings: Settings,
+    agreed: ReleaseFile,
+    estimate: beam.PTransform,
+    groups: str | None = None,
+) -> Outputs:
+    """Read, shuffle, add, estimate.
+
+    Args:
+        pipeline: to build into.
+        settings: the flags, checked.
+        agreed: what `release.json` says.
+        estimate: the last stage.
+        groups: path of the public list of groups, if any.
+    """
+    terms = agreed.terms
+    reports = pipeline | "Read" >> ReadReports(settings.input, terms, groups=groups)
+    shuffle = Shuffle(
+        terms.randomizer,
+        settings.min_reports,
+        settings.shuffle_output,  # type: ignore[arg-type]
+        settings.scope,  # type: ignore[arg-type]
+        groups=groups,
+    )
+    shuffled = reports | "Shuffle" >> ShuffleInParts(shuffle)
+    released = shuffled | "Aggregate" >> Aggregate(terms.randomizer) | "Estimate" >> estimate
+    withheld = (shuffled[0].withheld, released.withheld) | "Withheld" >> beam.Flatten()
+    if groups is not None:
+        listed = CarriedDomain(groups)
+        withheld = with_absent_groups(released, withheld, listed, settings.min_reports)
+        released = released | "Groups" >> beam.Values().with_output_types(Release)
+    return Outputs(released, withheld, (reports.bad_rows,))
+
+
+def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
+    """What a statement says differently about reports that came from elsewhere."""
+    drawn = (
+        "* errors include the draw of one row of each person, made where the values are\n"
+        if sampling == "iid"
+        else ""
+    )
+    return replace(
+        words,
+        person="A person is whoever sent a report. Copies of an envelope are counted once; a "
+        "second report of the same person cannot be told from another person's, and that nobody "
+        "sends two is for whoever lets devices send to see to.",
+        person_briefly="whoever sent a report; copies of an envelope count once",
+        readers="It was not seen here: only randomized reports came in.",
+        shuffler="The shuffler**, that is the workers of the runner, sees each randomized report "
+        "as it arrived; whoever received it may know who sent it. There a person is protected by "
+        "the local epsilon alone.",
+        refused=f"that an envelope was refused, where it stands and why: {num_refused:,} of them",
+        noise=f"{drawn}* noise: drawn on the devices. That they did so, and with fresh randomness, "
+        "is what they promise their owners; nothing here could check it",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreed:
+    """What settings of `collect` have beside those of the program that they come from.
+
+    Attributes:
+        release: path of `release.json`.
+        agreed: what it holds.
+    """
+
+    release: str
+    agreed: ReleaseFile
+
+    @property
+    def doing(self) -> str:
+        return "reading and counting"
+
+    @property
+    def persons_unknown(self) -> str:
+        return PERSONS_UNKNOWN

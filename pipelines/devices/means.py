@@ -1,0 +1,113 @@
+"""The mean of numbers that were randomized elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+
+from beam_ldp.pipelines.devices.collecting import (
+    Agreed,
+    check_collected,
+    collected_words,
+    count,
+)
+from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.pipelines.mean import Mean
+from beam_ldp.pipelines.means.choice import MeanChoice, chosen
+from beam_ldp.pipelines.means.settings import MeanSettings, shape_of
+from beam_ldp.pipelines.means.view import picture_shape
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.question import Choice, Question, Rows
+from beam_ldp.pipelines.records.record import MeanRecord
+from beam_ldp.pipelines.records.statement_words import Words, words_of
+from beam_ldp.pipelines.running.job import Outputs
+from beam_ldp.randomizers.base import Sampling
+from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.transforms import EstimateMean
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectMeanSettings(Agreed, MeanSettings):
+    """The flags of `collect`, checked; what others chose stands in `release.json`."""
+
+    @property
+    def sampling(self) -> Sampling:
+        return self.agreed.sampling
+
+
+@dataclass(frozen=True)
+class CollectMeanRecord(MeanRecord):
+    """The record of numbers that came from elsewhere."""
+
+
+class CollectMean(Mean):
+    """What is the mean, from reports that were randomized elsewhere?"""
+
+    name = "collect"
+    record_type = CollectMeanRecord
+    settings: CollectMeanSettings
+
+    def __init__(self, settings: CollectMeanSettings) -> None:
+        Question.__init__(self, settings)
+        coordinates = settings.agreed.coordinates
+        assert coordinates is not None
+        self.labels = self.columns = coordinates.names
+        self.dimension = len(self.labels)
+        self.ranges = coordinates.ranges
+        self.shape = settings.shape or picture_shape(self.labels)
+        if self.shape is not None and self.shape[0] * self.shape[1] != self.dimension:
+            raise UsageError(
+                f"--shape {self.shape[0]}x{self.shape[1]} has not {self.dimension:,} pixels"
+            )
+
+    @classmethod
+    def check_agreed(cls, values: argparse.Namespace, agreed: ReleaseFile) -> CollectMeanSettings:
+        """The settings, with every rule checked. Raises UsageError."""
+        if values.domain is not None:
+            raise UsageError("--domain is for values of a list; these reports are about numbers")
+        randomizer = agreed.terms.randomizer
+        assert isinstance(randomizer, MeanRandomizer) and agreed.coordinates is not None
+        return check_collected(
+            values,
+            agreed,
+            CollectMeanSettings,
+            columns=(values.question or agreed.terms.release_id,),
+            dimension=randomizer.dimension,
+            norm=randomizer.norm,
+            radius=randomizer.radius,
+            one_range=None,
+            ranges=None if agreed.coordinates.ranges is None else values.release,
+            one_row_each=agreed.sampling == "fixed",
+            outside=randomizer.clipping,
+            model="shuffle",
+            shape=shape_of(values.shape),
+        )
+
+    def choose(self) -> MeanChoice:
+        randomizer = self.settings.agreed.terms.randomizer
+        assert isinstance(randomizer, MeanRandomizer)
+        return chosen(self.settings, randomizer, self.ranges, None)
+
+    def inputs(self) -> Rows:
+        return [("release", self.settings.agreed.terms.release_id), *super().inputs()]
+
+    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
+        settings, agreed = self.settings, self.settings.agreed
+        randomizer: Any = agreed.terms.randomizer
+        estimate = EstimateMean(
+            randomizer,
+            min_reports=settings.min_reports,
+            sampling=agreed.sampling,
+            question=self.about,
+            ranges=self.ranges,
+        )
+        return count(pipeline, settings, agreed, estimate)
+
+
+@words_of.register
+def _collected_mean(record: CollectMeanRecord) -> Words:
+    words = words_of.dispatch(MeanRecord)(record)
+    return collected_words(words, record.num_bad_rows or 0, record.sampling)

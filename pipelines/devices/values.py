@@ -1,0 +1,126 @@
+"""What `randomize` makes reports of: values of a public list, or numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+import apache_beam as beam
+
+from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
+from beam_ldp.pipelines.frequencies.choice import oracle_for
+from beam_ldp.pipelines.frequencies.groups import load_groups
+from beam_ldp.pipelines.frequency import FrequencySettings, load_domain
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
+from beam_ldp.pipelines.mean import Mean
+from beam_ldp.pipelines.means.settings import MeanSettings
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.randomizers.wire import NO_DOMAIN, ReleaseTerms
+from beam_ldp.randomizers.wire_groups import group_release_id
+from beam_ldp.transforms import EncodeRows, EncodeVectors
+from beam_ldp.transforms.carried import CarriedDomain
+
+Encoded = tuple[beam.PCollection, tuple[beam.PCollection, ...]]  # values; bad rows
+
+
+class DeviceValues(ABC):
+    """What a device holds, and what it promised to send of it.
+
+    Attributes:
+        settings: the flags, checked.
+        release: what devices and collector agree upon.
+        groups: path of the public list of groups, if there are any.
+    """
+
+    settings: Settings
+    release: ReleaseFile
+    groups: str | None = None
+
+    @abstractmethod
+    def encoded(self, pipeline: beam.Pipeline) -> Encoded:
+        """The rows as blocks of values, and those that cannot be used."""
+
+
+class ListValues(DeviceValues):
+    """Values of a public list. Raises UsageError where no mechanism fits the flags."""
+
+    def __init__(self, settings: FrequencySettings) -> None:
+        self.settings: FrequencySettings = settings
+        self.groups = settings.groups
+        domain = load_domain(settings.domain, settings.other_label)
+        oracle = oracle_for(settings, domain.size, settings.planned_reports)
+        listed = None if settings.groups is None else load_groups(settings.groups)
+        self.release = ReleaseFile(
+            terms_of(settings, oracle, domain.digest),
+            "fixed" if settings.user_id is None else "iid",
+            None,
+            settings.group_by,
+            None if listed is None else listed.digest,
+        )
+
+    def encoded(self, pipeline: beam.Pipeline) -> Encoded:
+        settings = self.settings
+        bad_rows: Literal["dead_letter", "other"] = (
+            "dead_letter" if settings.bad_rows_leave_a_trace else "other"
+        )
+        columns = (settings.column, *((settings.group_by,) if settings.group_by else ()))
+        table = pipeline | "Read" >> ReadTable(
+            settings.input,
+            settings.input_format,  # type: ignore[arg-type]
+            columns,
+            settings.user_id,
+            bad_rows=bad_rows,
+            delimiter=settings.csv_delimiter,
+        )
+        values = table[ROWS] | "Encode" >> EncodeRows(
+            CarriedDomain(settings.domain, settings.other_label),
+            settings.column,
+            user_id_column=settings.user_id,
+            groups=settings.groups,
+            group_column=settings.group_by,
+            bad_rows=bad_rows,
+        )
+        return values, (table[BAD_ROWS], values.bad_rows)
+
+
+class NumberValues(DeviceValues):
+    """A number or a vector of them. Raises UsageError where no mechanism fits the flags."""
+
+    def __init__(self, settings: MeanSettings) -> None:
+        self.settings: MeanSettings = settings
+        self._mean = Mean(settings)
+        randomizer = self._mean.choose().randomizer
+        assert isinstance(randomizer, MeanRandomizer)
+        self._binary = randomizer.norm == "binary"
+        coordinates = Coordinates(self._mean.labels, self._mean.ranges)
+        self.release = ReleaseFile(
+            terms_of(settings, randomizer, coordinates.digest), settings.sampling, coordinates
+        )
+
+    def encoded(self, pipeline: beam.Pipeline) -> Encoded:
+        table = self._mean.read(pipeline)
+        values = table[ROWS] | "Encode" >> EncodeVectors(
+            self._mean.columns,
+            self._mean.dimension,
+            user_id_column=self.settings.user_id,
+            ranges=self._mean.ranges,
+            binary=self._binary,
+            bad_rows=self._mean.bad_rows,
+        )
+        return values, (table[BAD_ROWS], values.bad_rows)
+
+
+def terms_of(
+    settings: Settings, randomizer: LocalRandomizer, digest: bytes = NO_DOMAIN
+) -> ReleaseTerms:
+    """The terms of a release. Raises UsageError."""
+    name, grouped = str(settings.release_id), getattr(settings, "group_by", None) is not None
+    try:
+        if grouped:
+            group_release_id(name, "")
+        return ReleaseTerms(randomizer, name, digest, settings.seed is not None)
+    except ValueError as error:
+        raise UsageError(f"--release-id: {error}" if grouped else str(error)) from None

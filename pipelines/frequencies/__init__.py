@@ -1,0 +1,1 @@
+"""Parts of `beam-ldp frequency`: one list, several questions, groups, numbers."""

@@ -1,0 +1,120 @@
+"""Which frequency oracle runs, and what is expected of it before any data is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from beam_ldp.accounting import local_epsilon_for
+from beam_ldp.accounting.crowds import hidden_users
+from beam_ldp.pipelines.nearest import nearest
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.records.price import expected_price
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.planning import Plan, plan_frequencies
+from beam_ldp.randomizers import frequency as oracles
+from beam_ldp.randomizers.base import FrequencyOracle
+
+AS_GOOD_AS = 1.01  # errors within 1 % count as equal: then fewer bits win
+
+
+def choose(settings: Settings, domain_size: int) -> Choice:
+    """The mechanism for these flags.
+
+    Args:
+        settings: checked flags.
+        domain_size: values of the public list, `other` included.
+
+    Raises:
+        UsageError: if the mechanism's name is unknown, or none fits.
+    """
+    num_reports = settings.planned_reports
+    randomizer = oracle_for(settings, domain_size, num_reports)
+    price = None
+    if settings.seed is None:
+        price = expected_price(randomizer, num_reports, settings.delta, settings.honest_fraction)
+    return Choice(randomizer, num_reports, price, rare_error(randomizer, num_reports))
+
+
+def rare_error(randomizer: FrequencyOracle, num_reports: int) -> float:
+    """Standard error of the frequency of a value that hardly anybody holds, worst value."""
+    truth = np.zeros(randomizer.domain_size)
+    truth[-1] = 1.0
+    return float(np.sqrt(randomizer.variance(num_reports, truth)[:-1].max()))
+
+
+def oracle_for(settings: Settings, domain_size: int, num_reports: int) -> FrequencyOracle:
+    """The mechanism alone; a delta of zero asks for the local promise and nothing else."""
+    target, local = settings.epsilon, settings.local_epsilon
+    if settings.mechanism != "auto":
+        build = _named(settings.mechanism, domain_size)
+        if local is None:
+            assert target is not None
+            hidden_among = hidden_users(num_reports, settings.honest_fraction)
+            local = local_epsilon_for(target, settings.delta, hidden_among, build)
+        local = min(local, settings.max_local_epsilon or math.inf)
+        return _short_enough(build(local), settings)
+    plans = _plans(settings, domain_size, num_reports, target, local)
+    cap = settings.max_local_epsilon
+    if cap is not None and target is not None:
+        capped = _plans(settings, domain_size, num_reports, None, cap)
+        within = [plan for plan in plans if plan.local_epsilon <= cap]
+        within += [plan for plan in capped if plan.epsilon is not None and plan.epsilon <= target]
+        least = min((plan.rms_error for plan in within), default=0.0)
+        equal = [plan for plan in within if plan.rms_error <= AS_GOOD_AS * least]
+        plans = sorted(equal, key=lambda plan: plan.bits_per_report)
+    if not plans:
+        raise UsageError("no mechanism fits these flags (see `beam-ldp plan frequency`)")
+    randomizer = plans[0].randomizer
+    assert randomizer is not None
+    return randomizer
+
+
+def _plans(
+    settings: Settings,
+    domain_size: int,
+    num_users: int,
+    epsilon: float | None,
+    local_epsilon: float | None,
+) -> list[Plan]:
+    """Mechanisms that may be used, best first."""
+    plans = plan_frequencies(
+        num_users,
+        domain_size,
+        epsilon=epsilon,
+        local_epsilon=local_epsilon,
+        delta=settings.delta or None,
+        max_bits=settings.max_bits,
+        honest_fraction=settings.honest_fraction,
+    )
+    return [plan for plan in plans if not plan.excluded]
+
+
+def _named(name: str, domain_size: int) -> Callable[[float], FrequencyOracle]:
+    names = oracles.__all__
+    if name not in names:
+        raise UsageError(
+            f"--mechanism {name} is unknown{nearest(name, names)}; "
+            f"choose auto or one of {', '.join(names)}"
+        )
+
+    def build(local_epsilon: float) -> FrequencyOracle:
+        try:
+            oracle: FrequencyOracle = getattr(oracles, name)(domain_size, local_epsilon)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"--mechanism {name}: {error}") from None
+        return oracle
+
+    return build
+
+
+def _short_enough(randomizer: FrequencyOracle, settings: Settings) -> FrequencyOracle:
+    if settings.max_bits is not None and randomizer.bits_per_report > settings.max_bits:
+        raise UsageError(
+            f"--mechanism {settings.mechanism} sends {randomizer.bits_per_report} bits, "
+            f"--max-bits is {settings.max_bits}"
+        )
+    return randomizer

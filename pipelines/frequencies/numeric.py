@@ -1,0 +1,355 @@
+"""Numbers on the command line: `--bins 0:100:64 --quantiles 0.1,0.5,0.9 --between 18:65`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from beam_ldp.pipelines.flags import Flags, whole_number
+from beam_ldp.pipelines.frequencies.answer import SCHEMA, FrequencyAnswer, estimate_table
+from beam_ldp.pipelines.frequencies.numeric_plot import Distribution, plot_distributions
+from beam_ldp.pipelines.frequencies.parts import Parts
+from beam_ldp.pipelines.frequencies.parts_answer import DRAWN, SHOWN, PartsAnswer, caption_of
+from beam_ldp.pipelines.frequencies.questions import Survey, SurveyChoice
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.question import Rows
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.pipelines.views import tables
+from beam_ldp.pipelines.views.tables import LEVEL, PLACE, place_columns
+from beam_ldp.planning.questions import Design
+from beam_ldp.planning.ranges import plan_ranges
+from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
+from beam_ldp.randomizers.questions import EveryQuestion, Questions
+from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.encode_questions import Levels
+
+NUMBER_FLAGS: Flags = {
+    "--bins": {
+        "metavar": "EDGES",
+        "help": "the column holds numbers: public edges such as 0,10,20,50,100, or LOW:HIGH:COUNT "
+        "(instead of --domain); numbers outside count as `other`",
+    },
+    "--quantiles": {
+        "metavar": "LEVELS",
+        "help": "quantiles of the numbers, such as 0.1,0.5,0.9, with intervals; as fine as --bins",
+    },
+    "--between": {
+        "action": "append", "metavar": "LOW:HIGH",
+        "help": "how many numbers lie in [LOW, HIGH), both of them edges of --bins or inf; may be "
+        "repeated",
+    },
+    "--fan-out": {
+        "type": whole_number, "metavar": "N",
+        "help": "children of a node of the tree behind --quantiles and --between (default: the "
+        "most accurate, see docs/ranges.md)",
+    },
+}  # fmt: skip
+
+QUANTILES = pa.schema(
+    [
+        *PLACE,
+        ("quantile", pa.float64()),
+        ("value", pa.float64()),
+        ("low", pa.float64()),
+        ("high", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked about the numbers.
+
+    Attributes:
+        bins: the public edges.
+        quantiles: levels in (0, 1).
+        ranges: `(low, high)`, edges or infinities.
+        fan_out: of the tree; None for the best.
+    """
+
+    bins: Bins
+    quantiles: tuple[float, ...] = ()
+    ranges: tuple[tuple[float, float], ...] = ()
+    fan_out: int | None = None
+
+    @property
+    def needs_tree(self) -> bool:
+        """Whether more than a histogram is asked for."""
+        return bool(self.quantiles or self.ranges)
+
+
+def wanted_of(values: argparse.Namespace) -> Wanted | None:
+    """What the flags ask about numbers; None where they ask about values of a list.
+
+    Raises:
+        UsageError: naming the flag and what is allowed.
+    """
+    given = [
+        name for name in ("quantiles", "between", "fan_out") if getattr(values, name) is not None
+    ]
+    if values.bins is None:
+        if given:
+            raise UsageError(f"--{given[0].replace('_', '-')} needs --bins")
+        return None
+    if values.domain:
+        raise UsageError("--bins and --domain exclude each other: a column holds numbers or values")
+    try:
+        bins = Bins.parse(values.bins)
+    except ValueError as error:
+        raise UsageError(f"--bins {values.bins}: {error}") from None
+    wanted = Wanted(bins, _levels(values.quantiles), _ranges(values.between), values.fan_out)
+    if wanted.fan_out is not None and not wanted.needs_tree:
+        raise UsageError("--fan-out needs --quantiles or --between")
+    if not wanted.needs_tree:
+        return wanted
+    if values.bad_rows == "other":
+        raise UsageError("--bad-rows other is not for --quantiles and --between")
+    try:
+        tree = Hierarchy(bins, wanted.fan_out or 2)
+    except ValueError as error:
+        raise UsageError(f"--bins: {error}") from None
+    edges = (*tree.bins.edges, -math.inf, math.inf)
+    for low, high in wanted.ranges:
+        if low not in edges or high not in edges or not low < high:
+            raise UsageError(
+                f"--between {low:g}:{high:g}: both must be edges of --bins (or inf), increasing"
+            )
+    return wanted
+
+
+def _levels(text: str | None) -> tuple[float, ...]:
+    if text is None:
+        return ()
+    try:
+        levels = tuple(float(level) for level in text.split(","))
+    except ValueError:
+        levels = (0.0,)
+    if not all(0 < level < 1 for level in levels):
+        raise UsageError(f"--quantiles must be numbers in (0, 1) with commas, got {text}")
+    return levels
+
+
+def _ranges(given: Sequence[str] | None) -> tuple[tuple[float, float], ...]:
+    found = []
+    for text in given or ():
+        try:
+            low, high = map(float, text.split(":"))
+        except ValueError:
+            raise UsageError(f"--between must be LOW:HIGH, got {text}") from None
+        found.append((low, high))
+    return tuple(found)
+
+
+class NumberTree(Survey):
+    """Ranges and quantiles of a number: one question per level of a tree.
+
+    Args:
+        column: with the number.
+        wanted: what is asked about it.
+    """
+
+    def __init__(self, column: str, wanted: Wanted) -> None:
+        self.about = column
+        self.wanted = wanted
+        self.tree = Hierarchy(wanted.bins, wanted.fan_out or 2)  # until it is planned
+
+    @property
+    def asked(self) -> tuple[Levels, ...]:  # type: ignore[override]
+        """One question per level."""
+        return (Levels(self.about, self.tree),)
+
+    def plan(self, settings: Settings, designs: Sequence[Design]) -> Questions:
+        fan_out = self.wanted.fan_out
+        if settings.mechanism != "auto":
+            raise UsageError("--mechanism must be auto for --quantiles and --between")
+        best = plan_ranges(
+            settings.planned_reports,
+            self.wanted.bins,
+            epsilon=settings.epsilon,
+            local_epsilon=settings.local_epsilon,
+            delta=settings.delta,
+            honest_fraction=settings.honest_fraction,
+            fan_outs=None if fan_out is None else (fan_out,),
+            designs=designs,
+            max_local_epsilon=settings.max_local_epsilon,
+        )[0]
+        self.tree, self._error = best.tree, best.rms_error
+        return best.randomizer
+
+    def inputs(self) -> Rows:
+        edges = self.wanted.bins.edges
+        return [("bins", f"{self.wanted.bins.count:,} from {edges[0]:g} to {edges[-1]:g}")]
+
+    def expected(self, choice: SurveyChoice) -> Rows:
+        levels = " + ".join(f"{size:,}" for size in self.tree.sizes)
+        every = isinstance(choice.randomizer, EveryQuestion)
+        who = "everybody answers every level" if every else "each person answers one level"
+        if len(self.tree.sizes) == 1:
+            who = "no tree"
+        people = self._error * choice.num_reports
+        return [
+            ("tree", f"fan-out {self.tree.fan_out}: {levels} nodes; {who}"),
+            ("error of a range", f"{self._error:.3g} of the people, that is {people:,.0f}"),
+        ]
+
+    def answer(self, parts: Parts, top: int) -> PartsAnswer:
+        return NumberAnswer(parts, self.tree, self.about, self.wanted)
+
+
+class NumberAnswer(PartsAnswer):
+    """A distribution: the cells that agree with all levels, its quantiles and ranges.
+
+    Args:
+        release: the levels, of each group.
+        tree: that they are of.
+        question: name of the number.
+        wanted: what was asked.
+    """
+
+    purposes = {
+        "estimates.csv": "bins and ranges that agree with all levels, and the raw levels",
+        "quantiles.csv": "quantiles with 95 % intervals",
+        "plot.png": "the distribution",
+    }
+
+    def __init__(self, release: Parts, tree: Hierarchy, question: str, wanted: Wanted) -> None:
+        self._tree, self._question, self._wanted = tree, question, wanted
+        groups: dict[Any, list[Release]] = {}
+        for part in release.releases:
+            groups.setdefault((part.group, part.window), []).append(part)
+        self.levels = list(groups.values())
+        self.ranges = [_consistent(tree, levels) for levels in self.levels]
+        answers = [
+            FrequencyAnswer(
+                replace(levels[0], question=question, estimate=found.histogram()),
+                (*tree.labels,), 10, None,
+            )
+            for levels, found in zip(self.levels, self.ranges)
+        ]  # fmt: skip
+        super().__init__(release, answers)
+
+    @cached_property
+    def quantiles(self) -> list[list[Quantile]]:
+        """Of every group."""
+        wanted = self._wanted.quantiles
+        return [found.quantiles(wanted, LEVEL) if wanted else [] for found in self.ranges]
+
+    def table(self) -> pa.Table:
+        found = [super().table()]
+        for answer, ranges, levels in zip(self.answers, self.ranges, self.levels):
+            release = answer.release
+            place = (release.group, release.window)
+            names = [f"[{low:g}, {high:g})" for low, high in self._wanted.ranges]
+            if names:
+                sums = ranges.sums(np.concatenate([_row(ranges, *r) for r in self._wanted.ranges]))
+                found.append(estimate_table(sums, names, f"{self._question}, ranges", *place))
+            for level, labels in zip(levels, self._tree.level_labels):
+                named = f"{level.question}, raw"
+                found.append(estimate_table(level.estimate, labels, named, *place))
+        return pa.concat_tables(found).cast(SCHEMA)
+
+    def more_files(self) -> dict[str, bytes]:
+        return {"quantiles.csv": tables.as_csv(self._quantile_table())}
+
+    def _quantile_table(self) -> pa.Table:
+        found = []
+        for answer, quantiles in zip(self.answers, self.quantiles):
+            release = answer.release
+            columns = place_columns(len(quantiles), self._question, release.group, release.window)
+            columns["quantile"] = [quantile.level for quantile in quantiles]
+            for name in ("value", "low", "high"):
+                columns[name] = [getattr(quantile, name) for quantile in quantiles]
+            found.append(pa.table(columns, schema=QUANTILES))
+        return pa.concat_tables(found)
+
+    def plot(self, price: str) -> bytes:
+        drawn = [
+            Distribution(caption_of(self.answers[i]), self.ranges[i], tuple(self.quantiles[i]))
+            for i in self._largest[:DRAWN]
+        ]
+        return plot_distributions(drawn, f"{self._question}: the distribution", price)
+
+    def show(self, console: Console) -> None:
+        for i in self._largest[:SHOWN]:
+            console.print(self._shown(i))
+        for notice in self.parts.withheld[:SHOWN]:
+            console.print(
+                f"[yellow]withheld:[/yellow] {escape(str(notice.group))}, "
+                f"{notice.num_reports:,} of {notice.min_reports:,} reports"
+            )
+
+    def _shown(self, i: int) -> Table:
+        table = Table(title=escape(caption_of(self.answers[i])), title_justify="left")
+        for heading in ("", "estimate", "95 % interval"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        for quantile in self.quantiles[i]:
+            interval = f"{quantile.low:,.6g} … {quantile.high:,.6g}"
+            table.add_row(f"quantile {quantile.level:g}", f"{quantile.value:,.6g}", interval)
+        for low, high in self._wanted.ranges:
+            share = self.ranges[i].between(low, high).to_counts()
+            start, end = share.confidence_interval(LEVEL)
+            table.add_row(
+                f"people in \\[{low:g}, {high:g})",
+                f"{share.value[0]:,.0f}",
+                f"{start[0]:,.0f} … {end[0]:,.0f}",
+            )
+        return table
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "parts": [
+                {
+                    "question": self._question,
+                    "group": answer.release.group,
+                    "num_reports": answer.release.num_reports,
+                    "quantiles": [_finite(quantile) for quantile in quantiles],
+                    "ranges": [_between(ranges, *r) for r in self._wanted.ranges],
+                }
+                for answer, ranges, quantiles in zip(self.answers, self.ranges, self.quantiles)
+            ],
+            "withheld": super().as_json()["withheld"],
+        }
+
+
+def _consistent(tree: Hierarchy, levels: Sequence[Release]) -> RangeEstimate:
+    people = levels[0].num_reports
+    config = levels[0].mechanism
+    survey = Questions.from_config(dict(config))
+    assert isinstance(survey, Questions)
+    answers = [level.answers[0] if level.answers else people for level in levels]
+    return tree.consistent(survey.oracles, [level.estimate for level in levels], answers)
+
+
+def _row(ranges: RangeEstimate, low: float, high: float) -> np.ndarray:
+    return ranges.weights_between(low, high)[None, :]
+
+
+def _between(ranges: RangeEstimate, low: float, high: float) -> dict[str, Any]:
+    share = ranges.between(low, high)
+    start, end = share.confidence_interval(LEVEL)
+    return {
+        "low": None if math.isinf(low) else low,
+        "high": None if math.isinf(high) else high,
+        "frequency": float(share.value[0]),
+        "frequency_standard_error": float(share.standard_error[0]),
+        "frequency_low": float(start[0]),
+        "frequency_high": float(end[0]),
+    }
+
+
+def _finite(quantile: Quantile) -> dict[str, float | None]:
+    """Infinities are null: the bins do not reach that far."""
+    fields = {"quantile": quantile.level, "value": quantile.value}
+    both = {**fields, "low": quantile.low, "high": quantile.high}
+    return {name: None if math.isinf(value) else value for name, value in both.items()}

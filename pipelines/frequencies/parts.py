@@ -1,0 +1,252 @@
+"""Several releases that are one answer: one per group, per question, or per level of a hierarchy.
+
+All of them come from one report (or one set of messages) of each person, so they have one price:
+that of the dearest of them. Groups are disjoint people, and which group a person is in is public.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from beam_ldp.accounting.crowds import crowd_of, hidden_users
+from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_reports
+from beam_ldp.pipelines.records.price import Price, price_as_json
+from beam_ldp.pipelines.records.record import PrivacyRecord
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.statement_words import Words, many, with_messages, words_of
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.planning.questions import price_if_known
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.questions import Questions
+from beam_ldp.transforms.blocks import Release, Withheld
+
+
+@dataclass(frozen=True, eq=False)
+class Parts(Release):
+    """All releases of one run, as one that costs what the dearest of them costs.
+
+    Attributes:
+        releases: the parts, in the order of groups and questions.
+        withheld: what was not released.
+    """
+
+    releases: tuple[Release, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+
+    @classmethod
+    def of(cls, releases: Sequence[Release], withheld: Sequence[Withheld], question: str) -> Parts:
+        """Put parts together; at least one release."""
+        dearest = min(releases, key=_crowd)
+        own = {f.name: getattr(dearest, f.name) for f in fields(Release)}
+        people = {(part.group, part.window): part.num_reports for part in releases}
+        own |= {
+            "question": question,
+            "group": None,
+            "num_reports": sum(people.values()),
+            "smallest_batch": min(part.smallest_batch for part in releases),
+            "simulated": any(part.simulated for part in releases),
+        }
+        return cls(**own, releases=tuple(releases), withheld=tuple(withheld))
+
+
+def _crowd(release: Release) -> int:
+    """Reports among which one hides: the fewer, the dearer, for one mechanism."""
+    return release.smallest_batch if release.event is None else crowd_of(release.event)
+
+
+def gate_parts(
+    releases: Sequence[Release],
+    withheld: Sequence[Withheld],
+    settings: Settings,
+    question: str,
+    bad_rows: bytes = b"",
+    order: Sequence[str] = (),
+) -> Parts:
+    """All releases, in the order of groups, windows and questions; or why there is none.
+
+    Raises:
+        NothingReleasedError: if nothing was released.
+    """
+    if not releases and len(withheld) <= 1:
+        gate_reports(releases, withheld, settings, bad_rows)
+    if not releases:
+        most = max(withheld, key=lambda notice: notice.num_reports)
+        raise NothingReleasedError(
+            f"nothing was released: none of {len(withheld):,} groups has --min-reports "
+            f"{settings.min_reports:,}; the largest, {most.group!r}, has {most.num_reports:,}"
+            f"{_most_often(bad_rows)}"
+        )
+    places = {name: i for i, name in enumerate(order)}
+    ordered = sorted(
+        releases, key=lambda r: (r.group or "", r.window or (0, 0), places.get(r.question, 0))
+    )
+    return Parts.of(ordered, withheld, question)
+
+
+def _most_often(bad_rows: bytes) -> str:
+    reasons = Counter(json.loads(line)["reason"] for line in bad_rows.splitlines())
+    return (
+        f"; rows could not be used, most often: {reasons.most_common(1)[0][0]}" if reasons else ""
+    )
+
+
+@dataclass(frozen=True)
+class PartsRecord(PrivacyRecord):
+    """The record of several releases; `epsilon` is that of the dearest.
+
+    Attributes:
+        group_by: the column that parts people into public groups, if any.
+        design: "one" where each person answers one question drawn at random, "all" where everybody
+            answers all with a split budget; None where there is one question.
+        messages_per_user: messages that one person sends.
+        epsilon_if_known: `epsilon` against a reader who knows which question a person answered.
+        parts: of each release `question`, `group`, `num_reports` and its own price.
+        withheld: of each group that was not released, how many reports it had.
+    """
+
+    group_by: str | None = None
+    design: str | None = None
+    messages_per_user: int = 1
+    message_epsilon: float | None = None
+    epsilon_if_known: float | None = None
+    parts: tuple[dict[str, Any], ...] = field(default=())
+    withheld: tuple[dict[str, Any], ...] = field(default=())
+
+
+def part_facts(
+    parts: Parts,
+    randomizer: LocalRandomizer,
+    settings: Settings,
+    price: Callable[[Release], Price],
+    group_by: str | None,
+) -> dict[str, Any]:
+    """The fields of the record that only several releases have."""
+    priced: dict[int, dict[str, Any]] = {}
+    listed = []
+    for part in parts.releases:
+        crowd = _crowd(part)
+        if crowd not in priced:  # the questions of a group, and equal groups, cost the same
+            priced[crowd] = price_as_json(price(part))
+        named = {"question": part.question, "group": part.group, "num_reports": part.num_reports}
+        answers = {"answers": part.answers[0]} if part.answers else {}
+        listed.append({**named, **answers, **priced[crowd]})
+    found: dict[str, Any] = {
+        "group_by": group_by,
+        "parts": tuple(listed),
+        "withheld": withheld_as_json(parts.withheld),
+    }
+    if not isinstance(randomizer, Questions) or len(randomizer.oracles) == 1:
+        return found
+    found["design"] = "all" if randomizer.messages_per_user > 1 else "one"
+    found["messages_per_user"] = randomizer.messages_per_user
+    if randomizer.messages_per_user > 1:
+        found["message_epsilon"] = max(oracle.local_epsilon for oracle in randomizer.oracles)
+    elif not parts.simulated:
+        found["epsilon_if_known"] = _if_known(parts, randomizer, settings)
+    return found
+
+
+def _if_known(parts: Parts, randomizer: Questions, settings: Settings) -> float | None:
+    """The dearest of all questions and groups, for a reader who knows a person's question."""
+    groups: dict[Any, list[int]] = {}
+    for part in parts.releases:
+        whole = part.smallest_batch / max(1, part.num_reports)
+        answers = round((part.answers[0] if part.answers else 0) * whole)
+        groups.setdefault((part.group, part.window), []).append(
+            hidden_users(answers, settings.honest_fraction)
+        )
+    if parts.output == "reports":  # who answered what is uneven over the batches: no crowd counts
+        return randomizer.local_epsilon
+    found = [price_if_known(randomizer, 1, settings.delta, counts) for counts in groups.values()]
+    return float(max(found))
+
+
+def withheld_as_json(withheld: Sequence[Withheld]) -> tuple[dict[str, Any], ...]:
+    """What was not released, for the record."""
+    return tuple(
+        {
+            "group": notice.group,
+            "num_reports": notice.num_reports,
+            "min_reports": notice.min_reports,
+            "reason": notice.reason,
+        }
+        for notice in withheld
+    )
+
+
+@words_of.register
+def _of_parts(record: PartsRecord) -> Words:
+    words = words_of.dispatch(PrivacyRecord)(record)
+    if record.design == "all":
+        words = with_messages(words, record)
+        words = replace(
+            words,
+            notes=(
+                "questions: everybody answers all of them, each with a part of the budget; the "
+                "price is that of all answers together",
+                *words.notes,
+            ),
+        )
+    elif record.design == "one":
+        words = _one_question(words, record)
+    return words if record.group_by is None else group_words(words, record)
+
+
+def _one_question(words: Words, record: PartsRecord) -> Words:
+    known = ""
+    if record.epsilon_if_known is not None:
+        known = (
+            f" Against somebody who knows **which** question a person answered, the price is "
+            f"epsilon = {number(record.epsilon_if_known)}: there a report hides among the answers "
+            "to that question alone."
+        )
+    names = list(dict.fromkeys(part["question"] for part in record.parts))
+    return replace(
+        words,
+        credit=f"{words.credit}{known}",
+        public=f"{words.public}; the lists of all {len(names)} questions",
+        notes=(
+            f"questions: each person answered one of {len(names)}, drawn evenly at random on the "
+            "device; no value of theirs plays a part in the draw",
+            *words.notes,
+        ),
+    )
+
+
+def group_words(words: Words, record: PartsRecord) -> Words:
+    """What the statement says differently where people are parted into public groups."""
+    column = f"`{record.group_by}`"
+    released = {part["group"]: part for part in record.parts}
+    notes = [*words.notes]
+    if not record.simulated:
+        priced = [part for part in released.values() if part["epsilon"] is not None]
+        cheap = min(priced, key=lambda part: part["epsilon"], default=None)
+        dear = max(priced, key=lambda part: part["epsilon"], default=None)
+        if cheap and dear:
+            notes.append(
+                f"{many(len(released), 'group')} released, each with its own price (all of them in "
+                f"`privacy.json`): from epsilon = {number(cheap['epsilon'])} "
+                f"({_said(cheap)}) to {number(dear['epsilon'])} ({_said(dear)})"
+            )
+    notes.append(
+        f"{many(len(record.withheld), 'group')} of the public list had too few reports and were "
+        "withheld; how many reports each had is in `privacy.json`"
+    )
+    return replace(
+        words,
+        crowd=f"{record.priced_reports:,} reports, those of the smallest group released; people of "
+        "larger groups pay less",
+        public=f"{words.public}; the list of groups, and **which group a person is in** (column "
+        f"{column}): a change of group is not protected. Every person reports in one group, and "
+        "the prices of groups do not add up",
+        notes=tuple(notes),
+    )
+
+
+def _said(part: dict[str, Any]) -> str:
+    name = "".join(c if c.isprintable() and c != "`" else " " for c in str(part["group"]))
+    return f"`{name}`, {part['num_reports']:,} reports"

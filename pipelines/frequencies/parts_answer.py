@@ -1,0 +1,98 @@
+"""Several answers shown as one: one table of all estimates, the first of them on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.markup import escape
+
+from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, top_table
+from beam_ldp.pipelines.frequencies.parts import Parts, withheld_as_json
+from beam_ldp.pipelines.frequencies.parts_plot import Panel, plot_panels
+from beam_ldp.pipelines.question import Answer
+from beam_ldp.pipelines.records.statement_words import many
+
+SHOWN = 4  # parts on the screen; all of them are in the files
+DRAWN = 8  # parts in the picture
+
+
+class PartsAnswer(Answer):
+    """The answers of all parts.
+
+    Args:
+        release: the parts.
+        answers: of each of them, in the same order.
+    """
+
+    purposes = {
+        "estimates.csv": "every value of every part with counts, frequencies and intervals",
+        "plot.png": "the most frequent values of the largest parts",
+    }
+
+    def __init__(self, release: Parts, answers: Sequence[FrequencyAnswer]) -> None:
+        super().__init__(release, None)
+        self.parts = release
+        self.answers = tuple(answers)
+        self._largest = sorted(
+            range(len(answers)), key=lambda i: -answers[i].release.num_reports
+        )  # stable: questions of one group stay in their order
+
+    def table(self) -> pa.Table:
+        return pa.concat_tables([answer.table() for answer in self.answers])
+
+    def plot(self, price: str) -> bytes:
+        drawn = [self.answers[i] for i in self._largest[:DRAWN]]
+        panels = [Panel(caption_of(answer), answer.top) for answer in drawn]
+        left = len(self.answers) - len(drawn)
+        more = f" ({len(drawn)} of {len(self.answers)} parts)" if left else ""
+        return plot_panels(
+            panels, f"{self.release.question}: the most frequent values{more}", price
+        )
+
+    def show(self, console: Console) -> None:
+        for i in self._largest[:SHOWN]:
+            answer = self.answers[i]
+            console.print(top_table(answer.top, escape(caption_of(answer))))
+        left = len(self.answers) - SHOWN
+        if left > 0:
+            console.print(f"… and {many(left, 'more part')} in estimates.csv", style="dim")
+        for notice in self.parts.withheld[:SHOWN]:
+            console.print(
+                f"[yellow]withheld:[/yellow] {escape(str(notice.group))}, "
+                f"{many(notice.num_reports, 'report')} of {notice.min_reports:,} needed"
+            )
+        if len(self.parts.withheld) > SHOWN:
+            rest = len(self.parts.withheld) - SHOWN
+            console.print(f"… and {rest:,} more withheld, see privacy.json", style="dim")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "parts": [
+                {
+                    "question": answer.release.question,
+                    "group": answer.release.group,
+                    "num_reports": answer.release.num_reports,
+                    **answer.as_json(),
+                }
+                for answer in self.answers
+            ],
+            "withheld": list(withheld_as_json(self.parts.withheld)),
+        }
+
+    def errors(self) -> dict[str, float]:
+        found = [answer.errors() for answer in self.answers]
+        return {
+            name: float(np.mean([one[name] for one in found if name in one]))
+            for name in dict.fromkeys(name for one in found for name in one)
+        }
+
+
+def caption_of(answer: FrequencyAnswer) -> str:
+    """Question, group and size of a part."""
+    release = answer.release
+    named = release.question if release.group is None else f"{release.question}, {release.group}"
+    return f"{named}: {many(release.num_reports, 'report')}"

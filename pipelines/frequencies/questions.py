@@ -1,0 +1,202 @@
+"""What `frequency` asks beyond one value of one list: several questions, or a number.
+
+A survey is a mechanism of several oracles, the columns that it reads, and the way its releases are
+shown. `--column` repeats: one question per column. `--quantiles` and `--between`: one question per
+level of a tree over the bins.
+"""
+
+from __future__ import annotations
+
+import argparse
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import apache_beam as beam
+
+from beam_ldp.pipelines.flags import Flags
+from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
+from beam_ldp.pipelines.frequencies.parts import Parts
+from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.question import Choice, Rows
+from beam_ldp.pipelines.records.price import expected_price
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.planning.questions import DESIGNS, ORACLES, Design, plan_questions, rare_errors
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.questions import EveryQuestion, Questions
+from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.encode_questions import Asked, Listed
+from beam_ldp.transforms.questions import PrivateQuestions
+
+ORACLE_NAMES = tuple(oracle.__name__ for oracle in ORACLES)
+
+DESIGN_FLAGS: Flags = {
+    "--design": {
+        "choices": ["auto", "one", "all"], "default": "auto",
+        "help": "several questions: each person answers one, drawn at random, or all with a split "
+        "budget; auto: whichever is more accurate with neither price worse",
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SurveyChoice(Choice):
+    """A mechanism of several oracles.
+
+    Attributes:
+        errors: standard error of a rare value, question by question.
+    """
+
+    errors: tuple[float, ...] = ()
+
+
+class Survey(ABC):
+    """Several questions to each person.
+
+    Attributes:
+        asked: what is read, in the order of the oracles.
+        about: public name of all of it.
+    """
+
+    asked: tuple[Asked, ...]
+    about: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns to read."""
+        return tuple(dict.fromkeys(question.column for question in self.asked))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The question of each oracle."""
+        return tuple(name for question in self.asked for name in question.names)
+
+    @abstractmethod
+    def plan(self, settings: Settings, designs: Sequence[Design]) -> Questions:
+        """The mechanism. Raises ValueError if there is none."""
+
+    def choose(self, settings: Settings, design: str) -> SurveyChoice:
+        """The mechanism with its expected price and errors. Raises UsageError."""
+        n = settings.planned_reports
+        designs = DESIGNS if design == "auto" else (design,)
+        try:
+            found = self.plan(settings, designs)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        price = None
+        if settings.seed is None:
+            price = expected_price(found, n, settings.delta, settings.honest_fraction)
+        errors = rare_errors(found, n)
+        return SurveyChoice(found, n, price, max(errors), errors)
+
+    def composite(
+        self, randomizer: Questions, bad_rows: Literal["dead_letter", "other"], **how: Any
+    ) -> beam.PTransform:
+        """Rows in, releases out."""
+        how.pop("question")
+        return PrivateQuestions(randomizer, self.asked, bad_rows=bad_rows, **how)
+
+    @abstractmethod
+    def inputs(self) -> Rows:
+        """What a dry run says about the public inputs."""
+
+    def expected(self, choice: SurveyChoice) -> Rows:
+        """What a dry run says about who answers what, and the error of a rare value."""
+        every = isinstance(choice.randomizer, EveryQuestion)
+        who = "everybody answers all, with a split budget"
+        rows = [("questions", who if every else "each person answers one, drawn at random")]
+        for name, error in zip(self.names, choice.errors):
+            people = error * choice.num_reports
+            rows.append((f"error, {name}", f"{error:.3g} of the people, that is {people:,.0f}"))
+        return rows
+
+    @abstractmethod
+    def answer(self, parts: Parts, top: int) -> PartsAnswer:
+        """The releases, ready to be shown."""
+
+
+class SeveralLists(Survey):
+    """One value of a public list per column.
+
+    Args:
+        columns: their names, which are those of the questions.
+        domains: the lists.
+        paths: of the lists.
+        other: what everything else is called.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], domains: Sequence[Domain], paths: Sequence[str], other: str
+    ) -> None:
+        self.domains = dict(zip(columns, domains))
+        self.asked = tuple(
+            Listed(column, CarriedDomain(path, other)) for column, path in zip(columns, paths)
+        )
+        self.about = ", ".join(columns)
+
+    def plan(self, settings: Settings, designs: Sequence[Design]) -> Questions:
+        sizes = [domain.size for domain in self.domains.values()]
+        plans = plan_questions(
+            settings.planned_reports,
+            sizes,
+            epsilon=settings.epsilon,
+            local_epsilon=settings.local_epsilon,
+            delta=settings.delta,
+            honest_fraction=settings.honest_fraction,
+            designs=designs,
+            oracles=oracles_of(settings),
+            max_bits=settings.max_bits,
+            max_local_epsilon=settings.max_local_epsilon,
+        )
+        best = plans[0]
+        if best.randomizer is None or best.excluded:
+            raise ValueError(f"no mechanism fits these flags: {best.excluded}")
+        return best.randomizer
+
+    def inputs(self) -> Rows:
+        return [
+            (f"list, {column}", f"{domain.size - 1:,} values and {domain.other!r}")
+            for column, domain in self.domains.items()
+        ]
+
+    def answer(self, parts: Parts, top: int) -> PartsAnswer:
+        labels = {column: domain.labels for column, domain in self.domains.items()}
+        answers = [
+            FrequencyAnswer(part, labels[part.question], top, None) for part in parts.releases
+        ]
+        return PartsAnswer(parts, answers)
+
+
+def oracles_of(settings: Settings) -> tuple[type[Any], ...]:
+    """The oracles that `--mechanism` leaves. Raises UsageError."""
+    if settings.mechanism == "auto":
+        return ORACLES
+    if settings.mechanism not in ORACLE_NAMES:
+        raise UsageError(
+            f"--mechanism {settings.mechanism}: several questions take auto or one of "
+            f"{', '.join(ORACLE_NAMES)}"
+        )
+    return tuple(oracle for oracle in ORACLES if oracle.__name__ == settings.mechanism)
+
+
+def columns_of(values: argparse.Namespace) -> tuple[str, ...]:
+    """The columns of `--column`, each once. Raises UsageError."""
+    columns = tuple(values.column or ())
+    if len(set(columns)) < len(columns):
+        raise UsageError("--column names a column twice")
+    return columns
+
+
+def domains_of(values: argparse.Namespace, columns: Sequence[str]) -> tuple[str, ...]:
+    """The lists of the columns: one for each, or one for all. Raises UsageError."""
+    paths = tuple(values.domain or ())
+    if len(paths) == 1:
+        return paths * max(1, len(columns))
+    if len(paths) != max(1, len(columns)):
+        raise UsageError(
+            f"--domain must be given once, or once for each --column in their order: "
+            f"{len(paths)} lists for {len(columns)} columns"
+        )
+    return paths

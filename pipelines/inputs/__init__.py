@@ -1,0 +1,1 @@
+"""From files to blocks of rows, and the public lists that go with them."""

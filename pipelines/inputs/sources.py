@@ -1,0 +1,338 @@
+"""Reading: files to blocks of rows, in the workers, through Beam's file systems.
+
+Two outputs: the rows, and the rows that cannot be used with the reason why. What a row holds is
+never part of a reason, of an error or of a log line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.metrics import Metrics
+
+from beam_ldp.pipelines.inputs import line_formats, parquet_format
+from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
+from beam_ldp.transforms.blocks import BadRowBlock, TableBlock
+
+InputFormat = Literal["parquet", "csv", "jsonl", "text"]
+BadRows = Literal["dead_letter", "other", "zero"]
+
+ROWS = "rows"
+BAD_ROWS = "bad_rows"
+TEXT_COLUMN = "value"
+METRICS = "beam_ldp.pipelines"
+
+_ENDINGS: dict[str, InputFormat] = {
+    "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv",
+    "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "txt": "text", "text": "text",
+}  # fmt: skip
+_COMPRESSED = ("gz", "bz2", "zst", "deflate")
+
+
+class InputFileError(RuntimeError):
+    """A whole file cannot be read. The message names the file, never what it holds."""
+
+
+def format_of(path: str) -> InputFormat | None:
+    """What the name's ending says, below an ending that means compression."""
+    parts = path.lower().rsplit("/", 1)[-1].split(".")
+    while len(parts) > 1 and parts[-1] in _COMPRESSED:
+        parts.pop()
+    return _ENDINGS.get(parts[-1]) if len(parts) > 1 else None
+
+
+def find_files(pattern: str) -> list[tuple[str, int]]:
+    """Files that match a path or glob: `(path, bytes)`, in the order of their paths.
+
+    A path that names a folder stands for the files in it.
+
+    Raises:
+        InputFileError: if nothing matches or the place cannot be reached.
+    """
+    try:
+        found = FileSystems.match([pattern])[0].metadata_list
+        if not found or all(file.path.rstrip("/") == pattern.rstrip("/") for file in found):
+            inside = FileSystems.match([pattern.rstrip("/") + "/*"])[0].metadata_list
+            found = inside or found
+    except (BeamIOError, ValueError, OSError) as error:
+        raise InputFileError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
+    names = [(str(f.path), int(f.size_in_bytes or 0)) for f in found]
+    names = [(path, size) for path, size in names if not is_hidden(path)]
+    if not names:
+        raise InputFileError(f"{pattern}: no file matches")
+    return sorted(names)
+
+
+def find_all_files(patterns: Sequence[str]) -> list[tuple[str, int]]:
+    """`find_files` for several patterns: each file once, also where patterns overlap.
+
+    A file that were read twice would make every person in it report twice.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for pattern in patterns:
+        for path, size in find_files(pattern):
+            found.setdefault(_place(path), (path, size))
+    return list(found.values())
+
+
+def _place(path: str) -> str:
+    """One name for every spelling of a local path; other file systems have one spelling."""
+    return os.path.realpath(path) if FileSystems.get_scheme(path) is None else path
+
+
+def is_hidden(path: str) -> bool:
+    """Markers such as `_SUCCESS` that engines leave beside their files."""
+    return path.rstrip("/").rsplit("/", 1)[-1].startswith(("_", "."))
+
+
+@dataclass(frozen=True)
+class Split:
+    """A file, or a part of one, that one worker reads."""
+
+    path: str
+    row_groups: parquet_format.RowGroups | None = None
+
+
+class ReadTable(beam.PTransform):
+    """Read the wanted columns of files into `TableBlock`s.
+
+    Takes the root of a pipeline; gives a dictionary of two collections, `rows` (`TableBlock`) and
+    `bad_rows` (`BadRowBlock`). Parquet files are shared between workers by row groups; a line-based
+    file is read by one worker (bring several, or Parquet). Compressed line-based files are
+    recognised by their ending.
+
+    A block's `source` is the path. Positions are what helps to find the row: line numbers from 1
+    in line-based files (a CSV header is line 1), row numbers from 0 in Parquet.
+
+    Args:
+        patterns: paths and globs.
+        input_format: "parquet", "csv", "jsonl" or "text".
+        columns: the column that holds the value (for text the line is the value), or the columns
+            that hold the numbers of a vector.
+        user_id: the column that holds the person's id, if any.
+        bad_rows: "dead_letter" sends unusable rows to the second output; the others pass them on
+            as null values, without a trace (but not those whose user id is unknown).
+        delimiter: between the fields of CSV.
+        dimension: for vectors, their numbers: JSON fields may then hold lists of numbers, and
+            blocks have fewer rows the longer a vector is. None: a value is one field.
+
+    Raises:
+        InputFileError: when run, if a whole file cannot be read.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        input_format: InputFormat,
+        columns: str | Sequence[str] = TEXT_COLUMN,
+        user_id: str | None = None,
+        *,
+        bad_rows: BadRows = "dead_letter",
+        delimiter: str = ",",
+        dimension: int | None = None,
+    ) -> None:
+        super().__init__()
+        if input_format not in ("parquet", "csv", "jsonl", "text"):
+            raise ValueError(
+                f'input_format must be "parquet", "csv", "jsonl" or "text", got {input_format!r}'
+            )
+        if bad_rows not in ("dead_letter", "other", "zero"):
+            raise ValueError(f'bad_rows must be "dead_letter", "other" or "zero", got {bad_rows!r}')
+        if input_format == "text" and user_id is not None:
+            raise ValueError("user_id must be None for text: a line holds nothing but the value")
+        self._patterns = tuple(patterns)
+        values = (columns,) if isinstance(columns, str) else tuple(columns)
+        self._reader = _Reader(input_format, values, user_id, bad_rows, delimiter, dimension)
+
+    def expand(self, root: Any) -> dict[str, Any]:
+        pipeline = root.pipeline if hasattr(root, "pipeline") else root
+        found: dict[str, Any] = (
+            pipeline
+            | "Patterns" >> beam.Create([self._patterns])
+            | "FindFiles" >> beam.FlatMap(_paths).with_output_types(str)
+            | "Files" >> self.of_paths()
+        )
+        return found
+
+    def of_paths(self) -> ReadFiles:
+        """The same for a collection of paths, wherever they come from."""
+        return ReadFiles(self._reader)
+
+    def display_data(self) -> dict[str, Any]:
+        return {"format": self._reader.input_format, "patterns": ", ".join(self._patterns)}
+
+
+class ReadFiles(beam.PTransform):
+    """A collection of paths to `rows` and `bad_rows`; made by `ReadTable.of_paths`."""
+
+    def __init__(self, reader: _Reader) -> None:
+        super().__init__()
+        self._reader = reader
+
+    def expand(self, paths: beam.PCollection) -> dict[str, Any]:
+        read = (
+            paths
+            | "SpreadFiles" >> beam.Reshuffle()
+            | "Split" >> beam.FlatMap(self._reader.splits).with_output_types(Split)
+            | "SpreadSplits" >> beam.Reshuffle()
+            | "Read"
+            >> beam.ParDo(_ReadSplit(self._reader))
+            .with_output_types(TableBlock)
+            .with_outputs(BAD_ROWS, main=ROWS)
+        )
+        return {
+            ROWS: read[ROWS],
+            BAD_ROWS: read[BAD_ROWS] | "BadRows" >> beam.Map(_same).with_output_types(BadRowBlock),
+        }
+
+
+def _same(rows: BadRowBlock) -> BadRowBlock:
+    return rows
+
+
+def _paths(patterns: Sequence[str]) -> Iterator[str]:
+    for path, _ in find_all_files(patterns):
+        yield path
+
+
+class _ReadSplit(beam.DoFn):
+    """Reads one split; a metric counts the lines that are no rows."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+        self._bad = Metrics.counter(METRICS, "bad_lines")
+
+    def process(self, split: Split) -> Iterator[Any]:
+        for found in self._reader.read(split):
+            if isinstance(found, BadRowBlock):
+                self._bad.inc(len(found))
+                yield beam.pvalue.TaggedOutput(BAD_ROWS, found)
+            elif len(found):
+                yield found
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Splits and reads files of one format."""
+
+    input_format: InputFormat
+    values: tuple[str, ...]
+    user_id: str | None
+    bad_rows: BadRows
+    delimiter: str
+    dimension: int | None
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.values] if self.user_id is None else [*self.values, self.user_id]
+
+    def _hidden(self, row: Any) -> Any:
+        """The row, or null values where a bad row is to leave no trace.
+
+        A row without a known user id cannot be attributed: it is rejected in either mode.
+        """
+        if self.bad_rows == "dead_letter" or not isinstance(row, Problem):
+            return row
+        nothing = (None,) * len(self.values)
+        if self.user_id is None:
+            return nothing
+        user_id = row.known[-1] if row.known else None
+        return row if user_id is None else (*nothing, user_id)
+
+    def splits(self, path: str) -> list[Split]:
+        if self.input_format != "parquet":
+            return [Split(path)]
+        with opened(path) as file:
+            groups = parquet_format.split_row_groups(file, self.columns)
+        return [Split(path, group) for group in groups]
+
+    def read(self, split: Split) -> Iterator[TableBlock | BadRowBlock]:
+        with opened(split.path) as file:
+            if split.row_groups is not None:
+                yield from self._read_parquet(split.path, file, split.row_groups)
+                return
+            for lines in self._lines(file):
+                yield from self._from_lines(split.path, lines)
+            if _is_cut(file):
+                raise InputFileError(f"{split.path}: the compressed file ends too early")
+
+    def _lines(self, file: BinaryIO) -> Iterator[Lines]:
+        if self.input_format == "csv":
+            return line_formats.read_csv(file, self.columns, self.delimiter)
+        if self.input_format == "jsonl":
+            lists = self.dimension is not None
+            return line_formats.read_json_lines(file, self.columns, lists)
+        return line_formats.read_text(file, self.values[0])
+
+    def _from_lines(self, path: str, lines: Lines) -> Iterator[TableBlock | BadRowBlock]:
+        if lines.table is not None:
+            yield TableBlock(path, lines.first_line, lines.table)
+            return
+        start, run, bad = lines.first_line, [], []
+        for number, row in enumerate(lines.rows, lines.first_line):
+            row = self._hidden(row)
+            if isinstance(row, tuple):
+                run.append(row)
+                continue
+            yield from self._block(path, start, run)
+            start, run = number + 1, []
+            if isinstance(row, Problem):
+                bad.append((number, row.reason))
+        yield from self._block(path, start, run)
+        if bad:
+            yield BadRowBlock.of(path, bad)
+
+    def _block(self, path: str, start: int, run: list[Any]) -> Iterator[TableBlock]:
+        if run:
+            arrays = [pa.array(fields, pa.string()) for fields in zip(*run)]
+            yield TableBlock(path, start, pa.RecordBatch.from_arrays(arrays, self.columns))
+
+    def _read_parquet(
+        self, path: str, file: BinaryIO, groups: parquet_format.RowGroups
+    ) -> Iterator[TableBlock]:
+        """A column that the file lacks is lacking in the blocks: encoding makes bad rows of it."""
+        row = groups.first_row
+        texts = self.values if self.dimension is None else ()
+        batches = parquet_format.read_row_groups(
+            file, groups, self.columns, texts, self.dimension or 1
+        )
+        for batch in batches:
+            yield TableBlock(path, row, batch)
+            row += batch.num_rows
+
+
+def _is_cut(file: Any) -> bool:
+    """Whether a compressed file ended inside its stream, which Beam takes for its end."""
+    return not getattr(getattr(file, "_decompressor", None), "eof", True)
+
+
+class opened:
+    """An open file whose failures become an error that names the file and quotes nothing."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> BinaryIO:
+        try:
+            self._file: BinaryIO = FileSystems.open(self._path)
+        except Exception as error:
+            raise InputFileError(
+                f"{self._path}: cannot be opened ({type(error).__name__})"
+            ) from None
+        return self._file
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._file.close()
+        if error is None or isinstance(error, (InputFileError, GeneratorExit)):
+            return
+        if isinstance(error, Exception):
+            raise InputFileError(
+                f"{self._path}: cannot be read in the stated format ({type(error).__name__})"
+            ) from None

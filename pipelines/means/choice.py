@@ -1,0 +1,165 @@
+"""Which mean mechanism runs, and what is expected of it before any data is read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from beam_ldp.accounting import LocalRandomizerDpEvent, PrivacyBound
+from beam_ldp.pipelines.nearest import nearest
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.records.price import Price, expected_price
+from beam_ldp.planning import MeanPlan, plan_means
+from beam_ldp.randomizers import mean
+from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+
+if TYPE_CHECKING:
+    from beam_ldp.pipelines.means.settings import MeanSettings
+
+LOCAL = "no credit for shuffling"
+
+
+@dataclass(frozen=True)
+class MeanChoice(Choice):
+    """A mean mechanism with its expected price and error.
+
+    Attributes:
+        plan: the plan that it comes from: errors of the whole vector, inside the unit ball of
+            the mechanism, and how far they are from the best possible. None where somebody else
+            chose the mechanism.
+        predicted_error: largest standard error of a coordinate, in the unit of the data.
+        relative_error: the same as a share of half the range, or of the radius.
+    """
+
+    plan: MeanPlan | None
+    relative_error: float
+
+    @property
+    def against_the_best(self) -> tuple[float, str]:
+        """How many times a lower bound the squared error is, and which; NaN where not known."""
+        if self.plan is None:
+            return math.nan, ""
+        return self.plan.times_lower_bound, self.plan.lower_bound_name
+
+
+def choose(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | None) -> MeanChoice:
+    """The mechanism for these flags.
+
+    Args:
+        settings: checked flags.
+        dimension: numbers per person.
+        ranges: public ranges, where vectors are in units of their own.
+
+    Raises:
+        UsageError: if the mechanism's name is unknown, or none fits.
+    """
+    plan = _plan(settings, dimension, ranges)
+    randomizer = plan.randomizer
+    assert randomizer is not None
+    randomizer = replace(randomizer, clipping=settings.outside)
+    return chosen(settings, randomizer, ranges, plan)
+
+
+def chosen(
+    settings: MeanSettings,
+    randomizer: MeanRandomizer,
+    ranges: CoordinateRanges | None,
+    plan: MeanPlan | None,
+) -> MeanChoice:
+    """A mechanism, with what is expected of it."""
+    n = settings.planned_reports
+    error = np.sqrt(randomizer.variance(n, None, settings.sampling))
+    half = np.ones(1) if ranges is None else np.array(ranges.high) / 2 - np.array(ranges.low) / 2
+    return MeanChoice(
+        randomizer=randomizer,
+        num_reports=n,
+        price=None if settings.seed is not None else _price(settings, randomizer, n),
+        predicted_error=float(np.max(error * half)),
+        plan=plan,
+        relative_error=float(np.max(error)) / _half_range(randomizer),
+    )
+
+
+def _half_range(randomizer: MeanRandomizer) -> float:
+    return 0.5 if randomizer.norm == "binary" else randomizer.radius
+
+
+def local_price(local_epsilon: float) -> Price:
+    """What a release costs where nobody but the device is trusted: the local promise."""
+    bound = PrivacyBound(local_epsilon, method=LOCAL, lower_method=LOCAL)
+    return Price(bound, 1, LocalRandomizerDpEvent(local_epsilon))
+
+
+def _price(settings: MeanSettings, randomizer: MeanRandomizer, num_reports: int) -> Price:
+    if settings.model == "local":
+        return local_price(randomizer.local_epsilon)
+    return expected_price(randomizer, num_reports, settings.delta, settings.honest_fraction)
+
+
+def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | None) -> MeanPlan:
+    only = None if ranges is None else _for_ranges()
+    if settings.mechanism != "auto":
+        names = _names()
+        if settings.mechanism not in names:
+            raise UsageError(
+                f"--mechanism {settings.mechanism} is unknown{nearest(settings.mechanism, names)}; "
+                f"choose auto or one of {', '.join(names)}"
+            )
+        if only is not None and settings.mechanism not in only:
+            raise UsageError(
+                f"--mechanism {settings.mechanism} takes no ranges; choose auto or one of "
+                f"{', '.join(only)}"
+            )
+        only = [settings.mechanism]
+    try:
+        plans = plan_means(
+            settings.planned_reports,
+            dimension,
+            settings.norm,
+            radius=settings.radius,
+            epsilon=settings.epsilon,
+            local_epsilon=settings.local_epsilon,
+            delta=settings.delta or None,
+            max_bits=settings.max_bits,
+            max_local_epsilon=settings.max_local_epsilon,
+            model=settings.model,
+            honest_fraction=settings.honest_fraction,
+            only=only,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    usable = [plan for plan in plans if not plan.excluded]
+    fitting = [plan for plan in usable if plan.messages_per_user == 1 or settings.parts_messages]
+    if fitting:
+        return fitting[0]
+    if usable:
+        raise UsageError(
+            f"--scope global with --shuffle-output reports takes one message per person, and "
+            f"{usable[0].mechanism} sends {usable[0].messages_per_user:,}: the shard of a person "
+            "would tie them together. Take --shuffle-output statistic, or --scope batch"
+        )
+    if settings.mechanism == "auto":
+        raise UsageError("no mechanism fits these flags (see `beam-ldp plan mean`)")
+    reason = f"not for norm {settings.norm} in dimension {dimension:,}"
+    if plans:
+        reason = plans[0].excluded
+    raise UsageError(f"--mechanism {settings.mechanism}: {reason}")
+
+
+def _names() -> list[str]:
+    found = []
+    for name in mean.__all__:
+        kind = getattr(mean, name)
+        if isinstance(kind, type) and issubclass(kind, MeanRandomizer) and hasattr(kind, "norm"):
+            found.append(name)
+    return found
+
+
+def _for_ranges() -> list[str]:
+    """Mechanisms whose values are the cube."""
+    return [name for name in _names() if getattr(mean, name).norm == "linf"]

@@ -1,0 +1,1 @@
+"""Parts of `beam-ldp plan` and `privacy`, which read no data."""

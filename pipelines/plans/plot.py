@@ -1,0 +1,131 @@
+"""The picture of a plan: every mechanism's error against the budget, and the point asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from beam_ldp.pipelines.views.canvas import (
+    ABOVE,
+    BELOW,
+    ESTIMATE,
+    GREY,
+    GRID,
+    TRUTH,
+    bare,
+    figure_with,
+    label_ends,
+    png,
+)
+
+HEIGHT = 5.6  # inches
+# From a quarter of the budget to four times as much: beyond that it is another plan.
+FACTORS = (0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0)
+_OTHERS = ("#e08e2b", "#1b998b", "#7b4fa3", "#8c6d46", "#c2649a", "#6f8f2f", "#3aa0c9", "#a33b3b")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One mechanism's error at several budgets; NaN where it may not be used.
+
+    Attributes:
+        mechanism: name of the class.
+        budgets: epsilons, growing.
+        errors: one per budget.
+    """
+
+    mechanism: str
+    budgets: tuple[float, ...]
+    errors: tuple[float, ...]
+
+
+def curves(
+    plan_at: Callable[[float], Sequence[Any]], budget: float, error: Callable[[Any], float]
+) -> list[Curve]:
+    """The curves of all mechanisms that may be used somewhere, the best one at `budget` first.
+
+    Args:
+        plan_at: the plans at a budget, best first.
+        budget: the one that was asked for.
+        error: what is drawn of a plan.
+    """
+    budgets = [budget * factor for factor in FACTORS]
+    found = {at: plan_at(at) for at in budgets}
+    ranked = [plan.mechanism for plan in found[budget]]
+    errors: dict[str, dict[float, float]] = {name: {} for name in ranked}
+    for at, plans in found.items():
+        for plan in plans:
+            if not plan.excluded and plan.mechanism in errors:
+                errors[plan.mechanism][at] = error(plan)
+    return [
+        Curve(name, tuple(budgets), tuple(errors[name].get(at, math.nan) for at in budgets))
+        for name in ranked
+        if errors[name]
+    ]
+
+
+def draw(drawn: Sequence[Curve], budget: float, subtitle: str, across: str, upward: str) -> Any:
+    """The figure, both axes logarithmic.
+
+    Args:
+        drawn: of `curves`, at least one.
+        budget: marked with a dashed line, and the best mechanism's point on it with a dot.
+        subtitle: what was planned.
+        across, upward: what the axes say.
+    """
+    figure = figure_with("What a budget buys", subtitle, HEIGHT)
+    axes = figure.add_axes((0.09, BELOW / HEIGHT, 0.62, 1 - (ABOVE + BELOW) / HEIGHT))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    ends = []
+    for i, curve in enumerate(drawn):
+        colour = ESTIMATE if i == 0 else _OTHERS[(i - 1) % len(_OTHERS)]
+        axes.plot(
+            curve.budgets, curve.errors, "-" if i <= len(_OTHERS) else "--", color=colour,
+            linewidth=2.6 if i == 0 else 1.3, zorder=4 if i == 0 else 3, label=curve.mechanism,
+        )  # fmt: skip
+        ends.append((_last(curve.errors), curve.mechanism, colour))
+    axes.axvline(budget, color=GREY, linestyle="--", linewidth=1, zorder=2)
+    best = drawn[0]
+    here = best.errors[best.budgets.index(budget)]
+    if math.isfinite(here):
+        axes.plot([budget], [here], "o", color=TRUTH, markersize=8, zorder=6, label="your plan")
+        axes.annotate(
+            f"{best.mechanism}: {here:,.3g} at {budget:g}", (budget, here), xytext=(-8, -16),
+            textcoords="offset points", ha="right", color=TRUTH, fontsize=9, zorder=7,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )  # fmt: skip
+    _style(axes, best.budgets, across, upward)
+    label_ends(axes, best.budgets[-1], ends, gap=0.05)
+    return figure
+
+
+def write_plot(figure: Any, path: Path) -> None:
+    """Write the picture; a usage error where that fails."""
+    try:
+        path.write_bytes(png(figure))
+    except OSError as error:
+        raise click.UsageError(f"--plot {path}: {error.strerror}") from None
+
+
+def _last(errors: Sequence[float]) -> float:
+    return [error for error in errors if math.isfinite(error)][-1]
+
+
+def _style(axes: Any, budgets: Sequence[float], across: str, upward: str) -> None:
+    axes.margins(x=0, y=0.08)
+    axes.set_xticks([budgets[0] * factor for factor in (1, 2, 4, 8, 16)])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(lambda value, _: "")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: "")
+    axes.grid(which="major", color=GRID, linewidth=0.8, zorder=0)
+    axes.set_axisbelow(True)
+    bare(axes, "top", "right")
+    axes.set_xlabel(across, color=GREY)
+    axes.set_ylabel(upward, color=GREY)

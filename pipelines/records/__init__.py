@@ -1,0 +1,1 @@
+"""What a release costs and says of itself: gates, price, charge, record, statement."""

@@ -1,0 +1,296 @@
+"""The charge of one run: reserved before anything is read, settled once it is written."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from rich.console import Console
+from rich.markup import escape
+
+from beam_ldp.pipelines.options import ReleaseOptions, UsageError
+from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, Note, RoundPrice
+from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
+from beam_ldp.transforms.budgeted import ChargeTo
+from beam_ldp.transforms.people import PeopleFolder, files_at
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger
+
+NO_LEDGER = "no: no ledger was named"
+SIMULATED = "no: a simulation has no price"
+YES = "yes"
+_LONGEST_WHY = 1000  # characters of an error that go into the ledger
+
+
+class NoCharge:
+    """A run that is not charged, and why: every output says so."""
+
+    people: PeopleFolder | None = None  # where hashes of the people asked are left
+
+    def __init__(self, why: str) -> None:
+        self.facts: dict[str, Any] = {"charged": why}
+        self.num_reports: int | None = None  # that came, once that is known
+
+    def abandon(self, why: str, *, randomized: bool = True) -> None:
+        """Nothing to give back."""
+
+    def settle(self, record: Mapping[str, Any]) -> None:
+        """Nothing to write down."""
+
+    def leave_note(
+        self, staging: str, *, ends_with_launcher: bool, rounds: RoundPrice | None = None
+    ) -> None:
+        """Nothing to find again."""
+
+    def begin_round(self) -> None:
+        """Nothing to count."""
+
+    def count_people(self) -> None:
+        """Nobody to count."""
+
+    def tags(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """Nothing to tie an MLflow run to."""
+        return {}
+
+    def metrics(self) -> dict[str, float]:
+        """Nothing that only a ledger knows."""
+        return {}
+
+
+class RunCharge(NoCharge):
+    """A reservation of this run, and what became of it.
+
+    Args:
+        ledger: that holds it.
+        run_id: its name.
+        dataset: whose people.
+        people: where hashes of the people asked are left, if they are.
+    """
+
+    def __init__(
+        self, ledger: BudgetLedger, run_id: str, dataset: str, people: PeopleFolder | None = None
+    ) -> None:
+        super().__init__(YES)
+        self._ledger, self._run_id, self._dataset = ledger, run_id, dataset
+        self._begun: BegunRounds | None = None
+        self.people = people
+        self.facts |= {
+            "ledger": ledger.url,
+            "ledger_id": ledger.state.ledger_id,
+            "run_id": run_id,
+        }
+
+    def abandon(self, why: str, *, randomized: bool = True) -> None:
+        """Give the central price back: nothing was released, though people may have randomized."""
+        told = {} if self.num_reports is None else {"num_reports": self.num_reports}
+        self._ledger.abandon(self._run_id, randomized=randomized, why=why, about=told)
+        self.count_people()
+
+    def settle(self, record: Mapping[str, Any]) -> None:
+        """Write down what was released."""
+        settle(self._ledger, record)
+
+    def leave_note(
+        self, staging: str, *, ends_with_launcher: bool, rounds: RoundPrice | None = None
+    ) -> None:
+        """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.
+
+        Args:
+            staging: the folder.
+            ends_with_launcher: see `Note`.
+            rounds: of a training, whose rounds are then counted by `begin_round`.
+        """
+        if rounds is not None:
+            self._begun = BegunRounds(staging)
+        names = self.facts["run_id"], self.facts["ledger_id"]
+        Note(*names, ends_with_launcher, Launcher.this(), rounds).write(staging)
+
+    def begin_round(self) -> None:
+        """Write down that one more round of a training begins; before it does."""
+        if self._begun is not None:
+            self._begun.begin()
+
+    def count_people(self) -> None:
+        """Count what each person was charged locally, this run included."""
+        if self.people is not None:
+            store = self.people.store.removeprefix("file://")
+            self._ledger.count_people(self._dataset, store, files=files_at(store))
+
+    def tags(self, record: Mapping[str, Any]) -> dict[str, str]:
+        """What ties an MLflow run to the charge, and anchors the ledger's head there."""
+        import mlflow_ldp
+
+        return mlflow_ldp.charge_tags(self._ledger, self._run_id, record["event"])
+
+    def metrics(self) -> dict[str, float]:
+        """What each person of the population was charged locally, over all runs."""
+        import mlflow_ldp
+
+        return mlflow_ldp.people_metrics(self._ledger, self._dataset)
+
+
+@contextmanager
+def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
+    """Around everything between the reservation and the finished output.
+
+    What was provably not released is given back; what ends in any other way stays charged.
+    """
+    try:
+        yield
+    except UsageError as error:  # nothing was started
+        _give_back(charge, console, str(error), randomized=False)
+        raise
+    except NothingReleasedError as error:
+        _give_back(charge, console, str(error), randomized=True)
+        raise
+    except BaseException:
+        if "run_id" in charge.facts:
+            console.print(
+                f"run {escape(charge.facts['run_id'])} stays charged at its worst case; if "
+                "provably nothing of it was released, `beam-ldp budget abandon` gives it back",
+                soft_wrap=True,
+            )
+        raise
+
+
+def _give_back(charge: NoCharge, console: Console, why: str, *, randomized: bool) -> None:
+    try:
+        charge.abandon(why[:_LONGEST_WHY], randomized=randomized)
+    except Exception as error:
+        console.print(
+            f"[yellow]warning:[/yellow] the ledger could not be written ({type(error).__name__}): "
+            f"run {escape(charge.facts['run_id'])} stays charged until `beam-ldp budget abandon`",
+            soft_wrap=True,
+        )
+
+
+def settle(ledger: BudgetLedger, record: Mapping[str, Any]) -> None:
+    """Settle a run from its privacy record.
+
+    Raises:
+        LedgerError: if the ledger holds no such reservation, or another settlement of it.
+    """
+    about = {name: record[name] for name in _TOLD if record.get(name) is not None}
+    if record.get("charged_epsilon") is not None:  # the event is larger than what was priced
+        about["epsilon"] = record["charged_epsilon"]
+    ledger.settle(
+        record["run_id"],
+        record["event"],
+        local_epsilon=record["local_epsilon"],
+        about=about | {"mechanism": dict(record["mechanism"]).get("mechanism", "")},
+    )
+
+
+# What the ledger is told of a release, beside its event.
+_TOLD = ("question", "epsilon", "delta", "method", "proof_status", "num_reports", "output")
+
+
+def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about: str) -> NoCharge:
+    """Set the worst case of a run aside.
+
+    Args:
+        settings: the flags.
+        worst: the price if only `min_reports` arrive; None in a simulation.
+        local_epsilon: what one person loses to whoever sees their reports.
+        about: the public name of what is asked.
+
+    Raises:
+        UsageError: if the ledger, the data set or the privacy unit does not fit.
+        NothingReleasedError: if the budget does not allow it. Nothing was read.
+    """
+    if worst is None:
+        return NoCharge(SIMULATED)
+    url = ledger_url(settings)
+    if url is None:
+        return NoCharge(NO_LEDGER)
+    try:
+        from beam_ldp.ledger import (
+            BudgetExceededError,
+            BudgetLedger,
+            LedgerCorruptedError,
+            LedgerMissingError,
+            LedgerUnavailableError,
+        )
+    except ImportError:
+        raise UsageError(
+            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
+        ) from None
+
+    run_id = settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
+    try:
+        ledger = BudgetLedger(url)
+        ledger.reserve(
+            settings.dataset,
+            run_id,
+            worst.event,
+            local_epsilon=local_epsilon,
+            privacy_unit=settings.privacy_unit,
+            memoized=settings.memoize_key_file is not None,
+            about={"question": about},
+        )
+    except BudgetExceededError as error:
+        raise NothingReleasedError(str(error)) from None
+    except LedgerCorruptedError as error:
+        raise UsageError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
+    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
+        raise UsageError(str(error)) from None
+    return RunCharge(ledger, run_id, settings.dataset, _people(settings, ledger, run_id))
+
+
+def _people(settings: Settings, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:
+    if settings.people_store is None or settings.people_key_file is None:
+        return None
+    population = ledger.state.population_of(settings.dataset).name
+    return PeopleFolder(settings.people_store, settings.people_key_file, population, run_id)
+
+
+def charge_to(options: PipelineOptions) -> ChargeTo | None:
+    """The budget that the flags of a Beam program of one's own name, for its composites.
+
+    The flags are those of the programs here: `--ledger` (or BEAM_LDP_LEDGER), `--dataset`,
+    `--budget-windows` for unbounded data, `--run-id`, `--honest-fraction`, `--privacy-unit`,
+    `--people-store`, `--people-key-file`.
+
+    Args:
+        options: `PipelineOptions(flags)`.
+
+    Returns:
+        What to give to a composite as `budget`; None with `--no-ledger`: nothing is charged.
+
+    Raises:
+        UsageError: if no ledger or no dataset is named: a run is uncharged only if it says so.
+    """
+    flags = options.view_as(ReleaseOptions)
+    if flags.no_ledger:
+        return None
+    if not (flags.ledger or os.environ.get(LEDGER_VARIABLE)):
+        raise UsageError(f"--ledger is missing (or {LEDGER_VARIABLE}, or --no-ledger)")
+    if not flags.dataset:
+        raise UsageError("--dataset must name the data set whose budget is charged")
+    try:
+        return ChargeTo(
+            flags.dataset,
+            flags.ledger,
+            run_id=flags.run_id,
+            windows=flags.budget_windows,
+            honest_fraction=flags.honest_fraction,
+            privacy_unit=flags.privacy_unit,
+            people_store=flags.people_store,
+            people_key_file=flags.people_key_file,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def ledger_url(settings: Settings) -> str | None:
+    """The ledger that is named by a flag or by the environment; None if there is none."""
+    if settings.no_ledger:
+        return None
+    return settings.ledger or os.environ.get(LEDGER_VARIABLE) or None

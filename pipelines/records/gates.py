@@ -1,0 +1,113 @@
+"""What must hold before anything is written: reports, bad rows, price. Fail closed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.statement_words import WEAK_LOCAL_EPSILON, many
+from beam_ldp.pipelines.running.watch import JobError
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.transforms.blocks import Release, Withheld
+
+
+class NothingReleasedError(RuntimeError):
+    """The run ended well and released nothing, for a reason that the message gives."""
+
+
+def gate_reports(
+    releases: Sequence[Release],
+    withheld: Sequence[Withheld],
+    settings: Settings,
+    bad_rows: bytes = b"",
+) -> Release:
+    """The one release, or why there is none.
+
+    Args:
+        releases, withheld: what came back.
+        settings: what was asked for.
+        bad_rows: the list of bad rows, for the message: a mistyped column makes all rows bad.
+    """
+    if len(releases) == 1:
+        return releases[0]
+    if releases:
+        raise JobError(f"{len(releases)} releases came back where one was expected")
+    if not withheld:
+        raise JobError(
+            "no result came back: workers must be able to write beside --output "
+            f"({settings.output})"
+        )
+    notice = max(withheld, key=lambda notice: notice.num_reports)
+    needed = f"--min-reports is {settings.min_reports:,}"
+    if notice.min_reports != settings.min_reports:  # of a round that asks a part of the people
+        needed = f"{notice.min_reports:,} of the people asked must answer ({needed})"
+    raise NothingReleasedError(
+        f"nothing was released: {many(notice.num_reports, 'report')} received, "
+        f"{needed}{_bad_rows_said(bad_rows)}"
+    )
+
+
+def _bad_rows_said(bad_rows: bytes) -> str:
+    reasons = Counter(json.loads(line)["reason"] for line in bad_rows.splitlines())
+    if not reasons:
+        return ""
+    ((reason, _),) = reasons.most_common(1)
+    return f"; {reasons.total():,} rows could not be used, most often: {reason}"
+
+
+def gate_bad_rows(num_bad_rows: int, settings: Settings) -> None:
+    """More bad rows than allowed: nothing is released."""
+    if settings.max_bad_rows is not None and num_bad_rows > settings.max_bad_rows:
+        raise NothingReleasedError(
+            f"nothing was released: {num_bad_rows:,} bad rows, --max-bad-rows is "
+            f"{settings.max_bad_rows:,}"
+        )
+
+
+def gate_price(
+    price: Price, release: Release, settings: Settings, messages: int
+) -> tuple[str, ...]:
+    """Warnings; a price above the target is one of them, or with `--strict` the end.
+
+    Args:
+        price: of what was received.
+        release: what would be released.
+        settings: what was asked for.
+        messages: how many of them one person sends.
+    """
+    warnings = []
+    if settings.seed is not None:
+        warnings.append("simulated with a seed: no privacy guarantee")
+    target = settings.epsilon
+    if price.bound is not None and target is not None and float(price.bound) > target * (1 + 1e-12):
+        expected = settings.expected_users
+        expectation = "" if expected is None else f" and {expected:,} expected"
+        said = (
+            f"{release.num_reports:,} reports were received{expectation}: epsilon is "
+            f"{number(float(price.bound))}, above the target {target:g}"
+        )
+        if settings.strict:
+            raise NothingReleasedError(f"nothing was released (--strict): {said}")
+        warnings.append(said)
+    local = None if release.simulated else release.mechanism.get("local_epsilon")
+    if local is not None and local > WEAK_LOCAL_EPSILON:
+        seen, rests = "a report learns its value", "on the shuffler (see --max-local-epsilon)"
+        if messages > 1:
+            seen = f"all {messages:,} messages of a person learns the values"
+        if not settings.trusts_the_shuffler:
+            rests = "on nobody's seeing the reports"
+        warnings.append(
+            f"local epsilon is {number(local)}: whoever sees {seen} almost surely, and all "
+            f"protection rests {rests}"
+        )
+    if settings.trusts_the_shuffler and settings.delta * release.num_reports >= 1:
+        warnings.append(
+            f"delta is {settings.delta:g}, one in {release.num_reports:,} reports or more: such a "
+            "delta allows publishing somebody's value; take it far below"
+        )
+    if settings.user_id is None:
+        warnings.append(settings.persons_unknown)
+    return tuple(warnings)

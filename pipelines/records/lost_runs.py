@@ -1,0 +1,274 @@
+"""Runs whose launcher was lost: what can be proved about them from what they left behind.
+
+A charged run leaves a note in its staging folder: its name in the ledger, and who launched it. The
+folder vanishes when the run ends in any way but a kill, so a note that is still there is that of a
+run under way or of a lost one. Of a lost run nothing was released if no estimate ever left the
+workers; that is provable where the job lived in the launcher's own process, which has ended.
+
+A training writes down every round before it begins, so that a lost one is charged for those.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import dp_accounting
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.running import results
+
+NOTE = "run.json"
+BEGUN = "begun"  # one byte for every round that began
+_TOKEN = "[0-9a-f]{8}"  # of an output folder: see `outputs`
+_BINARY = "application/octet-stream"
+
+Ended = Literal["ended", "under way", "unknown"]
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A process, so that it can be told from every other one.
+
+    Attributes:
+        host, boot, namespace: the machine, its current life, and the container; "" where unknown.
+        pid, started: the process, and when it started in the machine's ticks.
+    """
+
+    host: str
+    boot: str
+    namespace: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this(cls) -> Launcher:
+        """The process that asks."""
+        return cls(
+            host=socket.gethostname(),
+            boot=_text("/proc/sys/kernel/random/boot_id"),
+            namespace=_linked("/proc/self/ns/pid"),
+            pid=os.getpid(),
+            started=_started(os.getpid()),
+        )
+
+    @property
+    def ended(self) -> Ended:
+        """Whether it lives, as far as this machine can know."""
+        here = Launcher.this()
+        if not self.boot or not here.boot or self.host != here.host:
+            return "unknown"
+        if self.boot != here.boot:
+            return "ended"
+        if self.namespace != here.namespace:
+            return "unknown"
+        return "under way" if self.started and _started(self.pid) == self.started else "ended"
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _linked(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """Field 22 of /proc/PID/stat; a process's name may hold spaces and brackets. A zombie is
+    dead."""
+    fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 and fields[0] not in ("Z", "X") else ""
+
+
+@dataclass(frozen=True)
+class RoundPrice:
+    """What the rounds of a training cost that may be lost.
+
+    Attributes:
+        event: of one round, for somebody who may be in it, as ledgers store it.
+        local_epsilon: likewise.
+        most: rounds that one person is in at most.
+    """
+
+    event: dict[str, Any]
+    local_epsilon: float
+    most: int
+
+    def event_of(self, rounds: int) -> dict[str, Any]:
+        """What so many rounds released, as ledgers store it."""
+        times = min(rounds, self.most)
+        if times == 1:
+            return self.event
+        return event_to_json(dp_accounting.SelfComposedDpEvent(event_from_json(self.event), times))
+
+    def local_epsilon_of(self, rounds: int) -> float:
+        """For somebody who was in as many of them as may be."""
+        return min(rounds, self.most) * self.local_epsilon
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a charged run leaves in its staging folder.
+
+    Attributes:
+        run_id, ledger_id: its charge.
+        ends_with_launcher: whether the job lives in the launcher's process, and nobody starts it
+            again under this name.
+        launcher: who runs it.
+        rounds: of a training; None of a release.
+    """
+
+    run_id: str
+    ledger_id: str
+    ends_with_launcher: bool
+    launcher: Launcher
+    rounds: RoundPrice | None = None
+
+    def write(self, staging: str) -> None:
+        """Leave it."""
+        with FileSystems.create(f"{staging}/{NOTE}", _BINARY, "uncompressed") as stream:
+            stream.write(outputs.as_json(asdict(self)))
+
+    @classmethod
+    def read(cls, staging: str) -> Note | None:
+        """What was left; None where that cannot be read."""
+        try:
+            with FileSystems.open(f"{staging}/{NOTE}", _BINARY, "uncompressed") as stream:
+                told = json.loads(stream.read())
+            rounds = told.get("rounds")
+            told["rounds"] = None if rounds is None else RoundPrice(**rounds)
+            return cls(**{**told, "launcher": Launcher(**told["launcher"])})
+        except Exception:  # cut in the middle, or somebody else's
+            return None
+
+
+class BegunRounds:
+    """How many rounds of a training began, in its staging folder: on disk before each begins.
+
+    Kept on local disks only: elsewhere nothing is, and a lost training is charged as a whole.
+    """
+
+    def __init__(self, staging: str) -> None:
+        self._path = Path(staging.removeprefix("file://")) / BEGUN
+        self._kept = outputs.is_local(staging)
+        if self._kept:
+            self._path.touch()
+            _to_disk(self._path.parent)
+
+    def begin(self) -> None:
+        """One more."""
+        if self._kept:
+            with self._path.open("ab") as file:
+                file.write(b".")
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def _to_disk(folder: Path) -> None:
+    """The names in a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class LostRun:
+    """A run that left its staging folder behind.
+
+    Attributes:
+        note: who it is.
+        staging: the folder.
+        record: its privacy record, where it was written; the output never appeared.
+        has_estimate: whether workers have left an estimate.
+    """
+
+    note: Note
+    staging: str
+    record: dict[str, Any] | None
+    has_estimate: bool
+
+    @property
+    def ended(self) -> Ended:
+        """Whether the job is over: only a job inside a process that has ended surely is."""
+        found = self.note.launcher.ended
+        return "unknown" if found == "ended" and not self.note.ends_with_launcher else found
+
+    @property
+    def released_nothing(self) -> bool:
+        """Whether that is proved."""
+        if self.ended != "ended" or self.record is not None:
+            return False
+        if self.note.rounds is not None:
+            return self.begun == 0
+        return not self.has_estimate
+
+    @property
+    def begun(self) -> int | None:
+        """Rounds of a training that began; None where that is not known."""
+        try:
+            return os.stat(Path(self.staging.removeprefix("file://")) / BEGUN).st_size
+        except OSError:
+            return None
+
+    def remove(self) -> None:
+        """Remove the folder, so that nothing of it can ever be released."""
+        if outputs.is_local(self.staging):
+            shutil.rmtree(self.staging.removeprefix("file://"))
+        else:
+            FileSystems.delete([self.staging])
+
+
+def find_lost_runs(output: str) -> list[LostRun]:
+    """The runs with this output that left a note. Some may still be under way."""
+    found = []
+    for staging in _stagings(output):
+        note = Note.read(staging)
+        if note is not None:
+            releases, _ = results.read_releases(staging)
+            record = _record(staging.replace(".staging-", ".partial-"), note.run_id)
+            found.append(LostRun(note, staging, record, bool(releases)))
+    return found
+
+
+def _stagings(output: str) -> list[str]:
+    path = output.rstrip("/")
+    if outputs.is_local(path):
+        target = Path(path.removeprefix("file://")).absolute()
+        ours = re.compile(re.escape(f".{target.name}.staging-") + _TOKEN)
+        return sorted(str(p) for p in target.parent.glob("*") if ours.fullmatch(p.name))
+    try:
+        notes = FileSystems.match([f"{path}.staging-*/{NOTE}"])[0].metadata_list
+    except BeamIOError:
+        return []
+    folders = (file.path.rpartition("/")[0] for file in notes)
+    ours = re.compile(re.escape(f"{path}.staging-") + _TOKEN)
+    return sorted(folder for folder in folders if ours.fullmatch(folder))
+
+
+def _record(partial: str, run_id: str) -> dict[str, Any] | None:
+    """The record that a run had written when it was lost; anything that is there counts."""
+    path = Path(partial) / "privacy.json"
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and found.get("run_id") == run_id else {}

@@ -1,0 +1,1 @@
+"""How a Beam pipeline is run, watched, and gives its results back to the launcher."""

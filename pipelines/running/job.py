@@ -1,0 +1,109 @@
+"""Running a Beam pipeline whose results come back to the launcher."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from rich.console import Console
+
+from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, UsageError
+from beam_ldp.pipelines.running import results, watch
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
+
+BIG_INPUT = 256 << 20  # bytes from which several worker processes are worth their start
+
+
+def pipeline_flags(settings: Settings, flags: Sequence[str]) -> list[str]:
+    """Beam's flags, with a runner that needs no download and uses the cores where it pays."""
+    given = {flag.split("=", 1)[0] for flag in flags if flag.startswith("--")}
+    found = [*flags]
+    if _runner_of(flags) in (None, "DirectRunner", "SwitchingDirectRunner", "FnApiRunner"):
+        found.append(f"--runner={IN_PROCESS_RUNNER}")
+        several = not given & {"--direct_num_workers", "--direct_running_mode"}
+        if several and settings.input_bytes > BIG_INPUT and (os.cpu_count() or 1) > 1:
+            found += [
+                f"--direct_num_workers={os.cpu_count()}",
+                "--direct_running_mode=multi_processing",
+            ]
+    if not given & {"--save_main_session", "--no_save_main_session"}:
+        found.append("--no_save_main_session")  # workers need nothing of the launcher's main module
+    return found
+
+
+def _runner_of(flags: Sequence[str]) -> str | None:
+    runner = None
+    for i, flag in enumerate(flags):
+        if flag.startswith("--runner="):
+            runner = flag.split("=", 1)[1]
+        elif flag == "--runner" and i + 1 < len(flags):
+            runner = flags[i + 1]
+    return runner
+
+
+def ends_with_launcher(settings: Settings, flags: Sequence[str]) -> bool:
+    """Whether the whole job lives in the launcher's process and ends with it, for good.
+
+    A memoized one may be started again under its name, and keeps its charge.
+    """
+    if settings.memoize_key_file is not None:
+        return False
+    found = pipeline_flags(settings, flags)
+    last = [flag for flag in found if flag.startswith("--runner")][-1]
+    workers = any(flag.replace("_", "-").startswith("--direct-") for flag in found)
+    return last == f"--runner={IN_PROCESS_RUNNER}" and not workers
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a pipeline gives: collections of `Release`, `Withheld` and `BadRow`.
+
+    Attributes:
+        releases, withheld: what was released, and what was not.
+        bad_rows: one collection or several.
+        persons: blocks of values with every person once; None where each row is a person.
+    """
+
+    releases: beam.PCollection
+    withheld: beam.PCollection
+    bad_rows: tuple[beam.PCollection, ...]
+    persons: beam.PCollection | None = None
+
+    def leave_hashes(self, folder: PeopleFolder | None) -> None:
+        """The stages that leave keyed hashes of the people asked, where that is wanted."""
+        if folder is not None and self.persons is not None:
+            self.persons | "LeaveHashes" >> LeaveHashes(folder)
+
+    def write(self, staging: str) -> None:
+        """The stages that write all of it to `staging`, for the launcher to read."""
+        self.releases | "WriteReleases" >> results.WriteResults(staging, results.RELEASES, Release)
+        self.withheld | "WriteWithheld" >> results.WriteResults(staging, results.WITHHELD, Withheld)
+        bad_rows = self.bad_rows | "AllBadRows" >> beam.Flatten()
+        bad_rows | "WriteBadRows" >> results.WriteBadRows(staging)
+
+
+def run_pipeline(
+    build: Callable[[beam.Pipeline], Outputs],
+    settings: Settings,
+    flags: Sequence[str],
+    staging: str,
+    console: Console,
+) -> None:
+    """Build and run to the end; what comes out is in `staging`.
+
+    Raises:
+        UsageError: if Beam refuses its flags.
+        JobError: if the job fails.
+    """
+    try:
+        pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, flags)))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    build(pipeline).write(staging)
+    what = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
+    watch.run(pipeline, console, f"{settings.doing} {what}")

@@ -1,0 +1,1 @@
+"""Parts of `beam-ldp frequency --stream`: windows of files that keep arriving."""

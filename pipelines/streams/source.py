@@ -1,0 +1,160 @@
+"""Reading what never ends: files that keep arriving, each row at the time that it tells.
+
+A file is read once, when it is there: it must be complete when its name appears, so write it aside
+(a name that begins with `.` or `_` is not looked at) and rename it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.io import fileio
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadFiles, is_hidden
+from beam_ldp.transforms.blocks import BadRowBlock, TableBlock
+
+NO_TIME = "no time, or not one that can be read"
+_MICROSECONDS = 10**6
+_LIMIT = 2**52  # microseconds; a hundred and forty years from 1970
+_UNSET = np.iinfo(np.int64).min
+
+
+class WatchTable(beam.PTransform):
+    """Read files as they arrive: `rows`, stamped with their own times, and `bad_rows`.
+
+    Rows of one block lie in one window of `window` seconds, so that blocks stay whole.
+
+    Args:
+        patterns: globs, or folders for all files in them.
+        reader: the arguments of `ReadTable` but for the patterns.
+        time_column: holds each row's time: a timestamp, seconds since 1970, or ISO 8601 (UTC where
+            no zone is told).
+        window: length of the windows in seconds; None cuts a block for every single time.
+        poll: seconds between two looks at the folder.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        files: ReadFiles,
+        time_column: str,
+        window: float | None,
+        poll: float,
+    ) -> None:
+        super().__init__()
+        self._patterns = [as_pattern(pattern) for pattern in patterns]
+        self._files = files
+        self._time_column = time_column
+        self._window = window
+        self._poll = poll
+
+    def expand(self, root: Any) -> dict[str, Any]:
+        found = [
+            root | f"Watch {i}" >> fileio.MatchContinuously(pattern, interval=self._poll)
+            for i, pattern in enumerate(self._patterns)
+        ]
+        read = (
+            found
+            | "All places" >> beam.Flatten()
+            | "Path" >> beam.Map(_path).with_output_types(str)
+            | "Not hidden" >> beam.Filter(_is_seen)
+            | "Read" >> self._files
+        )
+        stamped = read[ROWS] | "Stamp" >> beam.ParDo(
+            _Stamp(self._time_column, self._window)
+        ).with_outputs(BAD_ROWS, main=ROWS)
+        stamped[ROWS].element_type = TableBlock
+        stamped[BAD_ROWS].element_type = BadRowBlock
+        bad = (read[BAD_ROWS], stamped[BAD_ROWS]) | "All bad rows" >> beam.Flatten()
+        return {ROWS: stamped[ROWS], BAD_ROWS: bad}
+
+
+def as_pattern(pattern: str) -> str:
+    """A folder stands for the files in it."""
+    if re.search(r"[*?\[]", pattern):
+        return pattern
+    return pattern.rstrip("/") + "/*"
+
+
+def _path(file: Any) -> str:
+    return str(file.path)
+
+
+def _is_seen(path: str) -> bool:
+    return not is_hidden(path)
+
+
+class _Stamp(beam.DoFn):
+    """Cuts blocks where the window changes, and gives each the time of its first row."""
+
+    def __init__(self, column: str, window: float | None) -> None:
+        self._column = column
+        self._period = 1 if window is None else round(window * _MICROSECONDS)
+
+    def process(self, block: TableBlock) -> Iterator[Any]:
+        times = times_of(block.batch, self._column)
+        periods = np.where(times == _UNSET, _UNSET, times // self._period)
+        cuts = [0, *(np.flatnonzero(np.diff(periods)) + 1).tolist(), len(times)]
+        for start, stop in zip(cuts, cuts[1:]):
+            position = block.first_position + start
+            if periods[start] == _UNSET:
+                bad = [(position + i, NO_TIME) for i in range(stop - start)]
+                yield beam.pvalue.TaggedOutput(BAD_ROWS, BadRowBlock.of(block.source, bad))
+                continue
+            part = TableBlock(block.source, position, block.batch.slice(start, stop - start))
+            yield TimestampedValue(part, Timestamp(micros=int(times[start])))
+
+
+def times_of(batch: pa.RecordBatch, column: str) -> np.ndarray:
+    """`(rows,)` microseconds since 1970; the least integer where a row tells no time."""
+    index = batch.schema.get_field_index(column)
+    if index < 0:
+        return np.full(batch.num_rows, _UNSET)
+    values = batch.column(index)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_timestamp(values.type):
+        micros = pc.cast(values, pa.timestamp("us", tz=values.type.tz), safe=False)
+        found = pc.fill_null(pc.cast(micros, pa.int64()), int(_UNSET)).to_numpy(False)
+        return _in_range(found)
+    return _in_range(np.array([_micros(value) for value in values.to_pylist()], dtype=np.int64))
+
+
+def _in_range(times: np.ndarray) -> np.ndarray:
+    return np.where((times > -_LIMIT) & (times < _LIMIT), times, _UNSET)
+
+
+def _micros(value: Any) -> int:
+    """One time, `_UNSET` where it is none."""
+    if isinstance(value, bool) or value is None:
+        return int(_UNSET)
+    if isinstance(value, str):
+        value = _number(value.strip())
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return round(moment.timestamp() * _MICROSECONDS)
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        micros = value * _MICROSECONDS
+        return round(micros) if abs(micros) < _LIMIT else int(_UNSET)
+    return int(_UNSET)
+
+
+def _number(text: str) -> float | datetime | None:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "Zz" else text)
+    except ValueError:
+        return None

@@ -1,0 +1,193 @@
+"""Trainings whose server adds the noise: `adaped`, and `local-central`, whose clients do too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import dp_accounting
+
+from beam_ldp.accounting.adaped import (
+    adaped_message_event,
+    adaped_round_event,
+    joint_multiplier,
+)
+from beam_ldp.accounting.reconstruction import DiffuseTarget, Target
+from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
+from beam_ldp.accounting.reconstruction_sparse import SparseTarget
+from beam_ldp.accounting.two_ledgers import central_round_event
+from beam_ldp.pipelines.records.lost_runs import RoundPrice
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.training.plan import Plan, composed
+from beam_ldp.pipelines.training.settings import target_of
+from beam_ldp.randomizers.mean import SeparatedMean
+
+_FLOAT_BITS = 64  # of each number that a client of `adaped` sends
+
+
+@dataclass(frozen=True)
+class AdapedPlan(Plan):
+    """Every client keeps a model of its own and distils a shared one.
+
+    "safe": the server is trusted with what clients send and adds the noise. "printed": clients add
+    noise, and what is charged is what their own messages tell the server.
+    """
+
+    @property
+    def _multipliers(self) -> tuple[float, float]:
+        return self.settings.noise_multiplier, self.settings.psi_noise_multiplier
+
+    @property
+    def printed(self) -> bool:
+        return self.settings.preset == "printed"
+
+    @cached_property
+    def event(self) -> dp_accounting.DpEvent:
+        if self.printed:
+            return adaped_message_event(self.settings.local_steps, *self._multipliers)
+        return adaped_round_event(self.data.num_clients, self.clients_per_round, *self._multipliers)
+
+    @property
+    def reader(self) -> str:
+        if self.printed:
+            return "the server, which sees every client's messages, in every round"
+        sampled = self.clients_per_round < self.data.num_clients
+        hidden = ", who do not see who took part" if sampled else ""
+        return f"readers of shared models{hidden}; the server is trusted"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        names = ("preset", "noise_multiplier", "psi_noise_multiplier", "clip", "psi_clip",
+                 "local_steps")  # fmt: skip
+        return {"mechanism": "adaped", **{n: getattr(self.settings, n) for n in names}}
+
+    @property
+    def mechanism_words(self) -> str:
+        who = "clients, in every step" if self.printed else "the server"
+        z, psi_z = self._multipliers
+        return f"Gaussian noise of {who}: {z:g} (psi {psi_z:g}) times the clipping norm"
+
+    @property
+    def report_epsilon(self) -> None:
+        return None
+
+    @property
+    def bits_per_report(self) -> int:
+        return _FLOAT_BITS * (self.dimension + 1)
+
+    @property
+    def pricing_note(self) -> str:  # type: ignore[override]
+        if not self.printed:
+            return ""
+        return (
+            "warning: the printed price of this preset is false; what is charged is what is "
+            "proved, the price of a client's own messages, without any credit for sampling"
+        )
+
+    def local_epsilon_of(self, rounds: int) -> None:
+        return None
+
+    def seen_epsilon_of(self, rounds: int) -> float | None:
+        if self.printed or self.clients_per_round == self.data.num_clients:
+            return None
+        noise = dp_accounting.GaussianDpEvent(joint_multiplier(*self._multipliers))
+        busiest = replace(self, rounds=rounds).busiest
+        return float(composed(noise, busiest, self.settings.delta))
+
+
+@dataclass(frozen=True)
+class LocalCentralPlan(Plan):
+    """Messages with a large local epsilon, projected and noised by the server.
+
+    Attributes:
+        mechanism: of one message.
+    """
+
+    mechanism: SeparatedMean
+
+    counts_are_public = False  # the price of coins supposes that nobody counts who joined
+
+    @cached_property
+    def event(self) -> dp_accounting.DpEvent:
+        rate = self.clients_per_round / self.data.num_clients
+        return central_round_event(rate, self.settings.noise_multiplier)
+
+    @property
+    def charged_event(self) -> dp_accounting.DpEvent:
+        """Without the credit for coins, which have no Rényi divergence under replace-one.
+
+        Given who joined when, which does not depend on data, somebody is in `messages_of` rounds
+        at most; so this bounds the price against every reader of models.
+        """
+        return dp_accounting.GaussianDpEvent(self.settings.noise_multiplier)
+
+    @property
+    def reader(self) -> str:
+        return "readers of models, who see neither messages nor who took part"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        names = ("projection", "noise_multiplier", "max_participations")
+        return {**self.mechanism.to_config(), **{n: getattr(self.settings, n) for n in names}}
+
+    @property
+    def mechanism_words(self) -> str:
+        own = type(self.mechanism).__name__
+        return (
+            f"{own}, local epsilon = {number(self.mechanism.local_epsilon)}; projection to "
+            f"{self.settings.projection:g} and noise of {self.settings.noise_multiplier:g} times "
+            "that by the server"
+        )
+
+    @property
+    def report_epsilon(self) -> float:
+        return self.mechanism.local_epsilon
+
+    @property
+    def bits_per_report(self) -> int:
+        return self.mechanism.bits_per_report
+
+    @property
+    def exactness(self) -> str:  # type: ignore[override]
+        return self.mechanism.exactness
+
+    @property
+    def pricing_note(self) -> str:  # type: ignore[override]
+        return (
+            "a ledger is charged without the credit for coins, which its Rényi orders cannot "
+            "price: as for readers who see who took part"
+        )
+
+    def messages_of(self, rounds: int) -> int:
+        """That one client sends at most."""
+        most = self.settings.max_participations
+        return rounds if most is None else min(rounds, most)
+
+    def local_epsilon_of(self, rounds: int) -> float:
+        """A client that sends as many messages as it may."""
+        return self.messages_of(rounds) * self.mechanism.local_epsilon
+
+    def seen_epsilon_of(self, rounds: int) -> float | None:
+        busiest = min(replace(self, rounds=rounds).busiest, self.messages_of(rounds))
+        return float(composed(self.charged_event, busiest, self.settings.delta))
+
+    @cached_property
+    def round_price(self) -> RoundPrice:
+        return replace(super().round_price, most=self.messages_of(max(1, self.rounds)))
+
+    @property
+    def targets(self) -> list[Target]:
+        """What the audit of messages asks about."""
+        if self.settings.audit:
+            return [target_of(kind, numbers) for kind, numbers in self.settings.audit]
+        features = 1
+        for side in self.data.shape:
+            features *= side
+        sizes = [size for size in (self.dimension, features) if size >= 2]
+        diffuse: list[Target] = [DiffuseTarget(size, 0.5) for size in sizes]
+        return [*diffuse, SparseTarget(20, 2000, 0.5, 0.5)]
+
+    def audit(self, messages: int) -> ReconstructionAudit:
+        """Chances of rebuilding targets from so many messages of one client."""
+        return audit_messages(self.mechanism, self.targets, messages)

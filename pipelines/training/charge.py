@@ -1,0 +1,125 @@
+"""The charge of a training: all rounds reserved before the first, those that began settled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.console import Console
+from rich.markup import escape
+
+from beam_ldp.pipelines.records import charging
+from beam_ldp.pipelines.records.charging import NoCharge
+from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.pipelines.training.plan import Plan
+
+if TYPE_CHECKING:
+    from beam_ldp.pipelines.training.learn import Measured
+
+
+@dataclass
+class Run:
+    """What has run so far.
+
+    Attributes:
+        begun: rounds that were charged, whether or not they ended.
+        curve: measurements on public data with the price so far, one per epoch.
+        metrics: TensorFlow Federated's, of the last round.
+        most_messages: sent by one client; None where everybody may be in every round.
+        alone: mean accuracy of own models that learned alone; NaN where not known.
+        report: more to be printed with the run.
+    """
+
+    begun: int = 0
+    curve: list[tuple[Measured, float]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    most_messages: int | None = None
+    alone: float = math.nan
+    report: str = ""
+
+
+def local_epsilon_of(plan: Plan, run: Run) -> float | None:
+    """What the client that sent most lost to whoever sees all reports; None: a trusted server."""
+    if run.most_messages is not None and plan.report_epsilon is not None:
+        return run.most_messages * plan.report_epsilon
+    return plan.local_epsilon_of(run.begun)
+
+
+@contextmanager
+def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
+    """Reserve all rounds; settle at those that began, however it ends.
+
+    Raises:
+        NothingReleasedError: if the budget does not allow it.
+    """
+    settings, run = plan.settings, Run()
+    event = plan.charged_event_of(plan.rounds)
+    worst = Price(plan.epsilon_of(plan.rounds), plan.reports_per_round, event)
+    local = plan.local_epsilon_of(plan.rounds)
+    if local is None:
+        _refuse_where_local(settings)
+    charge = charging.reserve(cast(Settings, settings), worst, local or 0.0, f"train {plan.model}")
+    try:
+        yield charge, run
+    except BaseException:
+        if "run_id" in charge.facts:
+            _settle_part(plan, charge, run, console)
+        raise
+
+
+def _refuse_where_local(settings: Any) -> None:
+    """A budget that limits local epsilons has no room for a training that has none."""
+    url = charging.ledger_url(cast(Settings, settings))
+    if url is None:
+        return
+    try:
+        from beam_ldp.ledger import BudgetLedger
+
+        limit = BudgetLedger(url).status(settings.dataset).budget.local_epsilon
+    except Exception:
+        return  # whatever it is, the reservation meets it too, and says what is wrong
+    if limit is not None:
+        raise NothingReleasedError(
+            f"the budget of {settings.dataset!r} allows a local epsilon of {limit:g}, and "
+            f"--algorithm {settings.algorithm} has none: its server is trusted with what clients "
+            "send. Nothing was trained"
+        )
+
+
+def _settle_part(plan: Plan, charge: NoCharge, run: Run, console: Console) -> None:
+    run_id = escape(charge.facts["run_id"])
+    try:
+        if run.begun:
+            charge.settle(settlement(plan, charge, run))
+            console.print(f"run {run_id} was charged for {run.begun:,} rounds", soft_wrap=True)
+        else:
+            charge.abandon("no round began", randomized=False)
+    except Exception as error:
+        console.print(
+            f"[yellow]warning:[/yellow] the ledger could not be written ({type(error).__name__}): "
+            f"run {run_id} stays charged at its worst case until `beam-ldp budget abandon`",
+            soft_wrap=True,
+        )
+
+
+def settlement(plan: Plan, charge: NoCharge, run: Run) -> dict[str, Any]:
+    """What the ledger is told of the rounds that began."""
+    bound = plan.epsilon_of(run.begun)
+    return {
+        "run_id": charge.facts["run_id"],
+        "event": plan.round_price.event_of(run.begun),
+        "local_epsilon": local_epsilon_of(plan, run) or 0.0,
+        "mechanism": plan.config,
+        "question": f"train {plan.model}",
+        "epsilon": float(bound),
+        "charged_epsilon": plan.charged_epsilon_of(run.begun),
+        "delta": plan.settings.delta,
+        "method": str(bound.method),
+        "proof_status": str(bound.proof_status),
+        "num_reports": plan.reports_per_round,
+    }

@@ -1,0 +1,333 @@
+"""What learns, in TensorFlow Federated: the process, who takes part, the model on public data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from beam_ldp.pipelines.training.central_plan import AdapedPlan, LocalCentralPlan
+from beam_ldp.pipelines.training.flags import CLDP_SGD
+from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.report_plan import ReportPlan
+from beam_ldp.pipelines.training.settings import TrainSettings
+from tff_adapters import EpsilonBudget, no_client_metrics, schedules
+from tff_adapters.adaped import Variant, build_dp_adaped
+from tff_adapters.adaped_training import PersonalRounds
+from tff_adapters.adaptive_clip import AdaptiveClip
+from tff_adapters.aggregators import LocallyPrivateMeanFactory
+from tff_adapters.cldp_sgd import build_cldp_sgd
+from tff_adapters.compat import tff
+from tff_adapters.data import Clients
+from tff_adapters.local_central import TwoLedgersBudget, build_local_central
+from tff_adapters.models import build_keras_model, evaluate, input_spec, model_fn_for
+from tff_adapters.samplers import Sampler, sampler_for
+
+tf.get_logger().setLevel("ERROR")
+
+_MODEL_SEED = 1  # of the initial weights, which are public
+_UNCLIPPED, _UNCLIPPED_RATE = 1e9, 0.1
+_MEASURED = 50  # own models whose accuracy is averaged
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model on public data, after so many rounds; what is not known is NaN.
+
+    Attributes:
+        rounds: after which.
+        loss, accuracy: of the (shared) model.
+        personal: mean accuracy of clients' own models, on public examples of their labels.
+    """
+
+    rounds: int
+    loss: float
+    accuracy: float
+    personal: float = math.nan
+
+
+class Learner(ABC):
+    """One learning process on the plan's data.
+
+    Attributes:
+        process: for `tff_adapters.train`.
+        budget: what that asks and charges.
+        most_messages: sent by one client so far; None where everybody may be in every round.
+    """
+
+    process: Any
+    budget: EpsilonBudget
+    most_messages: int | None = None
+
+    def __init__(self, plan: Plan, clients: Clients) -> None:
+        settings = plan.settings
+        self.plan, self.clients = plan, clients
+        self.budget = EpsilonBudget(settings.target_epsilon, settings.delta)
+
+    @abstractmethod
+    def clients_for(self, number: int) -> Sequence[Any]:
+        """Who takes part in a round, as `process` takes them."""
+
+    @abstractmethod
+    def weights_to(self, state: Any, made: Any) -> None:
+        """Give a Keras model the weights of the shared model."""
+
+    def model(self, state: Any) -> Any:
+        """The Keras model as it is now, made anew: building a process invalidates older ones."""
+        data = self.plan.data
+        made = build_keras_model(self.plan.model, data.shape, data.num_classes)
+        self.weights_to(state, made)
+        return made
+
+    def measure(self, state: Any, rounds: int) -> Measured:
+        """On public data."""
+        return measured(self.model(state), self.clients, rounds)
+
+    def report(self) -> str:
+        """More to be printed with the run."""
+        return ""
+
+    def batches(self, client: int) -> Any:
+        """The examples of a client who trains on all of them."""
+        settings = self.plan.settings
+        examples = self.clients.dataset(client).unbatch()
+        return examples.repeat(settings.local_epochs).batch(settings.batch_size)
+
+    def drawn(self, sampler: Sampler) -> tuple[int, ...]:
+        """Clients of one round, checked.
+
+        Raises:
+            SamplingMismatchError: if the round is not as declared.
+        """
+        cohort = sampler.sample().clients
+        sampler.check(cohort)
+        return cohort
+
+
+def learner_for(plan: Plan, clients: Clients) -> Learner:
+    """What the plan's algorithm learns with."""
+    if isinstance(plan, AdapedPlan):
+        return AdapedLearner(plan, clients)
+    if isinstance(plan, LocalCentralPlan):
+        return LocalCentralLearner(plan, clients)
+    assert isinstance(plan, ReportPlan)
+    return ReportLearner(plan, clients)
+
+
+def measured(model: Any, clients: Clients, rounds: int) -> Measured:
+    """A Keras model on the public examples."""
+    if clients.test_features is None:
+        return Measured(rounds, math.nan, math.nan)
+    found = evaluate(model, clients.test_features, clients.test_labels)
+    return Measured(rounds, found["loss"], found["accuracy"])
+
+
+def sampler_of(plan: Plan) -> Sampler:
+    """Who takes part in a round, as the price supposes."""
+    return sampler_for(plan.settings.sampling, plan.data.num_clients, plan.clients_per_round)
+
+
+# Randomized reports ---------------------------------------------------------------------------
+
+
+def schedule_of(settings: TrainSettings, rounds_per_epoch: int) -> schedules.Schedule:
+    """Step sizes by round, of pieces that are given by epoch."""
+    pieces, last = settings.learning_rate
+    starts = [0, *(until for _, until in pieces)]
+    lengths = [until - start for start, (_, until) in zip(starts, pieces)]
+    by_round = [(n * rounds_per_epoch, rate) for n, (rate, _) in zip(lengths, pieces)]
+    return schedules.piecewise(by_round, last)
+
+
+class ReportLearner(Learner):
+    """Clients randomize what they report: `cldp-sgd` and `fedavg`.
+
+    Args:
+        plan: what was priced.
+        clients: the data.
+        aggregator: of updates, for baselines; default: the plan's mechanism.
+    """
+
+    def __init__(self, plan: ReportPlan, clients: Clients, aggregator: Any | None = None) -> None:
+        super().__init__(plan, clients)
+        settings = plan.settings
+        self._sampler = sampler_of(plan)
+        private = aggregator is None
+        fixed = private and not settings.adaptive_clip
+        if aggregator is None:
+            aggregator = self._aggregator(plan)
+        model_fn = model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)
+        if settings.algorithm == CLDP_SGD:
+            schedule = schedule_of(settings, plan.rounds_per_epoch)
+            self.process = build_cldp_sgd(
+                model_fn,
+                norm=settings.norm,
+                clip=settings.clip if fixed else _UNCLIPPED,
+                local_epsilon=settings.local_epsilon,
+                learning_rate=schedule if private else _UNCLIPPED_RATE,
+                points_per_client=settings.points_per_client,
+                points_sampled=settings.points_sampled if private else 1,
+                aggregator=aggregator,
+            )
+        else:
+            self.process = tff.learning.algorithms.build_unweighted_fed_avg(
+                model_fn,
+                client_optimizer_fn=tff.learning.optimizers.build_sgdm(
+                    settings.client_learning_rate
+                ),
+                server_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.learning_rate[1]),
+                model_aggregator=aggregator,
+                metrics_aggregator=no_client_metrics,
+            )
+
+    def _aggregator(self, plan: ReportPlan) -> Any:
+        adaptive = None
+        if plan.bit is not None:
+            adaptive = AdaptiveClip(plan.bit.local_epsilon, initial=plan.settings.clip)
+        return LocallyPrivateMeanFactory(
+            plan.mechanism,
+            values_per_client=None if plan.points[1] == 1 else plan.points[1],
+            sampling=self._sampler.declared(*plan.points),
+            adaptive_clip=adaptive,
+        )
+
+    def clients_for(self, number: int) -> Sequence[Any]:
+        cohort = self.drawn(self._sampler)
+        if self.plan.settings.algorithm == CLDP_SGD:
+            return self.clients.datasets(cohort)
+        return [self.batches(client) for client in cohort]
+
+    def weights_to(self, state: Any, made: Any) -> None:
+        self.process.get_model_weights(state).assign_weights_to(made)
+
+
+# Noise at the server --------------------------------------------------------------------------
+
+
+class LocalCentralLearner(Learner):
+    """Federated averaging with two promises: of messages, and of models."""
+
+    def __init__(self, plan: LocalCentralPlan, clients: Clients) -> None:
+        super().__init__(plan, clients)
+        settings = plan.settings
+        system = build_local_central(
+            model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED),
+            num_clients=plan.data.num_clients,
+            clients_per_round=plan.clients_per_round,
+            radius=settings.clip,
+            local_epsilon=settings.local_epsilon,
+            projection=settings.projection,
+            noise_multiplier=settings.noise_multiplier,
+            client_optimizer=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
+            server_learning_rate=settings.learning_rate[1],
+            max_participations=settings.max_participations,
+        )
+        self.process, self._ledgers, self._targets = system.process, system.ledgers, plan.targets
+        target = math.inf if settings.target_epsilon is None else settings.target_epsilon
+        self._coins = TwoLedgersBudget(system.ledgers, system.sampler, settings.delta, target)
+        self.budget = self._coins
+
+    def clients_for(self, number: int) -> Sequence[Any]:
+        return [self.batches(client) for client in self._coins.draw()]
+
+    def weights_to(self, state: Any, made: Any) -> None:
+        self.process.get_model_weights(state).assign_weights_to(made)
+
+    @property
+    def most_messages(self) -> int:  # type: ignore[override]
+        return int(self._ledgers.participations.max())
+
+    def report(self) -> str:
+        return self._ledgers.report(self.plan.settings.delta, self._targets)
+
+
+class AdapedLearner(Learner):
+    """Own models that distil a shared one.
+
+    Args:
+        plan: what was priced.
+        clients: the data.
+        alone: nobody learns from anybody: the baseline.
+    """
+
+    def __init__(self, plan: AdapedPlan, clients: Clients, *, alone: bool = False) -> None:
+        super().__init__(plan, clients)
+        settings, data = plan.settings, plan.data
+        keras = build_keras_model(plan.model, data.shape, data.num_classes, _MODEL_SEED)
+        variant: Variant = "local-only" if alone else "printed" if plan.printed else "safe"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the plan says it
+            process = build_dp_adaped(
+                tff.learning.models.functional_model_from_keras(
+                    keras,
+                    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                    input_spec=input_spec(data.shape),
+                ),
+                num_clients=data.num_clients,
+                clients_per_round=plan.clients_per_round,
+                personal_learning_rate=settings.personal_learning_rate,
+                shared_learning_rate=settings.shared_learning_rate,
+                psi_learning_rate=settings.psi_learning_rate,
+                clip=settings.clip,
+                psi_clip=settings.psi_clip,
+                noise_multiplier=settings.noise_multiplier,
+                psi_noise_multiplier=settings.psi_noise_multiplier,
+                local_steps=settings.local_steps,
+                psi=settings.psi,
+                psi_range=settings.psi_range,
+                variant=variant,
+            )
+        self.process = PersonalRounds(process, _Batches(self, data.num_clients))
+        self._sampler = sampler_of(plan)
+
+    def clients_for(self, number: int) -> Sequence[int]:
+        return self.drawn(self._sampler)
+
+    def weights_to(self, state: Any, made: Any) -> None:
+        for variable, weight in zip(made.trainable_weights, state.mu):
+            variable.assign(weight)
+
+    def measure(self, state: Any, rounds: int) -> Measured:
+        """Own models too, where the clients are public."""
+        found = super().measure(state, rounds)
+        public = self.plan.settings.bundled or self.plan.settings.public_clients
+        if not public or self.clients.test_labels is None:
+            return found
+        return Measured(found.rounds, found.loss, found.accuracy, self._personal())
+
+    def _personal(self) -> float:
+        """Mean accuracy of own models, each on public examples of the labels its client holds."""
+        data, labels = self.plan.data, np.asarray(self.clients.test_labels)
+        made = build_keras_model(self.plan.model, data.shape, data.num_classes)
+        shares = []
+        for client in range(min(_MEASURED, self.clients.num_clients)):
+            asked = np.isin(labels, self.clients.labels[client])
+            if not asked.any():
+                continue
+            for variable, weight in zip(
+                made.trainable_weights, self.process.personal.weights[client]
+            ):
+                variable.assign(weight)
+            assert self.clients.test_features is not None
+            guesses = np.argmax(made(self.clients.test_features[asked]), axis=1)
+            shares.append(float(np.mean(guesses == labels[asked])))
+        return float(np.mean(shares)) if shares else math.nan
+
+
+class _Batches(Sequence[Any]):
+    """The datasets of all clients, each made when it is asked for."""
+
+    def __init__(self, learner: Learner, count: int) -> None:
+        self._learner, self._count = learner, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, client: Any) -> Any:
+        return self._learner.batches(client)

@@ -1,0 +1,227 @@
+"""What a training would be and cost, before anything is trained. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import dp_accounting
+from scipy import stats
+
+from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
+from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.accounting.schedule import UNLIKELY
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.records.lost_runs import RoundPrice
+from beam_ldp.pipelines.training.facts import DataFacts
+from beam_ldp.pipelines.training.settings import TrainSettings
+
+_ROWS = 10  # of a printed price list
+
+
+@dataclass(frozen=True)
+class PricePoint:
+    """The price after so many rounds, by three accountants.
+
+    Attributes:
+        epoch, rounds: after which.
+        epsilon: ours, for this mechanism.
+        any_mechanism: ours, for every mechanism of this local epsilon.
+        thesis: by Theorem 5.4.1 of the thesis (5.3.1 without sampling); None where it does not
+            apply.
+    """
+
+    epoch: int
+    rounds: int
+    epsilon: float
+    any_mechanism: float | None
+    thesis: float | None
+
+
+@dataclass(frozen=True)
+class Plan(ABC):
+    """A training, priced.
+
+    Attributes:
+        settings: the flags.
+        data: its public facts.
+        model: name.
+        dimension: parameters of the model.
+        rounds: that will run; fewer than `planned_rounds` where the target comes first.
+    """
+
+    settings: TrainSettings
+    data: DataFacts
+    model: str
+    dimension: int
+    rounds: int
+
+    # What an algorithm says of itself
+
+    @property
+    @abstractmethod
+    def event(self) -> dp_accounting.DpEvent:
+        """What one round releases."""
+
+    @property
+    @abstractmethod
+    def reader(self) -> str:
+        """Against whom `epsilon_of` holds, in words."""
+
+    @property
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The mechanism, for records."""
+
+    @property
+    @abstractmethod
+    def mechanism_words(self) -> str:
+        """The mechanism, briefly, for people."""
+
+    @property
+    @abstractmethod
+    def report_epsilon(self) -> float | None:
+        """What one report promises against everybody; None where a server is trusted with it."""
+
+    @abstractmethod
+    def local_epsilon_of(self, rounds: int) -> float | None:
+        """What somebody who takes part as often as may be loses to whoever sees all reports."""
+
+    @abstractmethod
+    def seen_epsilon_of(self, rounds: int) -> float | None:
+        """The price against a reader who sees who takes part; None where that is no other."""
+
+    @property
+    @abstractmethod
+    def bits_per_report(self) -> int:
+        """Of one message."""
+
+    exactness = "real-arithmetic"
+    counts_are_public = True  # whether readers may see how many reports came in a round
+    pricing_note = ""  # on how it is priced, where that is worth a line of the plan
+
+    # What follows
+
+    @property
+    def clients_per_round(self) -> int:
+        return self.settings.clients_per_round or self.data.num_clients
+
+    @property
+    def rounds_per_epoch(self) -> int:
+        """Rounds in which a client comes once, on average."""
+        return max(1, round(self.data.num_clients / self.clients_per_round))
+
+    @property
+    def planned_rounds(self) -> int:
+        return self.settings.epochs * self.rounds_per_epoch
+
+    @property
+    def reports_per_round(self) -> int:
+        return self.clients_per_round
+
+    @property
+    def charged_event(self) -> dp_accounting.DpEvent:
+        """What a ledger is charged for a round: priced by Rényi orders, as ledgers do."""
+        return self.event
+
+    def charged_event_of(self, rounds: int) -> dp_accounting.DpEvent:
+        """What a ledger is charged for so many rounds."""
+        return event_from_json(self.round_price.event_of(rounds))
+
+    def charged_epsilon_of(self, rounds: int) -> float | None:
+        """What `charged_event_of` costs, where that is not the event of the price."""
+        if self.charged_event == self.event:
+            return None
+        return float(composed(self.charged_event_of(rounds), 1, self.settings.delta))
+
+    def epsilon_of(self, rounds: int) -> PrivacyBound:
+        """The central price of so many rounds: proved, for this mechanism."""
+        return composed(self.event, rounds, self.settings.delta)
+
+    def price_after(self, rounds: int) -> PricePoint:
+        """By every accountant that applies."""
+        epoch = -(-rounds // self.rounds_per_epoch)
+        return PricePoint(epoch, rounds, float(self.epsilon_of(rounds)), None, None)
+
+    def price_list(self, rows: int = _ROWS) -> list[PricePoint]:
+        """Prices along the training."""
+        epochs = -(-self.rounds // self.rounds_per_epoch)
+        chosen = sorted({math.ceil(epochs * (i + 1) / rows) for i in range(rows)})
+        return [
+            self.price_after(min(self.rounds, epoch * self.rounds_per_epoch)) for epoch in chosen
+        ]
+
+    @cached_property
+    def round_price(self) -> RoundPrice:
+        """What a ledger is told of rounds that began, should this program be lost."""
+        event = event_to_json(self.charged_event)
+        return RoundPrice(event, self.local_epsilon_of(1) or 0.0, max(1, self.rounds))
+
+    @property
+    def busiest(self) -> int:
+        """Rounds that nobody comes in more of, but with a chance of one in a million."""
+        n, k = self.data.num_clients, self.clients_per_round
+        return max(1, int(stats.binom.isf(UNLIKELY / n, max(1, self.rounds), k / n)))
+
+
+def composed(event: dp_accounting.DpEvent, rounds: int, delta: float) -> PrivacyBound:
+    """The price of so many equal releases."""
+    return ShuffleAccountant().compose(event, rounds).get_epsilon(delta)
+
+
+_P = TypeVar("_P", bound=Plan)
+
+
+def cut_to_target(plan: _P) -> _P:
+    """The plan with as many rounds as the target allows.
+
+    Raises:
+        NothingReleasedError: if that is not even one.
+    """
+    plan = replace(plan, rounds=plan.planned_rounds)
+    target = plan.settings.target_epsilon
+    if target is not None:
+        plan = replace(plan, rounds=rounds_within(plan, target))
+    if plan.rounds == 0:
+        raise NothingReleasedError(
+            f"--target-epsilon {target:g} does not allow one round, which costs "
+            f"{float(plan.epsilon_of(1)):.4g}: nothing was trained"
+        )
+    return plan
+
+
+def check_fits(settings: TrainSettings, data: DataFacts) -> None:
+    """Refuses flags that do not fit the data.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    if (settings.clients_per_round or 1) > data.num_clients:
+        raise UsageError(f"--clients-per-round must be at most {data.num_clients:,}, the clients")
+    if settings.sampling == "self" and settings.clients_per_round == data.num_clients:
+        raise UsageError("--sampling self needs fewer --clients-per-round than there are clients")
+    if settings.points_per_client > data.points_per_client:
+        raise UsageError(f"--points-per-client must be at most {data.points_per_client:,}")
+
+
+def rounds_within(plan: Plan, target: float) -> int:
+    """The most rounds, of those planned, whose price does not exceed the target."""
+    accountant = ShuffleAccountant()
+
+    def exceeds(rounds: int) -> bool:
+        return accountant.would_exceed(
+            plan.event, rounds, epsilon=target, delta=plan.settings.delta
+        )
+
+    most = plan.planned_rounds
+    if not exceeds(most):
+        return most
+    fits, least = 0, most
+    while least - fits > 1:
+        middle = (fits + least) // 2
+        fits, least = (fits, middle) if exceeds(middle) else (middle, least)
+    return fits

@@ -1,0 +1,263 @@
+"""The statement about a training, in plain words, written from its record."""
+
+from __future__ import annotations
+
+import math
+
+from beam_ldp.accounting.reconstruction_audit import _up
+from beam_ldp.pipelines.records.statement import _code, _mechanism, number, rounded_down
+from beam_ldp.pipelines.training.flags import ADAPED, CLDP_SGD, LOCAL_CENTRAL
+from beam_ldp.pipelines.training.record import TrainRecord
+
+
+def training_statement(record: TrainRecord) -> str:
+    """Markdown, for people who decide whether the model may be released."""
+    made = f"Written {record.created} by beam-ldp {record.version}." if record.created else ""
+    sections = [
+        f"# Privacy statement: {_code(record.model)} trained on {_code(record.dataset)}",
+        _in_short(record),
+        _who(record),
+        _what_is_public(record),
+        _how(record),
+        _rests_on(record),
+        *_own_models(record),
+        *_audit(record),
+        made,
+    ]
+    if record.warnings:
+        sections.insert(-1, "## Warnings\n\n" + "\n".join(f"* {w}" for w in record.warnings))
+    return "\n\n".join(sections).rstrip() + "\n"
+
+
+def _in_short(record: TrainRecord) -> str:
+    at = f"at delta = {record.delta:g}"
+    rows = [
+        "| against whom | price | of what |",
+        "|---|---|---|",
+        *_local_rows(record),
+        f"| {_models_reader(record)} | epsilon = {number(record.epsilon)} {at} | the whole "
+        "training |",
+    ]
+    if record.epsilon_seen is not None:
+        rows.append(
+            f"| the same, who sees who took part | epsilon = {number(record.epsilon_seen)} {at} | "
+            "whoever was drawn most often (but for a chance of one in a million) |"
+        )
+    below = ""
+    if record.epsilon_lower is not None:
+        below = (
+            f" No analysis of this mechanism can prove less than "
+            f"{rounded_down(record.epsilon_lower)}."
+        )
+    text = f"Method: {record.method}, {record.proof_status}.{below}"
+    if record.epsilon_thesis is not None:
+        text += (
+            f" By the theorem of the thesis the same training costs "
+            f"{number(record.epsilon_thesis)}: a larger bound of the same quantity."
+        )
+    return "## In short\n\n" + "\n".join(rows) + "\n\n" + text
+
+
+def _local_rows(record: TrainRecord) -> list[str]:
+    """What holds against whoever sees what clients send."""
+    if record.report_epsilon is None:
+        who = "the server" if record.preset == "safe" else "pure epsilons, against everybody"
+        return [f"| {who} | no local epsilon | what a client sends |"]
+    often, of = "came in every round", f"{record.rounds:,} rounds"
+    if record.most_messages is not None:
+        often, of = "sent most", f"{record.most_messages:,} messages"
+    return [
+        f"| everybody who sees one report | local epsilon = {number(record.report_epsilon)} "
+        f"| one report of {_protected(record)} |",
+        f"| everybody who sees all reports of a client that {often} | local epsilon = "
+        f"{number(record.local_epsilon)} | {of} |",
+    ]
+
+
+def _models_reader(record: TrainRecord) -> str:
+    if record.algorithm == ADAPED:
+        return record.reader
+    if record.algorithm == LOCAL_CENTRAL:
+        return f"everybody who sees the models of all rounds: {record.reader}"
+    return "everybody who sees the models of all rounds, and not who took part"
+
+
+def _protected(record: TrainRecord) -> str:
+    if record.unit == "user":
+        return "a client's value" if record.algorithm == CLDP_SGD else "a client's data, all of it"
+    return "one data point of a client"
+
+
+_SHUFFLED = (
+    "* **The client** sees its own data, clips and randomizes.\n"
+    "* **The shuffler**, that is the runtime that adds up or permutes reports, sees each report "
+    "and whose it is: there only the local epsilon protects.\n"
+    "* **The server**, and everybody who reads models, sees sums of reports, round after round. "
+    "There the central epsilon holds, if the shuffler does its job and nobody but the sampler "
+    "knows who was drawn."
+)
+_ROLES = {
+    "safe": (
+        "* **The client** sees its own data, and keeps a model of its own that it never sends.\n"
+        "* **The server** sees what every client's copy of the shared model and of psi moved, "
+        "clipped, without any noise: **it is trusted**. It adds the noise to the sum.\n"
+        "* **Everybody else**, other clients included, sees the shared model and psi after each "
+        "round. There the central epsilon holds, if nobody but the sampler knows who was drawn."
+    ),
+    "printed": (
+        "* **The client** sees its own data, keeps a model of its own that it never sends, and "
+        "clips and noises every step of what it sends.\n"
+        "* **The server**, and everybody else, sees what clients send, with the sender. There the "
+        "central epsilon holds for somebody who was drawn in every round."
+    ),
+    LOCAL_CENTRAL: (
+        "* **The client** sees its own data, clips and randomizes with a large local epsilon.\n"
+        "* **The server** sees each message and whose it is: there only the local epsilon "
+        "protects, and what that still hides is in the audit below. It shortens messages, adds "
+        "noise to their sum, and is trusted with both.\n"
+        "* **Everybody else** sees models. There the central epsilon holds, if nobody sees who "
+        "joined a round."
+    ),
+}
+
+
+def _who(record: TrainRecord) -> str:
+    unit = (
+        "What is protected is **all data of a client**: replacing it by any other changes the "
+        "probability of anything that is seen by at most the stated price (replace-one)."
+        if record.unit == "user"
+        else f"What is protected is **one of the {record.points_per_client:,} data points of a "
+        "client**: replacing it by any other changes the probability of anything that is seen by "
+        "at most the stated price (replace-one). A client that is to be protected as a whole pays "
+        "for each of its data points."
+    )
+    return "\n\n".join(
+        [
+            "## Who is protected, and against whom",
+            f"{unit} **That a client took part is not protected.**",
+            _ROLES.get(record.preset or record.algorithm, _SHUFFLED),
+            "This run was a simulation of clients on one machine, which therefore saw all data. "
+            "Its noise came from TensorFlow's generator, which is not cryptographic "
+            "(docs/federated.md).",
+        ]
+    )
+
+
+def _what_is_public(record: TrainRecord) -> str:
+    lines = [
+        "the architecture, the initial weights, all settings of the training, the test data",
+        f"the number of clients, {record.num_clients:,}, and that each has at least "
+        f"{record.points_per_client:,} data points",
+        "how many clients join a round on average (how many did is told to nobody: the price of "
+        "coins supposes that)"
+        if record.algorithm == LOCAL_CENTRAL
+        else "how many reports came in each round",
+        "the model after each round, and all that follows from it (loss and accuracy on public "
+        "data)",
+    ]
+    return "## What is public\n\n" + "\n".join(f"* {line};" for line in lines)
+
+
+def _how(record: TrainRecord) -> str:
+    drawn = {
+        "fixed": f"a random set of {record.clients_per_round:,} in each round",
+        "full": "everybody in every round",
+        "self": f"each by a coin of its own in each round, {record.clients_per_round:,} on average",
+    }[record.sampling]
+    points = (
+        f", each with {record.points_sampled:,} of {record.points_per_client:,} data points"
+        if record.algorithm == CLDP_SGD
+        else ", each with all its data"
+    )
+    lines = [
+        f"algorithm: {record.algorithm}, {record.rounds:,} rounds of {record.planned_rounds:,} "
+        f"planned ({_ended(record)})",
+        f"model: {record.model}, {record.dimension:,} parameters",
+        f"clients: {record.num_clients:,}; {drawn}{points}",
+        _clipping(record),
+        f"mechanism: {_mechanism(record.mechanism)}",
+    ]
+    return "## How\n\n" + "\n".join(f"* {line}" for line in lines)
+
+
+def _clipping(record: TrainRecord) -> str:
+    if record.adaptive_clip:
+        return (
+            f"clipping: {record.norm} norm, from {record.clip:g} on after the median of the norms, "
+            "per report, before the noise; for it every report comes with a bit, whether its norm "
+            f"was below, of local epsilon {number(record.bit_epsilon)} out of "
+            f"{number(record.report_epsilon)}"
+        )
+    if record.preset == "printed":
+        return f"clipping: {record.norm} norm at most {record.clip:g}, of every step's gradient"
+    return f"clipping: {record.norm} norm at most {record.clip:g}, per report, before the noise"
+
+
+def _ended(record: TrainRecord) -> str:
+    if record.stopped == "target":
+        return f"one more would have exceeded the target of {record.target_epsilon:g}"
+    return "all of them"
+
+
+def _rests_on(record: TrainRecord) -> str:
+    why = record.charged.removeprefix("no: ")
+    charged = (
+        f"this training alone, **which was not charged to any budget** ({why}): several releases "
+        "about the same people add up"
+        if record.run_id is None
+        else f"this training alone. It was charged to the budget of {_code(record.dataset)} as run "
+        f"{_code(record.run_id)}"
+    )
+    lines = [
+        charged,
+        "a schedule that was fixed before the first round: nothing that was seen changed it",
+        "settings (clipping, rates, model) that were not tuned on the clients' data; every "
+        "training that was run to choose them is to be priced too",
+    ]
+    if record.noise_multiplier is None:
+        lines.append(
+            f"{record.priced_reports:,} honest reports in each round: fake ones hide nobody"
+        )
+    if record.adaptive_clip and record.sampling != "full":
+        lines.append(
+            "the sum of the local epsilons of a report and of the bit about its norm: no more is "
+            "proved for two messages of one sample"
+        )
+    odds = "without bound"
+    if record.epsilon is not None and record.epsilon < 700:
+        odds = f"{math.exp(record.epsilon):,.3g}"
+    lines.append(f"odds about anybody change at most by a factor of {odds} (e^epsilon)")
+    return "## What the price rests on\n\n" + "\n".join(f"* {line}" for line in lines)
+
+
+def _own_models(record: TrainRecord) -> list[str]:
+    if record.algorithm != ADAPED:
+        return []
+    text = (
+        "Own models were not measured: their accuracy is about their clients, and no budget covers "
+        "it."
+    )
+    if record.personal_accuracy is not None:
+        alone = record.local_only_accuracy
+        beside = "" if alone is None else f"; every client alone reached {alone:.3f} in as many"
+        text = (
+            f"Accuracy of own models, on average: {record.personal_accuracy:.3f}{beside} rounds. "
+            "These figures were read from the clients' models, which only public data allows: no "
+            "budget covers them."
+        )
+    return [f"## Own models\n\n{text}"]
+
+
+def _audit(record: TrainRecord) -> list[str]:
+    """What somebody who sees messages can rebuild."""
+    if record.reconstruction is None:
+        return []
+    lines = ["| rebuilt if | blind guess | at most |", "|---|---|---|"]
+    for row in record.reconstruction["rows"]:
+        lines.append(f"| {row['target']} | {row['prior']:.2g} | {_up(row['bound'])} |")
+    told = (
+        f"Chances that somebody who sees all {record.most_messages:,} messages of the client that "
+        "sent most, and little else, rebuilds what they were made from; bounds for every attack "
+        "(docs/reconstruction.md):"
+    )
+    return ["## What messages hide", told, "\n".join(lines)]

@@ -1,0 +1,202 @@
+"""What people and programs see of a training: its plan, and what came of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.training.central_plan import LocalCentralPlan
+from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.record import TrainRecord
+from beam_ldp.pipelines.views import terminal
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a training gave: what is in the output folder, and the record.
+
+    Attributes:
+        plan, record: what was to run, and what that cost.
+        curves: measurements of the training and its baselines.
+        output: the folder.
+        mlflow_run_id: where it was logged.
+        report: more about it, to be printed.
+    """
+
+    plan: Plan
+    record: TrainRecord
+    curves: dict[str, Any]
+    output: str
+    mlflow_run_id: str | None
+    report: str = ""
+
+
+def plan_line(plan: Plan) -> str:
+    """One line about what will run."""
+    return (
+        f"{plan.settings.algorithm}, {plan.model} ({plan.dimension:,} parameters), "
+        f"{plan.mechanism_words}; {plan.rounds:,} rounds of "
+        f"{plan.clients_per_round:,} of {plan.data.num_clients:,} clients will cost epsilon = "
+        f"{number(float(plan.epsilon_of(plan.rounds)))} at delta = {plan.settings.delta:g}"
+    )
+
+
+def plan_as_json(plan: Plan) -> dict[str, Any]:
+    """The plan, for programs."""
+    bound = plan.epsilon_of(plan.rounds)
+    return {
+        "schema_version": outputs.SCHEMA_VERSION,
+        "dry_run": True,
+        "algorithm": plan.settings.algorithm,
+        "model": plan.model,
+        "parameters": plan.dimension,
+        "mechanism": plan.config,
+        "bits_per_report": plan.bits_per_report,
+        "num_clients": plan.data.num_clients,
+        "clients_per_round": plan.clients_per_round,
+        "sampling": plan.settings.sampling,
+        "rounds_per_epoch": plan.rounds_per_epoch,
+        "rounds": plan.rounds,
+        "planned_rounds": plan.planned_rounds,
+        "delta": plan.settings.delta,
+        "epsilon": float(bound),
+        "epsilon_lower": float(bound.lower) or None,
+        "method": str(bound.method),
+        "epsilon_seen": plan.seen_epsilon_of(plan.rounds),
+        "reader": plan.reader,
+        "pricing_note": plan.pricing_note or None,
+        "local_epsilon_per_report": plan.report_epsilon,
+        "local_epsilon": plan.local_epsilon_of(plan.rounds),
+        "privacy_unit": plan.settings.privacy_unit,
+        "prices": [vars(point) for point in plan.price_list()],
+        "reconstruction": plan.audit(plan.messages_of(plan.rounds)).to_dict()
+        if isinstance(plan, LocalCentralPlan)
+        else None,
+    }
+
+
+def say_plan(plan: Plan) -> None:
+    """What `--dry-run` prints, on stdout."""
+    if plan.settings.format == "json":
+        print(terminal.printed_json(plan_as_json(plan)))
+        return
+    settings, console = plan.settings, Console()
+    table = Table(title="Plan (nothing was trained)", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("algorithm", f"{settings.algorithm}, {plan.rounds:,} rounds{_cut(plan)}")
+    table.add_row("model", f"{plan.model}, {plan.dimension:,} parameters")
+    table.add_row(
+        "clients",
+        f"{plan.data.num_clients:,}, {plan.clients_per_round:,} in a round ({settings.sampling})",
+    )
+    table.add_row(
+        "mechanism",
+        f"{plan.mechanism_words}; {plan.bits_per_report:,} bits per report",
+    )
+    table.add_row("protected", f"one {settings.privacy_unit} (replace-one)")
+    if plan.report_epsilon is None:
+        printed = plan.settings.preset == "printed"
+        why = "Gaussian noise has none" if printed else "the server is trusted with it"
+        table.add_row("one report", f"no local epsilon: {why}")
+    else:
+        most = number(plan.local_epsilon_of(plan.rounds))
+        each = number(plan.report_epsilon)
+        table.add_row("one report", f"local epsilon = {each}; all of one client at most {most}")
+    bound = plan.epsilon_of(plan.rounds)
+    table.add_row(
+        plan.reader,
+        f"epsilon = {number(float(bound))} at delta = {settings.delta:g} ({bound.method})",
+    )
+    seen = plan.seen_epsilon_of(plan.rounds)
+    if seen is not None:
+        table.add_row("who also see who took part", f"epsilon = {number(seen)}")
+    if plan.pricing_note:
+        table.add_row("on that price", plan.pricing_note)
+    console.print(table)
+    prices = Table(title="Epsilon along the training", title_justify="left")
+    for heading in ("epoch", "rounds", "this mechanism", "any mechanism", "thesis"):
+        prices.add_column(heading, justify="right")
+    for point in plan.price_list():
+        prices.add_row(
+            f"{point.epoch:,}",
+            f"{point.rounds:,}",
+            number(point.epsilon),
+            "-" if point.any_mechanism is None else number(point.any_mechanism),
+            "-" if point.thesis is None else number(point.thesis),
+        )
+    console.print(prices)
+    if plan.price_list(1)[0].thesis is not None:
+        console.print(
+            "thesis: Theorem 5.4.1 (5.3.1 without sampling), a larger bound of the same price",
+            style="dim",
+        )
+    if isinstance(plan, LocalCentralPlan):
+        print(plan.audit(plan.messages_of(plan.rounds)))
+    sys.stdout.flush()
+
+
+def _cut(plan: Plan) -> str:
+    if plan.rounds == plan.planned_rounds:
+        return ""
+    return f" of {plan.planned_rounds:,}: the target of {plan.settings.target_epsilon:g} ends it"
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """What `--format json` prints."""
+    return {
+        "schema_version": outputs.SCHEMA_VERSION,
+        "output": result.output,
+        "privacy": result.record.to_json(),
+        "curves": result.curves,
+        "mlflow_run_id": result.mlflow_run_id,
+        "report": result.report or None,
+    }
+
+
+def show(result: Result) -> None:
+    """Tables for people, on stdout."""
+    console, record = Console(), result.record
+    table = Table(title="Model", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    if record.test_accuracy is not None:
+        table.add_row("accuracy on public data", f"{record.test_accuracy:.3f}")
+    if record.personal_accuracy is not None:
+        table.add_row("own models, on average", f"{record.personal_accuracy:.3f}")
+        alone = record.local_only_accuracy
+        table.add_row("the same, every client alone", "-" if alone is None else f"{alone:.3f}")
+    for name, points in result.curves["baselines"].items():
+        if points[-1]["accuracy"] is not None and record.personal_accuracy is None:
+            table.add_row(name, f"{points[-1]['accuracy']:.3f}")
+    table.add_row("rounds", f"{record.rounds:,} of {record.planned_rounds:,}")
+    table.add_row(
+        f"against {record.reader}",
+        f"epsilon = {number(record.epsilon)} at delta = {record.delta:g} ({record.method})",
+    )
+    if record.epsilon_thesis is not None:
+        table.add_row("", f"by the theorem of the thesis {number(record.epsilon_thesis)}")
+    if record.report_epsilon is not None:
+        table.add_row(
+            "against who sees a report", f"local epsilon = {number(record.report_epsilon)} each"
+        )
+    table.add_row(
+        "protected", f"one {record.unit} (replace-one); [bold]not[/bold] that a client took part"
+    )
+    budget = f"charged to the budget of {record.dataset!r} as {record.run_id}"
+    if record.run_id is None:
+        budget = f"not charged ({record.charged.removeprefix('no: ')})"
+    table.add_row("budget", escape(budget))
+    console.print(table)
+    if result.report:
+        print(result.report)
+    console.print(f"[bold]Written to[/bold] {escape(result.output)}", soft_wrap=True)
+    if result.mlflow_run_id is not None:
+        console.print(f"[bold]MLflow[/bold] run {result.mlflow_run_id}")

@@ -1,0 +1,1 @@
+"""What people see whatever the question: tables, pictures, the terminal."""
