@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.doc_blocks import code_of, hidden_python
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n((?: {4}[^\n]*\n)+))?", re.DOTALL)
 TESTS = DOCS.parent / "tests"
 MARK = "-" * 20
-TENSORFLOW = {"federated-migration.md"}  # run by tests/tff_adapters/test_migration.py, where it is
+TENSORFLOW = {  # run by tests/tff_adapters, where it is
+    "federated-migration.md", "federated.md", "personalisation.md", "reconstruction.md",
+    "training.md",
+}  # fmt: skip
 SPARK = {"pyspark.md"}  # run by tests/pyspark, where Spark for Python is
 GENERATED = {"gallery.md"}  # by the site's hook
-WITH_CODE = {page.name for page in DOCS.glob("*.md") if "```python" in page.read_text("utf-8")}
+WITH_CODE = {page.name for page in DOCS.glob("*.md") if code_of(page)}
 PAGES = sorted(WITH_CODE - TENSORFLOW - SPARK)
 
 
@@ -45,6 +50,26 @@ def test_pages_are_found_and_links_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if "://" not in target and target not in GENERATED:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_no_python_hides_where_no_test_runs_it(page):
+    """Every block is Python that runs, commands, what a program prints, or labelled text."""
+    assert not hidden_python(page)
+
+
+@pytest.mark.exact
+def test_hidden_python_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Text\n\n    x = f(1)\n\n```\nimport os\n```\n\n```python\nx = 1\n```\n\n    {'a': 1}\n\n"
+        "```text\nx = f(1)\n```\n\n    a table   of words\n\n```sh\nls\n```\n\n"
+        "   ```\n   g()\n   ```\n"
+        '\n```python title="feed.py"\ny = 1\n```\n'
+    )
+    assert hidden_python(page) == [3, 5, 25]
+    assert code_of(page) == ["x = 1\n"]
 
 
 @pytest.mark.exact
