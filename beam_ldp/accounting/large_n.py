@@ -31,7 +31,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     if excess(0.0) <= 0:
         return 0.0
-    high = mu * math.sqrt(2 * math.log(1 / delta)) + mu * mu / 2
+    high = mu * math.sqrt(-2 * math.log(delta)) + mu * mu / 2
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-14, rtol=1e-10))
 
 

@@ -35,6 +35,13 @@ def test_epsilon_of_a_gaussian_solves_its_definition(mu, delta):
     assert first - second == pytest.approx(delta, rel=1e-5, abs=1e-15)
 
 
+def test_epsilon_grows_to_the_smallest_delta_there_is():
+    """The reciprocal of a subnormal number is infinite; its logarithm is not."""
+    found = [gaussian_epsilon(0.1, delta) for delta in (1e-300, 1e-320, 5e-324)]
+    assert found == sorted(found) and math.isfinite(found[-1])
+    assert found[1] / found[0] == pytest.approx((320 / 300) ** 0.5, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("budget", "rounds", "golden"),
     [
