@@ -37,10 +37,16 @@ class Nursery:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
+        log, written = os.pipe()
         if os.fork() == 0:
             ours.close()
+            os.close(log)
+            for standard in (1, 2):
+                os.dup2(written, standard)
             _raise_workers(theirs)
         theirs.close()
+        os.close(written)
+        threading.Thread(target=_copy, args=(log,), daemon=True).start()
         self._stream = ours.makefile("rw", encoding="ascii")
         self._lock = threading.Lock()
 
@@ -51,6 +57,15 @@ class Nursery:
             self._stream.flush()
             if not self._stream.readline():
                 raise RuntimeError("the nursery has ended")
+
+
+def _copy(log: int) -> None:
+    """What workers print, where the pool prints: a worker whose disk is full can still say so.
+
+    Beam's worker prints an error before it reports it; where that fails its engine waits for ever.
+    """
+    while text := os.read(log, 1 << 16):
+        os.write(2, text)
 
 
 def _raise_workers(pool: socket.socket) -> None:
