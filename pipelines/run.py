@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from apache_beam.io.filesystem import BeamIOError
 from rich.console import Console
 from rich.markup import escape
 
@@ -33,10 +34,11 @@ from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views import tables, terminal
 from beam_ldp.transforms.blocks import Release
 
-DONE, FAILED, MISUSED, NOTHING_RELEASED = 0, 1, 2, 3
+DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = """
 exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
-            3 nothing was released (too few reports, too many bad rows, --strict, the budget)
+            3 nothing was released (too few reports, too many bad rows, --strict, the budget);
+            130 interrupted
 """
 
 
@@ -233,17 +235,21 @@ def _known(lower: float) -> float | None:
 def write(
     folder: outputs.OutputFolder, record: PrivacyRecord, answer: Answer, bad_rows: bytes
 ) -> None:
-    """All files of the output, as a whole."""
+    """All files of the output, as a whole. Raises JobError where the disk or store refuses."""
     table = answer.table()
-    with folder.writing() as writer:
-        writer.put("estimates.csv", tables.as_csv(table))
-        writer.put("estimates.parquet", tables.as_parquet(table))
-        for name, content in answer.more_files().items():
-            writer.put(name, content)
-        writer.put("privacy.json", outputs.as_json(record.to_json()))
-        writer.put("privacy.md", privacy_statement(record).encode())
-        writer.put("plot.png", answer.plot(price_line(record)))
-        writer.put("bad_rows.jsonl", bad_rows)
+    try:
+        with folder.writing() as writer:
+            writer.put("estimates.csv", tables.as_csv(table))
+            writer.put("estimates.parquet", tables.as_parquet(table))
+            for name, content in answer.more_files().items():
+                writer.put(name, content)
+            writer.put("privacy.json", outputs.as_json(record.to_json()))
+            writer.put("privacy.md", privacy_statement(record).encode())
+            writer.put("plot.png", answer.plot(price_line(record)))
+            writer.put("bad_rows.jsonl", bad_rows)
+    except (OSError, BeamIOError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise JobError(f"--output {folder.path} could not be written ({why})") from error
 
 
 def price_line(record: PrivacyRecord) -> str:
@@ -343,11 +349,14 @@ def main(program: type[Question[Any]], argv: Sequence[str] | None = None) -> int
         print(help_of(program))
         return DONE if argv else MISUSED
     errors = Console(stderr=True)
-    code, result = run_flags(program, argv, errors, shown=False)
-    if result is not None and result.question.settings.format == "json":
-        print(terminal.printed_json(as_json(result)))
-    elif result is not None:
-        show(result, Console())
+    try:
+        code, result = run_flags(program, argv, errors, shown=False)
+        if result is not None and result.question.settings.format == "json":
+            print(terminal.printed_json(as_json(result)))
+        elif result is not None:
+            show(result, Console())
+    except KeyboardInterrupt:
+        return failed(errors, INTERRUPTED, "interrupted")
     return code
 
 

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from beam_ldp.accounting.hockey_stick import MAX_REPORTS
 from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files, format_of
 from beam_ldp.pipelines.options import UsageError
 
@@ -174,14 +175,16 @@ def _local_price(values: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_reports(values: argparse.Namespace) -> None:
-    if values.expected_users is not None and values.expected_users < 1:
-        raise UsageError("--expected-users must be >= 1")
     if values.expected_users is None and values.min_reports is None:
         raise UsageError(
             "give --expected-users or --min-reports: below a known number nothing is released"
         )
-    if values.min_reports is not None and values.min_reports < 1:
-        raise UsageError("--min-reports must be >= 1")
+    for flag, number in (
+        ("--expected-users", values.expected_users),
+        ("--min-reports", values.min_reports),
+    ):
+        if number is not None and not 1 <= number <= MAX_REPORTS:
+            raise UsageError(f"{flag} must lie in [1, {MAX_REPORTS:.0e}]")
 
 
 def _check_budget(values: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -37,6 +38,8 @@ def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
         KeyboardInterrupt: after the job was asked to stop.
     """
     fail_with_dead_workers()
+    beams_log = logging.getLogger("apache_beam.runners.common")
+    beams_log.addFilter(_not_about_input)
     state: dict[str, Any] = {}
     over = threading.Event()
     # The job stays in this thread: Beam's job servers set signal handlers, which only the main one
@@ -57,9 +60,16 @@ def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
     finally:
         over.set()
         watcher.join()
+        beams_log.removeFilter(_not_about_input)
     if ended not in ("DONE", None):
         raise JobError(f"the job ended in state {ended}; see the runner's log")
     return result
+
+
+def _not_about_input(record: logging.LogRecord) -> bool:
+    """Beam logs the stack of every error; a file that cannot be read is said in one line."""
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__name__ != "InputFileError"
 
 
 def _end_of(result: Any) -> str | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import signal
 import time
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from rich.console import Console
 
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.accounting.crowds import hidden_users
+from beam_ldp.pipelines.inputs.sources import InputFileError
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.records.price import expected_price, price_of
 from beam_ldp.pipelines.running import results, watch
@@ -141,6 +144,25 @@ def test_a_foreign_error_is_named_and_not_quoted() -> None:
     with pytest.raises(JobError) as caught:
         watch.run(p, console(), "work")
     assert "the-raw-value" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def _unreadable(_: int) -> int:
+    raise InputFileError("a.csv: cannot be opened")
+
+
+@pytest.mark.pipeline
+@pytest.mark.parametrize(("step", "stacks"), [(_unreadable, 0), (_fail, 1)])
+def test_only_faults_of_the_program_leave_a_stack(
+    step: Callable[[int], int], stacks: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that cannot be read is said in one line; what else fails, the log says where."""
+    p = pipeline()
+    p | beam.Create([1]) | beam.Map(step)
+    with pytest.raises(JobError):
+        watch.run(p, console(), "work")
+    assert sum(record.exc_info is not None for record in caplog.records) >= stacks
+    assert stacks or not any(record.exc_info for record in caplog.records)
+    assert not logging.getLogger("apache_beam.runners.common").filters
 
 
 @pytest.mark.parametrize(

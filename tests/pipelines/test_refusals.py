@@ -1,16 +1,24 @@
-"""Combinations of flags that no program takes: each is refused by name, before data are read."""
+"""What no program takes is refused by name, before data are read; however a program ends, its
+output is whole or absent."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from beam_ldp.pipelines import frequency
+from beam_ldp.accounting import shuffled_event
+from beam_ldp.pipelines import frequency, run
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.run import MISUSED
+from beam_ldp.pipelines.outputs import FolderWriter
+from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED
+from beam_ldp.pipelines.running.results import Collected
 from beam_ldp.pipelines.streams.flags import check_stream
+from beam_ldp.transforms.blocks import Release
 from tests.pipelines.test_stream import parsed
 
 pytestmark = pytest.mark.exact
@@ -59,3 +67,124 @@ def test_lists_and_bins_are_asked_apart(
     assert frequency.main([*more, *(flag.format(tmp_path) for flag in flags)]) == MISUSED
     assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
+
+
+# However it ends: a whole output or none --------------------------------------------------------
+
+
+@pytest.fixture
+def colours(tmp_path: Path) -> list[str]:
+    """Flags of a run whose job is not run: what would come back of it is made up."""
+    (tmp_path / "p.csv").write_text("c\na\n")
+    (tmp_path / "d.txt").write_text("a\nb\n")
+    return [f"--input={tmp_path}/p.csv", "--column=c", f"--domain={tmp_path}/d.txt",
+            "--local-epsilon=2", "--delta=1e-6", "--min-reports=50", "--no-ledger", "--no-mlflow",
+            "--mechanism=KRandomizedResponse", f"--output={tmp_path}/new/out"]  # fmt: skip
+
+
+def made_up(choice: Choice) -> Collected:
+    estimate = choice.randomizer.estimate(np.array([40, 35, 25]), 100)
+    event, config = shuffled_event(choice.randomizer, 100), choice.randomizer.to_config()
+    release = Release(estimate, 100, event=event, mechanism=config, smallest_batch=100)
+    return Collected([release], [], b"")
+
+
+@pytest.fixture
+def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frequency.Frequency, "collect", lambda self, choice, *rest: made_up(choice))
+
+
+@pytest.mark.usefixtures("without_a_job")
+@pytest.mark.parametrize(
+    ("place", "name", "whole"),
+    [
+        (run, "parse_flags", False),
+        (frequency.Frequency, "choose", False),
+        (run.charging, "reserve", False),
+        (frequency.Frequency, "collect", False),
+        (frequency.Frequency, "gate", False),
+        (run, "gate_price", False),
+        (run.tables, "as_parquet", False),
+        (run, "privacy_statement", False),
+        (run, "settle", True),
+        (run, "log_run", True),
+        (run, "show", True),
+    ],
+)
+def test_an_interrupt_leaves_a_whole_output_or_none(
+    place: Any, name: str, whole: bool, colours: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: Any,
+) -> None:  # fmt: skip
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, name, interrupted)
+    assert frequency.main(colours) == INTERRUPTED
+    left = tmp_path / "new"
+    names = sorted(path.name for path in left.iterdir()) if left.exists() else []
+    assert names == (["out"] if whole else [])
+    assert len(list(left.glob("out/*"))) == (6 if whole else 0)
+    assert capsys.readouterr().err.strip().endswith("interrupted")
+
+
+@pytest.mark.usefixtures("without_a_job")
+@pytest.mark.parametrize("full_after", range(6))
+def test_a_full_disk_leaves_nothing_and_is_said_in_one_line(
+    full_after: int, colours: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:  # fmt: skip
+    real, written = FolderWriter.put, []
+
+    def put(self: FolderWriter, name: str, content: bytes) -> None:
+        if len(written) == full_after:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(name)
+        real(self, name, content)
+
+    monkeypatch.setattr(FolderWriter, "put", put)
+    assert frequency.main(colours) == FAILED
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith("could not be written (No space left on device)")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.usefixtures("without_a_job")
+def test_of_two_programs_with_one_output_the_later_is_refused(
+    colours: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """The other one finishes while this one's job runs; its files stay as they are."""
+
+    def late(self: Any, choice: Choice, *_: Any) -> Collected:
+        monkeypatch.setattr(frequency.Frequency, "collect", lambda self, c, *rest: made_up(c))
+        assert frequency.main(colours) == DONE
+        return made_up(choice)
+
+    monkeypatch.setattr(frequency.Frequency, "collect", late)
+    assert frequency.main(colours) == MISUSED
+    assert "exists; --overwrite replaces it" in capsys.readouterr().err.replace("\n", " ")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("flag", ["--min-reports", "--expected-users"])
+@pytest.mark.parametrize("number", ["0", "-5", "1e13", "1e300"])
+def test_numbers_of_people_that_no_price_is_proved_for(
+    flag: str, number: str, colours: list[str], capsys: Any
+) -> None:
+    assert frequency.main([*colours, f"{flag}={number}"]) == MISUSED
+    assert f"{flag} must lie in [1, 1e+12]" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.usefixtures("without_a_job")
+def test_a_link_is_never_replaced_by_an_output(colours: list[str], tmp_path: Path) -> None:
+    """A link to an earlier output keeps pointing there, and that output keeps its files."""
+    assert frequency.main(colours) == DONE
+    old, link = tmp_path / "new" / "out", tmp_path / "link"
+    link.symlink_to(old)
+    before = (old / "privacy.json").read_bytes()
+    assert frequency.main([*colours[:-1], f"--output={link}"]) == MISUSED
+    assert (old / "privacy.json").read_bytes() == before
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "nowhere")
+    code = frequency.main([*colours[:-1], f"--output={dangling}"])
+    assert code in (MISUSED, FAILED) and dangling.is_symlink()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
