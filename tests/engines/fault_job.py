@@ -6,7 +6,6 @@ in attempts that were thrown away too, before it lets the report through.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -76,7 +75,7 @@ class FaultJob:
         output, scope: of the shuffle.
         blocks, rows: how many of which size; every person has two rows, a tenth of the rows is bad.
         pause: seconds that a block takes before it is randomized, and a part of the users after.
-        slow_worker: of processes whose id is odd, all take this many times longer.
+        slow_worker: a process that makes blocks, and one at the door, take this many times longer.
         poison: a block that no attempt can process.
     """
 
@@ -140,7 +139,7 @@ class FaultJob:
             | "Pause"
             >> beam.Map(pause_over, self.pause / 4).with_output_types(encoded.element_type)
             | "Randomize" >> Randomize(ORACLE, **randomness)
-            | "Door" >> beam.ParDo(DoorWitness(str(self.doors))).with_output_types(ReportBlock)
+            | "Door" >> beam.ParDo(DoorWitness(self)).with_output_types(ReportBlock)
         )
         shuffled = reports | "Shuffle" >> Shuffle(ORACLE, LEAST, self.output, self.scope)  # type: ignore[arg-type]
         releases = (
@@ -241,8 +240,7 @@ def make_table(number: int, job: FaultJob) -> TableBlock:
     if job.pause:
         pause_over(None, job.pause)
         (job.made / f"{number}-{os.urandom(4).hex()}").touch()
-    if job.slow_worker > 1 and os.getpid() % 2:
-        time.sleep(job.pause * (job.slow_worker - 1))
+    dawdle("make", job)
     if job.poison and number == job.blocks // 2:
         raise RuntimeError("poison")
     colours: list[str | None] = ["red", "green", "blue", "mauve", "red", "green", "red"]
@@ -271,18 +269,33 @@ def pause_over(element: Any, seconds: float) -> Any:
     return element
 
 
+def dawdle(stage: str, job: FaultJob) -> None:
+    """Take long, in the first process that came to this stage."""
+    if job.slow_worker == 1:
+        return
+    here, chosen = str(os.getpid()), job.folder / f"slow-{stage}"
+    try:
+        with chosen.open("x") as file:
+            file.write(here)
+    except FileExistsError:
+        if chosen.read_text() != here:
+            return
+    time.sleep(job.pause * (job.slow_worker - 1))
+
+
 class DoorWitness(beam.DoFn):
     """Writes down, per process, the origin and all reports of each block, then lets it pass."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, job: FaultJob) -> None:
+        self._job = job
 
     def process(self, block: ReportBlock) -> Iterator[ReportBlock]:
         assert block.origin, "a block without an origin cannot be known again"
         line = json.dumps([block.origin.hex(), block.reports.tolist()]) + "\n"
-        path = f"{self._folder}/{os.getpid()}-{hashlib.sha256(os.urandom(8)).hexdigest()[:8]}"
-        with open(path, "x", encoding="ascii") as file:
+        path = self._job.doors / f"{os.getpid()}-{os.urandom(4).hex()}"
+        with path.open("x", encoding="ascii") as file:
             file.write(line)
+        dawdle("door", self._job)  # its reports have crossed, and may be made a second time
         yield block
 
 

@@ -29,7 +29,7 @@ from apache_beam.runners.runner import PipelineState
 
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines.running.results import read_all
-from tests.engines.fault_job import FaultJob
+from tests.engines.fault_job import Door, FaultJob
 from tests.engines.kills import Kill, known
 from tests.engines.servers import CLUSTERS, Engine, running
 from tests.engines.victims import VICTIMS, WITH_BEAMS_POOL, Find, Victim, command_of, nurseries
@@ -273,15 +273,32 @@ def assert_poisoned(job: FaultJob, options: list[str]) -> None:
     assert BudgetLedger(job.url).state.charge("run").status == "reserved"  # its worst case stays
 
 
-@on("spark-forking", "spark-speculating", "flink-forking", "prism-forking")
+@on("spark-forking", "flink-forking", "prism-forking")
 def test_one_worker_a_hundred_times_slower(place: Place, tmp_path: Path) -> None:
-    """Everybody is counted once, whether or not the engine starts a second attempt."""
+    """Everybody is counted once; the others wait for it."""
     with place.engine() as engine:
-        job = prepared(tmp_path / "job", blocks=8, pause=0.02, slow_worker=100)
-        run = Run(job, engine.options)
-        run.wait()
-        assert run.outcome() == "whole", run.error
-        assert job.at_the_door().most_distinct == 1
+        door = assert_counted_once(engine, tmp_path / "job", memoized=True)
+        assert door.crossed_again == 0
+
+
+@on("spark-speculating")
+def test_slow_attempts_that_are_started_a_second_time(place: Place, tmp_path: Path) -> None:
+    """Reports of the slow attempt have crossed; one attempt is counted."""
+    for memoized, most in ((True, 1), (False, 2)):
+        with place.engine() as engine:
+            door = assert_counted_once(engine, tmp_path / str(memoized), memoized)
+            assert "as speculatable" in engine.group.text("job-server")
+            assert door.crossed_again > 0
+            assert (door.most_draws, door.most_distinct) == (2, most)
+
+
+def assert_counted_once(engine: Engine, folder: Path, memoized: bool) -> Door:
+    job = prepared(folder, blocks=8, pause=0.05, slow_worker=100, memoized=memoized)
+    run = Run(job, engine.options)
+    seconds = run.wait()
+    assert run.outcome() == "whole", run.error
+    print(f"{engine.name}, {memoized=}, {seconds:.0f} s, {job.at_the_door()}")
+    return job.at_the_door()
 
 
 # The place of the output --------------------------------------------------------------------------
