@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 
 from beam_ldp.pipelines import run
+from beam_ldp.pipelines.devices.asked import Asked, AskedLists, AskedNumber
 from beam_ldp.pipelines.devices.collecting import (
     FLAGS,
     Agreed,
@@ -25,7 +26,9 @@ from beam_ldp.pipelines.devices.means import CollectMean
 from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
 from beam_ldp.pipelines.frequencies.choice import rare_error
 from beam_ldp.pipelines.frequencies.groups import check_groups
+from beam_ldp.pipelines.frequencies.numeric import Wanted, check_wanted, levels_of, ranges_of
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
+from beam_ldp.pipelines.frequencies.questions import SeveralLists, domains_of
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Rows
@@ -35,8 +38,10 @@ from beam_ldp.pipelines.records.statement_words import Words, words_of
 from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.settings import need
 from beam_ldp.randomizers.base import FrequencyOracle
+from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms import EstimateFrequencies
 from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.questions import SplitQuestions
 
 EXAMPLES = """examples:
   what would it cost, and how accurate would it be? (reads no report)
@@ -51,6 +56,12 @@ EXAMPLES = """examples:
   one histogram per group; smaller groups are withheld
     beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
         --groups countries.txt --delta 1e-8 --min-reports 20000 --output out
+  several questions: a list for each, in the order of release.json
+    beam-ldp collect --reports reports --release reports/release.json --domain hair.txt \\
+        --domain eyes.txt --delta 1e-8 --min-reports 90000 --output out
+  other quantiles of a number than the devices were asked for, from the same reports
+    beam-ldp collect --reports reports --release reports/release.json --quantiles 0.25,0.75 \\
+        --delta 1e-8 --min-reports 90000 --output out
   devices can lie: at least four reports of five are taken to be honest
     beam-ldp collect ... --honest-fraction 0.8
 """
@@ -100,17 +111,29 @@ class Collect(Frequency):
     def __init__(self, settings: CollectSettings) -> None:
         super().__init__(settings)
         agreed = settings.agreed
-        if agreed.terms.domain_digest != self.domain.digest:
-            raise UsageError(
-                f"--domain {settings.domain}: not the list that the devices had (another value, "
-                "another order or another --other-label)"
-            )
+        for path, found, expected in self._lists():
+            if found != expected:
+                raise UsageError(
+                    f"--domain {path}: not the list that the devices had (another value, another "
+                    "order or another --other-label)"
+                )
         if self.in_parts:
             self.record_type = CollectPartsRecord  # type: ignore[assignment,misc]
-            if agreed.groups_digest != self.groups.digest:
-                raise UsageError(
-                    f"--groups {settings.groups}: not the list of groups that the devices had"
-                )
+        if settings.group_by is not None and agreed.groups_digest != self.groups.digest:
+            raise UsageError(
+                f"--groups {settings.groups}: not the list of groups that the devices had"
+            )
+
+    def _lists(self) -> list[tuple[str, str, str]]:
+        """Of every list its path, its digest and the one that was agreed upon."""
+        settings, agreed = self.settings, self.settings.agreed
+        if isinstance(agreed.asked, AskedLists):
+            assert isinstance(self.survey, SeveralLists)
+            digests = [domain.digest.hex() for domain in self.survey.domains.values()]
+            return list(zip(settings.domains, digests, agreed.asked.lists))
+        if agreed.asked is not None:  # bins, which release.json holds
+            return []
+        return [(settings.domain, self.domain.digest.hex(), agreed.terms.domain_digest.hex())]
 
     @classmethod
     def of(cls, values: argparse.Namespace) -> Collect | CollectMean:
@@ -124,9 +147,15 @@ class Collect(Frequency):
     @classmethod
     def check_agreed(cls, values: argparse.Namespace, agreed: ReleaseFile) -> CollectSettings:
         """The settings, with every rule checked. Raises UsageError."""
-        need(values, "domain")
         if values.shape is not None:
-            raise UsageError("--shape is for numbers; these reports are about values of a list")
+            raise UsageError(
+                "--shape is for means; these reports are about frequencies"
+            )
+        asked = agreed.asked
+        wanted = _wanted(values, asked)
+        if wanted is None:
+            need(values, "domain")
+        columns = asked.columns if isinstance(asked, AskedLists) else ()
         values.column, values.user_id, values.group_by = None, None, agreed.group_by
         if (values.groups is None) != (agreed.group_by is None):
             raise UsageError(
@@ -135,43 +164,73 @@ class Collect(Frequency):
                 else "--groups is not for reports without groups"
             )
         check_groups(values)
+        domains = () if wanted is not None else domains_of(values, columns)
+        named = asked.column if isinstance(asked, AskedNumber) else ", ".join(columns)
         return check_collected(
             values,
             agreed,
             CollectSettings,
-            column=values.question or agreed.terms.release_id,
-            domains=(values.domain,),
+            column=values.question or named or agreed.terms.release_id,
+            columns=columns,
+            domain=", ".join(dict.fromkeys(domains)),
+            domains=domains,
+            wanted=wanted,
         )
-
-    @property
-    def oracle(self) -> FrequencyOracle:
-        """What the devices ran."""
-        randomizer = self.settings.agreed.terms.randomizer
-        assert isinstance(randomizer, FrequencyOracle)
-        return randomizer
 
     def choose(self) -> Choice:
         settings, n = self.settings, self.settings.planned_reports
+        randomizer = settings.agreed.terms.randomizer
+        if self.survey is not None:
+            assert isinstance(randomizer, Questions)
+            return self.survey.chosen(settings, randomizer)
+        assert isinstance(randomizer, FrequencyOracle)
         price = None
         if not settings.agreed.terms.simulated:
-            price = expected_price(self.oracle, n, settings.delta, settings.honest_fraction)
-        return Choice(self.oracle, n, price, rare_error(self.oracle, n))
+            price = expected_price(randomizer, n, settings.delta, settings.honest_fraction)
+        return Choice(randomizer, n, price, rare_error(randomizer, n))
 
     def inputs(self) -> Rows:
         return [("release", self.settings.agreed.terms.release_id), *super().inputs()]
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
         settings, agreed = self.settings, self.settings.agreed
+        randomizer = agreed.terms.randomizer
         estimate = EstimateFrequencies(
-            self.oracle,
+            randomizer,
             min_reports=settings.min_reports,
             sampling=agreed.sampling,
             question=self.about,
         )
-        return count(pipeline, settings, agreed, estimate, settings.groups)
+        found = count(pipeline, settings, agreed, estimate, settings.groups)
+        if self.survey is None:
+            return found
+        assert isinstance(randomizer, Questions)
+        split = SplitQuestions(randomizer, self.survey.names)
+        return replace(found, releases=found.releases | "Split questions" >> split)
 
     def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
         return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
+
+
+def _wanted(values: argparse.Namespace, asked: Asked | None) -> Wanted | None:
+    """What is read off reports about a number; None for those about lists. Raises UsageError."""
+    given = [name for name in ("quantiles", "between") if getattr(values, name) is not None]
+    wanted = asked.wanted if isinstance(asked, AskedNumber) else None
+    if given and (wanted is None or not wanted.needs_tree):
+        raise UsageError(
+            f"--{given[0]}: these reports are not of a number with a tree, which the devices have "
+            "to be asked for (`randomize --quantiles`)"
+        )
+    if wanted is None:
+        return None
+    if values.domain is not None:
+        raise UsageError("--domain is for values of a list; these reports are about a number")
+    if "quantiles" in given:
+        wanted = replace(wanted, quantiles=levels_of(values.quantiles))
+    if "between" in given:
+        wanted = replace(wanted, ranges=ranges_of(values.between))
+    check_wanted(wanted)
+    return wanted
 
 
 @words_of.register

@@ -166,13 +166,7 @@ class Frequency(Question[FrequencySettings]):
         lists = [load_domain(path, settings.other_label) for path in settings.domains]
         wanted = settings.wanted
         self.domain: Domain | Bins = lists[0] if wanted is None else wanted.bins
-        self.survey: Survey | None = None
-        if wanted is not None and wanted.needs_tree:
-            self.survey = NumberTree(settings.column, wanted)
-        elif len(settings.columns) > 1:
-            self.survey = SeveralLists(
-                settings.columns, lists, settings.domains, settings.other_label
-            )
+        self.survey = survey_of(settings, lists)
         if settings.group_by is not None:
             self.groups = load_groups(settings.groups)
         if self.in_parts:
@@ -186,27 +180,9 @@ class Frequency(Question[FrequencySettings]):
     @classmethod
     def check(cls, values: argparse.Namespace) -> FrequencySettings:
         need(values, "input", "delta", "output")
-        wanted = wanted_of(values)
-        if wanted is None:
-            need(values, "domain")
-        check_groups(values)
+        own = asked_of(values)
         refuse_without_stream(values)
-        columns = columns_of(values)
-        domains = () if wanted is not None else domains_of(values, columns)
-        if wanted is not None and len(columns) > 1:
-            raise UsageError(
-                "--bins is about one --column; lists and bins together take a pipeline of your own "
-                "(PrivateQuestions, docs/questions.md)"
-            )
-        settings = check_common(
-            values,
-            FrequencySettings,
-            column=", ".join(columns) or TEXT_COLUMN,
-            columns=columns or (TEXT_COLUMN,),
-            domain=", ".join(dict.fromkeys(domains)),
-            domains=domains,
-            wanted=wanted,
-        )
+        settings = check_common(values, FrequencySettings, **own)
         check_column(values, settings.input_format)
         if values.top < 1:
             raise UsageError("--top must be >= 1")
@@ -351,6 +327,41 @@ class Frequency(Question[FrequencySettings]):
 
     def _answer(self, release: Release, truth: np.ndarray | None) -> FrequencyAnswer:
         return FrequencyAnswer(release, self.domain.labels, self.settings.top, truth)
+
+
+def asked_of(values: argparse.Namespace) -> dict[str, Any]:
+    """The fields of the settings that say what is asked: columns, lists, bins.
+
+    Raises:
+        UsageError: naming the flag and what is allowed.
+    """
+    wanted = wanted_of(values)
+    if wanted is None:
+        need(values, "domain")
+    check_groups(values)
+    columns = columns_of(values)
+    domains = () if wanted is not None else domains_of(values, columns)
+    if wanted is not None and len(columns) > 1:
+        raise UsageError(
+            "--bins is about one --column; lists and bins together take a pipeline of your own "
+            "(PrivateQuestions, docs/questions.md)"
+        )
+    return {
+        "column": ", ".join(columns) or TEXT_COLUMN,
+        "columns": columns or (TEXT_COLUMN,),
+        "domain": ", ".join(dict.fromkeys(domains)),
+        "domains": domains,
+        "wanted": wanted,
+    }
+
+
+def survey_of(settings: FrequencySettings, lists: Sequence[Domain]) -> Survey | None:
+    """The questions, where there are several to each person: lists, or levels of a tree."""
+    if settings.wanted is not None and settings.wanted.needs_tree:
+        return NumberTree(settings.column, settings.wanted)
+    if len(settings.columns) > 1:
+        return SeveralLists(settings.columns, lists, settings.domains, settings.other_label)
+    return None
 
 
 def check_column(values: argparse.Namespace, input_format: str) -> None:

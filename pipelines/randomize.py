@@ -24,10 +24,11 @@ from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import DeviceValues, ListValues, NumberValues
 from beam_ldp.pipelines.flags import COMMON, DATA, MECHANISM, OUTPUT, PRICE, Groups
-from beam_ldp.pipelines.frequencies.groups import GROUP_FLAGS, check_groups
+from beam_ldp.pipelines.frequencies.groups import GROUP_FLAGS
+from beam_ldp.pipelines.frequencies.numeric import NUMBER_FLAGS
+from beam_ldp.pipelines.frequencies.questions import DESIGN_FLAGS
 from beam_ldp.pipelines.frequency import FLAGS as FREQUENCY
-from beam_ldp.pipelines.frequency import FrequencySettings, check_column
-from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN
+from beam_ldp.pipelines.frequency import FrequencySettings, asked_of, check_column
 from beam_ldp.pipelines.means.settings import FLAGS as MEAN
 from beam_ldp.pipelines.means.settings import check_mean
 from beam_ldp.pipelines.options import ReleaseOptions, UsageError, help_text, parse_flags
@@ -59,9 +60,10 @@ MEAN_FLAGS = (
 FLAGS: Groups = {
     DATA: {
         "--input": COMMON[DATA]["--input"],
-        "--column": {"metavar": "NAME", "help": "column that holds the value (not for text)"},
-        "--domain": {"metavar": "FILE", "help": "public list of values, one per line"},
-        "--other-label": FREQUENCY[DATA]["--other-label"],
+        **{
+            name: FREQUENCY[DATA][name]
+            for name in ("--column", "--domain", "--other-label", *NUMBER_FLAGS)
+        },
         **GROUP_FLAGS,
         **{name: MEAN[DATA][name] for name in MEAN_FLAGS},
         **{name: how for name, how in COMMON[DATA].items() if name != "--input"},
@@ -80,6 +82,7 @@ FLAGS: Groups = {
             "help": "a frequency oracle, a mean mechanism, or auto: the most accurate one (see "
             "`beam-ldp plan`)",
         },
+        **DESIGN_FLAGS,
         "--max-bits": COMMON[MECHANISM]["--max-bits"],
         "--release-id": {
             "metavar": "NAME",
@@ -109,7 +112,7 @@ SUMMARY = (
     "counts them."
 )
 USAGE = (
-    "--input PATH (--column NAME --domain FILE | --columns NAMES --radius R) "
+    "--input PATH (--column NAME (--domain FILE | --bins EDGES) | --columns NAMES --radius R) "
     "(--local-epsilon EPS0 | --epsilon EPS --delta D --expected-users N) --release-id NAME "
     "--output DIR [...]"
 )
@@ -120,7 +123,12 @@ EXAMPLES = """examples:
   where the reports go
     beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
         --delta 1e-8 --min-reports 9e5 --output out
-  numbers, each in a public range, with the noise that meets a central price
+  several questions, of which each person answers one; or a number: its quantiles
+    beam-ldp randomize --input survey.csv --column hair --domain hair.txt --column eyes \\
+        --domain eyes.txt --local-epsilon 2 --release-id week-47 --output reports
+    beam-ldp randomize --input people.csv --column age --bins 0:120:120 --quantiles 0.1,0.5,0.9 \\
+        --local-epsilon 2 --release-id week-47 --output reports
+  means of numbers, each in a public range, with the noise that meets a central price
     beam-ldp randomize --input visits.csv --columns minutes --user-id uid --range 0 1440 \\
         --epsilon 1 --delta 1e-8 --expected-users 1e6 --release-id week-47 --output reports
   a public group with every report; the smallest group that is released has 20,000 people
@@ -157,7 +165,7 @@ def check(values: argparse.Namespace) -> DeviceValues:
     asked = [name for name in MEAN_FLAGS if getattr(values, _attribute(name)) != _default(name)]
     if not asked:
         return ListValues(_check_list(values))
-    for name in ("column", "domain", "group_by", "groups"):
+    for name in ("column", "domain", "bins", "quantiles", "between", "group_by", "groups"):
         if getattr(values, name) is not None:
             raise UsageError(
                 f"{asked[0]} is about numbers, --{name.replace('_', '-')} about values of a list"
@@ -202,18 +210,10 @@ def _check_target(values: argparse.Namespace) -> None:
 
 
 def _check_list(values: argparse.Namespace) -> FrequencySettings:
-    need(values, "domain")
     if values.bad_rows == "zero":
         raise UsageError("--bad-rows of a list must be dead-letter or other")
-    check_groups(values)
-    if values.group_by is not None and values.group_by == values.column:
-        raise UsageError("--group-by must name a column of its own")
-    settings = check_common(
-        values,
-        FrequencySettings,
-        shuffled=values.epsilon is not None,
-        column=values.column or TEXT_COLUMN,
-    )
+    own = asked_of(values)
+    settings = check_common(values, FrequencySettings, shuffled=values.epsilon is not None, **own)
     check_column(values, settings.input_format)
     return settings
 

@@ -194,11 +194,11 @@ class OneQuestion(Questions):
 
     def _check_reports(self, reports: np.ndarray) -> np.ndarray:
         self._check_questions(reports)
-        for i, oracle in enumerate(self.oracles):
+        for i in np.unique(reports[:, 0]).tolist():  # one, where a device sends one report
             rows = reports[reports[:, 0] == i, 1:]
             if rows[:, self._widths[i] :].any():
                 raise ValueError("reports must be padded with zeros")
-            oracle._check_reports(self._reports_of(i, rows))
+            self.oracles[i]._check_reports(self._reports_of(i, rows))
         return reports
 
 

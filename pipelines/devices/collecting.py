@@ -10,6 +10,7 @@ import apache_beam as beam
 
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.flags import BUDGET, COMMON, DATA, MECHANISM, OUTPUT, PRICE, Flags, Groups
+from beam_ldp.pipelines.frequencies.numeric import NUMBER_FLAGS
 from beam_ldp.pipelines.frequency import FLAGS as FREQUENCY
 from beam_ldp.pipelines.means.settings import FLAGS as MEAN
 from beam_ldp.pipelines.options import UsageError
@@ -28,6 +29,13 @@ def _some(flags: Flags, *names: str) -> Flags:
     return {name: flags[name] for name in names}
 
 
+READ_OFF: Flags = {
+    name: {**NUMBER_FLAGS[name], "help": f"{said} (default: what the devices were asked for)"}
+    for name, said in (
+        ("--quantiles", "quantiles to read off reports of a number with a tree"),
+        ("--between", "ranges to read off them, edges of the bins or inf; may be repeated"),
+    )
+}
 FLAGS: Groups = {
     "the reports": {
         "--reports": {
@@ -44,10 +52,12 @@ FLAGS: Groups = {
             "metavar": "NAME", "help": "what was asked, for the record (default: the release id)",
         },
         "--domain": {
-            "metavar": "FILE",
-            "help": "public list of values that the devices had; not for numbers",
+            "action": "append", "metavar": "FILE",
+            "help": "public list of values that the devices had; not for numbers; repeated: one "
+            "for each question, in the order of release.json",
         },
         **_some(FREQUENCY[DATA], "--other-label"),
+        **READ_OFF,
         "--groups": {
             "metavar": "FILE", "help": "public list of groups that the devices had, if any",
         },

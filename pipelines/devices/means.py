@@ -68,6 +68,8 @@ class CollectMean(Mean):
         """The settings, with every rule checked. Raises UsageError."""
         if values.domain is not None:
             raise UsageError("--domain is for values of a list; these reports are about numbers")
+        if values.quantiles is not None or values.between is not None:
+            raise UsageError("--quantiles and --between: these reports are about means")
         randomizer = agreed.terms.randomizer
         assert isinstance(randomizer, MeanRandomizer) and agreed.coordinates is not None
         return check_collected(

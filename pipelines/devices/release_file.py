@@ -1,7 +1,8 @@
 """`release.json`: what devices and collector agreed upon, beyond what an envelope can say.
 
-The terms of the release (docs/wire-format.md), and beside them what the numbers of a mean are,
-which groups there are, and whether a person's report is about one row that was drawn.
+The terms of the release (docs/wire-format.md), and beside them what the numbers of a mean are, what
+several questions or the bins of a number are, which groups there are, and whether a person's report
+is about one row that was drawn.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 
 import beam_ldp.randomizers.frequency
-import beam_ldp.randomizers.mean  # noqa: F401  (so that configurations of both kinds can be read)
+import beam_ldp.randomizers.mean  # noqa: F401  (so that configurations of all kinds can be read)
+from beam_ldp.pipelines.devices.asked import Asked
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.randomizers.questions import Questions
 from beam_ldp.randomizers.wire import DIGEST_BYTES, ReleaseTerms
 
 RELEASE_FILE = "release.json"
@@ -75,11 +78,13 @@ class ReleaseFile:
     """All that `release.json` holds.
 
     Attributes:
-        terms: of the release; of means the digest of the list is that of `coordinates`.
+        terms: of the release; of means the digest of the list is that of `coordinates`, of several
+            questions and of bins that of `asked`.
         sampling: "iid" where a person has one report about one of their rows, drawn at random.
         coordinates: of a mean.
         group_by: column of the public group, where every report is of one.
         groups_digest: of the public list of groups, 16 bytes.
+        asked: of several questions, or of a number in bins.
     """
 
     terms: ReleaseTerms
@@ -87,6 +92,7 @@ class ReleaseFile:
     coordinates: Coordinates | None = None
     group_by: str | None = None
     groups_digest: bytes | None = None
+    asked: Asked | None = None
 
     def __post_init__(self) -> None:
         randomizer = self.terms.randomizer
@@ -99,20 +105,32 @@ class ReleaseFile:
                 raise ValueError("release terms contradict themselves: number of coordinates")
             if self.coordinates.ranges is not None:
                 self.coordinates.ranges.check_fits(randomizer)
-        elif not isinstance(randomizer, FrequencyOracle):
+        elif not isinstance(randomizer, FrequencyOracle | Questions):
             raise ValueError("release terms are about neither frequencies nor a mean")
         elif self.coordinates is not None:
             raise ValueError("release terms contradict themselves: a list has no coordinates")
+        self._check_asked()
         if (self.group_by is None) != (self.groups_digest is None):
             raise ValueError("group_by and groups_digest belong together")
         if self.sampling not in ("fixed", "iid"):
             raise ValueError('sampling must be "fixed" or "iid"')
+
+    def _check_asked(self) -> None:
+        if self.asked is None:
+            if isinstance(self.terms.randomizer, Questions):
+                raise ValueError("release terms of several questions lack questions")
+            return
+        if self.asked.digest != self.terms.domain_digest:
+            raise ValueError("release terms contradict themselves: questions")
+        self.asked.check_fits(self.terms.randomizer)
 
     def to_json(self) -> dict[str, Any]:
         """For the file."""
         found: dict[str, Any] = {**self.terms.to_json(), "sampling": self.sampling}
         if self.coordinates is not None:
             found["coordinates"] = self.coordinates.text
+        if self.asked is not None:
+            found["questions"] = self.asked.text
         if self.groups_digest is not None:
             found |= {"group_by": self.group_by, "groups_digest": self.groups_digest.hex()}
         return found
@@ -138,6 +156,7 @@ class ReleaseFile:
             None if coordinates is None else Coordinates.from_text(coordinates),
             group_by,
             digest,
+            None if found.get("questions") is None else Asked.from_text(found["questions"]),
         )
 
 

@@ -1,29 +1,38 @@
-"""What `randomize` makes reports of: values of a public list, or numbers."""
+"""What `randomize` makes reports of: values of public lists, numbers in bins, or means."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import apache_beam as beam
 
+from beam_ldp.pipelines.devices.asked import Asked, AskedLists, AskedNumber
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.frequencies.choice import oracle_for
 from beam_ldp.pipelines.frequencies.groups import load_groups
-from beam_ldp.pipelines.frequency import FrequencySettings, load_domain
+from beam_ldp.pipelines.frequencies.numeric import NumberTree
+from beam_ldp.pipelines.frequencies.questions import SeveralLists
+from beam_ldp.pipelines.frequency import FrequencySettings, load_domain, survey_of
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.settings import MeanSettings
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.randomizers.questions import Questions
 from beam_ldp.randomizers.wire import NO_DOMAIN, ReleaseTerms
 from beam_ldp.randomizers.wire_groups import group_release_id
 from beam_ldp.transforms import EncodeRows, EncodeVectors
 from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.encode_questions import EncodeQuestions
 
 Encoded = tuple[beam.PCollection, tuple[beam.PCollection, ...]]  # values; bad rows
+MANY = 1_000_000  # people that a choice is made for where nobody says how many will report
 
 
 class DeviceValues(ABC):
@@ -45,28 +54,54 @@ class DeviceValues(ABC):
 
 
 class ListValues(DeviceValues):
-    """Values of a public list. Raises UsageError where no mechanism fits the flags."""
+    """Values of a public list, or of several; a number in bins, or in a tree over them.
+
+    Raises UsageError where no mechanism fits the flags.
+    """
 
     def __init__(self, settings: FrequencySettings) -> None:
         self.settings: FrequencySettings = settings
         self.groups = settings.groups
-        domain = load_domain(settings.domain, settings.other_label)
-        oracle = oracle_for(settings, domain.size, settings.planned_reports)
+        lists = [load_domain(path, settings.other_label) for path in settings.domains]
+        self._domain: Domain | Bins = lists[0] if settings.wanted is None else settings.wanted.bins
+        self._survey = survey_of(settings, lists)
+        randomizer = self._randomizer()
+        asked = self._asked()
         listed = None if settings.groups is None else load_groups(settings.groups)
         self.release = ReleaseFile(
-            terms_of(settings, oracle, domain.digest),
+            terms_of(settings, randomizer, self._domain.digest if asked is None else asked.digest),
             "fixed" if settings.user_id is None else "iid",
             None,
             settings.group_by,
             None if listed is None else listed.digest,
+            asked,
         )
+
+    def _randomizer(self) -> LocalRandomizer:
+        settings = self.settings
+        if self._survey is None:
+            return oracle_for(settings, self._domain.size, settings.planned_reports)
+        if settings.epsilon is None:  # many people or very many: the same design is best
+            settings = replace(settings, expected_users=MANY, min_reports=MANY)
+        return self._survey.planned(settings, settings.design)
+
+    def _asked(self) -> Asked | None:
+        """What the terms say beside the list; None where there is nothing to say."""
+        survey, wanted = self._survey, self.settings.wanted
+        if isinstance(survey, SeveralLists):
+            digests = (domain.digest.hex() for domain in survey.domains.values())
+            return AskedLists(self.settings.columns, tuple(digests))
+        if wanted is None:
+            return None
+        fan_out = survey.tree.fan_out if isinstance(survey, NumberTree) else None
+        return AskedNumber(self.settings.column, replace(wanted, fan_out=fan_out))
 
     def encoded(self, pipeline: beam.Pipeline) -> Encoded:
         settings = self.settings
         bad_rows: Literal["dead_letter", "other"] = (
             "dead_letter" if settings.bad_rows_leave_a_trace else "other"
         )
-        columns = (settings.column, *((settings.group_by,) if settings.group_by else ()))
+        columns = (*settings.columns, *((settings.group_by,) if settings.group_by else ()))
         table = pipeline | "Read" >> ReadTable(
             settings.input,
             settings.input_format,  # type: ignore[arg-type]
@@ -75,15 +110,25 @@ class ListValues(DeviceValues):
             bad_rows=bad_rows,
             delimiter=settings.csv_delimiter,
         )
-        values = table[ROWS] | "Encode" >> EncodeRows(
-            CarriedDomain(settings.domain, settings.other_label),
-            settings.column,
+        values = table[ROWS] | "Encode" >> self._encoder(
             user_id_column=settings.user_id,
             groups=settings.groups,
             group_column=settings.group_by,
             bad_rows=bad_rows,
         )
         return values, (table[BAD_ROWS], values.bad_rows)
+
+    def _encoder(self, **how: Any) -> beam.PTransform:
+        if self._survey is not None:
+            randomizer = self.release.terms.randomizer
+            assert isinstance(randomizer, Questions)
+            return EncodeQuestions(self._survey.asked, domain_sizes=randomizer.domain_sizes, **how)
+        settings, domain = self.settings, self._domain
+        if isinstance(domain, Domain):  # which may be large
+            return EncodeRows(
+                CarriedDomain(settings.domain, settings.other_label), settings.column, **how
+            )
+        return EncodeRows(domain, settings.column, **how)
 
 
 class NumberValues(DeviceValues):

@@ -27,7 +27,7 @@ from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views import tables
 from beam_ldp.pipelines.views.tables import LEVEL, PLACE, place_columns
 from beam_ldp.planning.questions import Design
-from beam_ldp.planning.ranges import plan_ranges
+from beam_ldp.planning.ranges import plan_ranges, range_errors
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
@@ -108,15 +108,23 @@ def wanted_of(values: argparse.Namespace) -> Wanted | None:
         bins = Bins.parse(values.bins)
     except ValueError as error:
         raise UsageError(f"--bins {values.bins}: {error}") from None
-    wanted = Wanted(bins, _levels(values.quantiles), _ranges(values.between), values.fan_out)
-    if wanted.fan_out is not None and not wanted.needs_tree:
-        raise UsageError("--fan-out needs --quantiles or --between")
-    if not wanted.needs_tree:
-        return wanted
-    if values.bad_rows == "other":
+    wanted = Wanted(bins, levels_of(values.quantiles), ranges_of(values.between), values.fan_out)
+    if wanted.needs_tree and values.bad_rows == "other":
         raise UsageError("--bad-rows other is not for --quantiles and --between")
+    check_wanted(wanted)
+    return wanted
+
+
+def check_wanted(wanted: Wanted) -> None:
+    """A UsageError unless the bins can tell what is asked."""
+    if not wanted.needs_tree:
+        if wanted.fan_out is not None:
+            raise UsageError("--fan-out needs --quantiles or --between")
+        return
+    if not all(0 < level < 1 for level in wanted.quantiles):
+        raise UsageError("--quantiles must be numbers in (0, 1) with commas")
     try:
-        tree = Hierarchy(bins, wanted.fan_out or 2)
+        tree = Hierarchy(wanted.bins, 2 if wanted.fan_out is None else wanted.fan_out)
     except ValueError as error:
         raise UsageError(f"--bins: {error}") from None
     edges = (*tree.bins.edges, -math.inf, math.inf)
@@ -125,10 +133,10 @@ def wanted_of(values: argparse.Namespace) -> Wanted | None:
             raise UsageError(
                 f"--between {low:g}:{high:g}: both must be edges of --bins (or inf), increasing"
             )
-    return wanted
 
 
-def _levels(text: str | None) -> tuple[float, ...]:
+def levels_of(text: str | None) -> tuple[float, ...]:
+    """The levels of `--quantiles`. Raises UsageError."""
     if text is None:
         return ()
     try:
@@ -140,7 +148,8 @@ def _levels(text: str | None) -> tuple[float, ...]:
     return levels
 
 
-def _ranges(given: Sequence[str] | None) -> tuple[tuple[float, float], ...]:
+def ranges_of(given: Sequence[str] | None) -> tuple[tuple[float, float], ...]:
+    """The ranges of `--between`. Raises UsageError."""
     found = []
     for text in given or ():
         try:
@@ -178,14 +187,18 @@ class NumberTree(Survey):
             self.wanted.bins,
             epsilon=settings.epsilon,
             local_epsilon=settings.local_epsilon,
-            delta=settings.delta,
+            delta=settings.delta or None,
             honest_fraction=settings.honest_fraction,
             fan_outs=None if fan_out is None else (fan_out,),
             designs=designs,
             max_local_epsilon=settings.max_local_epsilon,
         )[0]
-        self.tree, self._error = best.tree, best.rms_error
+        self.tree = best.tree
         return best.randomizer
+
+    def chosen(self, settings: Settings, randomizer: Questions) -> SurveyChoice:
+        self._error, _ = range_errors(self.tree, randomizer, settings.planned_reports)
+        return super().chosen(settings, randomizer)
 
     def inputs(self) -> Rows:
         edges = self.wanted.bins.edges

@@ -79,17 +79,23 @@ class Survey(ABC):
 
     def choose(self, settings: Settings, design: str) -> SurveyChoice:
         """The mechanism with its expected price and errors. Raises UsageError."""
-        n = settings.planned_reports
+        return self.chosen(settings, self.planned(settings, design))
+
+    def planned(self, settings: Settings, design: str) -> Questions:
+        """The mechanism alone. Raises UsageError."""
         designs = DESIGNS if design == "auto" else (design,)
         try:
-            found = self.plan(settings, designs)  # type: ignore[arg-type]
+            return self.plan(settings, designs)  # type: ignore[arg-type]
         except ValueError as error:
             raise UsageError(str(error)) from None
-        price = None
+
+    def chosen(self, settings: Settings, randomizer: Questions) -> SurveyChoice:
+        """A mechanism with its expected price and errors."""
+        n, price = settings.planned_reports, None
         if settings.seed is None:
-            price = expected_price(found, n, settings.delta, settings.honest_fraction)
-        errors = rare_errors(found, n)
-        return SurveyChoice(found, n, price, max(errors), errors)
+            price = expected_price(randomizer, n, settings.delta, settings.honest_fraction)
+        errors = rare_errors(randomizer, n)
+        return SurveyChoice(randomizer, n, price, max(errors), errors)
 
     def composite(
         self, randomizer: Questions, bad_rows: Literal["dead_letter", "other"], **how: Any
@@ -143,7 +149,7 @@ class SeveralLists(Survey):
             sizes,
             epsilon=settings.epsilon,
             local_epsilon=settings.local_epsilon,
-            delta=settings.delta,
+            delta=settings.delta or None,
             honest_fraction=settings.honest_fraction,
             designs=designs,
             oracles=oracles_of(settings),

@@ -236,7 +236,7 @@ def test_misused_collectors(place: Path, tmp_path: Path, capsys: Any) -> None:
         ([f"--release={tmp_path}/mean.json"], "lack coordinates"),
         ([f"--groups={place}/d.txt"], "--groups is not for reports without groups"),
         (["--strict"], "--strict needs --epsilon"),
-        (["--shape=2x2"], "--shape is for numbers"),
+        (["--shape=2x2"], "--shape is for means"),
         (["--staged=x"], "unknown flag --staged"),
         ([f"--reports={tmp_path}/nothing*"], "no file of reports matches"),
         (["--delta=2"], "--delta must lie in (0, 1)"),

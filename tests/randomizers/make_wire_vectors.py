@@ -14,10 +14,17 @@ import numpy as np
 from beam_ldp.randomizers import wire
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.frequency import HadamardResponse, KRandomizedResponse, UnaryEncoding
+from beam_ldp.randomizers.frequency import (
+    HadamardResponse,
+    KRandomizedResponse,
+    SubsetSelection,
+    UnaryEncoding,
+)
 from beam_ldp.randomizers.mean import ScalarMean
+from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 
 FOLDER = Path(__file__).parent / "wire_vectors"
+QUESTIONS = FOLDER / "questions"  # of several questions
 NAMES = tuple(f"value {i}" for i in range(10)) + ("naïve – ünïcode ✓",)
 RELEASE = "week-47, städte"
 
@@ -30,6 +37,11 @@ MECHANISMS: dict[str, LocalRandomizer] = {
     "unary_encoding_symmetric": UnaryEncoding(12, 4.0, optimized=False),
     "scalar_mean": ScalarMean(1, 4.0, radius=100.0, cells=5),
 }
+ANSWERED = (  # symbols of one byte and of two, bits, sets as bits and as lists
+    KRandomizedResponse(12, 3.0), KRandomizedResponse(300, 4.0), UnaryEncoding(12, 1.0),
+    SubsetSelection(12, 1.0), SubsetSelection(1000, 6.0),
+)  # fmt: skip
+DESIGNS = {"one_question": OneQuestion(ANSWERED), "every_question": EveryQuestion(ANSWERED)}
 
 
 def words(count: int) -> np.ndarray:
@@ -112,6 +124,29 @@ def vector(name: str) -> dict[str, Any]:
     }
 
 
+def questions_vector(name: str) -> dict[str, Any]:
+    """The same of several questions: reports are rows of bytes, one per message."""
+    randomizer = DESIGNS[name]
+    terms = wire.ReleaseTerms(randomizer, RELEASE, bytes(range(16)))
+    generator = np.random.default_rng(11)
+    sizes = randomizer.domain_sizes
+    values = np.stack([generator.integers(0, size, 9) for size in sizes], axis=1)
+    reports = randomizer.randomize(values, generator)
+    envelope_id = bytes(range(1, 17))
+    one = wire.encode_envelope(terms, reports[:1], wire.NO_ID)
+    return {
+        "terms": terms.to_json(),
+        "reports": reports.tolist(),
+        "envelope_id": envelope_id.hex(),
+        "payload": randomizer.pack(reports).hex(),
+        "envelope": wire.encode_envelope(terms, reports, envelope_id).hex(),
+        "envelope_of_the_first_report_without_id": one.hex(),
+        "refused": [
+            {"reason": reason, "envelope": data.hex()} for reason, data in refused(terms, one)
+        ],
+    }
+
+
 def refused(terms: wire.ReleaseTerms, sound: bytes) -> list[tuple[str, bytes]]:
     """What a collector must not take, and why."""
 
@@ -150,6 +185,10 @@ def main() -> None:
         path = FOLDER / f"{name}.json"
         if not path.exists():
             path.write_text(json.dumps(vector(name), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    for name in DESIGNS:
+        path = QUESTIONS / f"{name}.json"
+        if not path.exists():
+            path.write_text(json.dumps(questions_vector(name)) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

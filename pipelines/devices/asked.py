@@ -1,0 +1,144 @@
+"""What each number of a report is about, where it is more than one value of one list. Public.
+
+The text of it stands in `release.json`, and its digest in every envelope, in the place of a list's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from beam_ldp.pipelines.frequencies.numeric import Wanted, check_wanted
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
+from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.hierarchy import Hierarchy
+from beam_ldp.randomizers.questions import Questions
+from beam_ldp.randomizers.wire import DIGEST_BYTES
+
+
+class Asked(ABC):
+    """Several lists, or a number."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """What the text holds."""
+
+    @abstractmethod
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        """A ValueError unless the mechanism answers just this."""
+
+    @property
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes, in the place of a list's digest."""
+        return hashlib.sha256(self.text.encode()).digest()[:DIGEST_BYTES]
+
+    @staticmethod
+    def from_text(text: Any) -> Asked:
+        """Inverse of `text`. Raises ValueError."""
+        found = json.loads(text) if isinstance(text, str) else None
+        if isinstance(found, dict) and set(found) == {"columns", "lists"}:
+            return AskedLists(_names(found["columns"]), _names(found["lists"]))
+        if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
+            return AskedNumber(*_names([found["column"]]), _wanted(found))
+        raise ValueError("questions must be the text of a JSON object about lists, or a number")
+
+
+@dataclass(frozen=True)
+class AskedLists(Asked):
+    """A value of a public list for each question.
+
+    Attributes:
+        columns: names of the questions.
+        lists: digest of each list, in hexadecimal.
+    """
+
+    columns: tuple[str, ...]
+    lists: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        distinct = len(set(self.columns)) == len(self.columns) == len(self.lists)
+        if not distinct or len(self.columns) < 2:
+            raise ValueError("questions must be two or more, of different names, each with a list")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"columns": list(self.columns), "lists": list(self.lists)}
+
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        if not isinstance(randomizer, Questions) or len(randomizer.oracles) != len(self.columns):
+            raise ValueError("release terms contradict themselves: number of questions")
+
+
+@dataclass(frozen=True)
+class AskedNumber(Asked):
+    """A number: in which bin it lies, or where in a tree over the bins.
+
+    Attributes:
+        column: its name.
+        wanted: the bins; with a tree its fan-out, and what is to be read off it.
+    """
+
+    column: str
+    wanted: Wanted
+
+    def __post_init__(self) -> None:
+        if (self.wanted.fan_out is None) == self.wanted.needs_tree:
+            raise ValueError("questions: a tree, and nothing else, has a fan-out")
+
+    def to_json(self) -> dict[str, Any]:
+        wanted = self.wanted
+        found: dict[str, Any] = {"column": self.column, "edges": list(wanted.bins.edges)}
+        if wanted.needs_tree:
+            found |= {
+                "fan_out": wanted.fan_out,
+                "quantiles": list(wanted.quantiles),
+                "between": [[repr(low), repr(high)] for low, high in wanted.ranges],
+            }
+        return found
+
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        found: tuple[int, ...] = ()
+        bins, fan_out = self.wanted.bins, self.wanted.fan_out
+        if isinstance(randomizer, Questions) and fan_out is not None:
+            found = randomizer.domain_sizes
+        elif isinstance(randomizer, FrequencyOracle) and fan_out is None:
+            found = (randomizer.domain_size,)
+        if found != ((bins.size,) if fan_out is None else Hierarchy(bins, fan_out).sizes):
+            raise ValueError("release terms contradict themselves: number of bins")
+
+
+_OF_NUMBER = {"column", "edges", "fan_out", "quantiles", "between"}
+
+
+def _names(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
+        raise ValueError("questions must have names, and lists digests")
+    return tuple(found)
+
+
+def _wanted(found: dict[str, Any]) -> Wanted:
+    """What is asked about a number. Raises ValueError."""
+    try:
+        wanted = Wanted(
+            Bins(tuple(map(float, found["edges"]))),
+            tuple(map(float, found.get("quantiles", ()))),
+            tuple((float(low), float(high)) for low, high in found.get("between", ())),
+            found.get("fan_out"),
+        )
+        if wanted.fan_out is not None and type(wanted.fan_out) is not int:
+            raise TypeError
+    except TypeError:
+        raise ValueError("questions hold a value of the wrong type") from None
+    try:
+        check_wanted(wanted)
+    except UsageError as error:
+        raise ValueError(f"questions: {error}") from None
+    return wanted
