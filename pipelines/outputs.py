@@ -68,10 +68,16 @@ class OutputFolder:
 
     def check(self) -> None:
         """Refuse what must not be overwritten, early and again before it appears."""
-        if not self._overwrite and self._exists():
-            raise OutputError(f"--output {self.path} exists; --overwrite replaces it")
+        try:
+            self._check()
+        except OSError as error:  # folders that nobody may look into, names that are too long
+            raise OutputError(f"--output {self.path} cannot be used ({error.strerror})") from None
+
+    def _check(self) -> None:
         if self._local and self._target.exists() and not self._target.is_dir():
             raise OutputError(f"--output {self.path} exists and is not a folder")
+        if not self._overwrite and self._exists():
+            raise OutputError(f"--output {self.path} exists; --overwrite replaces it")
         if self._local and self._foreign():
             raise OutputError(
                 f"--output {self.path} holds files that are not of an earlier output; "

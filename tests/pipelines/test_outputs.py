@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -168,6 +169,28 @@ def test_overwrite_never_takes_a_folder_that_is_no_output(tmp_path: Path) -> Non
     file = tmp_path / "thesis.tex"
     with pytest.raises(OutputError, match="not a folder"):
         OutputFolder(str(file), overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_is_no_place_for_an_output(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "file").write_text("mine")
+    for place in ("file", "file/below", "x" * 300):
+        with pytest.raises(OutputError, match="--output .* (not a folder|cannot be)"):
+            folder = OutputFolder(str(tmp_path / place), overwrite)
+            with folder.staging():
+                pass
+    assert (tmp_path / "file").read_text() == "mine" and names(tmp_path) == ["file"]
+
+
+def test_a_folder_that_cannot_be_listed_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(self: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)
+    with pytest.raises(OutputError, match=r"cannot be used \(Permission denied\)"):
+        OutputFolder(str(tmp_path))
 
 
 def test_overwrite_never_takes_what_somebody_put_beside_an_output(tmp_path: Path) -> None:
