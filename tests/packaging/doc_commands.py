@@ -1,8 +1,10 @@
 """The shell commands of the documentation's pages, as a reader finds them.
 
 A block of commands is a fence labelled `sh`, or an indented or unlabelled block whose first word is
-a program. A block that cannot run where tests run has a comment right before it, with the reason:
+a program. A block that needs more than a plain environment has a comment right before it, with the
+target that runs it, or the reason why nothing does:
 
+    <!-- run by make test-slow-engines: needs Spark -->
     <!-- not run: needs a real Dataflow service -->
 
 In a block that is run, a line with `...` in it is a pattern: of such only `--help` of its
@@ -21,7 +23,7 @@ from pathlib import Path
 PROGRAMS = ("beam-ldp", "make", "python", "export", "head", "mkdir", "mv", "cp", "cat", "ls", "rm",
             "printf", "for", "done", "uv", "docker", "gcloud", "java", "mlflow", "openssl",
             ".venv-tff/bin/beam-ldp", ".venv-tff/bin/python")  # fmt: skip
-_REASON = re.compile(r"<!-- not run: (.+) -->")
+_REASON = re.compile(r"<!-- (?:not run: (?P<reason>.+)|run by make (?P<target>[\w-]+): .+) -->")
 OF_THE_CLONE = re.compile(
     r"python -m (?:pytest (?P<file>\S+)|(?P<module>(?:benchmarks|tests)[\w.]*))"
 )
@@ -37,12 +39,14 @@ class Block:
         line: where the block begins, from 1.
         lines: the commands, continued lines joined, comments gone.
         reason: why it is not run; empty if it is.
+        target: of the Makefile, where only that runs it; empty if every run of the page does.
     """
 
     page: str
     line: int
     lines: tuple[str, ...]
     reason: str
+    target: str = ""
 
     @property
     def script(self) -> list[str]:
@@ -53,7 +57,7 @@ class Block:
 def blocks(page: Path) -> Iterator[Block]:
     """The blocks of commands of a page, in order."""
     text = page.read_text("utf-8").split("\n")
-    at, reason = 0, ""
+    at, reason, target = 0, "", ""
     while at < len(text):
         fence, label = _FENCE.match(text[at]), ""
         begin = at
@@ -68,13 +72,14 @@ def blocks(page: Path) -> Iterator[Block]:
         else:
             if text[at].strip():
                 found = _REASON.search(text[at])
-                reason = found.group(1) if found else ""
+                reason = (found and found["reason"]) or ""
+                target = (found and found["target"]) or ""
             at += 1
             continue
         lines = tuple(_commands(body))
         if label in ("sh", "bash") or (label == "" and lines and _program(lines[0]) in PROGRAMS):
-            yield Block(page.name, begin + 1, lines, reason)
-        reason = ""
+            yield Block(page.name, begin + 1, lines, reason, target)
+        reason = target = ""
 
 
 def _commands(body: list[str]) -> Iterator[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.packaging.doc_commands import OF_THE_CLONE, PROGRAMS, Block, blocks, is_pattern
+from tests.packaging.follow import ROOT, follow, needing
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 FOUND = {page.name: list(blocks(page)) for page in PAGES}
-BY_HAND = {"tutorial-telemetry.md"}  # a release a day and a stream: long; followed by hand
+LONG = {"tutorial-telemetry.md"}  # a release a day: with the stream, by `make test-slow-engines`
 RUN = {
-    name: [block for block in found if not block.reason]
+    name: [block for block in found if not block.reason and not block.target]
     for name, found in FOUND.items()
-    if name not in BY_HAND and any(block.script for block in found if not block.reason)
+    if name not in LONG
+    and any(block.script for block in found if not block.reason and not block.target)
 }
+TARGETS = {"test-slow-engines", "test-tff-slow"}
 PEOPLE = 100_000
 URLS = [f"https://example.org/{page}" for page in range(10)]
 
@@ -68,9 +67,14 @@ def test_what_is_named_of_the_clone_exists_and_every_reason_says_something() -> 
 @pytest.mark.exact
 def test_few_blocks_are_not_run() -> None:
     """The list is short, and a marker that marks nothing is a leftover."""
-    skipped = [block for found in FOUND.values() for block in found if block.reason]
-    markers = sum(page.read_text("utf-8").count("<!-- not run: ") for page in PAGES)
-    assert markers == len(skipped) <= 30
+    every = [block for found in FOUND.values() for block in found]
+    skipped = [block for block in every if block.reason]
+    elsewhere = [block for block in every if block.target]
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    assert text.count("<!-- not run: ") == len(skipped) <= 18
+    assert text.count("<!-- run by make ") == len(elsewhere) >= 9
+    assert {block.target for block in elsewhere} == TARGETS
+    assert set(needing("test-slow-engines")) >= LONG
     for name, found in RUN.items():
         for block in found:
             for line in block.script:
@@ -111,24 +115,21 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RUN))
 def test_commands_of_a_page_run(name: str, data: Path, tmp_path: Path) -> None:
-    """In one shell, from top to bottom, as a reader would; a tutorial's Python first."""
-    for file in data.iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    if name.startswith("tutorial-"):
-        page = (ROOT / "docs" / name).read_text("utf-8")
-        for code in re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL):
-            subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
-    script = [line for block in RUN[name] for line in block.script]
-    done = subprocess.run(
-        ["bash", "-euxo", "pipefail", "-c", "\n".join(script)],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    """In one shell, from top to bottom, as a reader would."""
+    follow(name, tmp_path, data, timeout=600)
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.engines
+@pytest.mark.parametrize("name", needing("test-slow-engines"))
+def test_commands_of_a_page_run_on_engines(name: str, data: Path, tmp_path: Path) -> None:
+    """All of them, those that need Prism, Spark or Flink too: tutorials to their last line."""
+    follow(name, tmp_path, data, target="test-slow-engines", timeout=1500)
+    if name == "tutorial-spark.md":
+        estimates = [tmp_path / place / "estimates.csv" for place in ("laptop", "spark", "cluster")]
+        assert len({path.read_bytes() for path in estimates}) == 1
+    if name == "tutorial-telemetry.md":
+        found = [path.name for path in (tmp_path / "stream").iterdir()]
+        tables = [name for name in found if name.endswith(".csv")]
+        assert len(tables) >= 6 and any("withheld" in name for name in found), found
