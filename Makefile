@@ -159,8 +159,8 @@ MANY_KILLS := $(addprefix $(FAULTS)::,test_a_kill_at_any_moment test_a_kill_with
 test-slow-engines: $(VENV)/.ready engines-fetch pyspark  ## clusters, two kills on each, streams of ten minutes (an hour or more)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and slow" $(addprefix --deselect ,$(MANY_KILLS)) tests
 
-test-faults: $(VENV)/.ready engines-fetch  ## twenty (KILLS=) kill -9 of every kind of process; the table of what they did
-	rm -f build/kills.jsonl
+test-faults: $(VENV)/.ready engines-fetch  ## twenty (KILLS=) kill -9 of every kind of process, and their table (RESUME=1: go on where it was stopped)
+	test -n "$(RESUME)" || rm -f build/kills.jsonl
 	status=0
 	BEAM_LDP_KILLS=$(KILLS) BEAM_LDP_KILL_LOG=$(CURDIR)/build/kills.jsonl \
 		$(BIN)/python -m pytest $(PYTEST_FLAGS) $(MANY_KILLS) || status=$$?

@@ -65,7 +65,7 @@ def known(engine: str, process: str, number: int, memoized: bool) -> Kill | None
 def table(kills: list[Kill]) -> str:
     """In Markdown, one line per kind of process and noise."""
     kinds: dict[tuple[str, str, bool], list[Kill]] = defaultdict(list)
-    for kill in kills:
+    for kill in sorted(kills, key=lambda k: (k.engine, k.process, not k.memoized)):
         kinds[kill.engine, kill.process, kill.memoized].append(kill)
     lines = [HEAD, "|" + "---|" * (HEAD.count("|") - 1)]
     for (engine, process, memoized), seen in kinds.items():

@@ -15,11 +15,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ from tests.engines.servers import CLUSTERS, Engine, running
 from tests.engines.victims import VICTIMS, WITH_BEAMS_POOL, Find, Victim, command_of, nurseries
 
 SECONDS = 480  # of one job, most of them starts of Python workers on a busy machine
-KILL_SECONDS = 180  # of one whose workers are forked
+KILL_SECONDS = 420  # of one with forked workers; for some dead ones Beam waits three minutes
 KILLS = int(os.environ.get("BEAM_LDP_KILLS", "20"))  # of every kind, in the long form
 FRESH_KILLS = KILLS // 4  # with fresh noise
 TAIL = 10.0  # seconds after the last report in which kills happen too
@@ -306,13 +308,17 @@ def assert_counted_once(engine: Engine, folder: Path, memoized: bool) -> Door:
 
 @pytest.fixture
 def question(tmp_path: Path) -> list[str]:
-    """A command whose output should be `out`."""
-    lines = ["v", *(f"{'abcd'[i % 4]}" for i in range(4000))]
-    (tmp_path / "in.csv").write_text("\n".join(lines))
-    (tmp_path / "list.txt").write_text("a\nb\nc\n")
-    flags = [f"--input={tmp_path}/in.csv", "--column=v", f"--domain={tmp_path}/list.txt"]
+    return question_in(tmp_path, "abcd")
+
+
+def question_in(folder: Path, values: str) -> list[str]:
+    """A command whose output should be `out`; a blank is a row without a value."""
+    lines = ["v", *(values[i % len(values)].strip() for i in range(4000))]
+    (folder / "in.csv").write_text("\n".join(lines))
+    (folder / "list.txt").write_text("a\nb\nc\n")
+    flags = [f"--input={folder}/in.csv", "--column=v", f"--domain={folder}/list.txt"]
     flags += ["--local-epsilon=3", "--delta=1e-6", "--expected-users=4000"]
-    flags += [f"--output={tmp_path}/out", "--no-mlflow"]
+    flags += [f"--output={folder}/out", "--no-mlflow"]
     return [sys.executable, "-m", "beam_ldp.pipelines.frequency", *flags]
 
 
@@ -329,95 +335,125 @@ WORKERS = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 
 @pytest.mark.e2e
-def test_a_dead_worker_ends_the_program(question: list[str], tmp_path: Path) -> None:
+def test_a_dead_worker_ends_the_program(tmp_path: Path) -> None:
     """Beam itself would wait for its answer for ever."""
-    kill = kill_a_local_worker(question, tmp_path, 0, 0.1)
+    kill = kill_a_local_worker(tmp_path, 0, 0.1, seconds=4)
     assert kill.outcome == "absent"
 
 
 @pytest.mark.engines
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(KILLS))
-def test_a_kill_on_the_local_runner(question: list[str], tmp_path: Path, number: int) -> None:
+def test_a_kill_on_the_local_runner(tmp_path: Path, number: int) -> None:
     """Nothing is repeated there: the output is whole or absent."""
     kill = known(LOCAL, "Python worker", number, False)
     if kill is None:
         at = random.Random(f"local {number}").uniform(0.0, 1.0)
-        kill = kill_a_local_worker(question, tmp_path, number, at)
+        kill = kill_a_local_worker(tmp_path, number, at, undisturbed())
         kill.write_down()
     assert kill.outcome in ("whole", "absent")
 
 
-def kill_a_local_worker(question: list[str], folder: Path, number: int, at: float) -> Kill:
+@cache
+def undisturbed() -> float:
+    """Seconds from the first worker to the end of the program, where nothing is killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = LocalProgram(Path(folder) / "whole")
+        program.wait_for_a_worker()
+        started = time.monotonic()
+        assert program.ended() == "whole"
+        return time.monotonic() - started
+
+
+def kill_a_local_worker(folder: Path, number: int, at: float, seconds: float) -> Kill:
     """Run the program, kill one of its workers, and see what it leaves.
 
     Args:
-        question: the program and its flags.
-        folder: where it runs.
+        folder: for the program's files.
         number: of the kill.
-        at: when, as a part of four seconds after the first worker was there.
+        at: when, as a part of the seconds after the first worker was there.
+        seconds: that the program takes then.
     """
-    rows = ["v", *("abcd "[i % 5].strip() for i in range(4000))]
-    (folder / "in.csv").write_text("\n".join(rows))
-    kept = folder / "kept"
-    kept.mkdir()
     for attempt in range(3):
-        url = f"sqlite:///{kept / f'{attempt}.db'}"
-        BudgetLedger.create(url).set_budget("d", epsilon=10.0, delta=1e-5, local_epsilon=10.0)
-        charged = [f"--ledger={url}", "--dataset=d", f"--run-id={attempt}"]
+        program = LocalProgram(folder / str(attempt))
         started = time.monotonic()
-        with (kept / "log").open("ab") as log:
-            program = subprocess.Popen(
-                [*question, *WORKERS, *charged], cwd=folder, stdout=log, stderr=log,
+        killed = program.kill_one_after(at * seconds)
+        outcome = program.ended()
+        if killed:
+            took = time.monotonic() - started
+            return Kill(LOCAL, "Python worker", number, False, at, outcome, took)
+        at /= 2  # it was over first
+    raise AssertionError("the program was over before anything could be killed")
+
+
+class LocalProgram:
+    """The program on the local runner with two workers, its output charged to a ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._log = folder / "kept" / "log"
+        self._log.parent.mkdir(parents=True)
+        self._url = f"sqlite:///{folder / 'kept' / 'privacy.db'}"
+        ledger = BudgetLedger.create(self._url)
+        ledger.set_budget("d", epsilon=10.0, delta=1e-5, local_epsilon=10.0)
+        charged = [f"--ledger={self._url}", "--dataset=d", "--run-id=run"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*question_in(folder, "abcd "), *WORKERS, *charged], stdout=log, stderr=log,
                 env={**os.environ, "PYTHONFAULTHANDLER": "1"},
             )  # fmt: skip
-        killed = kill_after(psutil.Process(program.pid), at * 4)
+
+    def workers(self) -> list[psutil.Process]:
         try:
-            code = program.wait(LOCAL_SECONDS)
+            found = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.Error:
+            return []
+        return [process for process in found if "sdk_worker_main" in command_of(process)]
+
+    def wait_for_a_worker(self) -> None:
+        while self._process.poll() is None and not self.workers():
+            time.sleep(0.02)
+
+    def kill_one_after(self, seconds: float) -> bool:
+        """Kill a worker so long after the first is seen; whether there was one then."""
+        self.wait_for_a_worker()
+        at = time.monotonic() + seconds
+        while self._process.poll() is None:
+            found = self.workers() if time.monotonic() >= at else []
+            if found:
+                random.choice(found).kill()
+                return True
+            time.sleep(0.02)
+        return False
+
+    def ended(self) -> str:
+        """Wait for its end: "whole", "absent", or what is wrong."""
+        try:
+            code = self._process.wait(LOCAL_SECONDS)
         except subprocess.TimeoutExpired:
-            program.send_signal(signal.SIGABRT)  # its log then ends with where it stood
-            program.wait()
-            print((kept / "log").read_text(errors="replace")[-20000:])
-            hangs = f"hangs for {LOCAL_SECONDS} s"
-            return Kill(LOCAL, "Python worker", number, False, at, hangs, LOCAL_SECONDS)
-        if killed:
-            break
-        shutil.rmtree(folder / "out")
-        at /= 2
-    assert killed, "the program was over before anything could be killed"
-    seconds = time.monotonic() - started
-    charge = BudgetLedger(url).state.charge(str(attempt))
-    if code == 0:
-        price = json.loads((folder / "out" / "privacy.json").read_text())
+            self._process.send_signal(signal.SIGABRT)  # its log then ends with where it stood
+            self._process.wait()
+            print(self._log.read_text(errors="replace")[-20000:])
+            return f"no end after {LOCAL_SECONDS} s"
+        try:
+            if code == 0:
+                self._assert_whole()
+                return "whole"
+            assert code == 1, f"exit code {code}"
+            self._assert_absent()
+            return "absent"
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error)[:300]}"
+
+    def _assert_whole(self) -> None:
+        price = json.loads((self._folder / "out" / "privacy.json").read_text())
         assert (price["num_reports"], price["num_bad_rows"]) == (3200, 800)
-        assert charge.status == "settled"
-    else:
-        assert code == 1 and charge.status == "reserved"
-        shutil.rmtree(kept)
-        assert_absent(folder)
-    outcome = "whole" if code == 0 else "absent"
-    return Kill(LOCAL, "Python worker", number, False, at, outcome, seconds)
+        assert BudgetLedger(self._url).state.charge("run").status == "settled"
 
-
-def kill_after(program: psutil.Process, seconds: float) -> bool:
-    """Kill one of its workers so long after the first is seen; whether there was one then."""
-    at = None
-    while program.is_running() and program.status() != psutil.STATUS_ZOMBIE:
-        found = [c for c in descendants(program) if "sdk_worker_main" in command_of(c)]
-        if found and at is None:
-            at = time.monotonic() + seconds
-        if found and at is not None and time.monotonic() >= at:
-            random.choice(found).kill()
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def descendants(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.Error:
-        return []
+    def _assert_absent(self) -> None:
+        assert BudgetLedger(self._url).state.charge("run").status == "reserved"
+        shutil.rmtree(self._folder / "kept")
+        assert_absent(self._folder)
 
 
 @pytest.mark.e2e
