@@ -10,6 +10,7 @@ from beam_ldp.ledger.rows import Row, canonical
 
 LONGEST_NAME, LONGEST_TEXT = 200, 2000  # characters
 LARGEST_BODY = 1 << 20  # bytes of a row
+LEAST_DELTA = 1e-300
 
 
 def check_name(argument: str, name: str) -> None:
@@ -61,8 +62,8 @@ def check_budget(
     for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be a finite number > 0, got {value}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+    if not LEAST_DELTA <= delta < 1:  # shares of a smaller one vanish
+        raise ValueError(f"delta must lie in [{LEAST_DELTA:g}, 1), got {delta}")
     given = (2.0,) if orders is None else orders
     if not given or not all(math.isfinite(order) and order > 1 for order in given):
         raise ValueError("orders must be finite numbers > 1, at least one")

@@ -34,6 +34,7 @@ from beam_ldp.ledger.rows import canonical
 
 _MAIN_SHARE = 0.9
 _MARGIN = 1e-12  # relative; what a sum of floats may exceed
+_LOG_RHO = (-40.0, 20.0)  # where it is looked for
 _OTHER_ORDERS = (1 / 3, 3.0, 10.0, 40.0)  # times the first one
 
 
@@ -51,7 +52,12 @@ def orders_for(epsilon: float, delta: float) -> tuple[float, ...]:
     def price(rho: float) -> float:
         return float(rdp_to_epsilon(grid, rho * grid, _MAIN_SHARE * delta)[0])
 
-    rho = optimize.brentq(lambda log: price(math.exp(log)) - epsilon, -40.0, 20.0)
+    if price(math.exp(_LOG_RHO[0])) >= epsilon:  # any orders are sound: these are far off
+        rho = _LOG_RHO[0]
+    elif price(math.exp(_LOG_RHO[1])) <= epsilon:
+        rho = _LOG_RHO[1]
+    else:
+        rho = optimize.brentq(lambda log: price(math.exp(log)) - epsilon, *_LOG_RHO)
     main = float(rdp_to_epsilon(grid, math.exp(rho) * grid, _MAIN_SHARE * delta)[1])
     return (main, *(max(1.05, main * factor) for factor in _OTHER_ORDERS))
 

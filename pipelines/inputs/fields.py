@@ -80,7 +80,7 @@ def choose_fields(
         leave_out: a column that no glob means: the user id.
 
     Raises:
-        UsageError: for a name that the file does not have, or that is meant twice.
+        UsageError: for no name, one that the file does not have, or one that is meant twice.
     """
     by_name = {field.name: field for field in fields}
     found: list[Field] = []
@@ -98,6 +98,8 @@ def choose_fields(
                 f"input has {_listed(list(by_name))}"
             )
         found += matching
+    if not found:
+        raise UsageError("--columns must name a column")
     names = [field.name for field in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

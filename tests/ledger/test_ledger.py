@@ -118,6 +118,7 @@ def test_a_ledger_does_not_travel(ledger: BudgetLedger) -> None:
         ({"epsilon": float("nan")}, "epsilon must"),
         ({"delta": 0.0}, "delta must"),
         ({"delta": 1.0}, "delta must"),
+        ({"delta": 1e-310}, r"delta must lie in \[1e-300, 1\)"),
         ({"local_epsilon": -1.0}, "local_epsilon must"),
         ({"orders": ()}, "orders must"),
         ({"orders": (1.0,)}, "orders must"),
@@ -131,6 +132,20 @@ def test_budgets_that_are_none(ledger: BudgetLedger, how: dict[str, Any], messag
     with pytest.raises(ValueError, match=message):
         grant(ledger, **how)
     assert ledger.state.head == before
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1.0, 1e308])
+@pytest.mark.parametrize("delta", [1e-300, 1e-6, 1 - 1e-16])
+def test_the_most_extreme_budgets(ledger: BudgetLedger, epsilon: float, delta: float) -> None:
+    """They are granted, and refuse or take a pure loss as any other."""
+    grant(ledger, epsilon=epsilon, delta=delta)
+    assert ledger.status("visits").spent == 0
+    if epsilon < 0.25 and delta < 0.5:
+        with pytest.raises(BudgetExceededError):
+            spend(ledger, "one")
+    else:
+        spend(ledger, "one")
+        assert 0 <= ledger.status("visits").spent <= 0.25 * (1 + 1e-12)
 
 
 def test_names_of_any_script_but_no_control_characters(ledger: BudgetLedger) -> None:

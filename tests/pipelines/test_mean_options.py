@@ -164,6 +164,12 @@ def test_columns_are_found_by_name_and_glob(wanted: list[str], found: list[str] 
     assert [field.name for field in choose_fields(wanted, FIELDS, "uid")] == found
 
 
+@pytest.mark.parametrize("wanted", [[""], [","], [" , "], []])
+def test_no_column_at_all_is_said(wanted: list[str]) -> None:
+    with pytest.raises(UsageError, match="--columns must name a column"):
+        choose_fields(wanted, FIELDS, None)
+
+
 def test_many_columns_are_not_all_listed() -> None:
     fields = [Field(f"c{i}") for i in range(100)]
     with pytest.raises(UsageError, match=r"c7, … \(100 in all\)"):
