@@ -1,7 +1,10 @@
-"""Shuffling all reports of a group and window together, by one exchange between workers.
+"""Shuffling all reports of a group and window together, by an exchange between workers.
 
 Every report goes to a random shard, and each shard is permuted uniformly. Reading the shards one
 after the other then gives a uniformly random order of all reports (Rao 1961, Sandelius 1962).
+
+Where reports are many the shards are exchanged in several parts: some engines give a worker in one
+message all that it gets of an exchange.
 
 The shard of a report is a pseudo-random function of a run key and of the position of its row in the
 source, so that an engine that recomputes a lost part sends every report where it went before. The
@@ -38,6 +41,8 @@ from beam_ldp.transforms.sums import NO_KEY, check_digest, check_groups, split_g
 NUM_SHARDS = 64
 SHARD_BYTES = 1 << 26  # of reports in a shard: what a worker holds, permutes and gives on
 LARGE_BATCH_BYTES = 1 << 28  # a batch of more is no single worker's job
+EXCHANGE_BYTES = 1 << 28  # of reports in one exchange: what an engine may hold several times
+MOST_EXCHANGES = 16  # each is some stages of the job
 PIECE_REPORTS = 1 << 16  # reports that wait for a piece of one shard
 WAITING_BYTES = 1 << 26  # of reports that wait in a bundle, over all shards, groups and windows
 RUN_KEY_BYTES = 32
@@ -47,6 +52,12 @@ def shards_for(randomizer: LocalRandomizer, num_reports: int) -> int:
     """Shards, a power of two, for a collection of about so many reports: each fits a worker."""
     wanted = -(-num_reports * report_bytes(randomizer) // SHARD_BYTES)
     return max(NUM_SHARDS, 1 << (wanted - 1).bit_length())
+
+
+def exchanges_for(randomizer: LocalRandomizer, num_reports: int) -> int:
+    """Exchanges, a power of two, for a collection of about so many reports."""
+    wanted = -(-num_reports * report_bytes(randomizer) // EXCHANGE_BYTES)
+    return min(MOST_EXCHANGES, 1 << (wanted - 1).bit_length())
 
 
 def routing_words(run_key: bytes, origin: bytes, count: int) -> np.ndarray:
@@ -59,13 +70,16 @@ def routing_words(run_key: bytes, origin: bytes, count: int) -> np.ndarray:
 
 
 class _Scatter(beam.DoFn):
-    """Pieces of shards as `((key, shard), ReportBlock)`; the number of reports as "counts"."""
+    """Pieces of shards as `((key, shard), ReportPiece)`, by exchange; their numbers as "counts"."""
 
-    def __init__(self, carried: Carried, keyed: bool, grouped: bool, num_shards: int) -> None:
+    def __init__(
+        self, carried: Carried, keyed: bool, grouped: bool, num_shards: int, num_exchanges: int
+    ) -> None:
         self._carried = carried
         self._keyed = keyed
         self._grouped = grouped
         self._num_shards = num_shards
+        self._num_exchanges = num_exchanges
 
     def setup(self) -> None:
         self._digest = self._carried.randomizer.config_digest()
@@ -123,7 +137,10 @@ class _Scatter(beam.DoFn):
         reports = np.concatenate(self._pieces.pop(place))
         self._all_waiting -= self._waiting.pop(place)
         piece = (key, shard), self._format.write(reports, self._simulated)
-        return WindowedValue(piece, window.max_timestamp(), [window])
+        return beam.pvalue.TaggedOutput(
+            _exchange(shard * self._num_exchanges // self._num_shards),
+            WindowedValue(piece, window.max_timestamp(), [window]),
+        )
 
     def _everything(self) -> Iterator[Any]:
         for place in list(self._pieces):
@@ -132,9 +149,11 @@ class _Scatter(beam.DoFn):
     def finish_bundle(self) -> Iterator[Any]:
         yield from self._everything()
         for (window, key), count in self._counts.items():
-            yield beam.pvalue.TaggedOutput(
-                "counts", WindowedValue((key, count), window.max_timestamp(), [window])
-            )
+            yield WindowedValue((key, count), window.max_timestamp(), [window])
+
+
+def _exchange(number: int) -> str:
+    return f"exchange {number}"
 
 
 class _PermuteShard(beam.DoFn):
@@ -201,8 +220,9 @@ def shuffle_globally(
     names: GroupNames,
     started: bool,
     num_shards: int,
+    num_exchanges: int,
 ) -> tuple[list[beam.PCollection], beam.PCollection]:
-    """`(parts, withheld)`: a collection of `(name, ShuffledBlock)`s, and `Withheld`s."""
+    """`(parts, withheld)`: collections of `(name, ShuffledBlock)`s, and `Withheld`s."""
     run_key = (
         pcoll.pipeline
         | "Start run" >> beam.Impulse()
@@ -210,11 +230,11 @@ def shuffle_globally(
         # The exchange fixes the key before anything is routed by it.
         | "Fix run key" >> beam.Reshuffle()
     )
+    exchanges = [_exchange(number) for number in range(num_exchanges)]
     scattered = pcoll | "Scatter" >> beam.ParDo(
-        _Scatter(carried, element.keyed, names.grouped, num_shards),
+        _Scatter(carried, element.keyed, names.grouped, num_shards, num_exchanges),
         beam.pvalue.AsSingleton(run_key),
-    ).with_outputs("counts", main="pieces")
-    scattered.pieces.element_type = typehints.Tuple[typehints.Tuple[inner.key, int], ReportPiece]
+    ).with_outputs(*exchanges, main="counts")
     counted = scattered.counts
     counted.element_type = typehints.Tuple[inner.key, int]
     if started:
@@ -226,15 +246,20 @@ def shuffle_globally(
     withheld = counts | "Withheld" >> beam.ParDo(
         _SayWithheld(min_reports, names)
     ).with_output_types(Withheld)
-    released = (
-        scattered.pieces
-        | "Exchange" >> beam.GroupByKey()
-        | "Permute"
-        >> beam.ParDo(
-            _PermuteShard(carried, min_reports, names), beam.pvalue.AsDict(counts)
-        ).with_output_types(typehints.Tuple[names.key_type(inner.key), ShuffledBlock])
-    )
-    return [released], withheld
+    parts = []
+    for number, name in enumerate(exchanges):
+        pieces = scattered[name]
+        pieces.element_type = typehints.Tuple[typehints.Tuple[inner.key, int], ReportPiece]
+        permute_shard = _PermuteShard(carried, min_reports, names)
+        parts.append(
+            pieces
+            | f"Exchange {number}" >> beam.GroupByKey()
+            | f"Permute {number}"
+            >> beam.ParDo(permute_shard, beam.pvalue.AsDict(counts)).with_output_types(
+                typehints.Tuple[names.key_type(inner.key), ShuffledBlock]
+            )
+        )
+    return parts, withheld
 
 
 def _count(key: str, leftover: ReportBlock) -> tuple[str, int]:

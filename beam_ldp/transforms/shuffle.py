@@ -21,7 +21,12 @@ from beam_ldp.transforms.blocks import (
 )
 from beam_ldp.transforms.carried import Carried, CarriedDomain, check_min_reports
 from beam_ldp.transforms.counters import counter
-from beam_ldp.transforms.exchange import LARGE_BATCH_BYTES, shards_for, shuffle_globally
+from beam_ldp.transforms.exchange import (
+    LARGE_BATCH_BYTES,
+    exchanges_for,
+    shards_for,
+    shuffle_globally,
+)
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import asked_of, report_bytes
 from beam_ldp.transforms.shuffle_windows import shuffle_in_windows
@@ -57,14 +62,15 @@ class Shuffle(beam.PTransform):
             only their sum, which does not depend on their order: no report is exchanged.
         scope: for reports: "batch" permutes within batches of at least `min_reports`, inside the
             worker where it can; each report hides among its batch. "global" permutes all reports of
-            a group and window together, by one exchange between workers; for mechanisms of one
+            a group and window together, by exchange between workers; for mechanisms of one
             message per user. (Several messages per user are permuted column by column, each on its
             own, within the batch.)
         groups: the public list of groups (as `EncodeRows` takes it) where blocks hold the reports
             of many groups.
         num_shards: for scope="global": shards of the exchange, a power of two; default: as many as
             keep a shard of `min_reports` reports below 64 MiB, at least 64. A worker holds one
-            shard at a time.
+            shard at a time. (Shards of so many reports are exchanged in parts of 256 MiB, at most
+            16: some engines hold all of an exchange in memory, several times.)
         windows: for unbounded data and sessions: when windows close, and what becomes of late
             reports. All reports of such a window and group are then permuted together, by one
             worker.
@@ -109,6 +115,7 @@ class Shuffle(beam.PTransform):
         self._scope = scope
         self._groups = None if groups is None else CarriedDomain(groups)
         self._num_shards = num_shards
+        self._num_exchanges = min(num_shards, exchanges_for(randomizer, min_reports))
         self._windows = windows
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
@@ -148,7 +155,9 @@ class Shuffle(beam.PTransform):
                 "a late report would be counted with a crowd that has left already. The other "
                 "forms of output count every firing by itself",
             )
-            parts, withheld = shuffle_globally(*arguments, self._names(), started, self._num_shards)
+            parts, withheld = shuffle_globally(
+                *arguments, self._names(), started, self._num_shards, self._num_exchanges
+            )
         if not (grouped or element.keyed):
             kind = ShuffledSum if self._output == "statistic" else ShuffledBlock
             parts = [

@@ -139,7 +139,7 @@ def test_reports_stay_inside_where_only_sums_leave(graphs: Graphs) -> None:
 
 
 def test_reports_cross_once_where_they_are_permuted_together(graphs: Graphs) -> None:
-    assert exchanged(graphs["global"], "ReportPiece") == {"PrivateFrequencies/Shuffle/Exchange"}
+    assert exchanged(graphs["global"], "ReportPiece") == {"PrivateFrequencies/Shuffle/Exchange 0"}
     assert not exchanged(graphs["global"], "ReportBlock")
     assert exchanged(graphs["batch"], "ReportBlock") == {
         "PrivateFrequencies/Shuffle/Bring together"

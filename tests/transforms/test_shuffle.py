@@ -17,7 +17,15 @@ from beam_ldp.transforms import exchange as exchange_module
 from beam_ldp.transforms import shuffle as shuffle_module
 from beam_ldp.transforms.batches import BatchCutter
 from beam_ldp.transforms.carried import Carried
-from beam_ldp.transforms.exchange import SHARD_BYTES, _Scatter, routing_words, shards_for
+from beam_ldp.transforms.exchange import (
+    EXCHANGE_BYTES,
+    MOST_EXCHANGES,
+    SHARD_BYTES,
+    _Scatter,
+    exchanges_for,
+    routing_words,
+    shards_for,
+)
 from beam_ldp.transforms.pieces import PieceFormat
 from tests.transforms.helpers import ORACLE, local, run
 from tests.transforms.mean_mechanisms import MECHANISMS, vectors_for
@@ -270,18 +278,67 @@ def test_shards_keep_what_a_worker_holds_small():
 
 
 @pytest.mark.exact
+def test_exchanges_keep_small_what_an_engine_may_hold_at_once():
+    oracle = KRandomizedResponse(266, 4.0)
+    assert exchanges_for(oracle, 1) == exchanges_for(oracle, EXCHANGE_BYTES // 2) == 1
+    assert exchanges_for(oracle, EXCHANGE_BYTES // 2 + 1) == 2
+    for num in (5 * 10**8, 10**9, 10**12):
+        exchanges = exchanges_for(oracle, num)
+        assert exchanges & (exchanges - 1) == 0
+        assert 2 * num / exchanges <= EXCHANGE_BYTES or exchanges == MOST_EXCHANGES
+
+
+@pytest.mark.parametrize("form", ["plain", "groups"])
+def test_several_exchanges_release_what_one_does(monkeypatch, form):
+    """And nothing before the number of all reports is known, whichever exchange they are in."""
+    monkeypatch.setattr(exchange_module, "EXCHANGE_BYTES", 1000)
+    groups = np.arange(4000) % 2 if form == "groups" else None
+    blocks, reports = report_blocks(4000, groups=groups)
+    crowd = 4000 if groups is None else 2000
+    options = {} if groups is None else {"groups": Domain(("even", "odd"))}
+    names = []
+
+    def build(pipeline):
+        released = typed(pipeline, blocks) | Shuffle(ORACLE, crowd, scope="global", **options)
+        names.extend(t.unique_name for t in pipeline.to_runner_api().components.transforms.values())
+        return released
+
+    found = run(build)
+    last = exchanges_for(ORACLE, crowd) - 1
+    assert last == crowd // 1000 - 1
+    assert any(f"Exchange {last}" in name for name in names)
+    assert not any(f"Exchange {last + 1}" in name for name in names)
+    parts = found if groups is None else [part for _, part in found]
+    assert {part.batch_size for part in parts} == {crowd}
+    assert histogram(parts) == np.bincount(reports, minlength=5).tolist()
+    if groups is not None:
+        even = [part for name, part in found if name == "even"]
+        assert histogram(even) == np.bincount(reports[groups == 0], minlength=5).tolist()
+
+
+def test_several_exchanges_withhold_together(monkeypatch):
+    monkeypatch.setattr(exchange_module, "EXCHANGE_BYTES", 1000)
+    blocks, _ = report_blocks(3999)
+    assert run(lambda p: typed(p, blocks) | Shuffle(ORACLE, 4000, scope="global")) == []
+    told = run(lambda p: (typed(p, blocks) | Shuffle(ORACLE, 4000, scope="global")).withheld)
+    assert [(notice.num_reports, notice.min_reports) for notice in told] == [(3999, 4000)]
+
+
+@pytest.mark.exact
 def test_what_waits_in_a_bundle_is_bounded(monkeypatch):
     """However many groups and shards there are, and nothing is lost."""
     monkeypatch.setattr(exchange_module, "WAITING_BYTES", 500)
     blocks, reports = report_blocks(5000, size=300)
-    scatter = _Scatter(Carried(ORACLE), keyed=False, grouped=False, num_shards=64)
+    scatter = _Scatter(Carried(ORACLE), keyed=False, grouped=False, num_shards=64, num_exchanges=4)
     scatter.setup()
     scatter.start_bundle()
     found = []
     for block in blocks:
         found += scatter.process(block, bytes(32), GlobalWindow())
         assert scatter._all_waiting < 500
-    found += [out for out in scatter.finish_bundle() if not isinstance(out, TaggedOutput)]
+    found += [out for out in scatter.finish_bundle() if isinstance(out, TaggedOutput)]
+    for out in found:  # a shard is in one exchange
+        assert out.tag == f"exchange {out.value.value[0][1] // 16}"
     reader = PieceFormat(ORACLE)
-    everything = np.concatenate([reader.read(out.value[1]) for out in found])
+    everything = np.concatenate([reader.read(out.value.value[1]) for out in found])
     assert sorted(everything.tolist()) == sorted(reports.tolist())
