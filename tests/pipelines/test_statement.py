@@ -70,6 +70,28 @@ def test_a_simulation_promises_nothing() -> None:
         replace(RECORD, simulated=True)
 
 
+@pytest.mark.parametrize("told", ["local_epsilon", "epsilon"])
+def test_a_simulation_with_one_epsilon_is_no_record(told: str) -> None:
+    with pytest.raises(ValueError, match="must be None in a simulated release"):
+        replace(SIMULATED, **{told: 1.0})  # type: ignore[arg-type]
+
+
+def test_a_charge_is_said_by_its_run_and_its_absence_by_its_reason() -> None:
+    assert "**which was not charged to any budget** (no ledger was named)" in privacy_statement(
+        RECORD
+    )
+    charged = replace(RECORD, charged="yes", run_id="run-7", ledger_id="ab12")
+    said = privacy_statement(charged)
+    assert "charged to the budget of `telemetry` as run `run-7`; the ledger ab12" in said
+    assert "was not charged" not in said
+
+
+def test_odds_that_no_float_holds_are_without_bound() -> None:
+    said = privacy_statement(replace(RECORD, local_epsilon=701.0))
+    assert "without bound, for somebody" in said
+    assert "e^(local epsilon), 54.6, for somebody" in privacy_statement(RECORD)
+
+
 def test_rows_taken_for_persons_are_said_so() -> None:
     assert "Each row is taken for a person" in privacy_statement(replace(RECORD, user_id=None))
 
