@@ -58,11 +58,11 @@ def test_what_is_done_in_time_is_given_back() -> None:
 def test_what_takes_longer_is_left_alone_and_nothing_is_begun_meanwhile() -> None:
     patience, go, done = Patience(0.05), threading.Event(), []
     with pytest.raises(TrackingTimeoutError, match="0.05 s"):
-        patience.do(lambda: done.append(go.wait(10)))
+        patience.do(lambda: done.append(go.wait(100)))
     with pytest.raises(TrackingTimeoutError, match="earlier request"):
         patience.do(lambda: done.append("never begun"))
     go.set()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 100
     while not done and time.monotonic() < deadline:
         time.sleep(0.01)
     patience._at_work.join()  # type: ignore[union-attr]
@@ -95,15 +95,19 @@ def test_a_limit_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.e2e
 def test_a_log_that_hangs_ends(silent: str) -> None:
+    """After one second; MLflow by itself would wait for minutes."""
     began = time.monotonic()
     with pytest.raises(TrackingTimeoutError):
         log_release(RECORD, tracking_uri=silent)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 100
 
 
 @pytest.mark.e2e
 def test_a_tracker_goes_on(silent: str, tmp_path: Path) -> None:
-    """It waits once, charges all the same, and says that the record is incomplete."""
+    """It waits once, charges all the same, and says that the record is incomplete.
+
+    To wait a second at every charge would take twice as long as is allowed here.
+    """
     ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
     ledger.set_budget("visits", epsilon=10.0, delta=1e-6)
     began = time.monotonic()
@@ -111,13 +115,13 @@ def test_a_tracker_goes_on(silent: str, tmp_path: Path) -> None:
         pytest.warns(UserWarning) as caught,
         PrivacyTracker("visits", 1e-6, ledger=ledger, tracking_uri=silent) as tracker,
     ):
-        for _ in range(20):
+        for _ in range(200):
             tracker.charge(PURE)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 100
     said = [str(w.message) for w in caught]
     assert any("TrackingTimeoutError" in text for text in said)
     assert any("incomplete" in text for text in said)
-    assert ledger.status("visits").local_spent == pytest.approx(0.2)
+    assert ledger.status("visits").local_spent == pytest.approx(2.0)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from beam_ldp.pipelines.running.watch import explain
 def test_what_waits_and_what_comes_later_is_answered_with_an_error() -> None:
     connection = worker_handlers.ControlConnection()
     work = threading.Event()
-    process = threading.Thread(target=work.wait, args=(10,))
+    process = threading.Thread(target=work.wait, args=(100,))
     process.start()
     handler = SimpleNamespace(worker_thread=process, control_conn=connection)
     watch = threading.Thread(target=answer_for_the_dead, args=(handler,), daemon=True)
@@ -29,11 +29,11 @@ def test_what_waits_and_what_comes_later_is_answered_with_an_error() -> None:
     before = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="1"))
     assert not before.is_done()  # it lives
     work.set()
-    assert before.get(10).error == DIED
+    assert before.get(100).error == DIED
     after = connection.push(beam_fn_api_pb2.InstructionRequest(instruction_id="2"))
-    assert after.get(10).error == DIED
+    assert after.get(100).error == DIED
     connection.close()
-    watch.join(10)
+    watch.join(100)
     assert not watch.is_alive()
 
 
@@ -45,7 +45,7 @@ def test_a_worker_that_calls_after_the_end_is_told_to_end() -> None:
     asked: list[object] = []
 
     def work() -> None:
-        closed.wait(10)
+        closed.wait(100)
         asked.extend(servicer.Control(iter(()), context))  # ends when it is told to
 
     closed = threading.Event()
@@ -60,7 +60,7 @@ def test_a_worker_that_calls_after_the_end_is_told_to_end() -> None:
         target=worker_handlers.SubprocessSdkWorkerHandler.stop_worker, args=(handler,), daemon=True
     )
     end.start()
-    end.join(10)
+    end.join(100)
     assert not end.is_alive() and not process.is_alive() and not asked
 
 

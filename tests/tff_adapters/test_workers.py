@@ -56,4 +56,4 @@ def test_a_program_that_is_interrupted_ends_its_worker(name, wrapped):
     child.send_signal(getattr(signal, name))
     rest, _ = child.communicate(timeout=60)  # ends only when nobody holds the pipe
     assert rest == "" and child.returncode != 0
-    assert not psutil.wait_procs(workers, timeout=10)[1]
+    assert not psutil.wait_procs(workers, timeout=60)[1]
