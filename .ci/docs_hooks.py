@@ -84,9 +84,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def _section(heading: str, plots: list[Path], place: str, folder: Path) -> list[str]:
     lines = [f"## {heading}", ""]
     for plot in plots:
-        title = plot.stem.replace("_", " ").replace("-", " ").capitalize()
+        words = plot.stem.replace("_", " ").replace("-", " ").capitalize()
+        title = re.sub(r"(\d) (\d)", r"\1.\2", words)  # figures have numbers such as 5.2
         below = plot.relative_to(folder).as_posix()
-        lines += [f"### {title}", "", READ.get(plot.name, ""), "", f"![{title}]({place}/{below})", ""]
+        image = f"{place}/{below}"  # which opens in full where it is tapped
+        lines += [f"### {title}", "", READ.get(plot.name, ""), "", f"[![{title}]({image})]({image})", ""]
     return lines
 
 
