@@ -180,7 +180,7 @@ def _config_arguments(argv: list[str], groups: Groups) -> list[str]:
         return []
     try:
         config = json.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"--config {path} cannot be read as JSON ({error})") from None
     if not isinstance(config, dict):
         raise UsageError(f"--config {path} must hold a JSON object of flags")

@@ -200,7 +200,7 @@ class ReleaseTerms:
             )
         except KeyError as error:
             raise ValueError(f"release terms lack {error.args[0]}") from None
-        except TypeError:
+        except (TypeError, RecursionError):
             raise ValueError("release terms hold a value of the wrong type") from None
         for name, value in terms.to_json().items():
             if found.get(name) != value:

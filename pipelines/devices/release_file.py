@@ -176,7 +176,7 @@ def load_release(path: str) -> ReleaseFile:
         if not isinstance(found, dict):
             raise ValueError("no JSON object")
         return ReleaseFile.from_json(found)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--release {path}: {error}") from None
 
 

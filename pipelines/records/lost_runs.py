@@ -269,6 +269,6 @@ def _record(partial: str, run_id: str) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) and found.get("run_id") == run_id else {}

@@ -129,8 +129,11 @@ def test_config_gives_flags_and_the_command_line_wins(files: list[str], tmp_path
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("[1]", "JSON object"), ("{", "cannot be read"), ('{"epsilom": 1}', "did you mean --epsilon")],
-)
+    [
+        ("[1]", "JSON object"), ("{", "cannot be read"), ("[" * 100_000, "cannot be read"),
+        ('{"epsilom": 1}', "did you mean --epsilon"),
+    ],
+)  # fmt: skip
 def test_a_wrong_config_is_named(content: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(content)
     with pytest.raises(UsageError, match=said):

@@ -12,6 +12,7 @@ import pytest
 
 from beam_ldp.accounting import shuffled_event
 from beam_ldp.pipelines import frequency, run
+from beam_ldp.pipelines.devices.release_file import load_release
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.outputs import FolderWriter
 from beam_ldp.pipelines.question import Choice
@@ -188,3 +189,11 @@ def test_a_link_is_never_replaced_by_an_output(colours: list[str], tmp_path: Pat
     code = frequency.main([*colours[:-1], f"--output={dangling}"])
     assert code in (MISUSED, FAILED) and dangling.is_symlink()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "7", '{"mechanism": "[]"}', "\x00", "{", ""])
+def test_release_files_that_are_none(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "release.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=f"--release {path}: "):
+        load_release(str(path))

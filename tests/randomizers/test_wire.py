@@ -240,6 +240,7 @@ def test_terms_that_are_none():
         ({"format_version": 2}, "contradict themselves: format_version"),
         ({"mechanism": "[]"}, "text of a JSON object"),
         ({"mechanism": 5}, "wrong type"),
+        ({"mechanism": "[" * 100_000}, "wrong type"),
         ({"mechanism": found["mechanism"] + " "}, "contradict themselves: mechanism"),
         ({"mechanism": found["mechanism"].replace("2.0", "3.0")}, "mechanism_digest"),
         ({"mechanism": found["mechanism"].replace("KRand", "Rand")}, "name of a randomizer"),
