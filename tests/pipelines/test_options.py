@@ -195,6 +195,14 @@ def test_defaults(files: list[str]) -> None:
     assert settings.num_files == 1 and settings.input_bytes == 8
 
 
+@pytest.mark.parametrize(("expected", "least"), [(1, 1), (2, 2), (11, 10), (15, 14), (20, 18)])
+def test_nine_tenths_of_the_people_are_rounded_up(
+    files: list[str], expected: int, least: int
+) -> None:
+    settings = settings_of([*files, "--epsilon=1", f"--expected-users={expected}"])
+    assert settings.min_reports == least
+
+
 def test_mixed_endings_need_a_format(files: list[str], tmp_path: Path) -> None:
     (tmp_path / "y.jsonl").write_text("{}")
     flags = [*files, *CENTRAL, f"--input={tmp_path}/y.jsonl"]

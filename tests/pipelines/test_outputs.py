@@ -193,6 +193,31 @@ def test_a_folder_that_cannot_be_listed_is_said(
         OutputFolder(str(tmp_path))
 
 
+def test_overwrite_takes_no_folder_without_a_privacy_record(tmp_path: Path) -> None:
+    """Names alone are no proof: somebody else's files may be called so."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "estimates.csv").write_text("mine")
+    with pytest.raises(OutputError, match="not of an earlier output"):
+        OutputFolder(str(tmp_path / "out"), overwrite=True)
+
+
+def test_every_file_is_on_disk_before_the_output_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash of the machine leaves a whole output or none."""
+    told: list[str] = []
+    real = outputs._put_in_place
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: told.append(os.readlink(f"/proc/self/fd/{handle}"))
+    )
+    monkeypatch.setattr(
+        outputs, "_put_in_place", lambda new, to: (told.append("named"), real(new, to))
+    )
+    write(tmp_path / "out", "new")
+    assert told[-1] == "named"
+    assert sorted(Path(name).name for name in told[:-1]) == ["estimates.csv", "privacy.json"]
+
+
 def test_overwrite_never_takes_what_somebody_put_beside_an_output(tmp_path: Path) -> None:
     write(tmp_path / "out", "old")
     (tmp_path / "out" / "notes.txt").write_text("mine")
@@ -289,6 +314,13 @@ def test_on_a_store_overwriting_withdraws_the_manifest_first(store: Path) -> Non
     assert StoreFileSystem.WRITTEN[0] == "-" + MANIFEST
     assert StoreFileSystem.WRITTEN[-1] == MANIFEST
     assert (store / "bucket" / "out" / "privacy.json").read_text() == "two"
+
+
+def test_on_a_store_nothing_of_the_old_output_stays(store: Path) -> None:
+    write("teststore://bucket/out", "one")
+    (store / "bucket" / "out" / "plot.png").write_text("of the first")
+    write("teststore://bucket/out", "two", overwrite=True)
+    assert names(store / "bucket" / "out") == ["estimates.csv", MANIFEST, "privacy.json"]
 
 
 def test_on_a_store_a_failure_leaves_no_manifest(store: Path) -> None:
