@@ -48,7 +48,8 @@ class Asked(ABC):
         if isinstance(found, dict) and set(found) == {"columns", "lists"}:
             return AskedLists(_names(found["columns"]), _names(found["lists"]))
         if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
-            return AskedNumber(*_names([found["column"]]), _wanted(found))
+            (column,) = _names([found["column"]])
+            return AskedNumber(column, _wanted(found))
         raise ValueError("questions must be the text of a JSON object about lists, or a number")
 
 

@@ -192,6 +192,8 @@ def columns_of(values: argparse.Namespace) -> tuple[str, ...]:
     columns = tuple(values.column or ())
     if len(set(columns)) < len(columns):
         raise UsageError("--column names a column twice")
+    if not all(columns):
+        raise UsageError("--column is missing: it names nothing")
     return columns
 
 

@@ -41,17 +41,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def instead(found: list[str], more: tuple[str, ...]) -> list[str]:
+    """The flags with those of `more` in place of the same ones: a list named twice is two lists."""
+    named = {flag.split("=")[0] for flag in more}
+    return [*(flag for flag in found if flag.split("=")[0] not in named), *more]
+
+
 def device_flags(folder: Path, out: str, *more: str) -> list[str]:
     found = [f"--input={folder}/values.csv", "--column=c", f"--domain={folder}/d.txt",
              "--local-epsilon=3", "--release-id=week-47", f"--output={folder}/{out}"]  # fmt: skip
-    return [*found, *more]
+    return instead(found, more)
 
 
 def collector_flags(folder: Path, out: Path, *more: str, reports: str = "reports") -> list[str]:
     found = [f"--reports={folder}/{reports}/*", f"--release={folder}/{reports}/release.json",
              f"--domain={folder}/d.txt", "--delta=1e-8", "--min-reports=10000",
              f"--output={out}", "--no-mlflow", "--no-ledger"]  # fmt: skip
-    return [*found, *more]
+    return instead(found, more)
 
 
 def test_only_reports_and_terms_leave_the_device(place: Path) -> None:
@@ -68,7 +74,7 @@ def test_only_reports_and_terms_leave_the_device(place: Path) -> None:
 
 
 def test_collector_gives_the_files_of_frequency(place: Path, tmp_path: Path, capsys: Any) -> None:
-    """Estimates within 4.5 standard errors; fresh randomness: fails once in 30,000 runs."""
+    """Estimates within 5.5 standard errors; fresh randomness: fails once in 6 million runs."""
     out = tmp_path / "out"
     assert collect.main(collector_flags(place, out, "--format=json")) == DONE
     assert sorted(path.name for path in out.iterdir()) == FILES
@@ -76,7 +82,7 @@ def test_collector_gives_the_files_of_frequency(place: Path, tmp_path: Path, cap
     assert list(table) == COLUMNS and table["value"] == [*VALUES, "other"]
     assert set(table["question"]) == {"week-47"}
     errors = np.array(table["frequency_standard_error"])
-    assert (np.abs(np.array(table["frequency"]) - TRUTH) < 4.5 * errors).all()
+    assert (np.abs(np.array(table["frequency"]) - TRUTH) < 5.5 * errors).all()
     record = json.loads((out / "privacy.json").read_text())
     assert record["num_reports"] == PEOPLE and record["num_bad_rows"] == 0
     assert record["local_epsilon"] == 3 and 0 < record["epsilon"] < 0.5
