@@ -8,6 +8,9 @@ from pathlib import Path
 
 from tests.packaging.doc_commands import blocks
 
+BLOCK = re.compile(
+    r"```python\n(.*?)```\n(?:\n((?: {4}[^\n]*\n)+))?", re.DOTALL
+)  # and what it prints
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^( *)```(.*)$")
 

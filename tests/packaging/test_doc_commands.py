@@ -125,7 +125,7 @@ def test_commands_of_a_page_run(name: str, data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", needing("test-slow-engines"))
 def test_commands_of_a_page_run_on_engines(name: str, data: Path, tmp_path: Path) -> None:
     """All of them, those that need Prism, Spark or Flink too: tutorials to their last line."""
-    follow(name, tmp_path, data, target="test-slow-engines", timeout=1500)
+    follow(name, tmp_path, data, target="test-slow-engines", timeout=880)
     if name == "tutorial-spark.md":
         estimates = [tmp_path / place / "estimates.csv" for place in ("laptop", "spark", "cluster")]
         assert len({path.read_bytes() for path in estimates}) == 1

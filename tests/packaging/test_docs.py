@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.doc_blocks import code_of, hidden_python
+from tests.packaging.doc_blocks import BLOCK, code_of, hidden_python
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n((?: {4}[^\n]*\n)+))?", re.DOTALL)
 TESTS = DOCS.parent / "tests"
 MARK = "-" * 20
 TENSORFLOW = {  # run by tests/tff_adapters, where it is

@@ -14,6 +14,6 @@ from tests.packaging.follow import follow, needing
 @pytest.mark.parametrize("name", needing("test-tff-slow"))
 def test_commands_of_a_page_run(name: str, tmp_path: Path) -> None:
     """From top to bottom, the training of the tutorial to its end."""
-    follow(name, tmp_path, target="test-tff-slow", timeout=1500)
+    follow(name, tmp_path, target="test-tff-slow", timeout=880)
     if name == "tutorial-training.md":
         assert (tmp_path / "trained" / "model.keras").exists()
