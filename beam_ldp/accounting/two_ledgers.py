@@ -24,6 +24,8 @@ from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 
+_MOST_NOISE = 1e100  # its square is a number
+
 
 def central_round_event(sampling_rate: float, noise_multiplier: float) -> dp_accounting.DpEvent:
     """One round: everybody joins by a coin, unseen; the noisy sum of projected messages is shown.
@@ -37,8 +39,10 @@ def central_round_event(sampling_rate: float, noise_multiplier: float) -> dp_acc
     """
     if not 0 < sampling_rate <= 1:
         raise ValueError(f"sampling_rate must lie in (0, 1], got {sampling_rate}")
-    if not noise_multiplier > 0:
-        raise ValueError(f"noise_multiplier must be > 0, got {noise_multiplier}")
+    if not 0 < noise_multiplier <= _MOST_NOISE:
+        raise ValueError(
+            f"noise_multiplier must be > 0 and <= {_MOST_NOISE:g}, got {noise_multiplier}"
+        )
     gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
     return dp_accounting.PoissonSampledDpEvent(sampling_rate, gaussian)
 

@@ -28,7 +28,9 @@ def make_plan(settings: TrainSettings, data: DataFacts) -> Plan:
     model = model_of(settings.model, data.shape)
     about = settings, data, model, count_parameters(model, data.shape, data.num_classes), 0
     try:
-        return cut_to_target(_plan(settings, about))
+        plan = cut_to_target(_plan(settings, about))
+        plan.epsilon_of(1)  # what has no price is refused here
+        return plan
     except ValueError as error:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
 

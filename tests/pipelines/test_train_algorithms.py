@@ -82,6 +82,7 @@ def price(event, rounds):
         (CENTRAL, "--preset safe", "--preset is of adaped, not of local-central"),
         (CENTRAL, "--max-participations 0", "--max-participations must be >= 1"),
         (CENTRAL, "--audit diffuse:1:0.5", "dimension must be an integer >= 2"),
+        (CENTRAL, "--noise-multiplier 1e300", "noise_multiplier must be > 0 and <= 1e.100"),
         (CENTRAL, "--audit dense:1", "diffuse:784:0.5 and sparse:20:2000:0.5:0.5"),
     ],
 )

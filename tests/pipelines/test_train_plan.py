@@ -70,6 +70,20 @@ def test_refused_flags(more, message):
 
 
 @pytest.mark.exact
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ("--local-epsilon 50", r"local_epsilon must lie in \(0, 30\]"),
+        ("--epochs 1e30", r"rounds must lie in \[1, 1e9\]"),
+        ("--local-epsilon 1e-310", "local_epsilon must be at least 1e-09"),
+    ],
+)
+def test_what_has_no_price_is_refused_before_anything_runs(more, message):
+    with pytest.raises(UsageError, match=message):
+        plan_of(DRY, more)
+
+
+@pytest.mark.exact
 @pytest.mark.parametrize("missing", ["--data", "--local-epsilon", "--epochs", "--delta"])
 def test_missing_flags_are_named(missing):
     words = DRY.split()
