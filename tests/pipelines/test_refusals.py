@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_ldp.accounting import shuffled_event
+from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.pipelines import frequency, run
 from beam_ldp.pipelines.devices.release_file import load_release
 from beam_ldp.pipelines.options import UsageError
@@ -19,6 +19,7 @@ from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED
 from beam_ldp.pipelines.running.results import Collected
 from beam_ldp.pipelines.streams.flags import check_stream
+from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release
 from tests.pipelines.test_stream import parsed
 
@@ -197,3 +198,23 @@ def test_release_files_that_are_none(content: str, tmp_path: Path) -> None:
     path.write_text(content)
     with pytest.raises(UsageError, match=f"--release {path}: "):
         load_release(str(path))
+
+
+@pytest.mark.usefixtures("without_a_job")
+@pytest.mark.parametrize(("fraction", "hide"), [("1", 50), ("0.5", 25), ("0.01", 1)])
+def test_what_is_set_aside_is_the_price_of_the_fewest_honest_people(
+    fraction: str, hide: int, colours: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many were expected: a release of `--min-reports` costs most."""
+    asked: list[Any] = []
+
+    def reserve(settings: Any, worst: Any, local_epsilon: float, about: str) -> Any:
+        asked.append((worst, local_epsilon))
+        return run.charging.NoCharge("no: a test")
+
+    monkeypatch.setattr(run.charging, "reserve", reserve)
+    more = [f"--honest-fraction={fraction}", "--expected-users=100000"]
+    assert frequency.main([*colours, *more]) == DONE
+    ((worst, local_epsilon),) = asked
+    assert worst.priced_reports == hide and local_epsilon == 2
+    assert worst.bound == shuffle_epsilon(KRandomizedResponse(3, 2.0), hide, 1e-6)
