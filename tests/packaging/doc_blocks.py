@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.packaging.doc_commands import blocks
+from tests.packaging.doc_commands import REASON, blocks
 
 BLOCK = re.compile(
     r"```python\n(.*?)```\n(?:\n((?: {4}[^\n]*\n)+))?", re.DOTALL
@@ -21,13 +22,20 @@ def code_of(page: Path) -> list[str]:
 
 
 def hidden_python(page: Path) -> list[int]:
-    """Lines where an indented or unlabelled block begins that is Python, and that nothing runs.
+    """Lines where an indented or unlabelled block begins that is Python, and that nothing runs."""
+    return [line for line, excused in _stray_python(page) if not excused]
 
-    What follows a fence is what its program prints; commands are for the tests of commands.
-    """
+
+def excused_python(page: Path) -> list[int]:
+    """The same where a comment says why nothing runs it."""
+    return [line for line, excused in _stray_python(page) if excused]
+
+
+def _stray_python(page: Path) -> Iterator[tuple[int, bool]]:
+    """What follows a fence is what its program prints; commands are for the tests of commands."""
     text = page.read_text("utf-8").split("\n")
     commands = {block.line for block in blocks(page)}
-    found, at, after_fence = [], 0, False
+    at, after_fence, excused = 0, False, False
     while at < len(text):
         fence, begin = _FENCE.match(text[at]), at
         if fence:
@@ -40,13 +48,15 @@ def hidden_python(page: Path) -> list[int]:
             body, promised, indent = text[begin:at], after_fence, 4
         else:
             at += 1
-            after_fence = after_fence and not text[begin].strip()
+            if text[begin].strip():
+                reason = REASON.search(text[begin])
+                after_fence, excused = False, bool(reason and reason["reason"])
             continue
         after_fence = bool(fence)
         code = "\n".join(line[indent:] for line in body)
         if not promised and begin + 1 not in commands and _is_python(code):
-            found.append(begin + 1)
-    return found
+            yield begin + 1, excused
+        excused = False
 
 
 def _is_python(code: str) -> bool:

@@ -23,7 +23,7 @@ from pathlib import Path
 PROGRAMS = ("beam-ldp", "make", "python", "export", "head", "mkdir", "mv", "cp", "cat", "ls", "rm",
             "printf", "for", "done", "uv", "docker", "gcloud", "java", "mlflow", "openssl",
             ".venv-tff/bin/beam-ldp", ".venv-tff/bin/python")  # fmt: skip
-_REASON = re.compile(r"<!-- (?:not run: (?P<reason>.+)|run by make (?P<target>[\w-]+): .+) -->")
+REASON = re.compile(r"<!-- (?:not run: (?P<reason>.+)|run by make (?P<target>[\w-]+): .+) -->")
 OF_THE_CLONE = re.compile(
     r"python -m (?:pytest (?P<file>\S+)|(?P<module>(?:benchmarks|tests)[\w.]*))"
 )
@@ -71,7 +71,7 @@ def blocks(page: Path) -> Iterator[Block]:
             body, label = text[begin:at], ""
         else:
             if text[at].strip():
-                found = _REASON.search(text[at])
+                found = REASON.search(text[at])
                 reason = (found and found["reason"]) or ""
                 target = (found and found["target"]) or ""
             at += 1

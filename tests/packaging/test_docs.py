@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.doc_blocks import BLOCK, code_of, hidden_python
+from tests.packaging.doc_blocks import BLOCK, code_of, excused_python, hidden_python
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TESTS = DOCS.parent / "tests"
@@ -66,8 +66,10 @@ def test_hidden_python_is_found(tmp_path):
         "```text\nx = f(1)\n```\n\n    a table   of words\n\n```sh\nls\n```\n\n"
         "   ```\n   g()\n   ```\n"
         '\n```python title="feed.py"\ny = 1\n```\n'
+        "\n<!-- not run: needs a moon -->\n\n    import moon\n"
     )
     assert hidden_python(page) == [3, 5, 25]
+    assert excused_python(page) == [35]
     assert code_of(page) == ["x = 1\n"]
 
 

@@ -37,7 +37,7 @@ def test_the_flags_of_frequency_are_there() -> None:
         "--stream", "--time-column", "--window", "--budget-windows", "--people-store",
     ):  # fmt: skip
         assert f"| `{flag}" in table, flag
-    assert "--design" not in sections()["randomize"] and "--strict" in sections()["collect"]
+    assert "--strict" not in sections()["randomize"] and "--strict" in sections()["collect"]
     for row in re.findall(r"^\| `--.*$", PAGE.read_text("utf-8"), re.M):
         assert re.fullmatch(r"\| `--[^`]+` \| .{3,} \|", row), row
 
