@@ -33,6 +33,12 @@ SPECULATION = (  # Spark starts slow tasks a second time, as soon as half of the
     "-Dspark.speculation.quantile=0.5",
     "-Dspark.speculation.interval=100ms",
 )
+
+
+def _speculating(group: Group) -> tuple[str, ...]:
+    return spark.start_cluster(group, True, *SPECULATION, hosts=("127.0.0.1", "127.0.0.2"))
+
+
 ENGINES: dict[str, tuple[str, Callable[[Group], tuple[str, ...]]]] = {  # what it needs, how
     "prism": ("prism", prism.start),
     "spark": ("spark", spark.start),
@@ -42,7 +48,7 @@ ENGINES: dict[str, tuple[str, Callable[[Group], tuple[str, ...]]]] = {  # what i
     # With forked Python workers, which start at once: for tests of many jobs.
     "prism-forking": ("prism", prism.start_with_pool),
     "spark-forking": ("spark", lambda group: spark.start_cluster(group, True)),
-    "spark-speculating": ("spark", lambda group: spark.start_cluster(group, True, *SPECULATION)),
+    "spark-speculating": ("spark", _speculating),
     "flink-forking": ("flink", lambda group: flink.start_cluster(group, True)),
 }
 EMBEDDED = ("prism", "spark", "flink")  # quick to start; Python workers in the client's process

@@ -9,7 +9,7 @@ from tests.engines import worker_pool
 from tests.engines.cache import OPENS, QUICK, jars, job_server_jar, program
 from tests.engines.processes import Group, answers, free_ports
 
-NUM_WORKERS = 2
+HOSTS = ("127.0.0.1", "127.0.0.1")  # of two workers
 LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SCALA_VERSION": "2.12"}
 
@@ -21,13 +21,16 @@ def start(group: Group) -> tuple[str, ...]:
     return ("--runner=SparkRunner", endpoint, "--environment_type=LOOPBACK")
 
 
-def start_cluster(group: Group, forking: bool = False, *options: str) -> tuple[str, ...]:
+def start_cluster(
+    group: Group, forking: bool = False, *options: str, hosts: tuple[str, ...] = HOSTS
+) -> tuple[str, ...]:
     """A master, two workers of one core each, a pool of Python workers, and the job server.
 
     Args:
         group: an empty one.
         forking: of `worker_pool.start`.
         options: Java options of the driver, such as `-Dspark.speculation=true`.
+        hosts: of the workers. Spark starts no second attempt on the host of the first.
     """
     home = group.folder / "spark-home"
     home.mkdir(exist_ok=True)
@@ -38,7 +41,7 @@ def start_cluster(group: Group, forking: bool = False, *options: str) -> tuple[s
     group.environment = {**ENVIRONMENT, **worker_pool.environment(), "SPARK_HOME": str(home)}
     quick = QUICK if forking else ()
     java = [program("java", "run Spark"), *OPENS, LOGGING, *quick, "-cp", f"{jars('spark')}/*"]
-    port, page, *worker_pages = free_ports(2 + NUM_WORKERS)
+    port, page, *worker_pages = free_ports(2 + len(hosts))
     master = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
     group.start(
@@ -47,8 +50,8 @@ def start_cluster(group: Group, forking: bool = False, *options: str) -> tuple[s
         + ["--port", str(port), "--webui-port", str(page)],
         port,
     )
-    for number, worker_page in enumerate(worker_pages, 1):
-        start_worker(group, f"worker-{number}", master, worker_page)
+    for number, (worker_page, host) in enumerate(zip(worker_pages, hosts), 1):
+        start_worker(group, f"worker-{number}", master, worker_page, host)
     workers = worker_pool.start(group, forking)
     executor = " ".join((*OPENS, LOGGING, *quick))
     endpoint = start_job_server(
@@ -79,13 +82,15 @@ def master_of(group: Group) -> str:
     return found.group(1)
 
 
-def start_worker(group: Group, role: str, master: str, page: int | None = None) -> None:
+def start_worker(
+    group: Group, role: str, master: str, page: int | None = None, host: str = HOSTS[0]
+) -> None:
     """One worker of one core, which starts an executor for every job."""
     page = page or free_ports(1)[0]
     group.start(
         role,
         [program("java", "run Spark"), *OPENS, LOGGING, "-Xmx512m", "-cp", f"{jars('spark')}/*"]
-        + ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1"]
+        + ["org.apache.spark.deploy.worker.Worker", "--host", host]
         + ["--webui-port", str(page), "--cores", "1", "--memory", "2g"]
         + ["--work-dir", str(group.folder / role), master],
         ready=lambda: answers(page) and "registered with master" in group.text(role).lower(),

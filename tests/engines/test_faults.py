@@ -295,7 +295,7 @@ def test_slow_attempts_that_are_started_a_second_time(place: Place, tmp_path: Pa
 
 
 def assert_counted_once(engine: Engine, folder: Path, memoized: bool) -> Door:
-    job = prepared(folder, blocks=8, pause=0.05, slow_worker=100, memoized=memoized)
+    job = prepared(folder, blocks=8, pause=0.01, slow_worker=100, memoized=memoized)
     run = Run(job, engine.options)
     seconds = run.wait()
     assert run.outcome() == "whole", run.error
