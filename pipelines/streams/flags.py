@@ -95,8 +95,8 @@ class StreamSettings:
 
     @property
     def poll(self) -> float:
-        """Seconds between two looks at the folder."""
-        return min(5.0, max(0.5, (self.period or self.session_gap or 10.0) / 10))
+        """Seconds between two looks at the folder; Flink's checkpoints grow with every one."""
+        return min(60.0, max(0.5, (self.period or self.session_gap or 10.0) / 10))
 
 
 def check_stream(values: argparse.Namespace) -> StreamSettings:

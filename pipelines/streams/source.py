@@ -70,11 +70,7 @@ class WatchTable(beam.PTransform):
             | "Not hidden" >> beam.Filter(_is_seen)
             | "Read" >> self._files
         )
-        stamped = read[ROWS] | "Stamp" >> beam.ParDo(
-            _Stamp(self._time_column, self._window)
-        ).with_outputs(BAD_ROWS, main=ROWS)
-        stamped[ROWS].element_type = TableBlock
-        stamped[BAD_ROWS].element_type = BadRowBlock
+        stamped = read[ROWS] | StampTables(self._time_column, self._window)
         bad = (read[BAD_ROWS], stamped[BAD_ROWS]) | "All bad rows" >> beam.Flatten()
         return {ROWS: stamped[ROWS], BAD_ROWS: bad}
 
@@ -92,6 +88,24 @@ def _path(file: Any) -> str:
 
 def _is_seen(path: str) -> bool:
     return not is_hidden(path)
+
+
+class StampTables(beam.PTransform):
+    """Gives blocks of rows the times that their rows tell: `rows`, and `bad_rows` that tell none.
+
+    Args:
+        time_column, window: as in `WatchTable`.
+    """
+
+    def __init__(self, time_column: str, window: float | None) -> None:
+        super().__init__()
+        self._doer = _Stamp(time_column, window)
+
+    def expand(self, tables: beam.PCollection) -> dict[str, beam.PCollection]:
+        stamped = tables | "Stamp" >> beam.ParDo(self._doer).with_outputs(BAD_ROWS, main=ROWS)
+        stamped[ROWS].element_type = TableBlock
+        stamped[BAD_ROWS].element_type = BadRowBlock
+        return {ROWS: stamped[ROWS], BAD_ROWS: stamped[BAD_ROWS]}
 
 
 class _Stamp(beam.DoFn):
