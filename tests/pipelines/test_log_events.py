@@ -35,13 +35,15 @@ def test_the_page_lists_what_there_is() -> None:
 def test_every_event_is_said_somewhere_and_nothing_else_is_logged() -> None:
     folders = ("beam_ldp", "pipelines", "mlflow/mlflow_ldp")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    texts = {path.name: path.read_text() for path in paths}
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
     names = [name for name, value in vars(log_events).items() if value in EVENTS]
     assert len(names) == len(EVENTS)
     for name in names:
         assert any(f"log_events.{name}" in text for text in texts.values()), name
     spoken = r"getLogger\([^)]*\)\s*\.(?:log|debug|info|warning|error|exception)\("
-    assert [name for name, text in texts.items() if re.search(spoken, text)] == ["log_events.py"]
+    assert [name for name, text in texts.items() if re.search(spoken, text)] == [
+        "beam_ldp/log_events.py"
+    ]
 
 
 @pytest.mark.exact
