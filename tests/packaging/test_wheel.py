@@ -59,7 +59,8 @@ def test_contents(wheel: Path) -> None:
     assert tops - info == {"beam_ldp", "mlflow_ldp", "tff_adapters"}
     assert {"beam_ldp/py.typed", "beam_ldp/pipelines/cli.py"} <= set(names)
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "beam_ldp").rglob("*.py")}
-    assert sources <= set(names)
+    programs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "pipelines").rglob("*.py")}
+    assert sources | {f"beam_ldp/{path}" for path in programs} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
