@@ -253,6 +253,16 @@ def test_terms_that_are_none():
             ReleaseTerms.from_json({**found, **change})
 
 
+def test_an_envelope_holds_no_report_too_many(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_ENVELOPE_BYTES", wire.OVERHEAD_BYTES + 10)
+    most = 10 * 8 // KRR.randomizer.bits_per_report
+    assert KRR.max_reports == most
+    full = np.zeros(most + 1, np.uint8)
+    assert len(encode_envelope(KRR, full[:most])) <= wire.MAX_ENVELOPE_BYTES
+    with pytest.raises(ValueError, match=f"from 1 to {most} in one envelope, got {most + 1}"):
+        encode_envelope(KRR, full)
+
+
 # Vectors --------------------------------------------------------------------------------------
 
 

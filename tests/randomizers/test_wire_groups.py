@@ -101,3 +101,11 @@ def test_the_page_has_the_digest_of_its_example() -> None:
     )
     assert GROUPS.of(0).release_digest.hex() == told
     assert encode_envelope(GROUPS.of(0), reports(1))[38:54].hex() == told
+
+
+def test_a_begin_counts_only_where_all_of_it_lies_before_the_stop() -> None:
+    sent = b"xyz" + encode_envelope(GROUPS.of(2), reports(3))
+    whole = 3 + wire.PREFIX_BYTES
+    assert GROUPS.find_begin(sent, 0, whole) == 3
+    assert GROUPS.find_begin(sent, 0, whole - 1) == -1
+    assert GROUPS.find_begin(sent, 4, len(sent)) == -1
