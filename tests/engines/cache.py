@@ -13,7 +13,7 @@ from tests.engines.processes import EngineError
 
 FETCH_SECONDS = 1200
 PRISM_MODULE = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
-JARS = {  # what a folder of jars must hold to be whole, and the class that serves jobs
+JARS = {  # what a folder of jars must hold to be whole, and the class that `java -jar` starts
     "spark": (
         ("beam-runners-spark-3-2.62.0.jar", "log4j-slf4j2-impl-2.20.0.jar"),
         "org.apache.beam.runners.spark.SparkJobServerDriver",
@@ -21,6 +21,11 @@ JARS = {  # what a folder of jars must hold to be whole, and the class that serv
     "flink": (
         ("beam-runners-flink-1.19-2.62.0.jar", "slf4j-simple-1.7.30.jar"),
         "org.apache.beam.runners.flink.FlinkJobServerDriver",
+    ),
+    "kafka": (("kafka_2.13-3.9.0.jar", "slf4j-simple-1.7.36.jar"), "kafka.Kafka"),
+    "kafka-connector": (
+        ("beam-sdks-java-io-kafka-2.62.0.jar", "jamm-0.4.0.jar"),
+        "org.apache.beam.sdk.expansion.service.ExpansionService",
     ),
 }
 # The engines reflect into the JDK; since Java 17 each package must be opened by name.
@@ -49,17 +54,17 @@ def prism_binary() -> Path:
 
 
 def jars(name: str) -> Path:
-    """The folder of jars of `spark` or `flink`."""
+    """The folder of jars of one of `JARS`."""
     return cache_folder() / name / "lib"
 
 
 def job_server_jar(name: str) -> Path:
-    """A jar that `java -jar` starts as Beam's job server: it names the other jars."""
+    """A jar that `java -jar` starts, of an engine Beam's job server: it names the other jars."""
     return cache_folder() / name / "job-server.jar"
 
 
 def is_cached(name: str) -> bool:
-    """Whether the cache holds `prism`, `spark` or `flink`, whole."""
+    """Whether the cache holds `prism` or one of `JARS`, whole."""
     if name == "prism":
         return prism_binary().exists()
     needed = [jars(name) / jar for jar in JARS[name][0]]
@@ -79,7 +84,7 @@ def program(name: str, why: str) -> str:
 
 
 def fetch_into_cache(name: str) -> None:
-    """Bring `prism`, `spark` or `flink` into the cache; does nothing if it is there.
+    """Bring `prism` or one of `JARS` into the cache; does nothing if it is there.
 
     It appears whole or not at all: it is fetched into a folder beside its place and then renamed.
 
@@ -97,7 +102,7 @@ def fetch_into_cache(name: str) -> None:
         else:
             target, fetched = jars(name).parent, Path(temporary) / name
             pom = Path(__file__).with_name(f"{name}-pom.xml")
-            maven = program("mvn", f"fetch {name}'s job server")
+            maven = program("mvn", f"fetch the jars of {name}")
             command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
             command += [f"-DoutputDirectory={fetched / 'lib'}", "-DincludeScope=runtime"]
             environment = dict(os.environ)

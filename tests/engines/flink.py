@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.engines import worker_pool
-from tests.engines.cache import OPENS, QUICK, jars, job_server_jar, program
+from tests.engines.cache import JARS, OPENS, QUICK, jars, job_server_jar, program
 from tests.engines.processes import Group, free_ports
 
 NUM_TASK_MANAGERS = 2
@@ -15,7 +15,9 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.showThreadName=false",
     "-Dorg.slf4j.simpleLogger.showShortLogName=true",
 )
-SHORT_JOBS = "short-jobs"  # a file that says so, for task managers that are started later too
+# Files that say how, for task managers that are started later too.
+SHORT_JOBS = "short-jobs"
+MORE_JARS = "more-jars"
 CONFIGURATION = """\
 jobmanager.rpc.address: 127.0.0.1
 jobmanager.rpc.port: {rpc}
@@ -61,12 +63,13 @@ def start(group: Group) -> tuple[str, ...]:
             "--environment_type=LOOPBACK")  # fmt: skip
 
 
-def start_cluster(group: Group, forking: bool = False) -> tuple[str, ...]:
+def start_cluster(group: Group, forking: bool = False, more_jars: str = "") -> tuple[str, ...]:
     """A job manager, two task managers, a pool of Python workers, and Beam's job server.
 
     Args:
         group: an empty one.
         forking: of `worker_pool.start`.
+        more_jars: one of `cache.JARS`, whose classes the cluster gets too.
     """
     group.environment = worker_pool.environment()
     rpc, rest = free_ports(2)
@@ -74,6 +77,7 @@ def start_cluster(group: Group, forking: bool = False) -> tuple[str, ...]:
     (group.folder / "flink-conf.yaml").write_text(given)
     if forking:
         (group.folder / SHORT_JOBS).touch()
+    (group.folder / MORE_JARS).write_text(more_jars)
     runtime = "org.apache.flink.runtime"
     _start(group, "job-manager", f"{runtime}.entrypoint.StandaloneSessionClusterEntrypoint", rest)
     for number in range(1, NUM_TASK_MANAGERS + 1):
@@ -97,7 +101,7 @@ def _start(group: Group, role: str, main_class: str, port: int | None = None) ->
         *OPENS,
         *LOGGING,
         "-cp",
-        f"{jars('flink')}/*",
+        ":".join(f"{jars(name)}/*" for name in _parts(group)),
     ]
     done = "Successful registration at resource manager"
     group.start(
@@ -108,13 +112,20 @@ def _start(group: Group, role: str, main_class: str, port: int | None = None) ->
     )
 
 
+def _parts(group: Group) -> list[str]:
+    """Whose jars the cluster has."""
+    noted = group.folder / MORE_JARS
+    return ["flink", *(noted.read_text().split() if noted.exists() else [])]
+
+
 def start_job_server(group: Group, master: str, *more: str) -> str:
     """Beam's job server; gives the flag that names it."""
     job, artifact, expansion = free_ports(3)
     java = [program("java", "run Flink's job server"), "-Xmx2g", *OPENS, *LOGGING]
+    class_path = ":".join(str(job_server_jar(name)) for name in _parts(group))
     group.start(
         "job-server",
-        [*java, "-jar", str(job_server_jar("flink")), f"--flink-master={master}"]
+        [*java, "-cp", class_path, JARS["flink"][1], f"--flink-master={master}"]
         + [f"--job-port={job}", f"--artifact-port={artifact}", f"--expansion-port={expansion}"]
         + ["--job-host=localhost", f"--artifacts-dir={group.folder / 'artifacts'}"]
         + [*more],

@@ -1,0 +1,92 @@
+"""Windows of messages from Kafka: the pipeline that the tests run, and docs/streaming.md tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.kafka import ReadFromKafka
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
+from apache_beam.transforms.window import FixedWindows
+
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
+from beam_ldp.pipelines.streams.messages import Message, MessagesToTables
+from beam_ldp.pipelines.streams.results import Pricing, WriteBadRows, WriteWindows, WriteWithheld
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.transforms import ChargeTo, PrivateFrequencies, WindowRules
+from beam_ldp.transforms.carried import CarriedDomain
+from tests.engines.kafka import TOPIC, Kafka
+
+DOMAIN = Domain(("red", "green"))
+ORACLE = KRandomizedResponse(DOMAIN.size, 4.0)
+SECONDS = 5  # of a window
+MIN_REPORTS = 200
+RUN = "kafka"
+
+
+def read(queue: Kafka) -> ExternalTransform:
+    """`ReadFromKafka`, asked for what Beam 2.62 knows: with services of the version of Beam for
+    Python it is `ReadFromKafka(consumer_config, topics, timestamp_policy=..., ...)`."""
+    bytes_of = ReadFromKafka.byte_array_deserializer
+    asked = {
+        "consumer_config": {"bootstrap.servers": queue.broker, "auto.offset.reset": "earliest"},
+        "topics": [TOPIC],
+        "key_deserializer": bytes_of,
+        "value_deserializer": bytes_of,
+        "commit_offset_in_finalize": False,
+        "timestamp_policy": ReadFromKafka.create_time_policy,
+    }
+    payload = ImplicitSchemaPayloadBuilder(asked)
+    return ExternalTransform(ReadFromKafka.URN_WITH_METADATA, payload, queue.expansion_service)
+
+
+def as_message(message: Any) -> Message:
+    """A message with a person as its key and `colour,time` as its value."""
+    colour, _, at = message.value.decode().partition(",")
+    row = {"person": message.key.decode(), "colour": colour, "at": at}
+    return Message(f"{message.topic}/{message.partition}", message.offset, row)
+
+
+def build(options: Sequence[str], queue: Kafka, folder: Path, windows: int) -> beam.Pipeline:
+    """The pipeline.
+
+    Args:
+        options: Beam's flags.
+        queue: where the messages are.
+        folder: holds `key` and `ledger.db`; gets `out`.
+        windows: that the budget pays for.
+    """
+    pipeline = beam.Pipeline(options=PipelineOptions([*options, "--streaming"]))
+    messages = pipeline | "Kafka" >> read(queue)
+    table = (
+        messages
+        | "Places" >> beam.Map(as_message).with_output_types(Message)
+        | "Rows" >> MessagesToTables(["person", "colour", "at"], "at", SECONDS)
+    )
+    released = (
+        table[ROWS]
+        | "Windows" >> beam.WindowInto(FixedWindows(SECONDS), allowed_lateness=10)
+        | "Frequencies" >> PrivateFrequencies(
+            ORACLE,
+            domain=DOMAIN,
+            column="colour",
+            user_id_column="person",
+            min_reports=MIN_REPORTS,
+            memoize_key_file=str(folder / "key"),
+            release_id=RUN,
+            dataset="people",
+            budget=ChargeTo("people", f"sqlite:///{folder / 'ledger.db'}", run_id=RUN,
+                            windows=windows),
+            windows=WindowRules(delay=3.0),
+        )
+    )  # fmt: skip
+    out = str(folder / "out")
+    pricing = Pricing(delta=1e-8, honest_fraction=1.0, local_epsilon=ORACLE.local_epsilon)
+    released | "Write" >> WriteWindows(out, CarriedDomain(DOMAIN), pricing)
+    released.withheld | "Write withheld" >> beam.ParDo(WriteWithheld(out))
+    table[BAD_ROWS] | "Write bad rows" >> beam.ParDo(WriteBadRows(out))
+    return pipeline
