@@ -13,7 +13,13 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    "name", ["federated.md", "personalisation.md", "reconstruction.md", "training.md"]
+    "name",
+    [
+        pytest.param("federated.md", marks=pytest.mark.slow),
+        "personalisation.md",
+        pytest.param("reconstruction.md", marks=pytest.mark.slow),
+        "training.md",
+    ],
 )
 def test_blocks_run(name):
     """In one program per page; where the page says what a block prints, it does."""
