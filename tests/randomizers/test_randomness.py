@@ -18,6 +18,7 @@ from beam_ldp.randomizers.randomness import (
     canonical_ids,
     contribution_ranks,
     derive_key,
+    envelope_ids,
     length_prefixed,
     word_source,
 )
@@ -201,3 +202,15 @@ def test_contribution_ranks_choose_evenly_and_stably():
     assert (contribution_ranks(KEY, users[:9], positions[:9], "r", "d") != ranks[:9]).all()
     with pytest.raises(ValueError, match="secret bytes"):
         contribution_ranks(b"short", users[:1], positions[:1], "r")
+
+
+def test_ids_of_envelopes_and_ranks_of_rows_are_fixed_for_ever():
+    """A re-run by another version must send the same copies and draw the same rows; each purpose
+    has a key of its own."""
+    names, release = ["ann", "bob"], ("week-47", "visits")
+    assert [found.hex() for found in envelope_ids(KEY, names, *release)] == [
+        "1d56a00f53e17fd978d45b811077c9be",
+        "494e3090447ef0716cac27a64e590c36",
+    ]
+    ranks = contribution_ranks(KEY, names, [b"a", b"b"], *release)
+    assert ranks.tolist() == [2322779846665072435, 18266942465930521967]
