@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
@@ -29,11 +28,9 @@ from apache_beam.utils import thread_pool_executor
 import beam_ldp.pipelines.stream  # noqa: F401
 import tests.engines.fault_job  # noqa: F401
 
-POLITE_SECONDS = 5.0
-
 
 class Nursery:
-    """Forks workers and ends them, in a process of its own. One request at a time."""
+    """Forks workers, in a process of its own. One request at a time."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -51,7 +48,7 @@ class Nursery:
         self._lock = threading.Lock()
 
     def ask(self, **request: str) -> None:
-        """Start or stop a worker, and wait until that is done."""
+        """Start a worker, and wait until that is done."""
         with self._lock:
             self._stream.write(json.dumps(request) + "\n")
             self._stream.flush()
@@ -70,24 +67,19 @@ def _copy(log: int) -> None:
 
 def _raise_workers(pool: socket.socket) -> None:
     """The nursery: requests, until the pool ends."""
-    workers: dict[str, int] = {}
+    workers: set[int] = set()
     stream = pool.makefile("rw", encoding="ascii")
     for line in stream:
         request = json.loads(line)
-        for worker, process in list(workers.items()):
-            if os.waitpid(process, os.WNOHANG) != (0, 0):
-                del workers[worker]
-        if "stop" in request:
-            _end(workers.pop(request["stop"], None))
-        else:
-            process = os.fork()
-            if process == 0:
-                pool.close()
-                _work(request["control"], request["start"])
-            workers[request["start"]] = process
+        workers = {process for process in workers if os.waitpid(process, os.WNOHANG) == (0, 0)}
+        process = os.fork()
+        if process == 0:
+            pool.close()
+            _work(request["control"], request["start"])
+        workers.add(process)
         stream.write("done\n")
         stream.flush()
-    for process in workers.values():
+    for process in workers:
         os.kill(process, signal.SIGKILL)
     os._exit(0)
 
@@ -104,18 +96,6 @@ def _work(control: str, worker: str) -> None:
         os._exit(code)
 
 
-def _end(process: int | None) -> None:
-    """End a child that nobody has waited for: its id is still its own."""
-    if process is None:
-        return
-    os.kill(process, signal.SIGTERM)
-    deadline = time.monotonic() + POLITE_SECONDS
-    while os.waitpid(process, os.WNOHANG) == (0, 0):
-        if time.monotonic() > deadline:
-            os.kill(process, signal.SIGKILL)
-        time.sleep(0.01)
-
-
 class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
     """What engines ask for workers."""
 
@@ -127,7 +107,11 @@ class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: igno
         return api.StartWorkerResponse()
 
     def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: N802
-        self._nursery.ask(stop=request.worker_id)
+        """Nothing: a worker ends with the connection to its runner, which is closed by now.
+
+        Every executor counts its workers from 1, so the name here may be that of another's worker.
+        Beam's own pool ends that one, whose executor then waits for ever.
+        """
         return api.StopWorkerResponse()
 
 
