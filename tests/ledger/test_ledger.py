@@ -406,3 +406,37 @@ def test_a_program_notices_that_the_tail_was_cut(ledger: BudgetLedger, url: str)
         connection.execute(sa.text("DELETE FROM beam_ldp_ledger WHERE kind = 'settle'"))
     with pytest.raises(LedgerCorruptedError, match="gone or changed"):
         ledger.reserve("visits", "next", PURE, local_epsilon=0.25)
+
+
+@pytest.mark.parametrize("over", [1e-4, 1e-9])
+def test_a_budget_is_used_up_to_its_edge_and_not_beyond(ledger: BudgetLedger, over: float) -> None:
+    """Four quarters fit one; a hair more is refused, centrally and locally."""
+    grant(ledger, local_epsilon=1.0)
+    for name in ("one", "two", "three"):
+        spend(ledger, name)
+    more = LocalRandomizerDpEvent(0.25 + over)
+    with pytest.raises(BudgetExceededError, match="would make it"):
+        ledger.reserve("visits", "four", more, local_epsilon=0.25)
+    with pytest.raises(BudgetExceededError, match="local epsilons that sum to 1 per user"):
+        ledger.reserve("visits", "four", PURE, local_epsilon=0.25 + over)
+    spend(ledger, "four")
+    assert ledger.status("visits").left == 0
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("visits", "five", LocalRandomizerDpEvent(over), local_epsilon=0.0)
+
+
+def test_a_memoized_run_that_starts_again_is_the_same_run_in_everything(
+    ledger: BudgetLedger,
+) -> None:
+    grant(ledger)
+    grant(ledger, "other", population="visits")
+    how: dict[str, Any] = {"local_epsilon": 0.25, "memoized": True}
+    ledger.reserve("visits", "run", PURE, **how)
+    assert ledger.reserve("visits", "run", PURE, **how).status == "reserved"
+    for dataset, event, change in (
+        ("visits", PURE, {"local_epsilon": 0.3}),
+        ("visits", EVENT, {}),
+        ("other", PURE, {}),
+    ):
+        with pytest.raises(LedgerError, match="has its charge already"):
+            ledger.reserve(dataset, "run", event, **{**how, **change})
