@@ -43,6 +43,8 @@ READ = {
     "the cost per record. Memory that stays flat does not depend on the number of people.",
     "scale_growth.png": "Left: seconds against records, both logarithmic. Right: memory of the largest worker; only "
     "the order in which all reports are permuted together grows with the data.",
+    "product.png": "The line at 1 is what the machine allows: drawing the words, counting with NumPy, copying the bytes. "
+    "A bar is how many times as long a step takes; the black mark is the spread over rounds.",
     "reconstruction_regression.png": "Between the dotted line (learning nothing) and the dashed one (no privacy); bars "
     "are the spread over runs. Left of the red line the attack's theorem says that nothing can be reconstructed.",
     "figure_5_2.png": "Blue is proved here, dashed blue is a randomizer that really costs as much: nothing can be "

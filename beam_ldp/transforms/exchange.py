@@ -40,6 +40,8 @@ from beam_ldp.transforms.sums import NO_KEY, check_digest, check_groups, split_g
 
 NUM_SHARDS = 64
 SHARD_BYTES = 1 << 26  # of reports in a shard: what a worker holds, permutes and gives on
+CACHED_BYTES = 1 << 21  # in a shard that is permuted in a processor's cache: three times as fast
+MANY_SHARDS = 1024  # more of them cost more to route to than their caches gain
 LARGE_BATCH_BYTES = 1 << 28  # a batch of more is no single worker's job
 EXCHANGE_BYTES = 1 << 28  # of reports in one exchange: what an engine may hold several times
 MOST_EXCHANGES = 16  # each is some stages of the job
@@ -49,9 +51,14 @@ RUN_KEY_BYTES = 32
 
 
 def shards_for(randomizer: LocalRandomizer, num_reports: int) -> int:
-    """Shards, a power of two, for a collection of about so many reports: each fits a worker."""
-    wanted = -(-num_reports * report_bytes(randomizer) // SHARD_BYTES)
-    return max(NUM_SHARDS, 1 << (wanted - 1).bit_length())
+    """Shards, a power of two, for a collection of about so many reports: each fits a worker.
+
+    And its cache, where that does not take too many of them.
+    """
+    size = num_reports * report_bytes(randomizer)
+    needed = -(-size // SHARD_BYTES)
+    wanted = min(MANY_SHARDS, -(-size // CACHED_BYTES))
+    return max(NUM_SHARDS, 1 << (max(needed, wanted) - 1).bit_length())
 
 
 def exchanges_for(randomizer: LocalRandomizer, num_reports: int) -> int:

@@ -68,9 +68,10 @@ class Shuffle(beam.PTransform):
         groups: the public list of groups (as `EncodeRows` takes it) where blocks hold the reports
             of many groups.
         num_shards: for scope="global": shards of the exchange, a power of two; default: as many as
-            keep a shard of `min_reports` reports below 64 MiB, at least 64. A worker holds one
-            shard at a time. (Shards of so many reports are exchanged in parts of 256 MiB, at most
-            16: some engines hold all of an exchange in memory, several times.)
+            keep a shard of `min_reports` reports below 64 MiB, and up to 1,024 as keep it below
+            2 MiB; at least 64. A worker holds one shard at a time. (Shards of so many reports are
+            exchanged in parts of 256 MiB, at most 16: some engines hold all of an exchange in
+            memory, several times.)
         windows: for unbounded data and sessions: when windows close, and what becomes of late
             reports. All reports of such a window and group are then permuted together, by one
             worker.

@@ -18,7 +18,9 @@ from beam_ldp.transforms import shuffle as shuffle_module
 from beam_ldp.transforms.batches import BatchCutter
 from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.exchange import (
+    CACHED_BYTES,
     EXCHANGE_BYTES,
+    MANY_SHARDS,
     MOST_EXCHANGES,
     SHARD_BYTES,
     _Scatter,
@@ -269,12 +271,20 @@ def test_a_batch_that_fits_no_worker_is_permuted_by_the_exchange(monkeypatch, me
 @pytest.mark.exact
 def test_shards_keep_what_a_worker_holds_small():
     oracle = KRandomizedResponse(266, 4.0)
-    assert shards_for(oracle, 10**6) == 64
+    assert shards_for(oracle, 1) == shards_for(oracle, 10**6) == 64
     for num in (10**9, 3 * 10**10, 10**12):
         shards = shards_for(oracle, num)
         assert shards & (shards - 1) == 0
         assert num / shards * 2 <= SHARD_BYTES
-        assert shards == 64 or num / shards * 4 > SHARD_BYTES
+        assert shards == MANY_SHARDS or num / shards * 4 > SHARD_BYTES
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("num", [10**8, 5 * 10**8, 10**9])
+def test_shards_fit_a_cache_where_not_too_many_do(num):
+    shards = shards_for(KRandomizedResponse(266, 4.0), num)
+    assert CACHED_BYTES / 2 < 2 * num / shards <= CACHED_BYTES
+    assert shards <= MANY_SHARDS
 
 
 @pytest.mark.exact
