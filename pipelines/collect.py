@@ -148,9 +148,7 @@ class Collect(Frequency):
     def check_agreed(cls, values: argparse.Namespace, agreed: ReleaseFile) -> CollectSettings:
         """The settings, with every rule checked. Raises UsageError."""
         if values.shape is not None:
-            raise UsageError(
-                "--shape is for means; these reports are about frequencies"
-            )
+            raise UsageError("--shape is for means; these reports are about frequencies")
         asked = agreed.asked
         wanted = _wanted(values, asked)
         if wanted is None:
