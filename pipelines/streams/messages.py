@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.pipelines.streams.source import StampTables
@@ -73,11 +73,11 @@ class _Gather(beam.DoFn):
 
     def process(
         self, message: Message, timestamp: Any = beam.DoFn.TimestampParam
-    ) -> Iterator[TableBlock]:
+    ) -> Iterator[TimestampedValue]:
         source, position, row = message
         at, first, rows = self._held.get(source, (timestamp, position, []))
         if first + len(rows) != position or len(rows) >= HELD_ROWS:
-            yield self._block(source, first, rows)
+            yield TimestampedValue(self._block(source, first, rows), at)
             at, first, rows = timestamp, position, []
         rows.append(row)
         self._held[source] = (min(at, timestamp), first, rows)

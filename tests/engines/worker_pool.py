@@ -30,7 +30,7 @@ def start(group: Group, forking: bool = False) -> tuple[str, ...]:
     if forking:
         pool = ["tests.engines.fork_pool", f"--port={port}"]
     else:
-        pool = ["apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+        pool = ["tests.engines.own_pool", f"--service_port={port}"]
     group.start("workers", [sys.executable, "-m", *pool], port)
     # A worker that is kept for later stages is asked again after its death, at every attempt.
     return ("--environment_type=EXTERNAL", f"--environment_config=localhost:{port}",

@@ -31,15 +31,19 @@ def gathered(*bundle: Message) -> list[tuple[str, int, int, float]]:
     """Source, first position, rows and time of each block of one bundle."""
     doer = _Gather(COLUMNS)
     doer.start_bundle()
-    found = [(block, 0.0) for one in bundle for block in doer.process(one, timestamp=7.0)]
-    found += [(late.value, late.timestamp) for late in doer.finish_bundle()]
-    return [(b.source, b.first_position, b.batch.num_rows, float(at)) for b, at in found]
+    found = [out for i, one in enumerate(bundle) for out in doer.process(one, timestamp=7.0 + i)]
+    found += doer.finish_bundle()
+    return [
+        (block.source, block.first_position, block.batch.num_rows, float(out.timestamp))
+        for out in found
+        for block in [out.value]
+    ]
 
 
 @pytest.mark.exact
 def test_messages_that_follow_each_other_are_one_block_per_partition() -> None:
     found = gathered(message("a/0", 5), message("a/1", 9), message("a/0", 6), message("a/1", 10))
-    assert found == [("a/0", 5, 2, 7.0), ("a/1", 9, 2, 7.0)]
+    assert found == [("a/0", 5, 2, 7.0), ("a/1", 9, 2, 8.0)]
 
 
 @pytest.mark.exact
@@ -47,7 +51,8 @@ def test_a_gap_and_a_message_that_comes_again_begin_a_new_block() -> None:
     """Positions within a block are counted on from its first, so they must be consecutive."""
     places = (5, 6, 9, 9, 10)
     found = gathered(*(message("a/0", place) for place in places))
-    assert [(first, rows) for _, first, rows, _ in found] == [(5, 2), (9, 1), (9, 2)]
+    # A block is at the time of its first message, as long as it was held.
+    assert [block[1:] for block in found] == [(5, 2, 7.0), (9, 1, 9.0), (9, 2, 10.0)]
 
 
 @pytest.mark.exact
