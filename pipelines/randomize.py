@@ -35,7 +35,7 @@ from beam_ldp.pipelines.options import ReleaseOptions, UsageError, help_text, pa
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.records.statement_words import WEAK_LOCAL_EPSILON
-from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.running import job, results, watch
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import SHOWN, Settings, check_common, need
@@ -137,7 +137,8 @@ EXAMPLES = """examples:
         --release-id week-47 --output reports
 
 exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
-            3 nothing was written (no row could be used, or too many could not)
+            3 nothing was written (no row could be used, or too many could not);
+            130 interrupted
 """
 
 # The flags of the other programs that mean nothing here: no price is stated, nothing is released.
@@ -359,6 +360,16 @@ def show(done: dict[str, Any], console: Console) -> None:
     console.print(f"  {RELEASE_FILE}   [dim]what the collector needs to know; public[/dim]")
 
 
+def report(device: DeviceValues, done: dict[str, Any], console: Console) -> None:
+    """Say what was written."""
+    for warning in done["warnings"]:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+    if device.settings.format == "json":
+        print(terminal.printed_json(done))
+    else:
+        show(done, Console())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The program; the exit codes are in `--help`."""
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -370,6 +381,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         values, arguments = parse_flags(argv, FLAGS)
         device = check(values)
         done = execute(device, arguments, console)
+        report(device, done, console)
     except (UsageError, outputs.OutputError) as error:
         log_events.say(log_events.REFUSED, program=_NAME)
         return run.failed(console, MISUSED, f"error: {error}")
@@ -379,12 +391,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except JobError as error:
         log_events.say(log_events.FAILED, program=_NAME)
         return run.failed(console, FAILED, f"error: {error}")
-    for warning in done["warnings"]:
-        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
-    if device.settings.format == "json":
-        print(terminal.printed_json(done))
-    else:
-        show(done, Console())
+    except KeyboardInterrupt:
+        return run.failed(console, INTERRUPTED, "interrupted")
     return DONE
 
 

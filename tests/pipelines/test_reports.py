@@ -12,7 +12,7 @@ import pyarrow.csv
 import pytest
 
 from beam_ldp.pipelines import collect, randomize
-from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import ScalarMean
@@ -262,6 +262,21 @@ def test_unusable_files_write_nothing(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "values.csv").write_text("d\nred\n")
     assert randomize.main(device_flags(tmp_path, "out")) in (FAILED, NOTHING_RELEASED)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.txt", "values.csv"]
+
+
+@pytest.mark.parametrize("moment", ["check", "_run", "show"])
+def test_an_interrupt_leaves_whole_reports_or_none(
+    moment: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(randomize, moment, interrupted)
+    flags = device_flags(place, "x", f"--output={tmp_path}/new/out")
+    assert randomize.main(flags) == INTERRUPTED
+    assert capsys.readouterr().err.strip().endswith("interrupted")
+    left = sorted(path.name for path in (tmp_path / "new").glob("*"))
+    assert left == (["out"] if moment == "show" else [])
 
 
 @pytest.mark.parametrize("program", [randomize, collect])
