@@ -15,8 +15,12 @@ from beam_ldp.randomizers.question_set import Questions, further_words
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 _OWN_PAIR = (SymbolOracle, SubsetSelection, UnaryEncoding)  # whose pairs may be mixed
-_SOURCE = "own blanket of {} questions, one each"
 _MAX_CHANNEL_ENTRIES = 1 << 20
+
+
+def _source(questions: int) -> str:
+    """Of the price of a report about one of so many."""
+    return "own blanket" if questions == 1 else f"own blanket of {questions} questions, one each"
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ class OneQuestion(Questions):
         if not (mixable and all(map(_symmetric, pairs))):
             return ShufflePair.clones(self.local_epsilon)
         if len(set(pairs)) == 1 and len(pairs) > 1:
-            return replace(pairs[0], source=_SOURCE.format(len(pairs)))
+            return replace(pairs[0], source=_source(len(pairs)))
         masses = np.array([pair.blanket_mass for pair in pairs])
         mean = float(masses.mean())
         table: dict[tuple[float, float], float] = {}
@@ -166,7 +170,7 @@ class OneQuestion(Questions):
             tuple(table),
             tuple(table.values()),
             "proved" if proved else "conjectured",
-            _SOURCE.format(len(pairs)),
+            _source(len(pairs)),
         )
 
     def witness_pairs(self) -> tuple[ShufflePair, ...]:

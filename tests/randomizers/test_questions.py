@@ -72,6 +72,14 @@ def test_reports_follow_the_channel():
 
 
 @pytest.mark.exact
+def test_a_price_is_named_after_what_it_rests_on():
+    alone = KRandomizedResponse(4, 1.0)
+    assert OneQuestion((alone,)).dominating_pair().source == "own blanket"
+    two = OneQuestion((alone, KRandomizedResponse(5, 1.0))).dominating_pair().source
+    assert two == "own blanket of 2 questions, one each"
+
+
+@pytest.mark.exact
 @pytest.mark.parametrize("people", [1, 2, 3])
 @pytest.mark.parametrize("name", SURVEYS)
 def test_no_data_set_costs_more_than_the_whole_as_one_mechanism(name, people):
