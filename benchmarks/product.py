@@ -32,6 +32,7 @@ from beam_ldp.randomizers.frequency import (
     SubsetSelection,
     UnaryEncoding,
 )
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import L2Mean, PrivUnit
 from beam_ldp.randomizers.randomness import FreshWords, UserRandomness
 from beam_ldp.transforms.block_coder import BlockCoder
@@ -57,7 +58,9 @@ def works() -> dict[str, tuple[str, int, Work]]:
     coder = BlockCoder(ReportBlock)
     block = ReportBlock(reports, oracle.config_digest())
     encoded = coder.encode(block)
-    memoized = UserRandomness(bytes(range(32)), np.arange(REPORTS), "release")
+    memoized = UserRandomness(
+        bytes(range(32)), np.arange(REPORTS), ReleaseIdentity("people", "release")
+    )
     vectors = generator.standard_normal((FEW // 8, 784), dtype=np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     wide = generator.standard_normal((FEW // 8, 784))

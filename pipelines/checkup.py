@@ -93,6 +93,7 @@ def randomness() -> Iterator[Finding]:
     """The generators: a published vector, balance of fresh words, and that nothing repeats."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+    from beam_ldp.randomizers.identity import ReleaseIdentity
     from beam_ldp.randomizers.randomness import FreshWords, UserRandomness
 
     cipher = Cipher(algorithms.AES(_NIST_KEY), modes.CTR(_NIST_COUNTER)).encryptor()
@@ -109,7 +110,9 @@ def randomness() -> Iterator[Finding]:
     yield _verdict("randomness", "fresh words do not repeat", not repeats, f"{2 * _WORDS:,} drawn")
     key, users, zeros = os.urandom(32), np.arange(1000), np.zeros(1000, np.int64)
     week, again, other = (
-        UserRandomness(key, users, release).words_for(b"m", zeros).words(0, 1000, 2)
+        UserRandomness(key, users, ReleaseIdentity("doctor", release))
+        .words_for(b"m", zeros)
+        .words(0, 1000, 2)
         for release in ("1", "1", "2")
     )
     good = bool((week == again).all() and not (week == other).any())

@@ -166,7 +166,8 @@ COMMON: Groups = {
         },
         "--dataset": {
             "default": "", "metavar": "NAME",
-            "help": "name of the data in the records (default: the input)",
+            "help": "declared name of the people's data: whose budget is charged, and part of the "
+            "release's identity (needed where there is a ledger or --memoize-key-file)",
         },
         "--format": {
             "choices": ["table", "json"], "default": "table", "help": "what is printed here",

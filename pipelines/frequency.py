@@ -255,7 +255,7 @@ class Frequency(Question[FrequencySettings]):
             question=self.about,
             memoize_key_file=settings.memoize_key_file,
             release_id=settings.release_id,
-            dataset=settings.dataset,
+            dataset=settings.declared_dataset,
             seed=settings.seed,
         )
         if self.survey is not None:

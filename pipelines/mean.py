@@ -181,7 +181,7 @@ class Mean(Question[MeanSettings]):
             question=self.about,
             memoize_key_file=settings.memoize_key_file,
             release_id=settings.release_id,
-            dataset=settings.dataset,
+            dataset=settings.declared_dataset,
             seed=settings.seed,
             one_row_each=settings.one_row_each,
         )

@@ -47,6 +47,7 @@ from beam_ldp.transforms import (
     WriteMemoizedReports,
     WriteReports,
 )
+from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.report_files import SUFFIX
 
 _NAME = "randomize"
@@ -154,7 +155,7 @@ _OF_CENTRAL = ("max_local_epsilon", "delta", "expected_users", "min_reports")
 
 def check(values: argparse.Namespace) -> DeviceValues:
     """What to make reports of, with every rule checked. Raises UsageError."""
-    need(values, "input", "release_id", "output")
+    need(values, "input", "dataset", "release_id", "output")
     for name, value in _NOT_HERE.items():
         setattr(values, name, value)
     _check_target(values)
@@ -286,21 +287,14 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
     except ValueError as error:
         raise UsageError(str(error)) from None
     values, bad_rows = device.encoded(pipeline)
-    randomness: dict[str, Any] = {
-        "memoize_key_file": settings.memoize_key_file,
-        "release_id": settings.release_id,
-        "dataset": settings.dataset,
-        "seed": settings.seed,
-    }
+    noise = Noise(device.identity, settings.memoize_key_file, settings.seed)
     if settings.user_id is not None:
-        values = values | "Bound" >> BoundContributions(**randomness)
+        values = values | "Bound" >> BoundContributions(noise=noise)
     place = f"{staging}/{_REPORTS}"
     if settings.memoize_key_file is not None:
-        values | "WriteReports" >> WriteMemoizedReports(
-            place, terms, settings.memoize_key_file, dataset=settings.dataset, groups=device.groups
-        )
+        values | "WriteReports" >> WriteMemoizedReports(place, terms, noise, groups=device.groups)
     else:
-        reports = values | "Randomize" >> Randomize(terms.randomizer, **randomness)
+        reports = values | "Randomize" >> Randomize(terms.randomizer, noise=noise)
         reports | "WriteReports" >> WriteReports(place, terms, groups=device.groups)
     bad_rows | "AllBadRows" >> beam.Flatten() | "WriteBadRows" >> results.WriteBadRows(staging)
     files = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"

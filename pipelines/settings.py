@@ -14,6 +14,7 @@ from beam_ldp.pipelines.options import UsageError
 
 MIN_FRACTION = 0.9  # of the expected number of reports
 LEDGER_VARIABLE = "BEAM_LDP_LEDGER"
+UNNAMED = "unnamed"  # a data set of which nothing is charged or memoized needs no name
 SHOWN = "dead-letter"  # bad rows are listed; every other choice leaves no trace of them
 
 
@@ -84,6 +85,11 @@ class Settings:
         return "no --user-id: each row was taken for a person"
 
     @property
+    def declared_dataset(self) -> str:
+        """The name of the people's data, as identities hold it; "" where none was declared."""
+        return "" if self.dataset == UNNAMED else self.dataset
+
+    @property
     def planned_reports(self) -> int:
         """Reports that plans and expected prices are about."""
         return self.expected_users or self.min_reports
@@ -130,7 +136,7 @@ def check_common(
         input_format=_input_format(values, files),
         csv_delimiter=_delimiter(values, files),
         min_reports=_min_reports(values),
-        dataset=values.dataset or ", ".join(values.input),
+        dataset=values.dataset or UNNAMED,
         num_files=len(files),
         input_bytes=sum(size for _, size in files),
     )
@@ -224,6 +230,11 @@ def _check_randomness(values: argparse.Namespace) -> None:
     if values.memoize_key_file is not None:
         if values.user_id is None or values.release_id is None:
             raise UsageError("--memoize-key-file needs --user-id and --release-id")
+        if not values.dataset:
+            raise UsageError(
+                "--memoize-key-file needs --dataset, the declared name of the people's data: with "
+                "the release id and the question it says which reports are the same"
+            )
         if values.seed is not None:
             raise UsageError("--memoize-key-file and --seed exclude each other")
     if values.seed is not None and values.seed < 0:

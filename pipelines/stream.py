@@ -115,7 +115,7 @@ class Stream:
             question=self.question.about,
             memoize_key_file=settings.memoize_key_file,
             release_id=settings.release_id,
-            dataset=settings.dataset,
+            dataset=settings.declared_dataset,
             seed=settings.seed,
             budget=self.budget,
             windows=WindowRules(

@@ -210,7 +210,7 @@ class UserLevelMean(Mean):
             question=self.about,
             memoize_key_file=settings.memoize_key_file,
             release_id=settings.release_id,
-            dataset=settings.dataset,
+            dataset=settings.declared_dataset,
             seed=settings.seed,
         )
         return Outputs(

@@ -28,11 +28,11 @@ from typing import Protocol
 
 import numpy as np
 
+from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import (
     canonical_ids,
     check_key,
     derive_key,
-    length_prefixed,
 )
 
 NUM_SHARDS = 64

@@ -16,6 +16,7 @@ Source: thesis, Algorithms 3.7.1 to 3.7.4 and remark 3.7.4; see `range_search` f
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from beam_ldp.protocols.concentration import Concentration
 from beam_ldp.protocols.range_search import RangeSearch
 from beam_ldp.protocols.spaces import Space
 from beam_ldp.protocols.user_mean_rounds import Found, RoundOne, RoundTwo
+from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 
 Model = Literal["local", "shuffle"]
@@ -219,6 +221,10 @@ class UserMean:
         found = Found((-half,) * size, (half,) * size, self.failure_probability, searched)
         state = RoundTwo(self, found)
         return state.finish_error(np.zeros(size), np.sqrt(self.final.variance(final)), final)
+
+    def config_digest(self) -> bytes:
+        """16 bytes that identify the plan and all its parameters."""
+        return digest_of(json.dumps(self.to_config(), sort_keys=True).encode())
 
     def to_config(self) -> dict[str, Any]:
         """Both rounds as JSON-able values, for records."""

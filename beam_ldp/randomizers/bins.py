@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from beam_ldp.randomizers.domain import OTHER
-from beam_ldp.randomizers.randomness import length_prefixed
+from beam_ldp.randomizers.identity import digest_of
 
 MAX_BINS = 1 << 20
 
@@ -96,7 +95,7 @@ class Bins:
         """16 bytes that identify the edges and the name of `other`."""
         parts = (*map(repr, self.edges), self.other)
         encoded = (part.encode("utf-8", "surrogatepass") for part in parts)
-        return hashlib.sha256(length_prefixed(b"bins", *encoded)).digest()[:16]
+        return digest_of(b"bins", *encoded)
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Index of each number's bin, int64; numbers outside get the index of `other`, `count`."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from beam_ldp.randomizers.randomness import length_prefixed
+from beam_ldp.randomizers.identity import digest_of
 
 OTHER = "other"
 
@@ -91,4 +90,4 @@ class Domain:
     def digest(self) -> bytes:
         """16 bytes that identify the list, its order and the name of `other`."""
         parts = (value.encode("utf-8", "surrogatepass") for value in self.labels)
-        return hashlib.sha256(length_prefixed(*parts)).digest()[:16]
+        return digest_of(*parts)

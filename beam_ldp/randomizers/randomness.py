@@ -5,11 +5,11 @@ reports by integer comparisons, so its law is exact. Three sources supply the wo
 
 * fresh (the default): AES-CTR under a new key from the operating system for every call. Nothing
   is kept, so forked processes, threads and retries never share a draw.
-* memoized (`UserRandomness`): a pseudo-random function of a secret key, the user, *the value*,
-  the mechanism's configuration, the dataset and the release. A retry or a re-run gives the same
-  report, which therefore cannot be averaged away; any other value, mechanism or release draws
-  independent words. Whoever holds the key can undo every report: one key per release, kept from
-  collector and analyst, destroyed afterwards.
+* memoized (`UserRandomness`): a pseudo-random function of a secret key, the user, *the value* and
+  the identity of the release (`ReleaseIdentity`: data set, name, question, mechanism, key). A retry
+  or a re-run gives the same report, which therefore cannot be averaged away; any other value,
+  question, mechanism or release draws independent words. Whoever holds the key can undo every
+  report: one key per release, kept from collector and analyst, destroyed afterwards.
 * simulated (a `numpy.random.Generator`): for tests and experiments. It protects nobody.
 """
 
@@ -19,11 +19,13 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from beam_ldp.randomizers.identity import ReleaseIdentity, length_prefixed
 
 MIN_KEY_BYTES = 32
 _AES_BLOCK_WORDS = 2
@@ -81,7 +83,7 @@ class SimulatedWords:
 
 @dataclass(frozen=True)
 class UserRandomness:
-    """Memoized words: the same user, value, mechanism and release always give the same report.
+    """Memoized words: the same user and value in the same release always give the same report.
 
     Protects against averaging over retries and re-runs. It does not hide that a value *changed*
     within one release, and the holder of `key` can undo every report of that release.
@@ -89,30 +91,28 @@ class UserRandomness:
     Args:
         key: secret bytes, at least 32. Never printed, compared or stored with results.
         user_ids: one id per value: an integer array, or a sequence of `str` or `bytes`.
-        release_id: name of the release; another one draws independent words.
-        dataset: name of the dataset; another one draws independent words.
+        identity: of the release; another one, in whatever it may be, draws independent words. Only
+            its group makes no difference: a person reports in one.
 
     Raises:
-        ValueError: if the key is too short or the release has no name.
+        ValueError: if the key is too short, or the identity is committed to another one.
     """
 
     key: bytes = field(repr=False, compare=False)
     user_ids: np.ndarray | Iterable[str | bytes | int] = field(repr=False, compare=False)
-    release_id: str
-    dataset: str = ""
+    identity: ReleaseIdentity
 
     def __post_init__(self) -> None:
         check_key(self.key)
-        if not self.release_id:
-            raise ValueError("release_id must be a non-empty name")
+        if not isinstance(self.identity, ReleaseIdentity):
+            raise TypeError("identity must be a ReleaseIdentity")
+        object.__setattr__(self, "identity", self.identity.committed(self.key))
         if not isinstance(self.user_ids, np.ndarray):
             object.__setattr__(self, "user_ids", list(self.user_ids))
 
     def words_for(self, mechanism_digest: bytes, values: np.ndarray) -> MemoizedWords:
         """The words of these users holding these values under one mechanism."""
-        secret = derive_key(
-            self.key, b"words", mechanism_digest, self.dataset.encode(), self.release_id.encode()
-        )
+        secret = derive_key(self.key, b"words", drawn_under(self.identity), mechanism_digest)
         users = canonical_ids(self.user_ids)
         if len(users) != len(values):
             raise ValueError("user_ids must hold one id per value")
@@ -165,8 +165,7 @@ def contribution_ranks(
     key: bytes,
     user_ids: np.ndarray | Iterable[str | bytes | int],
     positions: Iterable[bytes],
-    release_id: str,
-    dataset: str = "",
+    identity: ReleaseIdentity,
 ) -> np.ndarray:
     """Pseudo-random rank of each row of each user: the least one is the row that counts.
 
@@ -175,12 +174,13 @@ def contribution_ranks(
         user_ids: one id per row.
         positions: where each row stands in the source, as bytes: unique per row, the same on
             every retry.
+        identity: of the release, as in `UserRandomness`.
 
     Returns:
         uint64 array, one rank per row.
     """
     check_key(key)
-    secret = derive_key(key, b"contribution", dataset.encode(), release_id.encode())
+    secret = derive_key(key, b"contribution", drawn_under(identity.committed(key)))
     ids = _as_bytes(canonical_ids(user_ids))
     digests = b"".join(_keyed(secret, i, p) for i, p in zip(ids, positions, strict=True))
     return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)[:, 0].astype(np.uint64)
@@ -189,8 +189,7 @@ def contribution_ranks(
 def envelope_ids(
     key: bytes,
     user_ids: np.ndarray | Iterable[str | bytes | int],
-    release_id: str,
-    dataset: str = "",
+    identity: ReleaseIdentity,
 ) -> list[bytes]:
     """16 bytes for each user by which a collector knows copies of one user's envelope.
 
@@ -200,11 +199,16 @@ def envelope_ids(
     Args:
         key: the secret key of the release.
         user_ids: one id per envelope.
-        release_id, dataset: as in `UserRandomness`.
+        identity: of the release, as in `UserRandomness`.
     """
     check_key(key)
-    secret = derive_key(key, b"envelope", dataset.encode(), release_id.encode())
+    secret = derive_key(key, b"envelope", drawn_under(identity.committed(key)))
     return [_keyed(secret, i) for i in _as_bytes(canonical_ids(user_ids))]
+
+
+def drawn_under(identity: ReleaseIdentity) -> bytes:
+    """Digest of what memoized randomness is drawn under: the release, whatever the group."""
+    return replace(identity, group="").digest
 
 
 def check_key(key: bytes) -> None:
@@ -216,11 +220,6 @@ def check_key(key: bytes) -> None:
 def derive_key(key: bytes, *labels: bytes) -> bytes:
     """A 32-byte key for one purpose: HMAC-SHA256 over the length-prefixed labels."""
     return hmac.digest(key, length_prefixed(*labels), "sha256")
-
-
-def length_prefixed(*parts: bytes) -> bytes:
-    """An encoding that no other list of parts shares."""
-    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
 def encrypt_blocks(cipher: Cipher[modes.ECB], blocks: np.ndarray) -> np.ndarray:
@@ -275,6 +274,8 @@ def _tags(secret: bytes, users: np.ndarray | list[bytes], values: np.ndarray) ->
         cipher = Cipher(algorithms.AES(derive_key(secret, b"integer ids")), modes.ECB())
         return encrypt_blocks(cipher, blocks)
     keyed = derive_key(secret, b"byte ids")
+    if values.dtype.kind == "f":
+        values = values + 0.0  # -0.0 and 0.0 are one value
     rows = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<")))
     digests = b"".join(
         _keyed(keyed, user, row.tobytes()) for user, row in zip(_as_bytes(users), rows, strict=True)

@@ -22,11 +22,11 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks, length_prefixed
+from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks
 from beam_ldp.transforms.blocks import CandidateBlock, ValueBlock, Withheld
-from beam_ldp.transforms.carried import read_key
 from beam_ldp.transforms.counters import counter
-from beam_ldp.transforms.randomize import check_randomness, release_of
+from beam_ldp.transforms.noise import FRESH, Noise
 from beam_ldp.transforms.stage_types import check_fires_once, check_windows, expect
 from beam_ldp.transforms.windows import (
     BOUNDING_EARLY,
@@ -60,13 +60,12 @@ class BoundContributions(beam.PTransform):
     In: `ValueBlock`s with user ids. Out: `ValueBlock`s with every person once.
 
     Args:
-        memoize_key_file, release_id, dataset: as in `Randomize`. The row is then the one with the
-            least pseudo-random rank of key, user, release and source position, so that a retry
-            draws the same one. Needs blocks with source positions.
-        seed: for simulations: the draw is reproducible where blocks have source positions.
+        noise: as in `Randomize`. Where it is memoized, the row is the one with the least
+            pseudo-random rank of key, user, release and source position, so that a retry draws the
+            same one; that needs blocks with source positions, as a simulation does to be
+            reproducible.
         num_shards: parts of the exchange. A worker holds the persons of one at a time.
         windows: for unbounded data: when windows close, and what becomes of late rows.
-        permanent: for memoized randomness: as in `Randomize`.
 
     Unbounded data: a window's rows are drawn from when it closes. Persons whose rows all came late
     are drawn from when the allowed lateness is over; who reported in time does not again. Rows that
@@ -81,19 +80,14 @@ class BoundContributions(beam.PTransform):
     def __init__(
         self,
         *,
-        memoize_key_file: str | None = None,
-        release_id: str | None = None,
-        dataset: str = "",
-        seed: int | None = None,
+        noise: Noise = FRESH,
         num_shards: int = NUM_SHARDS,
         windows: WindowRules = DEFAULT_RULES,
-        permanent: bool = False,
     ) -> None:
         super().__init__()
-        check_randomness(memoize_key_file, release_id, seed, permanent)
         if num_shards < 1:
             raise ValueError(f"num_shards must be an integer >= 1, got {num_shards}")
-        self._rank = _Rank(memoize_key_file, release_id or "", dataset, seed, num_shards, permanent)
+        self._rank = _Rank(noise, num_shards)
         self._windows = windows
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
@@ -123,24 +117,12 @@ class BoundContributions(beam.PTransform):
 class _Rank(beam.DoFn):
     """Ranks every row and sends each person's best one so far to the person's shard."""
 
-    def __init__(
-        self,
-        key_file: str | None,
-        release_id: str,
-        dataset: str,
-        seed: int | None,
-        num_shards: int,
-        permanent: bool,
-    ) -> None:
-        self._key_file = key_file
-        self._release_id = release_id
-        self._permanent = permanent
-        self._dataset = dataset
-        self._seed = seed
+    def __init__(self, noise: Noise, num_shards: int) -> None:
+        self._noise = noise
         self._num_shards = num_shards
 
     def setup(self) -> None:
-        self._key = None if self._key_file is None else read_key(self._key_file)
+        self._key = self._noise.key()
 
     def start_bundle(self) -> None:
         self._held: dict[Any, list[CandidateBlock]] = defaultdict(list)
@@ -172,9 +154,14 @@ class _Rank(beam.DoFn):
     def _ranks(self, block: ValueBlock, window: Any) -> np.ndarray:
         assert block.user_ids is not None
         if self._key is None:
-            if self._seed is None or block.positions is None:
+            if self._noise.seed is None or block.positions is None:
                 return FreshWords().words(0, len(block), 1)[:, 0]
-            entropy = [self._seed, *block.source.encode(), int(block.positions[0]), len(block)]
+            entropy = [
+                self._noise.seed,
+                *block.source.encode(),
+                int(block.positions[0]),
+                len(block),
+            ]
             generator = np.random.default_rng(np.random.SeedSequence(entropy))
             return generator.integers(0, 2**64, len(block), dtype=np.uint64)
         if block.positions is None:
@@ -186,8 +173,7 @@ class _Rank(beam.DoFn):
         positions = (
             source + p.to_bytes(8, "little", signed=True) for p in block.positions.tolist()
         )
-        release_id = release_of(self._release_id, window, self._permanent)
-        return contribution_ranks(self._key, block.user_ids, positions, release_id, self._dataset)
+        return contribution_ranks(self._key, block.user_ids, positions, self._noise.of(window))
 
     def _send(self, best: CandidateBlock) -> Iterator[tuple[int, CandidateBlock]]:
         shards = shard_of(best.user_ids, self._num_shards)

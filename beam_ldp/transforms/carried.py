@@ -13,6 +13,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.randomness import MIN_KEY_BYTES
 
 NAMESPACE = "beam_ldp"  # of all Beam metrics
@@ -53,6 +54,10 @@ class ValueList(Protocol):
     def labels(self) -> tuple[str, ...]:
         """The name of every index."""
 
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the list and the name of `other`."""
+
 
 @dataclass(frozen=True)
 class IntegerDomain:
@@ -75,6 +80,11 @@ class IntegerDomain:
     @property
     def labels(self) -> tuple[str, ...]:
         return (*map(str, range(self.size - 1)), self.other)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the size and the name of `other`."""
+        return digest_of(b"integers", b"%d" % self.size, self.other.encode())
 
     def clip(self, values: np.ndarray) -> np.ndarray:
         """Indices of integer values, in the same dtype where that holds them."""
@@ -130,6 +140,11 @@ class CarriedDomain:
         return _read_domain(
             self._domain, self._other, found[0].size_in_bytes, found[0].last_updated_in_seconds
         )
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the list, which is read for them."""
+        return self.load().digest
 
     def describe(self) -> str:
         if isinstance(self._domain, str):

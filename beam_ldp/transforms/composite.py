@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,14 +12,16 @@ import apache_beam as beam
 
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.identity import ROW, ReleaseIdentity, digest_of, one_row_of
 from beam_ldp.transforms.absent_groups import with_absent_groups
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Withheld
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.budgeted import ChargeTo, charge
-from beam_ldp.transforms.carried import CarriedDomain, check_min_reports
+from beam_ldp.transforms.carried import CarriedDomain, check_min_reports, read_key
+from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.permanent import PriceAsPermanent, check_permanent
-from beam_ldp.transforms.randomize import Randomize, check_randomness
+from beam_ldp.transforms.randomize import Randomize
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules
 
@@ -27,7 +31,11 @@ EXPECTED_SHARE = 0.9  # of the expected users: the least number of reports, unle
 class PrivateEstimate(beam.PTransform):
     """All stages in one transform; subclasses make the first one and the last.
 
-    Args: as in `PrivateFrequencies`.
+    Args: as in `PrivateFrequencies`, and
+
+        columns: what is asked for.
+        values_digest: gives the digest of what reports are about; asked only where the release
+            needs an identity, for it may read a file.
     """
 
     _encoder: beam.PTransform  # rows to blocks of values
@@ -37,6 +45,9 @@ class PrivateEstimate(beam.PTransform):
         self,
         randomizer: LocalRandomizer,
         *,
+        columns: Sequence[str],
+        values_digest: Callable[[], bytes],
+        group_column: str | None,
         user_id_column: str | None,
         groups: Domain | str | Path | None,
         min_reports: int | None,
@@ -55,7 +66,6 @@ class PrivateEstimate(beam.PTransform):
         permanent: bool = False,
     ) -> None:
         super().__init__()
-        check_randomness(memoize_key_file, release_id, seed, permanent)
         check_permanent(permanent, budget)
         self._windows = windows
         self._permanent = permanent
@@ -70,13 +80,19 @@ class PrivateEstimate(beam.PTransform):
         self._per_user = one_report_per == "user"
         self._drawn = self._per_user and not one_row_each
         self._question = question
-        self._randomness: dict[str, Any] = {
-            "memoize_key_file": memoize_key_file,
-            "release_id": release_id,
-            "dataset": dataset,
-            "seed": seed,
-            "permanent": permanent,
-        }
+        self.identity = release_identity(
+            randomizer.config_digest(),
+            dataset=dataset,
+            release_id=release_id,
+            budget=self._budget,
+            memoize_key_file=memoize_key_file,
+            columns=columns,
+            values_digest=values_digest,
+            groups=self._groups,
+            group_column=group_column,
+            bounding=bounding_of(self._drawn, one_row_each, user_id_column),
+        )
+        self._noise = Noise(self.identity, memoize_key_file, seed, permanent)
         self._shuffle = Shuffle(
             randomizer, self._min_reports, output, scope, groups=groups, windows=windows
         )
@@ -89,10 +105,10 @@ class PrivateEstimate(beam.PTransform):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         values = encoded = pcoll | "Encode" >> self._encoder
         if self._per_user:
-            bound = BoundContributions(**self._randomness, windows=self._windows)
+            bound = BoundContributions(noise=self._noise, windows=self._windows)
             values = values | "Bound" >> bound
         shuffled = (
-            values | "Randomize" >> Randomize(self._randomizer, **self._randomness)
+            values | "Randomize" >> Randomize(self._randomizer, noise=self._noise)
         ) | "Shuffle" >> ShuffleInParts(self._shuffle)
         summed = shuffled | "Aggregate" >> Aggregate(self._randomizer)
         releases = summed = summed | "Estimate" >> self._estimator
@@ -112,7 +128,7 @@ class PrivateEstimate(beam.PTransform):
                 values if self._per_user else None,
                 local_epsilon=self._randomizer.local_epsilon,
                 grouped=self._groups is not None,
-                memoized=self._randomness["memoize_key_file"] is not None,
+                memoized=self._noise.memoized,
                 question=self._question,
             )
         releases.persons = values if self._per_user else None
@@ -130,6 +146,65 @@ class PrivateEstimate(beam.PTransform):
             "one_report_per": "user" if self._per_user else "row",
             "question": self._question,
         }
+
+
+def bounding_of(drawn: bool, one_row_each: bool, user_id_column: str | None) -> str:
+    """The rule that bounds what one person contributes, as identities name it."""
+    if drawn or one_row_each:
+        return one_row_of(user_id_column or "user id")
+    return ROW
+
+
+def release_identity(
+    mechanism: bytes,
+    *,
+    dataset: str,
+    release_id: str | None,
+    budget: ChargeTo | None,
+    memoize_key_file: str | None,
+    columns: Sequence[str],
+    values_digest: Callable[[], bytes],
+    groups: CarriedDomain | None,
+    group_column: str | None,
+    bounding: str,
+) -> ReleaseIdentity | None:
+    """What a composite releases; None where nobody named it, and so nothing can go by its name.
+
+    Raises:
+        ValueError: if noise is memoized and no data set or release is named.
+    """
+    memoized = memoize_key_file is not None
+    if budget is not None:
+        if dataset not in ("", budget.dataset):
+            raise ValueError("dataset must be that of the budget, or be left out")
+        dataset = budget.dataset
+        if not memoized:  # noise is fresh, so a run is a release of its own
+            release_id = release_id or budget.run_id or uuid.uuid4().hex
+    for name, value in (("dataset", dataset), ("release_id", release_id)):
+        if memoized and not value:
+            raise ValueError(f"{name} must be a declared name where memoize_key_file is given")
+    if not (dataset and release_id):
+        return None
+    identity = ReleaseIdentity(
+        dataset,
+        release_id,
+        mechanism.hex(),
+        tuple(columns),
+        values_digest().hex(),
+        groups_digest(groups, group_column).hex(),
+        bounding,
+        privacy_unit="user" if budget is None else budget.privacy_unit,
+    )
+    if memoize_key_file is not None and budget is not None:
+        return identity.committed(read_key(memoize_key_file))
+    return identity
+
+
+def groups_digest(groups: CarriedDomain | None, group_column: str | None) -> bytes:
+    """16 bytes for the public list of groups and the column that holds a person's; none without."""
+    if groups is None:
+        return b""
+    return digest_of((group_column or "").encode(), groups.digest)
 
 
 def least_reports(min_reports: int | None, expected_users: float | None) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.hierarchy import Hierarchy
+from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain, check_domain_size
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES, SOUND, Codes, Column, Encoder
 from beam_ldp.transforms.encode import BAD_ROWS
@@ -40,6 +41,12 @@ class Listed:
         """The name of each index that it gives."""
         return (self.question or self.column,)
 
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the list, which is read for them."""
+        domain = self.domain
+        return (domain if isinstance(domain, CarriedDomain) else CarriedDomain(domain)).digest
+
 
 @dataclass(frozen=True)
 class Binned:
@@ -53,6 +60,11 @@ class Binned:
     def names(self) -> tuple[str, ...]:
         """The name of each index that it gives."""
         return (self.question or self.column,)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the bins."""
+        return self.bins.digest
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,11 @@ class Levels:
         """The name of each index that it gives, coarsest level first."""
         name = self.question or self.column
         return tuple(f"{name}, {size} parts" for size in self.tree.sizes)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the bins and the tree over them."""
+        return digest_of(b"tree", self.tree.bins.digest, b"%d" % self.tree.fan_out)
 
 
 Asked = Listed | Binned | Levels

@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import TaggedOutput
 
-from beam_ldp.randomizers.randomness import length_prefixed
+from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.wire import ID_BYTES
 from beam_ldp.transforms.blocks import BadRowBlock, ReportBlock
 from beam_ldp.transforms.counters import counter

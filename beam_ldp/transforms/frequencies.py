@@ -39,8 +39,9 @@ class PrivateFrequencies(PrivateEstimate):
         one_report_per: "user" draws one row of each person, over all groups; "row" sends one report
             per row. Default: "user" where there is a user id column.
         output, scope: as in `Shuffle`.
-        memoize_key_file, release_id, dataset, seed: as in `Randomize`; they govern the draw of a
-            person's row too.
+        memoize_key_file, seed: as in `Noise`; they govern the draw of a person's row too.
+        dataset, release_id: declared names of the people's data and of this release, where noise is
+            memoized or a budget charged: with the question they make the release's identity.
         question: name of what is asked, for the record.
         budget: whose budget this release is charged to; a simulation is never charged.
         windows: for unbounded data: when windows close, and what becomes of late rows.
@@ -96,8 +97,13 @@ class PrivateFrequencies(PrivateEstimate):
             raise TypeError(
                 f"randomizer must be a FrequencyOracle, got {type(randomizer).__name__}"
             )
+        listed = IntegerDomain(randomizer.domain_size) if domain is None else domain
+        carried = listed if isinstance(listed, CarriedDomain) else CarriedDomain(listed)
         super().__init__(
             randomizer,
+            columns=[name for name in (column or question,) if name],
+            values_digest=lambda: carried.digest,
+            group_column=group_column,
             user_id_column=user_id_column,
             groups=groups,
             min_reports=min_reports,
@@ -115,7 +121,7 @@ class PrivateFrequencies(PrivateEstimate):
             permanent=permanent,
         )
         self._encoder = EncodeRows(
-            IntegerDomain(randomizer.domain_size) if domain is None else domain,
+            carried,
             column,
             user_id_column=user_id_column,
             groups=groups,

@@ -45,8 +45,7 @@ class PrivateMean(PrivateEstimate):
         one_report_per: "user" draws one row of each person, over all groups; "row" sends one report
             per row. Default: "user" where there is a user id column.
         output, scope: as in `Shuffle`.
-        memoize_key_file, release_id, dataset, seed: as in `Randomize`; they govern the draw of a
-            person's row too.
+        memoize_key_file, release_id, dataset, seed: as in `PrivateFrequencies`.
         question: name of what is asked, for the record.
         one_row_each: every person has one row (more would be copies of it), so errors need not
             allow for the draw of a row. A statement about the data; one report per person is sent
@@ -100,8 +99,12 @@ class PrivateMean(PrivateEstimate):
         permanent: bool = False,
     ) -> None:
         check_mean(randomizer)
+        names = (columns,) if isinstance(columns, str) else tuple(columns or ())
         super().__init__(
             randomizer,
+            columns=names or [name for name in (question,) if name],
+            values_digest=lambda: b"" if ranges is None else ranges.digest,
+            group_column=group_column,
             user_id_column=user_id_column,
             groups=groups,
             min_reports=min_reports,

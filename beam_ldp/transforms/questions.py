@@ -10,6 +10,7 @@ from typing import Any, Literal
 import apache_beam as beam
 
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.budgeted import ChargeTo
@@ -90,6 +91,9 @@ class PrivateQuestions(PrivateEstimate):
         self._names = tuple(name for question in questions for name in question.names)
         super().__init__(
             randomizer,
+            columns=[asked.column for asked in questions],
+            values_digest=lambda: digest_of(*(asked.digest for asked in questions)),
+            group_column=group_column,
             user_id_column=user_id_column,
             groups=groups,
             min_reports=min_reports,

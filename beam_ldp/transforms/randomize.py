@@ -15,7 +15,8 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.randomness import UserRandomness, length_prefixed
+from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.transforms.blocks import (
     ReportBlock,
     ShuffledBlock,
@@ -24,7 +25,7 @@ from beam_ldp.transforms.blocks import (
     TableBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.carried import Carried, read_key
+from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import Timed, counter, distribution
 from beam_ldp.transforms.mechanisms import (
     BLOCK_BYTES,
@@ -33,6 +34,7 @@ from beam_ldp.transforms.mechanisms import (
     rows_in,
     vector_size,
 )
+from beam_ldp.transforms.noise import FRESH, Noise
 from beam_ldp.transforms.stage_types import StageError, check_key, element_of, expect
 
 BLOCK_VALUES = 1 << 16  # numbers that wait until they make a block
@@ -57,42 +59,17 @@ class Randomize(beam.PTransform):
 
     Args:
         randomizer: the mechanism.
-        memoize_key_file: file with at least 32 secret bytes, read on the worker. The report is then
-            a function of key, user, value, mechanism, dataset and release: a retry or a re-run
-            sends the same one. Needs `release_id` and blocks with user ids.
-        release_id: name of the release, for memoized randomness. Each window is a release of its
-            own: a person's reports in two windows have independent noise.
-        dataset: name of the data set, for memoized randomness.
-        seed: for simulations: the noise is predictable, nobody is protected, and the release has
-            no price. Reproducible for blocks with source positions; blocks without them draw
-            new noise each time.
-        permanent: memoized only: a person's report is the same in every window while the value is
-            the same. That costs the local epsilon once, for people whose value never changes; a
-            changed value shows as a change, for which there is no bound.
+        noise: where the noise comes from; default: fresh for every report.
 
     Raises:
-        ValueError: for arguments that contradict each other; at run time for values outside the
-            randomizer's domain, or missing user ids. Values are never quoted.
+        ValueError: at run time for values outside the randomizer's domain, missing user ids, or a
+            key that is not the release's. Values are never quoted.
     """
 
-    def __init__(
-        self,
-        randomizer: LocalRandomizer,
-        *,
-        memoize_key_file: str | None = None,
-        release_id: str | None = None,
-        dataset: str = "",
-        seed: int | None = None,
-        permanent: bool = False,
-    ) -> None:
+    def __init__(self, randomizer: LocalRandomizer, *, noise: Noise = FRESH) -> None:
         super().__init__()
         self._carried = Carried(randomizer)
-        check_randomness(memoize_key_file, release_id, seed, permanent)
-        self._permanent = permanent
-        self._memoize_key_file = memoize_key_file
-        self._release_id = release_id or ""
-        self._dataset = dataset
-        self._seed = seed
+        self._noise = noise
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         element = element_of(pcoll)
@@ -104,15 +81,7 @@ class Randomize(beam.PTransform):
         if element.kind is TableBlock:
             expect("Randomize", pcoll, ValueBlock, asked=asked_of(self._carried.randomizer))
         check_key("Randomize", element)
-        doer = RandomizeBlocks(
-            self._carried,
-            self._memoize_key_file,
-            self._release_id,
-            self._dataset,
-            self._seed,
-            element.keyed,
-            self._permanent,
-        )
+        doer = RandomizeBlocks(self._carried, self._noise, element.keyed)
         return pcoll | "Randomize" >> beam.ParDo(doer).with_output_types(element.of(ReportBlock))
 
     def display_data(self) -> dict[str, Any]:
@@ -120,48 +89,17 @@ class Randomize(beam.PTransform):
         return {
             "mechanism": type(randomizer).__name__,
             "local_epsilon": DisplayDataItem(randomizer.local_epsilon, label="Local epsilon"),
-            "memoized": self._memoize_key_file is not None,
-            "simulated": self._seed is not None,
+            "memoized": self._noise.memoized,
+            "simulated": self._noise.simulated,
         }
-
-
-def check_randomness(
-    memoize_key_file: str | None,
-    release_id: str | None,
-    seed: int | None,
-    permanent: bool = False,
-) -> None:
-    """Refuse arguments of `Randomize` that contradict each other."""
-    if permanent and memoize_key_file is None:
-        raise ValueError("memoize_key_file must be given where permanent is set")
-    if memoize_key_file is not None:
-        if not release_id:
-            raise ValueError("release_id must name the release where memoize_key_file is given")
-        if seed is not None:
-            raise ValueError("seed must be None where memoize_key_file is given")
-    if seed is not None and (isinstance(seed, bool) or seed != int(seed) or seed < 0):
-        raise ValueError(f"seed must be an integer >= 0, got {seed}")
 
 
 class RandomizeBlocks(beam.DoFn):
     """Randomizes block by block; loose values wait until there are enough for a block."""
 
-    def __init__(
-        self,
-        carried: Carried,
-        memoize_key_file: str | None,
-        release_id: str,
-        dataset: str,
-        seed: int | None,
-        keyed: bool,
-        permanent: bool,
-    ) -> None:
+    def __init__(self, carried: Carried, noise: Noise, keyed: bool) -> None:
         self._carried = carried
-        self._permanent = permanent
-        self._key_file = memoize_key_file
-        self._release_id = release_id
-        self._dataset = dataset
-        self._seed = seed
+        self._noise = noise
         self._keyed = keyed
 
     def setup(self) -> None:
@@ -169,7 +107,7 @@ class RandomizeBlocks(beam.DoFn):
         self._size = vector_size(self._randomizer)
         self._rows = rows_in(BLOCK_BYTES, report_bytes(self._randomizer))
         self._digest = self._randomizer.config_digest()
-        self._key = None if self._key_file is None else read_key(self._key_file)
+        self._key = self._noise.key()
         self._randomized = counter("reports_randomized")
         self._sizes = distribution("randomize_block_reports")
         self._timed = Timed("randomize_microseconds")
@@ -217,8 +155,7 @@ class RandomizeBlocks(beam.DoFn):
             rng = self._rng(part, origin, window)
             with self._timed():
                 drawn = self._randomizer.randomize(part.values, rng)
-            simulated = self._seed is not None
-            reports = ReportBlock(drawn, self._digest, part.groups, origin, simulated)
+            reports = ReportBlock(drawn, self._digest, part.groups, origin, self._noise.simulated)
             self._randomized.inc(len(reports))
             self._sizes.update(len(reports))
             yield (key, reports) if self._keyed else reports
@@ -230,20 +167,12 @@ class RandomizeBlocks(beam.DoFn):
                     "memoized randomization needs user ids: give ValueBlock(values, user_ids), or "
                     "name the user id column"
                 )
-            release_id = release_of(self._release_id, window, self._permanent)
-            return UserRandomness(self._key, block.user_ids, release_id, self._dataset)
-        if self._seed is None:
+            return UserRandomness(self._key, block.user_ids, self._noise.of(window))
+        if self._noise.seed is None:
             return None
         if not origin:  # nothing tells this block from another: new noise rather than repeated
             return np.random.default_rng()
-        return np.random.default_rng(np.random.SeedSequence([self._seed, *origin]))
-
-
-def release_of(release_id: str, window: Any, permanent: bool) -> str:
-    """Name of the release that a window is, for memoized randomness."""
-    if permanent or isinstance(window, GlobalWindow):
-        return release_id
-    return f"{release_id}\0{window.start.micros}\0{window.end.micros}"
+        return np.random.default_rng(np.random.SeedSequence([self._noise.seed, *origin]))
 
 
 def origin_of(block: ValueBlock, window: Any, key: Any = None) -> bytes:

@@ -13,9 +13,10 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, Withheld
 from beam_ldp.transforms.budgeted import ChargeTo, charge
-from beam_ldp.transforms.composite import least_reports
+from beam_ldp.transforms.composite import least_reports, release_identity
+from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.person_means import MeanPerPerson
-from beam_ldp.transforms.randomize import Randomize, check_randomness
+from beam_ldp.transforms.randomize import Randomize
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 from beam_ldp.transforms.user_mean_stages import Decide, EncodeBins, EncodeMeans, Finish
 from beam_ldp.transforms.vectors import EncodeVectors
@@ -45,7 +46,7 @@ class PrivateUserMean(beam.PTransform):
             round asks a part of the people, its gate is that part less five standard deviations.
         output, scope: as in `Shuffle`.
         bad_rows: as in `EncodeVectors`.
-        memoize_key_file, release_id, dataset, seed: as in `Randomize`, for both rounds.
+        memoize_key_file, release_id, dataset, seed: as in `PrivateFrequencies`, for both rounds.
         question: name of what is asked, for the record.
         budget: whose budget this release is charged to; a simulation is never charged.
 
@@ -92,7 +93,6 @@ class PrivateUserMean(beam.PTransform):
             raise TypeError(f"protocol must be a UserMean, got {type(protocol).__name__}")
         if columns is not None and user_id_column is None:
             raise ValueError("user_id_column must name the column that says whose row it is")
-        check_randomness(memoize_key_file, release_id, seed)
         self._protocol = protocol
         self._least = protocol.min_reports(least_reports(min_reports, protocol.num_users))
         self._encode = EncodeVectors(
@@ -103,12 +103,21 @@ class PrivateUserMean(beam.PTransform):
             bad_rows=bad_rows,
         )
         self._shuffling: dict[str, Any] = {"output": output, "scope": scope}
-        self._randomness: dict[str, Any] = {
-            "memoize_key_file": memoize_key_file,
-            "release_id": release_id,
-            "dataset": dataset,
-            "seed": seed,
-        }
+        names = (columns,) if isinstance(columns, str) else tuple(columns or ())
+        ranges = protocol.space.ranges
+        self.identity = release_identity(
+            protocol.config_digest(),
+            dataset=dataset,
+            release_id=release_id,
+            budget=self._budget,
+            memoize_key_file=memoize_key_file,
+            columns=names or [name for name in (question,) if name],
+            values_digest=lambda: b"" if ranges is None else ranges.digest,
+            groups=None,
+            group_column=None,
+            bounding=f"all rows of each {user_id_column or 'user id'}",
+        )
+        self._memoize_key_file, self._seed = memoize_key_file, seed
         self._question = question
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
@@ -139,7 +148,7 @@ class PrivateUserMean(beam.PTransform):
                 notices,
                 persons,
                 local_epsilon=self._protocol.local_epsilon,
-                memoized=self._randomness["memoize_key_file"] is not None,
+                memoized=self._memoize_key_file is not None,
                 question=self._question,
             )
         releases.persons = persons
@@ -186,7 +195,10 @@ class PrivateUserMean(beam.PTransform):
         )
         names = Domain(tuple(map(str, range(self._protocol.space.num_coordinates))))
         shuffle = Shuffle(randomizer, least, groups=names if grouped else None, **self._shuffling)
-        reports = values | f"{label}: randomize" >> Randomize(randomizer, **self._randomness)
+        number = int(randomizer is self._protocol.final)
+        identity = None if self.identity is None else self.identity.of_round(number)
+        noise = Noise(identity, self._memoize_key_file, self._seed)
+        reports = values | f"{label}: randomize" >> Randomize(randomizer, noise=noise)
         shuffled = reports | f"{label}: shuffle" >> ShuffleInParts(shuffle)
         withheld.append(shuffled[0].withheld)
         return shuffled | f"{label}: aggregate" >> Aggregate(randomizer)

@@ -20,7 +20,8 @@ from beam_ldp.randomizers.randomness import envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES, OTHER_MECHANISM, ReleaseTerms, encode_envelope
 from beam_ldp.transforms.blocks import ReportBlock, ValueBlock
 from beam_ldp.transforms.counters import counter
-from beam_ldp.transforms.randomize import RandomizeBlocks, check_randomness
+from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.randomize import RandomizeBlocks
 from beam_ldp.transforms.report_terms import BINARY, SUFFIX, CarriedTerms
 from beam_ldp.transforms.stage_types import expect
 from beam_ldp.transforms.sums import MismatchError
@@ -99,30 +100,31 @@ class WriteMemoizedReports(beam.PTransform):
 
     Args:
         folder, terms, groups, num_files: as in `WriteReports`. The release is that of the terms.
-        memoize_key_file, dataset: as in `Randomize`.
+        noise: memoized, as in `Randomize`.
 
     Raises:
         StageError: if the input is no collection of `ValueBlock`s.
-        ValueError: for simulated terms; at run time for blocks without user ids.
+        ValueError: for noise that is not memoized, and simulated terms; at run time for blocks
+            without user ids.
     """
 
     def __init__(
         self,
         folder: str,
         terms: ReleaseTerms,
-        memoize_key_file: str,
+        noise: Noise,
         *,
-        dataset: str = "",
         groups: Domain | str | Path | None = None,
         num_files: int = 4,
     ) -> None:
         super().__init__()
         if terms.simulated:
             raise ValueError("terms.simulated must be false: memoized noise is no simulation")
-        check_randomness(memoize_key_file, terms.release_id, None)
+        if not noise.memoized:
+            raise ValueError("noise must be memoized: give it a memoize_key_file")
         self._folder = folder.rstrip("/")
         carried = CarriedTerms(terms, groups)
-        self._doer = _PackPeople(carried, memoize_key_file, terms.release_id, dataset, num_files)
+        self._doer = _PackPeople(carried, noise, num_files)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("WriteMemoizedReports", pcoll, ValueBlock)
@@ -190,10 +192,8 @@ class _Packer:
 class _PackPeople(RandomizeBlocks):
     """Values to envelopes of one person each."""
 
-    def __init__(
-        self, terms: CarriedTerms, key_file: str, release_id: str, dataset: str, num_files: int
-    ) -> None:
-        super().__init__(terms.carried, key_file, release_id, dataset, None, False, False)
+    def __init__(self, terms: CarriedTerms, noise: Noise, num_files: int) -> None:
+        super().__init__(terms.carried, noise, False)
         self._carried_terms, self._num_files = terms, num_files
 
     def setup(self) -> None:
@@ -206,9 +206,7 @@ class _PackPeople(RandomizeBlocks):
             self._packer.check(reports)
             assert self._key is not None and block.user_ids is not None
             stop = start + len(reports)
-            ids = envelope_ids(
-                self._key, block.user_ids[start:stop], self._release_id, self._dataset
-            )
+            ids = envelope_ids(self._key, block.user_ids[start:stop], self._noise.of(window))
             groups = [None] * len(reports) if reports.groups is None else reports.groups.tolist()
             for i, (group, envelope_id) in enumerate(zip(groups, ids)):
                 yield self._packer.pack(reports.reports[i : i + 1], group, envelope_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -23,12 +24,14 @@ from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.randomizers.wire import NO_DOMAIN, ReleaseTerms
 from beam_ldp.randomizers.wire_groups import group_release_id
 from beam_ldp.transforms import EncodeRows, EncodeVectors
 from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.composite import bounding_of, release_identity
 from beam_ldp.transforms.encode_questions import EncodeQuestions
 
 Encoded = tuple[beam.PCollection, tuple[beam.PCollection, ...]]  # values; bad rows
@@ -41,11 +44,13 @@ class DeviceValues(ABC):
     Attributes:
         settings: the flags, checked.
         release: what devices and collector agree upon.
+        identity: of the release; what its noise is drawn under, where that is memoized.
         groups: path of the public list of groups, if there are any.
     """
 
     settings: Settings
     release: ReleaseFile
+    identity: ReleaseIdentity
     groups: str | None = None
 
     @abstractmethod
@@ -68,6 +73,14 @@ class ListValues(DeviceValues):
         randomizer = self._randomizer()
         asked = self._asked()
         listed = None if settings.groups is None else load_groups(settings.groups)
+        if self._survey is None:
+            about: Any = self._domain
+            self.identity = identity_of(settings, randomizer, settings.columns, about.digest)
+        else:
+            asking = self._survey.asked
+            digest = digest_of(*(question.digest for question in asking))
+            columns = [question.column for question in asking]
+            self.identity = identity_of(settings, randomizer, columns, digest)
         self.release = ReleaseFile(
             terms_of(settings, randomizer, self._domain.digest if asked is None else asked.digest),
             "fixed" if settings.user_id is None else "iid",
@@ -141,6 +154,8 @@ class NumberValues(DeviceValues):
         assert isinstance(randomizer, MeanRandomizer)
         self._binary = randomizer.norm == "binary"
         coordinates = Coordinates(self._mean.labels, self._mean.ranges)
+        ranges = b"" if self._mean.ranges is None else self._mean.ranges.digest
+        self.identity = identity_of(settings, randomizer, self._mean.columns, ranges)
         self.release = ReleaseFile(
             terms_of(settings, randomizer, coordinates.digest), settings.sampling, coordinates
         )
@@ -156,6 +171,34 @@ class NumberValues(DeviceValues):
             bad_rows=self._mean.bad_rows,
         )
         return values, (table[BAD_ROWS], values.bad_rows)
+
+
+def identity_of(
+    settings: Settings, randomizer: LocalRandomizer, columns: Sequence[str], digest: bytes
+) -> ReleaseIdentity:
+    """The identity of a release: that of `frequency` or `mean` with the same flags.
+
+    Raises:
+        UsageError: for names that are none.
+    """
+    groups = getattr(settings, "groups", None)
+    try:
+        identity = release_identity(
+            randomizer.config_digest(),
+            dataset=settings.dataset,
+            release_id=settings.release_id,
+            budget=None,
+            memoize_key_file=settings.memoize_key_file,
+            columns=columns,
+            values_digest=lambda: digest,
+            groups=None if groups is None else CarriedDomain(groups),
+            group_column=getattr(settings, "group_by", None),
+            bounding=bounding_of(settings.user_id is not None, False, settings.user_id),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    assert identity is not None  # it has its names
+    return identity
 
 
 def terms_of(

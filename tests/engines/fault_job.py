@@ -24,7 +24,8 @@ from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines.running.results import Collected, WriteBadRows, WriteResults, read_all
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.randomizers.randomness import UserRandomness, contribution_ranks, length_prefixed
+from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.randomness import UserRandomness, contribution_ranks
 from beam_ldp.transforms import (
     Aggregate,
     BoundContributions,
@@ -40,6 +41,7 @@ from beam_ldp.transforms import (
 )
 from beam_ldp.transforms.bounding import NUM_SHARDS
 from beam_ldp.transforms.budgeted import charge
+from tests.identities import identity
 
 COLOURS = Domain(("red", "green", "blue"))
 ORACLE = KRandomizedResponse(COLOURS.size, 1.0)
@@ -211,12 +213,12 @@ class FaultJob:
             values, people, positions = good_rows(number, self)
             source = length_prefixed(f"table {number}".encode())
             places = (source + int(p).to_bytes(8, "little", signed=True) for p in positions)
-            ranks = contribution_ranks(KEY, people, places, RELEASE, "")
+            ranks = contribution_ranks(KEY, people, places, identity(RELEASE, ""))
             for rank, value, person in zip(ranks.tolist(), values.tolist(), people.tolist()):
                 held[person] = min(held.get(person, (2**64, 0)), (rank, value))
         ids = np.array(sorted(held))
         drawn = np.array([held[person][1] for person in ids.tolist()])
-        reports = ORACLE.randomize(drawn, UserRandomness(KEY, ids, RELEASE))
+        reports = ORACLE.randomize(drawn, UserRandomness(KEY, ids, identity(RELEASE)))
         return ORACLE.estimate(ORACLE.accumulate(reports), len(ids)).value
 
     def at_the_door(self) -> Door:

@@ -16,6 +16,7 @@ from beam_ldp.pipelines.doctor import doctor
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.randomness import FreshWords, UserRandomness
+from tests.identities import identity
 
 pytestmark = pytest.mark.exact
 
@@ -89,7 +90,7 @@ def test_memoized_words_that_ignore_the_release_are_noticed(monkeypatch):
     real = UserRandomness.words_for
 
     def words_for(self, digest, values):
-        one = UserRandomness(self.key, self.user_ids, "always")
+        one = UserRandomness(self.key, self.user_ids, identity("always"))
         return real(one, digest, values)
 
     monkeypatch.setattr(UserRandomness, "words_for", words_for)

@@ -15,6 +15,7 @@ from beam_ldp.protocols import Ball, Box, Found, plan_user_mean, run_user_mean
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.randomness import UserRandomness
+from tests.identities import identity
 
 MINUTES = Box(CoordinateRanges(0, 1440))
 
@@ -190,7 +191,9 @@ def test_memoized_people_send_the_same_twice():
     means = np.linspace(-0.9, -0.85, 3000)[:, None]
 
     def run(release):
-        return run_user_mean(protocol, means, ids, UserRandomness(bytes(32), ids, release))
+        return run_user_mean(
+            protocol, means, ids, UserRandomness(bytes(32), ids, identity(release))
+        )
 
     assert run("a").value == run("a").value != run("b").value
 

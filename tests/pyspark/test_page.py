@@ -18,9 +18,11 @@ import pytest
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import SubsetSelection
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.transforms import Aggregate, EncodeRows, EncodeVectors, Randomize, Shuffle
+from beam_ldp.transforms.noise import Noise
 
 # With both marks it is run by `make test-pyspark` alone, which makes what it needs.
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
@@ -32,9 +34,17 @@ PAGES = Domain(("/home", "/news", "/help"))
 ORACLE = SubsetSelection(PAGES.size, local_epsilon=2.0)
 MINUTES = CoordinateRanges(low=(0.0,), high=(240.0,))
 MEAN = LInfMean.for_shuffle(1, epsilon=0.5, delta=1e-8, num_users=20_000)
-MEMOIZED = {"release_id": "week-47", "dataset": "telemetry"}
+
+
+def identity_of(mechanism, column, values) -> ReleaseIdentity:
+    digest = mechanism.config_digest().hex()
+    return ReleaseIdentity("telemetry", "week-47", digest, (column,), values.digest.hex())
+
+
+URLS, MEANS = identity_of(ORACLE, "url", PAGES), identity_of(MEAN, "minutes", MINUTES)
 LAST = """
 import importlib.util, json
+from dataclasses import replace
 
 def encode(frame):
     return pages.encode(frame["url"])
@@ -46,9 +56,9 @@ def noisy(frames):
 found = {"statistic": statistic.tolist(), "mean": mean_statistic.tolist(), "epsilon": float(price)}
 found["users"] = [users, mean_users]
 found["beam"] = importlib.util.find_spec("apache_beam") is not None
-other = private_sums(people.repartition(3, "url"), oracle, encode, "week-47", "telemetry")
+other = private_sums(people.repartition(3, "url"), oracle, encode, pages_seen)
 found["other partitions"] = release(other, oracle, 1)[1].tolist()
-again = private_sums(people, oracle, encode, "week-48", "telemetry")
+again = private_sums(people, oracle, encode, replace(pages_seen, release_id="week-48"))
 found["other release"] = release(again, oracle, 1)[1].tolist()
 try:
     release(sums, oracle, 20_001)
@@ -91,7 +101,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     yield Ran(folder, done.stdout, json.loads((folder / "found.json").read_text("utf-8")))
 
 
-def beams(encoded: beam.PTransform, mechanism: object, folder: Path) -> tuple[int, list]:
+def beams(
+    encoded: beam.PTransform, mechanism: object, identity: ReleaseIdentity, folder: Path
+) -> tuple[int, list]:
     """Number of reports and statistic of the Beam stages, in small blocks."""
     columns = pq.read_table(folder / "people.parquet")
     rows = [columns.slice(at, 3777).to_batches()[0] for at in range(0, len(columns), 3777)]
@@ -100,7 +112,7 @@ def beams(encoded: beam.PTransform, mechanism: object, folder: Path) -> tuple[in
             pipeline
             | beam.Create(rows)
             | encoded
-            | Randomize(mechanism, memoize_key_file=str(folder / "release.key"), **MEMOIZED)
+            | Randomize(mechanism, noise=Noise(identity, str(folder / "release.key")))
             | Shuffle(mechanism, min_reports=18_000, output="statistic")
             | Aggregate(mechanism)
             | beam.Map(lambda sum_: (sum_.num_reports, sum_.statistic.tolist()))
@@ -114,7 +126,7 @@ def beams(encoded: beam.PTransform, mechanism: object, folder: Path) -> tuple[in
 
 def test_counts_are_beams_integers(ran: Ran) -> None:
     encoded = EncodeRows(PAGES, "url", user_id_column="uid")
-    users, statistic = beams(encoded, ORACLE, ran.folder)
+    users, statistic = beams(encoded, ORACLE, URLS, ran.folder)
     assert ran.found["users"][0] == users == 20_000
     assert ran.found["statistic"] == statistic
     assert ran.found["other partitions"] == statistic
@@ -123,7 +135,7 @@ def test_counts_are_beams_integers(ran: Ran) -> None:
 
 def test_means_are_beams_integers(ran: Ran) -> None:
     encoded = EncodeVectors("minutes", 1, user_id_column="uid", ranges=MINUTES)
-    users, statistic = beams(encoded, MEAN, ran.folder)
+    users, statistic = beams(encoded, MEAN, MEANS, ran.folder)
     assert ran.found["users"][1] == users == 20_000
     assert ran.found["mean"] == statistic
 
@@ -153,7 +165,7 @@ def test_reports_leave_without_ids_and_in_another_order(ran: Ran) -> None:
     uids = columns.column("uid").to_numpy()
     key = (ran.folder / "release.key").read_bytes()
     values = PAGES.encode(columns.column("url").to_pylist())
-    sent = ORACLE.randomize(values, UserRandomness(key, uids, "week-47", "telemetry"))
+    sent = ORACLE.randomize(values, UserRandomness(key, uids, URLS))
     assert ORACLE.accumulate(left.astype(ORACLE.report_dtype)).tolist() == ran.found["statistic"]
     one, other = sent.astype(np.int64), left
     kinds, shares = np.unique(one, axis=0, return_counts=True)

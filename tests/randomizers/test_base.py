@@ -17,6 +17,7 @@ from beam_ldp.randomizers import FrequencyOracle, LocalRandomizer, ShufflePair, 
 from beam_ldp.randomizers import base as base_module
 from beam_ldp.randomizers.base import check_integer
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from tests.identities import identity
 
 pytestmark = pytest.mark.exact
 
@@ -70,7 +71,7 @@ def test_blocks_of_words_cover_every_user_once(width, monkeypatch):
     users = max(3, 3000 // width)
     oracle = EchoWords(5, 1.0, width)
     values = np.arange(users) % 5
-    rng = UserRandomness(b"k" * 32, np.arange(users), "r")
+    rng = UserRandomness(b"k" * 32, np.arange(users), identity("r"))
     reports = oracle.randomize(values, rng)
     assert len(np.unique(reports)) == users * (width + 1)
     monkeypatch.setattr(base_module, "_CHUNK_WORDS", 7)
@@ -88,7 +89,7 @@ def test_fresh_words_differ_and_seeds_repeat():
 
 def test_memoized_words_depend_on_the_mechanism():
     values = np.zeros(50, dtype=int)
-    rng = UserRandomness(b"k" * 32, np.arange(50), "r")
+    rng = UserRandomness(b"k" * 32, np.arange(50), identity("r"))
     oracles = (EchoWords(5, 1.0), EchoWords(5, 1.5), EchoWords(6, 1.0))
     assert len(np.unique([o.randomize(values, rng) for o in oracles])) == 300
 

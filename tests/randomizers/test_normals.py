@@ -12,6 +12,7 @@ from beam_ldp.randomizers import normals
 from beam_ldp.randomizers.jit import kernel
 from beam_ldp.randomizers.normals import next_gamma, next_normal, run_rows, spare_words
 from beam_ldp.randomizers.randomness import SimulatedWords, UserRandomness
+from tests.identities import identity
 
 
 def draw(n, count, seed=1, per_row=None):
@@ -66,7 +67,9 @@ def test_one_by_one_draws_and_gammas():
 
 @pytest.mark.exact
 def test_a_row_that_runs_out_gets_more_of_its_own_words():
-    source = UserRandomness(b"k" * 32, np.arange(50), "r").words_for(b"m", np.zeros(50, dtype=int))
+    source = UserRandomness(b"k" * 32, np.arange(50), identity("r")).words_for(
+        b"m", np.zeros(50, dtype=int)
+    )
     plenty = source.words(0, 50, 400)
     expected = normals.standard_normals(plenty, 100, source.extra)
     scarce = normals.standard_normals(plenty[:, :101], 100, source.extra)

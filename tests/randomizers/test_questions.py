@@ -22,6 +22,7 @@ from beam_ldp.randomizers.frequency import (
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 from beam_ldp.randomizers.randomness import UserRandomness
 from tests.accounting.brute_force import channel_pairs, crowd_law
+from tests.identities import identity
 
 SURVEYS = {
     "alike": OneQuestion((KRandomizedResponse(2, 1.0), KRandomizedResponse(2, 1.0))),
@@ -232,7 +233,7 @@ def test_impossible_reports_are_refused():
 def test_memoized_answers_repeat_and_depend_on_the_value():
     survey, rng = OneQuestion(MIXED), np.random.default_rng(3)
     values = people(500, rng)
-    key = UserRandomness(b"k" * 32, np.arange(500), "week")
+    key = UserRandomness(b"k" * 32, np.arange(500), identity("week"))
     first = survey.randomize(values, key)
     assert np.array_equal(first, survey.randomize(values.astype(np.int32), key))
     assert not np.array_equal(first, survey.randomize((values + 1) % 4, key))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_ldp.randomizers import UserRandomness
+from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import (
     FreshWords,
     SimulatedWords,
@@ -19,16 +20,18 @@ from beam_ldp.randomizers.randomness import (
     contribution_ranks,
     derive_key,
     envelope_ids,
-    length_prefixed,
     word_source,
 )
+from tests.identities import identity
 
 KEY = bytes(range(32))
 DIGEST = b"m" * 16
 
 
-def memoized(ids, values, digest=DIGEST, release="r", dataset="", key=KEY):
-    words = UserRandomness(key, ids, release, dataset).words_for(digest, np.asarray(values))
+def memoized(ids, values, digest=DIGEST, release="r", dataset="p", key=KEY):
+    words = UserRandomness(key, ids, identity(release, dataset)).words_for(
+        digest, np.asarray(values)
+    )
     return words.words(0, len(values), 3)
 
 
@@ -48,7 +51,7 @@ def test_shapes_and_no_repetition(source, users, per_user):
 def test_bits_and_bytes_are_uniform(name):
     """Chi-square of the eight bytes, and each of 64 bits; false alarm below 1e-7 per source."""
     if name == "memoized":
-        words = UserRandomness(KEY, np.arange(100_000), "r").words_for(
+        words = UserRandomness(KEY, np.arange(100_000), identity("r")).words_for(
             DIGEST, np.zeros(100_000, int)
         )
     else:
@@ -87,7 +90,7 @@ def test_forked_processes_and_threads_share_no_draw():
 @pytest.mark.exact
 def test_memoized_words_do_not_depend_on_blocks():
     ids, values = np.arange(100), np.arange(100) % 7
-    words = UserRandomness(KEY, ids, "r").words_for(DIGEST, values)
+    words = UserRandomness(KEY, ids, identity("r")).words_for(DIGEST, values)
     whole = words.words(0, 100, 5)
     np.testing.assert_array_equal(words.words(40, 60, 5), whole[40:60])
     np.testing.assert_array_equal(words.words(0, 100, 2), whole[:, :2])
@@ -149,7 +152,7 @@ def test_vectors_as_values():
 @pytest.mark.exact
 def test_iterators_of_ids_last():
     """One object, two questions: the ids are not used up by the first."""
-    randomness = UserRandomness(KEY, (str(i) for i in range(3)), "r")
+    randomness = UserRandomness(KEY, (str(i) for i in range(3)), identity("r"))
     first = randomness.words_for(DIGEST, np.arange(3)).words(0, 3, 1)
     again = randomness.words_for(DIGEST, np.arange(3)).words(0, 3, 1)
     np.testing.assert_array_equal(first, again)
@@ -159,10 +162,10 @@ def test_iterators_of_ids_last():
 def test_refusals_and_secrecy():
     for key in (b"", b"k" * 31, "k" * 32, None):
         with pytest.raises(ValueError, match="key must be at least 32 secret bytes"):
-            UserRandomness(key, [1], "r")
+            UserRandomness(key, [1], identity("r"))
     with pytest.raises(ValueError, match="release_id"):
-        UserRandomness(KEY, [1], "")
-    randomness = UserRandomness(b"S" * 32, ["secret-user"], "r")
+        UserRandomness(KEY, [1], identity(""))
+    randomness = UserRandomness(b"S" * 32, ["secret-user"], identity("r"))
     assert "SSS" not in repr(randomness) and "secret-user" not in repr(randomness)
     with pytest.raises(ValueError, match="one id per value"):
         randomness.words_for(DIGEST, np.zeros(2))
@@ -191,26 +194,28 @@ def test_contribution_ranks_choose_evenly_and_stably():
     """The chosen of three rows, over 30,000 users: chi-square, false alarm 1e-9."""
     users = np.repeat(np.arange(30_000), 3)
     positions = [b"file:%d" % i for i in range(len(users))]
-    ranks = contribution_ranks(KEY, users, positions, "r")
+    ranks = contribution_ranks(KEY, users, positions, identity("r"))
     assert ranks.dtype == np.uint64 and len(np.unique(ranks)) == len(ranks)
     chosen = np.bincount(ranks.reshape(-1, 3).argmin(axis=1), minlength=3)
     assert stats.chisquare(chosen).pvalue > 1e-9
     np.testing.assert_array_equal(
-        contribution_ranks(KEY, users[5:9], positions[5:9], "r"), ranks[5:9]
+        contribution_ranks(KEY, users[5:9], positions[5:9], identity("r")), ranks[5:9]
     )
-    assert (contribution_ranks(KEY, users[:9], positions[:9], "s") != ranks[:9]).all()
-    assert (contribution_ranks(KEY, users[:9], positions[:9], "r", "d") != ranks[:9]).all()
+    assert (contribution_ranks(KEY, users[:9], positions[:9], identity("s")) != ranks[:9]).all()
+    assert (
+        contribution_ranks(KEY, users[:9], positions[:9], identity("r", "e")) != ranks[:9]
+    ).all()
     with pytest.raises(ValueError, match="secret bytes"):
-        contribution_ranks(b"short", users[:1], positions[:1], "r")
+        contribution_ranks(b"short", users[:1], positions[:1], identity("r"))
 
 
 def test_ids_of_envelopes_and_ranks_of_rows_are_fixed_for_ever():
     """A re-run by another version must send the same copies and draw the same rows; each purpose
     has a key of its own."""
-    names, release = ["ann", "bob"], ("week-47", "visits")
-    assert [found.hex() for found in envelope_ids(KEY, names, *release)] == [
+    names, release = ["ann", "bob"], identity("week-47", "visits", columns=("url",))
+    assert [found.hex() for found in envelope_ids(KEY, names, release)] == [
         "1d56a00f53e17fd978d45b811077c9be",
         "494e3090447ef0716cac27a64e590c36",
     ]
-    ranks = contribution_ranks(KEY, names, [b"a", b"b"], *release)
+    ranks = contribution_ranks(KEY, names, [b"a", b"b"], release)
     assert ranks.tolist() == [2322779846665072435, 18266942465930521967]

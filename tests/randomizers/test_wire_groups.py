@@ -15,6 +15,7 @@ from beam_ldp.randomizers.randomness import envelope_ids
 from beam_ldp.randomizers.wire import EnvelopeError, ReleaseTerms, decode_envelope, encode_envelope
 from beam_ldp.randomizers.wire_groups import GroupTerms, group_release_id
 from beam_ldp.randomizers.wire_stream import split_stream
+from tests.identities import identity
 
 pytestmark = pytest.mark.exact
 
@@ -85,13 +86,14 @@ def test_streams_of_several_groups_come_apart() -> None:
 
 def test_ids_of_people_are_the_same_on_every_run_and_nowhere_else() -> None:
     key, other = bytes(range(32)), bytes(range(1, 33))
-    ids = envelope_ids(key, np.arange(1000), "r", "d")
-    assert ids == envelope_ids(key, np.arange(1000), "r", "d")
+    ids = envelope_ids(key, np.arange(1000), identity("r", "d"))
+    assert ids == envelope_ids(key, np.arange(1000), identity("r", "d"))
     assert len(set(ids)) == 1000 and {len(one) for one in ids} == {16}
     for changed in ((other, "r", "d"), (key, "s", "d"), (key, "r", "e")):
-        assert not set(ids) & set(envelope_ids(changed[0], np.arange(1000), *changed[1:]))
-    assert envelope_ids(key, ["a"], "r") == envelope_ids(key, [b"a"], "r")
-    assert envelope_ids(key, [1], "r") != envelope_ids(key, ["1"], "r")
+        name = identity(*changed[1:])
+        assert not set(ids) & set(envelope_ids(changed[0], np.arange(1000), name))
+    assert envelope_ids(key, ["a"], identity("r")) == envelope_ids(key, [b"a"], identity("r"))
+    assert envelope_ids(key, [1], identity("r")) != envelope_ids(key, ["1"], identity("r"))
 
 
 def test_the_page_has_the_digest_of_its_example() -> None:

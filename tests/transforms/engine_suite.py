@@ -54,6 +54,7 @@ from beam_ldp.transforms import (
     ValueBlock,
 )
 from tests.engines.fixtures import run_within
+from tests.identities import identity
 
 USERS = 1200
 ROWS_EACH = 2  # of every person, where persons have several
@@ -220,7 +221,9 @@ class EveryOracle(Part):
         assert len(self.oracles) == 10
         block = values(0, USERS)
         for name, oracle in self.oracles.items():
-            reports = oracle.randomize(block.values, UserRandomness(KEY, block.user_ids, "r"))
+            reports = oracle.randomize(
+                block.values, UserRandomness(KEY, block.user_ids, identity("r"))
+            )
             direct = oracle.estimate(oracle.accumulate(reports), USERS)
             (release,) = found[name]
             assert release["value"] == direct.value.tolist(), name
@@ -265,7 +268,9 @@ class EveryMean(Part):
             block = vectors(0, USERS, mechanism.dimension)
             ranges = how.get("ranges")
             inside = block.values if ranges is None else ranges.encode(block.values)
-            reports = mechanism.randomize(inside, UserRandomness(KEY, block.user_ids, "r"))
+            reports = mechanism.randomize(
+                inside, UserRandomness(KEY, block.user_ids, identity("r"))
+            )
             direct = mechanism.estimate(mechanism.accumulate(reports), USERS)
             direct = direct if ranges is None else ranges.decode(direct)
             (release,) = found[name]

@@ -44,6 +44,7 @@ from beam_ldp.transforms import (
 )
 from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import RunningSum
+from tests.identities import identity
 from tests.transforms.helpers import ORACLE, blocks_of, run, value_blocks
 from tests.transforms.mean_mechanisms import MECHANISMS, vectors_for
 
@@ -87,7 +88,7 @@ def test_every_mechanism_gives_what_it_gives_without_beam(memoized):
     assert len(releases) == 2 * len(MECHANISMS)
     for (name, _), release in releases.items():
         mechanism = MECHANISMS[name]
-        rng = UserRandomness(KEY, np.arange(400), "r")
+        rng = UserRandomness(KEY, np.arange(400), identity("r"))
         direct = mechanism.estimate(
             mechanism.accumulate(mechanism.randomize(vectors[name], rng)), 400
         )
@@ -313,7 +314,7 @@ def test_ranges_come_back_in_the_unit_of_the_data(memoized):
     blocks = value_blocks(rows, 250, ids=True)
     stage = PrivateMean(mechanism, ranges=ranges, min_reports=9, **memoized)
     (release,) = run(lambda p: blocks_of(p, blocks) | stage)
-    rng = UserRandomness(KEY, np.arange(900), "r")
+    rng = UserRandomness(KEY, np.arange(900), identity("r"))
     inside = mechanism.estimate(
         mechanism.accumulate(mechanism.randomize(ranges.encode(rows), rng)), 900
     )

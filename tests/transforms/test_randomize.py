@@ -12,6 +12,7 @@ import pytest
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.transforms import Randomize, ValueBlock
+from tests.identities import identity
 from tests.transforms.helpers import ORACLE, blocks_of, run, truth_values, value_blocks
 
 pytestmark = pytest.mark.pipeline
@@ -130,7 +131,7 @@ def test_memoized_reports_do_not_depend_on_blocks_or_runs(key_file):
         for size in (7, 100, 100, 1000)
     ]
     assert runs[0] == runs[1] == runs[2] == runs[3]
-    device = WIDE.randomize(values, UserRandomness(KEY, np.arange(1000), "r", "d"))
+    device = WIDE.randomize(values, UserRandomness(KEY, np.arange(1000), identity("r", "d")))
     assert runs[0] == device.tolist(), "the same as the device itself would send"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -95,7 +95,8 @@ class LongitudinalRandomness(UserRandomness):
 
     def words_for(self, mechanism_digest: bytes, values: np.ndarray) -> WordSource:  # type: ignore[override]
         key = derive_key(self.key, b"permanent response")
-        permanent = UserRandomness(key, self.user_ids, "permanent response", self.dataset)
+        identity = replace(self.identity.permanent, key="")
+        permanent = UserRandomness(key, self.user_ids, identity)
         return _TwoSources(
             permanent.words_for(mechanism_digest, values),
             super().words_for(mechanism_digest, values),

@@ -257,16 +257,16 @@ class Rappor(FrequencyOracle):
     def randomize(self, values: np.ndarray, rng: Rng = None) -> np.ndarray:
         """One report per value; with `UserRandomness` the permanent responses are kept.
 
-        The permanent response is a function of key, user, value and dataset, the instantaneous one
-        also of the release: another release id gives a fresh noisy copy of the same response.
+        The permanent response is a function of key, user, value and question (data set, columns,
+        list), the instantaneous one of the whole identity of the release: another release id gives
+        a fresh noisy copy of the same response.
         """
         if isinstance(rng, UserRandomness):
             ids = rng.user_ids
             rng = LongitudinalRandomness(
                 rng.key,
                 ids if isinstance(ids, np.ndarray) else list(ids),
-                rng.release_id,
-                rng.dataset,
+                rng.identity,
                 self._permanent_words,
                 self.words_per_user + self._code_bits,
             )

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean.balls import LARGEST, SMALLEST
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 
@@ -53,6 +54,11 @@ class CoordinateRanges:
             raise ValueError("low must be below high in every coordinate")
         if not ((self._half >= SMALLEST) & (self._half <= LARGEST)).all():
             raise ValueError(f"high - low must lie in [{2 * SMALLEST:g}, {2 * LARGEST:g}]")
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify all bounds."""
+        return digest_of(b"ranges", *(repr(bound).encode() for bound in (*self.low, *self.high)))
 
     def __len__(self) -> int:
         """Number of coordinates; 1 also where one range is that of all."""

@@ -11,6 +11,7 @@ from beam_ldp.randomizers import LocalRandomizer, UserRandomness
 from beam_ldp.randomizers.frequency import Rappor, UnaryEncoding, packed_bits
 from beam_ldp.randomizers.frequency.bloom import BloomCode
 from beam_ldp.randomizers.shuffle_pair import witness_from_channel
+from tests.identities import identity
 from tests.randomizers.frequency import exact_checks as checks
 
 BASIC = [
@@ -204,7 +205,9 @@ def test_permanent_response_is_kept_over_releases_and_hides_the_value():
             total += bits_of(oracle, oracle.randomize(values, words(release)))
         return total / 400 > middle
 
-    kept = average(lambda release: UserRandomness(b"s" * 32, np.arange(1000), f"day {release}"))
+    kept = average(
+        lambda release: UserRandomness(b"s" * 32, np.arange(1000), identity(f"day {release}"))
+    )
     truth = np.arange(40) == values[:, None]
     assert abs((kept != truth).mean() - flip) < 5 * math.sqrt(flip * (1 - flip) / 40_000)
     rng = np.random.default_rng(0)
@@ -216,8 +219,8 @@ def test_permanent_response_is_kept_over_releases_and_hides_the_value():
 @pytest.mark.exact
 def test_user_ids_may_be_an_iterator():
     oracle = Rappor(5, 1.0)
-    listed = oracle.randomize(np.arange(5), UserRandomness(b"s" * 32, list("abcde"), "r"))
-    once = oracle.randomize(np.arange(5), UserRandomness(b"s" * 32, iter("abcde"), "r"))
+    listed = oracle.randomize(np.arange(5), UserRandomness(b"s" * 32, list("abcde"), identity("r")))
+    once = oracle.randomize(np.arange(5), UserRandomness(b"s" * 32, iter("abcde"), identity("r")))
     np.testing.assert_array_equal(listed, once)
 
 
@@ -226,7 +229,9 @@ def test_cohort_stays_with_the_permanent_response():
     oracle = Rappor(9, 1.0, num_bits=16, num_cohorts=8)
     cohorts = [
         oracle._cohorts(
-            oracle.randomize(np.arange(200) % 9, UserRandomness(b"s" * 32, np.arange(200), day))
+            oracle.randomize(
+                np.arange(200) % 9, UserRandomness(b"s" * 32, np.arange(200), identity(day))
+            )
         )
         for day in ("monday", "tuesday")
     ]

@@ -26,6 +26,7 @@ from beam_ldp.randomizers.mean import (
     SeparatedMean,
 )
 from beam_ldp.randomizers.mean.block_mean import BlockMean
+from tests.identities import identity
 
 # Dimensions that are no powers of two.
 MECHANISMS = [
@@ -160,8 +161,10 @@ def test_vectors_outside_the_ball_are_clipped_on_the_device_or_refused_unquoted(
     again = mechanism.randomize(edge, np.random.default_rng(1))
     differences = np.abs(sent.astype(float) - again.astype(float))
     assert differences.max() <= 2  # of a fixed point's last digits
-    memoized = mechanism.randomize(edge, UserRandomness(key, ids, "r"))
-    assert np.array_equal(memoized, mechanism.randomize(edge, UserRandomness(key, ids, "r")))
+    memoized = mechanism.randomize(edge, UserRandomness(key, ids, identity("r")))
+    assert np.array_equal(
+        memoized, mechanism.randomize(edge, UserRandomness(key, ids, identity("r")))
+    )
 
 
 @pytest.mark.exact

@@ -13,6 +13,7 @@ from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
 from beam_ldp.randomizers.mean.allocation import printed_local
 from beam_ldp.randomizers.mean.balls import clip_to_ball
 from beam_ldp.randomizers.mean.two_response import bit_means
+from tests.identities import identity
 
 MECHANISMS = [
     BinaryVectorMean(10, 3.0),
@@ -313,12 +314,12 @@ def test_memoized_and_batch_independent():
 
     def reports(part):
         ids = np.arange(30)[part]
-        return mechanism.randomize(values[part], UserRandomness(key, ids, "r1"))
+        return mechanism.randomize(values[part], UserRandomness(key, ids, identity("r1")))
 
     whole = reports(slice(0, 30))
     assert np.array_equal(whole[7:9], reports(slice(7, 9)))
     assert np.array_equal(np.concatenate([reports(slice(0, 13)), reports(slice(13, 30))]), whole)
-    other = mechanism.randomize(values, UserRandomness(key, np.arange(30), "r2"))
+    other = mechanism.randomize(values, UserRandomness(key, np.arange(30), identity("r2")))
     assert not np.array_equal(whole, other)
 
 

@@ -22,6 +22,7 @@ from beam_ldp.randomizers.normals import spare_words
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.randomizers.spherical_caps import SphericalCap
 from beam_ldp.randomizers.thresholds import exp_lower
+from tests.identities import identity
 from tests.randomizers.mean.golden_errors import golden
 
 BOTH = [RandomCodebookMean, MinimalRandomCoding]
@@ -182,8 +183,8 @@ def test_bias_and_variance(kind, d, epsilon, bits, length):
 def test_reports_travel_and_add_up(kind):
     mechanism = kind(12, 3.0, index_bits=5, seed_bits=40)
     values, ids = np.eye(12), np.arange(12)
-    reports = mechanism.randomize(values, UserRandomness(b"k" * 32, ids, "r"))
-    again = mechanism.randomize(values[6:], UserRandomness(b"k" * 32, ids[6:], "r"))
+    reports = mechanism.randomize(values, UserRandomness(b"k" * 32, ids, identity("r")))
+    again = mechanism.randomize(values[6:], UserRandomness(b"k" * 32, ids[6:], identity("r")))
     assert np.array_equal(reports[6:], again)
     data = mechanism.pack(reports)
     assert len(data) == -(-12 * 45 // 8)

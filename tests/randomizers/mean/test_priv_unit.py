@@ -11,6 +11,7 @@ import pytest
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.mean.priv_unit import CapCoin, PrivUnit
 from beam_ldp.randomizers.randomness import UserRandomness
+from tests.identities import identity
 from tests.randomizers.mean.golden_errors import golden
 
 PRESETS = {
@@ -283,10 +284,10 @@ def test_reports_have_one_length(d):
 def test_reports_and_sums_do_not_depend_on_batches_or_order():
     mechanism = PrivUnit(33, 2.0)
     vectors, ids = units(200, 33), np.arange(200)
-    whole = mechanism.randomize(vectors, UserRandomness(b"k" * 32, ids, "r"))
+    whole = mechanism.randomize(vectors, UserRandomness(b"k" * 32, ids, identity("r")))
     order = np.random.default_rng(0).permutation(200)
     parts = [
-        mechanism.randomize(vectors[part], UserRandomness(b"k" * 32, ids[part], "r"))
+        mechanism.randomize(vectors[part], UserRandomness(b"k" * 32, ids[part], identity("r")))
         for part in np.array_split(order, 7)
     ]
     assert np.array_equal(np.concatenate(parts), whole[order])

@@ -13,6 +13,7 @@ from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.projected_priv_unit import ProjectedPrivUnit
 from beam_ldp.randomizers.mean.projections import HaarProjection
 from beam_ldp.randomizers.randomness import UserRandomness
+from tests.identities import identity
 from tests.randomizers.mean.golden_errors import golden
 
 KINDS = ["shared", "own", "haar"]
@@ -159,8 +160,8 @@ def test_reports_travel_and_add_up(kind, bits):
     options = {"projected": 7, "coordinate_bits": bits, "projection": kind}
     mechanism = ProjectedPrivUnit(20, 3.0, **options)
     values, ids = np.eye(20), np.arange(20)
-    reports = mechanism.randomize(values, UserRandomness(b"k" * 32, ids, "r"))
-    again = mechanism.randomize(values[6:], UserRandomness(b"k" * 32, ids[6:], "r"))
+    reports = mechanism.randomize(values, UserRandomness(b"k" * 32, ids, identity("r")))
+    again = mechanism.randomize(values[6:], UserRandomness(b"k" * 32, ids[6:], identity("r")))
     assert np.array_equal(reports[6:], again)
     data = mechanism.pack(reports)
     assert len(data) == -(-20 * mechanism.bits_per_report // 8)

@@ -14,6 +14,7 @@ from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
 from beam_ldp.randomizers.mean.seed_compressed_mean import SeedCompressedMean
 from beam_ldp.randomizers.mean.seed_streams import seed_normals, stream_words
 from beam_ldp.randomizers.randomness import UserRandomness
+from tests.identities import identity
 from tests.randomizers.mean.golden_errors import golden
 
 BASES = {"PrivUnit": PrivUnit, "PrivUnitGaussian": PrivUnitGaussian}
@@ -189,8 +190,8 @@ def test_the_number_of_trials_does_not_depend_on_the_vector():
 def test_reports_travel_add_up_and_are_memoized():
     mechanism = SeedCompressedMean(12, 3.0)
     values, ids = np.eye(12), np.arange(12)
-    reports = mechanism.randomize(values, UserRandomness(b"k" * 32, ids, "r"))
-    again = mechanism.randomize(values[6:], UserRandomness(b"k" * 32, ids[6:], "r"))
+    reports = mechanism.randomize(values, UserRandomness(b"k" * 32, ids, identity("r")))
+    again = mechanism.randomize(values[6:], UserRandomness(b"k" * 32, ids[6:], identity("r")))
     assert np.array_equal(reports[6:], again)
     data = mechanism.pack(reports)
     assert len(data) == -(-12 * mechanism.bits_per_report // 8)
