@@ -61,6 +61,49 @@ def unpack_uints(data: bytes, bits: int, count: int) -> np.ndarray:
     return values
 
 
+def join_rows(rows: np.ndarray, bits: int, *, little: bool = False) -> bytes:
+    """Rows of `bits` bits, each in whole bytes, as one stream without gaps; zero-padded to a byte.
+
+    Args:
+        rows: uint8 `(n, ceil(bits / 8))`; what a row holds beyond its bits is left out.
+        bits: bits of a row.
+        little: the first bit of a byte is its least significant one, else its most significant.
+    """
+    if bits % 8 == 0:
+        return rows.tobytes()
+    stream = np.zeros(-(-bits * len(rows) // 8), dtype=np.uint8)
+    _join(np.ascontiguousarray(rows), bits, little, stream)
+    return stream.tobytes()
+
+
+def split_rows(data: bytes, bits: int, count: int, *, little: bool = False) -> np.ndarray:
+    """Inverse of `join_rows`: uint8 `(count, ceil(bits / 8))`, each row zero-padded.
+
+    Raises:
+        ValueError: if `data` is not exactly as long as `count` rows need, or if its padding is not
+            zero.
+    """
+    if count < 0 or len(data) != -(-bits * count // 8):
+        raise ValueError(f"data must hold {count} rows of {bits} bits, got {len(data)} bytes")
+    stream = np.frombuffer(data, dtype=np.uint8)
+    if bits % 8 == 0:
+        return stream.reshape(count, bits // 8).copy()
+    if not padding_is_zero(stream[None, :], bits * count, little=little).all():
+        raise ValueError("data must be padded with zero bits")
+    rows = np.empty((count, -(-bits // 8)), dtype=np.uint8)
+    _split(stream, bits, little, rows)
+    return rows
+
+
+def padding_is_zero(rows: np.ndarray, bits: int, *, little: bool = False) -> np.ndarray:
+    """Which rows of bytes hold nothing beyond their first `bits` bits: bool `(n,)`."""
+    padding = -bits % 8
+    if not padding or not rows.shape[1]:
+        return np.ones(len(rows), dtype=np.bool_)
+    beyond = (0xFF << (8 - padding)) & 0xFF if little else (1 << padding) - 1
+    return np.asarray(rows[:, -1] & np.uint8(beyond) == 0)
+
+
 def _check_bits(bits: int) -> None:
     if not 1 <= bits <= _MAX_BITS:
         raise ValueError(f"bits must lie in [1, {_MAX_BITS}], got {bits}")
@@ -112,3 +155,37 @@ def _unpack(stream, bits, values):  # type: ignore[no-untyped-def]
             waiting -= width
             value = value << width | (pending >> waiting & ((_ONE << width) - _ONE))
         values[i] = value
+
+
+@kernel
+def _join(rows, bits, little, stream):  # type: ignore[no-untyped-def]
+    width = rows.shape[1]
+    unused = 8 * width - bits
+    last = (0xFF >> unused) if little else (0xFF << unused) & 0xFF
+    for i in range(rows.shape[0]):
+        at, shift = (i * bits) >> 3, (i * bits) & 7
+        for j in range(width):
+            byte = np.int64(rows[i, j])
+            if j == width - 1:
+                byte &= last
+            both = byte << shift if little else byte << (8 - shift)
+            stream[at + j] |= np.uint8(both & 0xFF if little else both >> 8)
+            if shift and at + j + 1 < stream.size:
+                stream[at + j + 1] |= np.uint8(both >> 8 if little else both & 0xFF)
+
+
+@kernel
+def _split(stream, bits, little, rows):  # type: ignore[no-untyped-def]
+    width = rows.shape[1]
+    unused = 8 * width - bits
+    last = (0xFF >> unused) if little else (0xFF << unused) & 0xFF
+    for i in range(rows.shape[0]):
+        at, shift = (i * bits) >> 3, (i * bits) & 7
+        for j in range(width):
+            first = np.int64(stream[at + j])
+            second = np.int64(stream[at + j + 1]) if at + j + 1 < stream.size else 0
+            if little:
+                byte = (first | second << 8) >> shift & 0xFF
+            else:
+                byte = (first << 8 | second) >> (8 - shift) & 0xFF
+            rows[i, j] = byte & last if j == width - 1 else byte

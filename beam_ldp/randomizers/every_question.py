@@ -96,7 +96,7 @@ class EveryQuestion(Questions):
         parts = [reports[:, i, :width] for i, width in enumerate(self._widths)]
         return np.concatenate(parts, axis=1).tobytes() if len(reports) else b""
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
         total = sum(self._widths)
         if len(data) != total * num_reports:
             raise ValueError(f"data must hold {num_reports} reports of {total} bytes")
@@ -106,11 +106,11 @@ class EveryQuestion(Questions):
         for i, width in enumerate(self._widths):
             reports[:, i, :width] = rows[:, start : start + width]
             start += width
-        return self._check_reports(reports)
-
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        for i, oracle in enumerate(self.oracles):
-            if reports[:, i, self._widths[i] :].any():
-                raise ValueError("reports must be padded with zeros")
-            oracle._check_reports(self._reports_of(i, reports[:, i]))
         return reports
+
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        """Reports whose every answer its oracle can have sent."""
+        possible = np.ones(len(reports), dtype=np.bool_)
+        for i in range(len(self.oracles)):
+            possible &= self._possible_answers(i, reports[:, i])
+        return possible

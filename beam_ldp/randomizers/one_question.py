@@ -190,20 +190,20 @@ class OneQuestion(Questions):
         """The bytes of each report: the question, the answer, zeros up to the common length."""
         return np.ascontiguousarray(reports).tobytes()
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
         width = self.report_shape[0]
         if len(data) != width * num_reports:
             raise ValueError(f"data must hold {num_reports} reports of {width} bytes")
-        return self._check_reports(np.frombuffer(data, dtype=np.uint8).reshape(num_reports, width))
+        return np.frombuffer(data, dtype=np.uint8).reshape(num_reports, width)
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        self._check_questions(reports)
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        """Reports that answer one of the questions as its oracle can have."""
+        possible = np.zeros(len(reports), dtype=np.bool_)
         for i in np.unique(reports[:, 0]).tolist():  # one, where a device sends one report
-            rows = reports[reports[:, 0] == i, 1:]
-            if rows[:, self._widths[i] :].any():
-                raise ValueError("reports must be padded with zeros")
-            self.oracles[i]._check_reports(self._reports_of(i, rows))
-        return reports
+            if i < len(self.oracles):
+                rows = np.flatnonzero(reports[:, 0] == i)
+                possible[rows] = self._possible_answers(i, reports[rows, 1:])
+        return possible
 
 
 def _symmetric(pair: ShufflePair) -> bool:

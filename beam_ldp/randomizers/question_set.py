@@ -117,6 +117,11 @@ class Questions(LocalRandomizer):
         little = packed.view(oracle.report_dtype.newbyteorder("<"))
         return little.astype(oracle.report_dtype).reshape(len(rows), *oracle.report_shape)
 
+    def _possible_answers(self, question: int, rows: np.ndarray) -> np.ndarray:
+        """Which of these rows of bytes an oracle can have sent, zero-padded: bool `(n,)`."""
+        padded = ~rows[:, self._widths[question] :].any(axis=1)
+        return padded & self.oracles[question]._possible(self._reports_of(question, rows))
+
     # What the collector does with it ------------------------------------------------------
 
     @cached_property

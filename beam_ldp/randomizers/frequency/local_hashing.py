@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below, check_integer
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below, check_integer
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.frequency import affine_hash
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
@@ -213,8 +213,12 @@ class LocalHashing(FrequencyOracle):
     def _ratio(self) -> float:
         return self._law.favoured_probability / self._law.other_probability
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        return check_below(reports, self._num_reports)
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return below(reports, self._num_reports)
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"lie in [0, {self._num_reports})"
 
 
 def _balanced_prime(buckets: int, domain_size: int) -> int:

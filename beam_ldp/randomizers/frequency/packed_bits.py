@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from beam_ldp.randomizers.bits import join_rows, padding_is_zero, split_rows
 from beam_ldp.randomizers.jit import WORD_BITS, WORD_VALUES, kernel
 
 if TYPE_CHECKING:
@@ -141,15 +142,7 @@ def column_sums(reports: np.ndarray, num_bits: int) -> np.ndarray:
 
 def pack_rows(reports: np.ndarray, num_bits: int) -> bytes:
     """The rows as one stream of `num_bits` bits each, zero-padded to a byte."""
-    if num_bits % 8 == 0:
-        return np.ascontiguousarray(reports).tobytes()
-    # Eight rows fill whole bytes, so chunks of a multiple of eight rows concatenate.
-    parts = []
-    for start in range(0, len(reports), _CHUNK_ROWS):
-        chunk = reports[start : start + _CHUNK_ROWS]
-        bits = np.unpackbits(chunk, axis=1, count=num_bits, bitorder="little")
-        parts.append(np.packbits(bits.ravel(), bitorder="little").tobytes())
-    return b"".join(parts)
+    return join_rows(reports, num_bits, little=True)
 
 
 def unpack_rows(data: bytes, num_bits: int, num_rows: int) -> np.ndarray:
@@ -159,36 +152,18 @@ def unpack_rows(data: bytes, num_bits: int, num_rows: int) -> np.ndarray:
         ValueError: if `data` is not exactly as long as the rows need, or if its padding is not
             zero.
     """
-    if len(data) != bytes_for(num_bits * num_rows):
-        raise ValueError(
-            f"data must hold {num_rows} rows of {num_bits} bits, got {len(data)} bytes"
-        )
-    stream = np.frombuffer(data, dtype=np.uint8)
-    if num_bits % 8 == 0:
-        return stream.reshape(num_rows, bytes_for(num_bits)).copy()
-    rows = np.empty((num_rows, bytes_for(num_bits)), dtype=np.uint8)
-    for start in range(0, num_rows, _CHUNK_ROWS):
-        stop = min(start + _CHUNK_ROWS, num_rows)
-        begin, end = start * num_bits // 8, bytes_for(stop * num_bits)
-        bits = np.unpackbits(stream[begin:end], bitorder="little")
-        used = (stop - start) * num_bits
-        if bits[used:].any():
-            raise ValueError("data must be padded with zero bits")
-        rows[start:stop] = np.packbits(bits[:used].reshape(-1, num_bits), axis=1, bitorder="little")
-    return rows
+    return split_rows(data, num_bits, num_rows, little=True)
+
+
+def whole_rows(reports: np.ndarray, num_bits: int) -> np.ndarray:
+    """Which rows hold no one beyond their first `num_bits` bits: bool, (n,)."""
+    return padding_is_zero(reports, num_bits, little=True)
 
 
 def all_rows(num_bits: int) -> np.ndarray:
     """All rows of m <= 16 bits; row r holds the binary digits of r: uint8, (2**m, m)."""
     numbers = np.arange(1 << num_bits, dtype=np.uint32)[:, None]
     return (numbers >> np.arange(num_bits, dtype=np.uint32) & 1).astype(np.uint8)
-
-
-def check_rows(reports: np.ndarray, num_bits: int) -> np.ndarray:
-    """The reports, or a ValueError where a bit beyond `num_bits` is set."""
-    if num_bits % 8 and reports.size and (reports[:, -1] >> (num_bits % 8)).any():
-        raise ValueError(f"reports must have zero bits after their first {num_bits}")
-    return reports
 
 
 @kernel

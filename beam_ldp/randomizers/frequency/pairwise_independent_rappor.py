@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.frequency import affine_hash
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
@@ -237,8 +237,12 @@ class PairwiseIndependentRappor(FrequencyOracle):
             triples = (affine_hash.triple_overlap(self.prime, self.num_ones),)
         return two_level_witnesses(float(self._ratio), q, q * q, triples)
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        return check_below(reports, self._num_seeds)
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return below(reports, self._num_seeds)
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"lie in [0, {self._num_seeds})"
 
 
 @kernel

@@ -389,8 +389,16 @@ class Rappor(FrequencyOracle):
         """Code bits, then cohort bits, without gaps, least significant bit of a byte first."""
         return packed_bits.pack_rows(reports, self.bits_per_report)
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+    @property
+    def _low_bits_first(self) -> bool:
+        return True
+
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
         return packed_bits.unpack_rows(data, self.bits_per_report, num_reports)
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        return packed_bits.check_rows(reports, self.bits_per_report)
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return packed_bits.whole_rows(reports, self.bits_per_report)
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"have zero bits after their first {self.bits_per_report}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, check_below, check_integer
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below, check_integer
 from beam_ldp.randomizers.bits import bits_for, pack_uints, smallest_uint, unpack_uints
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
@@ -212,25 +212,26 @@ class SubsetSelection(FrequencyOracle):
             return packed_bits.pack_rows(reports, self.domain_size)
         return pack_uints(reports.reshape(-1), bits_for(self.domain_size))
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
-        if self._as_bits:
-            reports = packed_bits.unpack_rows(data, self.domain_size, num_reports)
-        else:
-            members = unpack_uints(data, bits_for(self.domain_size), num_reports * self._size)
-            reports = members.astype(self.report_dtype).reshape(num_reports, self._size)
-        return self._check_reports(reports)
+    @property
+    def _low_bits_first(self) -> bool:
+        return self._as_bits
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
         if self._as_bits:
-            rows = packed_bits.read_rows(packed_bits.check_rows(reports, self.domain_size))
-            sizes = packed_bits.row_sums(rows)
-            if (sizes != self._size).any():
-                raise ValueError(f"reports must be sets of {self._size} values")
-        elif reports.size:
-            check_below(reports, self.domain_size)
-            if (reports[:, 1:] <= reports[:, :-1]).any():
-                raise ValueError("reports must list distinct values in increasing order")
-        return reports
+            return packed_bits.unpack_rows(data, self.domain_size, num_reports)
+        members = unpack_uints(data, bits_for(self.domain_size), num_reports * self._size)
+        return members.astype(self.report_dtype).reshape(num_reports, self._size)
+
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        if self._as_bits:
+            whole = packed_bits.whole_rows(reports, self.domain_size)
+            return whole & (packed_bits.row_sums(packed_bits.read_rows(reports)) == self._size)
+        increasing = (reports[:, 1:] > reports[:, :-1]).all(axis=1)
+        return np.asarray(increasing & below(reports[:, -1], self.domain_size))
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"be sets of {self._size} distinct values in increasing order"
 
 
 def best_subset_size(domain_size: int, local_epsilon: float) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.base import FrequencyOracle, check_below
+from beam_ldp.randomizers.base import FrequencyOracle, below
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.frequency.histogram import histogram
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
@@ -118,5 +118,9 @@ class SymbolOracle(FrequencyOracle):
             tuple(triple / self.num_symbols for triple in self.triple_overlaps),
         )
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        return check_below(reports, self.num_symbols)
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return below(reports, self.num_symbols)
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"lie in [0, {self.num_symbols})"

@@ -156,8 +156,16 @@ class UnaryEncoding(FrequencyOracle):
         """`domain_size` bits per report without gaps, least significant bit of a byte first."""
         return packed_bits.pack_rows(reports, self.domain_size)
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+    @property
+    def _low_bits_first(self) -> bool:
+        return True
+
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
         return packed_bits.unpack_rows(data, self.domain_size, num_reports)
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        return packed_bits.check_rows(reports, self.domain_size)
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return packed_bits.whole_rows(reports, self.domain_size)
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"have zero bits after their first {self.domain_size}"

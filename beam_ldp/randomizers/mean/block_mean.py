@@ -250,16 +250,18 @@ class BlockMean(MeanRandomizer):
     def pack(self, reports: np.ndarray) -> bytes:
         return pack_columns(np.asarray(reports), self.layout.columns.widths)
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
         reports = unpack_columns(data, self.layout.columns.widths, num_reports)
-        return self._check_reports(reports).astype(self.report_dtype)
+        return reports.astype(self.report_dtype)
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        if reports.ndim != 2 or reports.shape[1] != self.messages_per_user:
-            raise ValueError(f"reports must have shape (n, {self.messages_per_user})")
-        if (reports >> 1 >= self.layout.columns.size.astype(np.int64)).any():
-            raise ValueError("reports must name coordinates inside their blocks")
-        return reports
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        """Messages about coordinates of their blocks; `influence` says how far one pulls."""
+        last = (2 * self.layout.columns.size - 1).astype(self.report_dtype)
+        return np.asarray((reports <= last).all(axis=1))
+
+    @property
+    def _possible_reports(self) -> str:
+        return "name coordinates inside their blocks"
 
     # Reading back ----------------------------------------------------------------------------
 

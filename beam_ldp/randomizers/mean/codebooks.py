@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from beam_ldp.randomizers.base import below
 from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.jit import kernel, subroutine
 from beam_ldp.randomizers.mean.directions import DirectionMean, inner_product, square_sum, tame
@@ -89,15 +90,12 @@ class CodebookMean(DirectionMean):
     def pack(self, reports: np.ndarray) -> bytes:
         return pack_uints(self._check_reports(reports), self.bits_per_report)
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
         return unpack_uints(data, self.bits_per_report, num_reports)
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        if reports.ndim != 1 or reports.dtype != np.uint64:
-            raise ValueError("reports must be a one-dimensional uint64 array")
-        if reports.size and int(reports.max()) >> self.bits_per_report:
-            raise ValueError(f"reports must have at most {self.bits_per_report} bits")
-        return reports
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        """Every candidate of every seed: all of them are directions of one length."""
+        return below(reports, 1 << self.bits_per_report)
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         reports = self._check_reports(np.asarray(reports))

@@ -30,6 +30,7 @@ MIN_COORDINATE_BITS, MAX_COORDINATE_BITS = 4, 32
 _SAFE_SQUARES = (1e-280, 1e280)
 _SAFE_LENGTHS = (1e-140, 1e140)
 _LARGEST = sys.float_info.max
+_LENGTH_ROUNDING = 1e-9  # relative; of sums of squares, and of differences of them
 
 
 @dataclass(frozen=True)
@@ -145,21 +146,39 @@ class DirectionMean(MeanRandomizer):
         self._check_shape(reports)
         return pack_signed(reports, self.coordinate_bits)
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
         reports = unpack_signed(data, self.coordinate_bits, num_reports * self.dimension)
-        reports = reports.reshape(num_reports, self.dimension).astype(self.report_dtype)
-        return self._check_reports(reports)
+        return reports.reshape(num_reports, self.dimension).astype(self.report_dtype)
 
     def _check_shape(self, reports: np.ndarray) -> None:
         if reports.ndim != 2 or reports.shape[1] != self.dimension or reports.dtype.kind != "i":
             raise ValueError(f"reports must be signed integers of shape (n, {self.dimension})")
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        self._check_shape(reports)
-        largest = self.fixed_point.largest
-        if reports.size and (reports.min() < -largest or reports.max() > largest):
-            raise ValueError(f"reports must hold coordinates in [-{largest}, {largest}]")
-        return reports
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        """Vectors of a length that the mechanism sends, without a coordinate beyond the grid."""
+        lengths, slack = self._lengths_sent
+        return np.asarray(_have_lengths(reports, lengths, slack, float(self.fixed_point.largest)))
+
+    @property
+    def _possible_reports(self) -> str:
+        return "be vectors of a length that the mechanism sends"
+
+    @property
+    def _lengths_sent(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lengths of reports in steps of the grid, increasing, and how far off they can be.
+
+        float64 `(lengths,)` each: what is off by no more than the rounding of coordinates, or in
+        the range that a mechanism gives, is taken for sent.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say what lengths it sends")
+
+    def _off_by(self, length: float, times: float = 1.0) -> float:
+        """How much longer or shorter a report is than its length in real numbers.
+
+        Half a step for each coordinate, as many `times` as it is rounded, and what floating point
+        loses.
+        """
+        return 0.5 * math.sqrt(self.dimension) * times + _LENGTH_ROUNDING * length
 
     # Reading back ----------------------------------------------------------------------------
 
@@ -302,6 +321,23 @@ def lengths(vectors):  # type: ignore[no-untyped-def]
     for i in range(len(vectors)):
         out[i] = length_of(vectors[i])
     return out
+
+
+@kernel
+def _have_lengths(reports, lengths, slack, largest):  # type: ignore[no-untyped-def]
+    """Rows whose length is one of `lengths`, give or take, and whose coordinates fit the grid."""
+    found = np.zeros(len(reports), dtype=np.bool_)
+    for i in range(len(reports)):
+        total, longest = 0.0, 0.0
+        for j in range(reports.shape[1]):
+            x = abs(float(reports[i, j]))
+            total += x * x
+            longest = max(longest, x)
+        length = math.sqrt(total)
+        for k in range(lengths.size):
+            found[i] |= abs(length - lengths[k]) <= slack[k]
+        found[i] &= longest <= largest
+    return found
 
 
 def pack_signed(values: np.ndarray, bits: int) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, Sampling, check_below
+from beam_ldp.randomizers.base import ExtraWords, Sampling, below
 from beam_ldp.randomizers.jit import kernel, multiply_high
 from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.mean.base import MeanRandomizer
@@ -182,10 +182,9 @@ class KashinMean(MeanRandomizer):
         _count(reports, np.uint64(self._bits), total)
         return total
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        if reports.ndim != 1 or reports.dtype != np.uint64:
-            raise ValueError("reports must be a one-dimensional uint64 array")
-        return check_below(reports, 1 << self.bits_per_report)
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        """Every seed and every row of signs."""
+        return below(reports, 1 << self.bits_per_report)
 
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         scale = self.level * self.radius * math.sqrt(self.coefficients) / (self._bits * self._gain)

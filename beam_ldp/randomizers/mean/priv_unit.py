@@ -176,11 +176,11 @@ class PrivUnit(DirectionMean):
             self.cap.threshold, float(self.fixed_point.largest), reports,
         )  # fmt: skip
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        reports = super()._check_reports(reports)
-        if check_lengths_of_reports(reports, float(self.fixed_point.largest)):
-            raise ValueError("reports must be vectors of the one length that the mechanism sends")
-        return reports
+    @property
+    def _lengths_sent(self) -> tuple[np.ndarray, np.ndarray]:
+        """One: a report pulls the mean by `radius / m` over the number of users, never further."""
+        length = float(self.fixed_point.largest)
+        return np.array([length]), np.array([self._off_by(length)])
 
 
 def sphere_moments(cap: SphericalCap, marginal: float) -> tuple[float, float]:
@@ -283,16 +283,3 @@ def _report(vectors, rows, words, flip_scale, coin, g, scale, reports):  # type:
         a, b = blend(vector, length, normals, sign * t, scale)
         write_blend(vector, length, normals, a, b, reports[rows[i]])
     return enough
-
-
-@kernel
-def check_lengths_of_reports(reports, length):  # type: ignore[no-untyped-def]
-    """Whether a report's length differs from `length` by more than the rounding of coordinates."""
-    slack = 0.5 * math.sqrt(reports.shape[1]) + 1e-9 * length
-    for i in range(len(reports)):
-        total = 0.0
-        for j in range(reports.shape[1]):
-            total += float(reports[i, j]) * float(reports[i, j])
-        if abs(math.sqrt(total) - length) > slack:
-            return True
-    return False

@@ -14,9 +14,10 @@ from beam_ldp.randomizers.mean.directions import (
     DirectionMean,
     inner_product,
     signed_length,
+    square_sum,
     tame,
 )
-from beam_ldp.randomizers.mean.priv_unit import CapCoin, write_blend
+from beam_ldp.randomizers.mean.priv_unit import CapCoin
 from beam_ldp.randomizers.normals import fill_normals, next_normal, uniform
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.spherical_caps import expit, log1mexp
@@ -162,6 +163,22 @@ class PrivUnitGaussian(DirectionMean):
     def _largest_coordinate(self) -> float:
         return (self.tail.threshold + 2 * _FARTHEST_NORMAL) / self.marginal
 
+    @property
+    def _longest(self) -> float:
+        """Length that no report exceeds, in steps: what one user in 1e31 would send is cut to it.
+
+        Across u a normal vector of d - 1 coordinates is longer than sqrt(d - 1) + s with chance
+        e**(-s**2 / 2) at most; along u the height has a tail of its own.
+        """
+        along = self.tail.threshold + _FARTHEST_NORMAL
+        across = math.sqrt(self.dimension - 1) + _FARTHEST_NORMAL
+        return math.hypot(along, across) / (self.marginal * self._unit_step)
+
+    @property
+    def _lengths_sent(self) -> tuple[np.ndarray, np.ndarray]:
+        """All up to the longest: a report pulls the mean by that over the number of users."""
+        return np.zeros(1), np.array([self._longest + self._off_by(self._longest)])
+
     def dominating_pair(self) -> ShufflePair:
         """The own blanket, a normal law; opposite directions are the worst pair."""
         return ShufflePair.two_level(*self._levels(), 0.0, "PrivUnitG's own blanket")
@@ -182,7 +199,7 @@ class PrivUnitGaussian(DirectionMean):
         scale = 1 / (self.marginal * self._unit_step)
         return _report(
             vectors, rows, words, self._flip_scale, np.uint64(self.coin.threshold),
-            self.tail.threshold, scale, float(self.fixed_point.largest), reports,
+            self.tail.threshold, scale, self._longest, float(self.fixed_point.largest), reports,
         )  # fmt: skip
 
 
@@ -213,7 +230,7 @@ def normal_below(t, words, at):  # type: ignore[no-untyped-def]
 
 @kernel
 def _report(  # type: ignore[no-untyped-def]
-    vectors, rows, words, flip_scale, coin, threshold, scale, largest, reports
+    vectors, rows, words, flip_scale, coin, threshold, scale, longest, largest, reports
 ):
     d = vectors.shape[1]
     enough = np.ones(rows.size, dtype=np.bool_)
@@ -232,13 +249,16 @@ def _report(  # type: ignore[no-untyped-def]
             enough[i] = False
             continue
         vector, length = tame(vector, length, spare)
+        along = normals[0] if length == 0.0 else inner_product(normals, vector) / length
+        across = max(0.0, square_sum(normals, 1.0) - along * along)
+        # Too long, or beyond the grid, once in 1e31: cut, whatever the vector.
+        b = min(scale, longest / math.sqrt(x * x + across))
+        a = b * (sign * x - along)
         if length == 0.0:
-            a = scale * (sign * x - normals[0])
+            normals[0] += a / b
         else:
-            along = inner_product(normals, vector) / length
-            a = scale * (sign * x - along) / length
-        for j in range(d):  # beyond the grid once in 1e32
-            bound = largest / scale
-            normals[j] = min(max(normals[j], -bound), bound)
-        write_blend(vector, length, normals, a, scale, reports[rows[i]])
+            a /= length
+        for j in range(d):
+            own = 0.0 if length == 0.0 else a * vector[j]
+            reports[rows[i], j] = np.rint(min(max(own + b * normals[j], -largest), largest))
     return enough

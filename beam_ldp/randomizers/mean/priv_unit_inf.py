@@ -14,10 +14,10 @@ from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.frequency.packed_bits import (
     all_rows,
     bytes_for,
-    check_rows,
     column_sums,
     pack_rows,
     unpack_rows,
+    whole_rows,
     words_for,
     write_rows,
 )
@@ -203,13 +203,24 @@ class PrivUnitInf(MeanRandomizer):
         reports = np.asarray(reports)
         if reports.ndim != 2 or reports.shape[1:] != self.report_shape or reports.dtype != np.uint8:
             raise ValueError(f"reports must be bytes of shape (n, {self.report_shape[0]})")
-        return column_sums(check_rows(reports, self.dimension), self.dimension)
+        return column_sums(self._check_reports(reports), self.dimension)
 
     def pack(self, reports: np.ndarray) -> bytes:
         return pack_rows(reports, self.dimension)
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+    @property
+    def _low_bits_first(self) -> bool:
+        return True
+
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
         return unpack_rows(data, self.dimension, num_reports)
+
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return whole_rows(reports, self.dimension)
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"have zero bits after their first {self.dimension}"
 
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         return self.radius / self.marginal * (2 * statistic - num_users) / num_users

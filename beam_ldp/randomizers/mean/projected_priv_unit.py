@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from beam_ldp.randomizers.bits import join_rows, split_rows
 from beam_ldp.randomizers.mean.directions import DirectionMean, pack_signed, unpack_signed
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.projections import HaarProjection, OwnProjection, SharedProjection
@@ -134,7 +135,7 @@ class ProjectedPrivUnit(DirectionMean):
 
     @property
     def bits_per_report(self) -> int:
-        return self.coordinate_bits * self.projected + _SEED_BITS
+        return self._coordinate_bits + _SEED_BITS
 
     @property
     def report_dtype(self) -> np.dtype[Any]:
@@ -168,29 +169,32 @@ class ProjectedPrivUnit(DirectionMean):
         if reports.ndim != 2 or reports.shape[1:] != self.report_shape or reports.dtype != np.int32:
             raise ValueError(f"reports must be int32 of shape (n, {self.projected + 1})")
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        self._check_shape(reports)
-        self.base._check_reports(np.ascontiguousarray(reports[:, :-1]))
-        return reports
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        """Coordinates that the base mechanism sends, and any seed."""
+        return self.base.possible(np.ascontiguousarray(reports[:, :-1]))
 
     def pack(self, reports: np.ndarray) -> bytes:
+        """Of each report the seed, then the coordinates."""
         self._check_shape(reports)
-        if self.coordinate_bits == _SEED_BITS:
-            return pack_signed(reports, _SEED_BITS)
-        coordinates = np.ascontiguousarray(reports[:, :-1])
-        return pack_signed(reports[:, -1], _SEED_BITS) + pack_signed(
-            coordinates, self.coordinate_bits
-        )
+        seeds = np.frombuffer(pack_signed(reports[:, -1], _SEED_BITS), np.uint8)
+        head, bits = seeds.reshape(len(reports), _SEED_BITS // 8), self._coordinate_bits
+        rest = pack_signed(np.ascontiguousarray(reports[:, :-1]), self.coordinate_bits)
+        both = np.concatenate([head, split_rows(rest, bits, len(reports))], axis=1)
+        return join_rows(both, self.bits_per_report)
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
-        if self.coordinate_bits == _SEED_BITS:
-            flat = unpack_signed(data, _SEED_BITS, num_reports * (self.projected + 1))
-            return self._check_reports(flat.reshape(num_reports, -1).astype(np.int32))
-        head = _SEED_BITS // 8 * num_reports
-        seeds = unpack_signed(data[:head], _SEED_BITS, num_reports)
-        rest = unpack_signed(data[head:], self.coordinate_bits, num_reports * self.projected)
-        both = np.column_stack([rest.reshape(num_reports, self.projected), seeds])
-        return self._check_reports(both.astype(np.int32))
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+        rows = split_rows(data, self.bits_per_report, num_reports)
+        head, rest = np.split(rows, [_SEED_BITS // 8], axis=1)
+        seeds = unpack_signed(head.tobytes(), _SEED_BITS, num_reports)
+        stream = join_rows(rest, self._coordinate_bits)
+        numbers = unpack_signed(stream, self.coordinate_bits, num_reports * self.projected)
+        both = np.column_stack([numbers.reshape(num_reports, self.projected), seeds])
+        return both.astype(np.int32)
+
+    @property
+    def _coordinate_bits(self) -> int:
+        """Bits of all coordinates of a report."""
+        return self.coordinate_bits * self.projected
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         reports = self._check_reports(np.asarray(reports))

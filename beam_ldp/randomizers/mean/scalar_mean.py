@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, Sampling, check_below
+from beam_ldp.randomizers.base import ExtraWords, Sampling, below, check_below
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.jit import kernel, multiply_high
 from beam_ldp.randomizers.mean.balls import Norm
@@ -253,8 +253,12 @@ class ScalarMean(MeanRandomizer):
         reports = check_below(np.asarray(reports), len(self.points))
         return np.bincount(reports, minlength=len(self.points))
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        return check_below(reports, len(self.points))
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        return below(reports, len(self.points))
+
+    @property
+    def _possible_reports(self) -> str:
+        return f"lie in [0, {len(self.points)})"
 
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         return np.array([statistic @ self.response.decoded / num_users])

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords
-from beam_ldp.randomizers.bits import pack_uints, unpack_uints
+from beam_ldp.randomizers.base import ExtraWords, below
+from beam_ldp.randomizers.bits import join_rows, pack_uints, split_rows, unpack_uints
 from beam_ldp.randomizers.jit import WORD_BITS, kernel
 from beam_ldp.randomizers.mean.directions import (
     DirectionMean,
@@ -224,22 +224,26 @@ class SeedCompressedMean(DirectionMean):
         return heights
 
     def pack(self, reports: np.ndarray) -> bytes:
+        """Of each report the key, then the nonce."""
         reports = self._check_reports(np.asarray(reports))
-        keys = np.ascontiguousarray(reports[:, :2]).astype(">u8").tobytes()
-        return keys + pack_uints(np.ascontiguousarray(reports[:, 2]), self.nonce_bits)
+        keys = np.ascontiguousarray(reports[:, :2]).astype(">u8").view(np.uint8)
+        nonces = split_rows(
+            pack_uints(np.ascontiguousarray(reports[:, 2]), self.nonce_bits),
+            self.nonce_bits,
+            len(reports),
+        )
+        return join_rows(np.concatenate([keys, nonces], axis=1), self.bits_per_report)
 
-    def unpack(self, data: bytes, num_reports: int) -> np.ndarray:
-        size = _KEY_BYTES * num_reports
-        nonces = unpack_uints(data[size:], self.nonce_bits, num_reports)
-        keys = np.frombuffer(data[:size], dtype=">u8").astype(np.uint64).reshape(num_reports, 2)
-        return np.column_stack([keys, nonces])
+    def _unpack(self, data: bytes, num_reports: int) -> np.ndarray:
+        rows = split_rows(data, self.bits_per_report, num_reports)
+        keys = np.frombuffer(rows[:, :_KEY_BYTES].tobytes(), dtype=">u8").astype(np.uint64)
+        stream = join_rows(rows[:, _KEY_BYTES:], self.nonce_bits)
+        nonces = unpack_uints(stream, self.nonce_bits, num_reports)
+        return np.column_stack([keys.reshape(num_reports, 2), nonces])
 
-    def _check_reports(self, reports: np.ndarray) -> np.ndarray:
-        if reports.ndim != 2 or reports.shape[1:] != (SEED_WORDS,) or reports.dtype != np.uint64:
-            raise ValueError(f"reports must be uint64 of shape (n, {SEED_WORDS})")
-        if reports.size and int(reports[:, 2].max()) >> self.nonce_bits:
-            raise ValueError(f"reports must have nonces of at most {self.nonce_bits} bits")
-        return reports
+    def _possible(self, reports: np.ndarray) -> np.ndarray:
+        """Every seed with a nonce of its length: some coin accepts it."""
+        return below(reports[:, 2], 1 << self.nonce_bits)
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         reports = self._check_reports(np.asarray(reports))

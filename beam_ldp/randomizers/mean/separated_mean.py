@@ -190,6 +190,21 @@ class SeparatedMean(DirectionMean):
         reports[rows] = np.rint(drawn[rows, : self.dimension] * factor[:, None])
         return enough
 
+    @property
+    def _lengths_sent(self) -> tuple[np.ndarray, np.ndarray]:
+        """ "product": what the grid points are read as; "lift": up to the longest; else that one.
+
+        A report pulls the mean by the longest over the number of users, never further.
+        """
+        longest = float(self.fixed_point.largest)
+        lengths = np.array([longest])
+        if self.strategy == "product":
+            decoded = np.sort(np.abs(self.magnitude.response.decoded))
+            lengths = longest * decoded / decoded[-1]
+        of_direction = self.direction.fixed_point.largest  # rounded there, too
+        slack = np.array([self._off_by(x, 1 + x / of_direction) for x in lengths.tolist()])
+        return (lengths, slack) if self.strategy != "lift" else (np.zeros(1), longest + slack)
+
     # Reading back ----------------------------------------------------------------------------
 
     @property

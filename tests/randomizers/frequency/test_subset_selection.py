@@ -123,9 +123,9 @@ def test_impossible_reports_are_refused():
     outside = np.array([[1, 2, 1000]], dtype=np.uint16)
     with pytest.raises(ValueError, match="must lie in"):
         lists.accumulate(outside)
-    with pytest.raises(ValueError, match="must lie in"):
+    with pytest.raises(ValueError, match="must be sets of 3 distinct values"):
         lists.unpack(lists.pack(outside), 1)
-    with pytest.raises(ValueError, match="must be sets of 4 values"):
+    with pytest.raises(ValueError, match="must be sets of 4 distinct values"):
         bits.unpack(b"\x07\x00", 1)
 
 

@@ -171,7 +171,7 @@ def test_reports_travel_and_add_up(kind, bits):
     assert np.array_equal(whole, parts + mechanism.accumulate(reports[2::3]))
     if kind == "shared":
         assert np.count_nonzero(mechanism.accumulate(reports[:1])) <= 7
-    for bad in (reports[:, :-1], reports.astype(np.int64), np.zeros((1, 8), dtype=np.int32)):
+    for bad in (reports[:, :-1], reports.astype(float), np.zeros((1, 8), dtype=np.int32)):
         with pytest.raises(ValueError, match="reports must"):
             mechanism.accumulate(bad)
 
