@@ -41,12 +41,13 @@ from beam_ldp.transforms import (
 )
 from beam_ldp.transforms.bounding import NUM_SHARDS
 from beam_ldp.transforms.budgeted import charge
+from beam_ldp.transforms.noise import FRESH, Noise
 from tests.identities import identity
 
 COLOURS = Domain(("red", "green", "blue"))
 ORACLE = KRandomizedResponse(COLOURS.size, 1.0)
 KEY = bytes(range(32))
-RELEASE = "fault"
+IDENTITY = identity("fault", "visits", columns=("colour",))
 LEAST = 100
 
 
@@ -124,9 +125,7 @@ class FaultJob:
 
     def build(self, options: list[str]) -> beam.Pipeline:
         """The pipeline; building it reserves its worst case."""
-        randomness: dict[str, str] = {}
-        if self.memoized:
-            randomness = {"memoize_key_file": str(self.folder / "key"), "release_id": RELEASE}
+        noise = Noise(IDENTITY, str(self.folder / "key")) if self.memoized else FRESH
         pipeline = beam.Pipeline(options=PipelineOptions(options))
         tables = (
             pipeline
@@ -137,10 +136,10 @@ class FaultJob:
         encoded = tables | "Encode" >> EncodeRows(COLOURS, "colour", user_id_column="id")
         reports = (
             encoded
-            | "Bound" >> BoundContributions(**randomness)
+            | "Bound" >> BoundContributions(noise=noise)
             | "Pause"
             >> beam.Map(pause_over, self.pause / 4).with_output_types(encoded.element_type)
-            | "Randomize" >> Randomize(ORACLE, **randomness)
+            | "Randomize" >> Randomize(ORACLE, noise=noise)
             | "Door" >> beam.ParDo(DoorWitness(self)).with_output_types(ReportBlock)
         )
         shuffled = reports | "Shuffle" >> Shuffle(ORACLE, LEAST, self.output, self.scope)  # type: ignore[arg-type]
@@ -213,12 +212,12 @@ class FaultJob:
             values, people, positions = good_rows(number, self)
             source = length_prefixed(f"table {number}".encode())
             places = (source + int(p).to_bytes(8, "little", signed=True) for p in positions)
-            ranks = contribution_ranks(KEY, people, places, identity(RELEASE, ""))
+            ranks = contribution_ranks(KEY, people, places, IDENTITY)
             for rank, value, person in zip(ranks.tolist(), values.tolist(), people.tolist()):
                 held[person] = min(held.get(person, (2**64, 0)), (rank, value))
         ids = np.array(sorted(held))
         drawn = np.array([held[person][1] for person in ids.tolist()])
-        reports = ORACLE.randomize(drawn, UserRandomness(KEY, ids, identity(RELEASE)))
+        reports = ORACLE.randomize(drawn, UserRandomness(KEY, ids, IDENTITY))
         return ORACLE.estimate(ORACLE.accumulate(reports), len(ids)).value
 
     def at_the_door(self) -> Door:
