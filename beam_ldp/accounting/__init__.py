@@ -8,7 +8,8 @@ Needs NumPy, SciPy and dp-accounting only. Where to read, from the question to t
 * Many releases: `events` say what ran, `accountant` adds up. It asks `event_divergences` (Rényi
   orders), `ledger_losses` (loss distributions: `loss_curves` makes one, `loss_grid` composes) and
   `ledger_lower` (concrete data sets: `witness_atoms`, `atom_losses`). `central` knows
-  dp-accounting's own events, `thinning` people who come by a coin.
+  dp-accounting's own events, `thinning` people who come by a coin. `publications` prices the same
+  memoized reports published again.
 * Every method by name: `schedule` says what is priced, `methods` lists, `comparison` runs them;
   `method_prices` and `method_guarantees` hold what is behind a name. The published formulas are in
   `closed_forms`, `shuffle_rdp`, `subsampled_rdp`, `composition`, `conversions`, `large_n`.

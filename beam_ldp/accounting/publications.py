@@ -1,0 +1,150 @@
+"""Several publications of the same memoized reports: what all of them together cost.
+
+Memoized reports are drawn once. Published again about other people, they are not fresh noise:
+whoever compares two publications learns the reports of those who came and went. Partition the
+people by the set of publications that they are in. Each publication is a function of the multisets
+of reports of these *cells*, so all publications together are, and a person hides among the honest
+reports of their own cell: by the cell's shuffle, no more and no less often than once. A person is
+in one cell, so everything costs the *maximum* over the cells, in place of the price of the first
+publication; locally it stays one report, and so one local epsilon. The same rule prices totals
+beside groups, filters, and sums of sliding windows whose panes are published (cells: panes).
+
+It holds where every publication shows one multiset (or a function of it): reports that leave in
+batches are a publication per batch. It holds where who is in which publication was decided without
+looking at values, and where an unchanged person's value stays: a changed one sends another report,
+which an unchanged one never does, and no finite epsilon bounds that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import dp_accounting
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_ldp.accounting.event_price import event_epsilon
+from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.randomizer_events import Randomizer, local_event, shuffled_event
+
+_NO_PRICE = "none: the value of somebody may have changed between two publications"
+_PURE = "local epsilon (cells are unknown, or too small)"
+
+Cell = tuple[int, ...]  # the publications that a person is in, by their index
+Cells = Mapping[Cell, int] | Iterable[int | None]
+
+
+def second_publication(
+    randomizer: Randomizer,
+    cells: Cells,
+    delta: float,
+    num_fakes: int = 0,
+    *,
+    same_values: bool = True,
+) -> PrivacyBound:
+    """Central epsilon at `delta` of all publications together, the first one included.
+
+    Protects one person's value (replace-one; who is in which publication is not hidden) against a
+    reader of all publications who knows everybody else's value.
+
+    Args:
+        randomizer: The mechanism of the reports.
+        cells: Reports received from the people of each cell, as `cells_of` counts them; None where
+            that is not known.
+        delta: In [0, 1).
+        num_fakes: The most reports, of all cells together, that may be fake. They may all be in the
+            smallest cell.
+        same_values: Whether nobody's value changed between two publications.
+
+    Returns:
+        The price of the smallest cell's shuffle; the local epsilon where a cell is unknown or may
+        hold no honest report; infinity where a value may have changed.
+
+    >>> from beam_ldp.accounting import LocalRandomizerDpEvent
+    >>> any_randomizer = LocalRandomizerDpEvent(4.0)
+    >>> round(second_publication(any_randomizer, [2_000, 98_000, 2_000], 1e-8), 2)
+    2.78
+    >>> round(second_publication(any_randomizer, [100_000], 1e-8), 3)  # the same people again
+    0.215
+    """
+    smallest = _smallest_crowd(cells, num_fakes)
+    if not same_values:
+        return PrivacyBound(math.inf, method=_NO_PRICE)
+    if smallest < 1:
+        return PrivacyBound(randomizer.local_epsilon, method=_PURE)
+    return event_epsilon(shuffled_event(randomizer, smallest), delta)
+
+
+def publications_event(
+    randomizer: Randomizer, cells: Cells, num_fakes: int = 0, *, same_values: bool = True
+) -> dp_accounting.DpEvent:
+    """The event of all publications together, for ledgers: in place of the first one's.
+
+    A shuffle of more reports is a function of a shuffle of fewer, so at every Rényi order, and in
+    every composition, no cell costs more than the smallest one, whose shuffle this is.
+
+    Args:
+        randomizer, cells, num_fakes, same_values: as for `second_publication`.
+
+    Raises:
+        ValueError: if values may have changed, which no event bounds.
+    """
+    smallest = _smallest_crowd(cells, num_fakes)
+    if not same_values:
+        raise ValueError(
+            "same_values must be True: a changed value has no finite epsilon. Freeze the first "
+            "value, or publish under a release id of its own, with fresh noise and a charge"
+        )
+    if smallest < 1:
+        return local_event(randomizer)
+    return shuffled_event(randomizer, smallest)
+
+
+def cells_of(tag_sets: Sequence[NDArray[np.uint64]]) -> Counter[Cell]:
+    """How many people are in exactly these publications, for each set of them that occurs.
+
+    Counts of disjoint shards of the people may be added. Two people who share a tag count once,
+    which makes a cell smaller, never larger. Reports of people without a tag are in no cell: where
+    there are any, give None to `second_publication`. About a microsecond a tag and publication.
+
+    Args:
+        tag_sets: For each publication the tags of its people, sorted and distinct.
+
+    >>> import numpy as np
+    >>> first, second = np.array([[1, 2, 3], [2, 3, 4]], dtype=np.uint64)
+    >>> sorted(cells_of([first, second]).items())
+    [((0,), 1), ((0, 1), 2), ((1,), 1)]
+    """
+    for tags in tag_sets:
+        if tags.dtype != np.uint64 or tags.ndim != 1 or np.any(tags[1:] <= tags[:-1]):
+            raise ValueError("tag_sets must be sorted arrays of distinct uint64")
+    if not tag_sets:
+        return Counter()
+    everybody = np.unique(np.concatenate(tag_sets))
+    cell_of = np.zeros(len(everybody), dtype=np.int64)
+    cells: list[Cell] = [()]
+    for i, tags in enumerate(tag_sets):  # each publication splits every cell in two
+        split = 2 * cell_of
+        split[np.searchsorted(everybody, tags)] += 1
+        found, cell_of = np.unique(split, return_inverse=True)
+        cells = [(*cells[each // 2], i) if each % 2 else cells[each // 2] for each in found]
+    counts = np.bincount(cell_of, minlength=len(cells))
+    return Counter(dict(zip(cells, counts.tolist(), strict=True)))
+
+
+def _smallest_crowd(cells: Cells, num_fakes: int) -> int:
+    """Honest reports of the smallest cell; below one where that is not known."""
+    if isinstance(num_fakes, bool) or not isinstance(num_fakes, int) or num_fakes < 0:
+        raise ValueError(f"num_fakes must be an integer >= 0, got {num_fakes!r}")
+    counts: list[Any] = list(cells.values() if isinstance(cells, Mapping) else cells)
+    for count in counts:
+        whole = isinstance(count, (int, np.integer)) and not isinstance(count, bool)
+        if count is not None and not (whole and count >= 0):
+            raise ValueError("cells must hold counts of reports >= 0, or None where not known")
+    known = [int(count) for count in counts if count is not None]
+    if not known or len(known) < len(counts):
+        return 0
+    return min(known) - num_fakes
