@@ -15,10 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.budget import files_at, ledger_errors, ledger_option, open_ledger
+from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check, PeopleCount
+    from beam_ldp.ledger import AuditReport, BudgetLedger, Check, PeopleCount
+    from mlflow_ldp.server import Server
+    from mlflow_ldp.server_audit import DatasetTotal
 
 SCHEMA_VERSION = 1
 _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
@@ -37,6 +40,8 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
     metavar="URI",
     help="compare with what this tracking server shows; with no ledger named, audit it alone",
 )
+@click.option("--from-mlflow", is_flag=True,
+              help="audit the tracking server alone, whatever ledger is named")  # fmt: skip
 @click.option("--people-store", metavar="DIR",
               help="folder of keyed hashes: count anew what each person was charged")  # fmt: skip
 @click.option("--html", type=click.Path(path_type=Path), help="write the report for people")
@@ -52,6 +57,7 @@ def audit(
     anchors: tuple[Path, ...],
     public_key: Path | None,
     mlflow_uri: str | None,
+    from_mlflow: bool,
     people_store: str | None,
     html: Path | None,
     write_anchor: Path | None,
@@ -75,8 +81,11 @@ def audit(
     from beam_ldp.ledger import audit as check
     from beam_ldp.ledger.anchors import load_public, read_anchors
 
-    if mlflow_uri is not None and not (ledger or os.environ.get("BEAM_LDP_LEDGER")):
-        sys.exit(_audit_server(mlflow_uri, form))
+    if from_mlflow and mlflow_uri is None and not os.environ.get("MLFLOW_TRACKING_URI"):
+        raise click.UsageError("--from-mlflow needs --mlflow-uri (or MLFLOW_TRACKING_URI)")
+    named = ledger or os.environ.get("BEAM_LDP_LEDGER")
+    if from_mlflow or (mlflow_uri is not None and not named):
+        sys.exit(_audit_server(mlflow_uri or os.environ["MLFLOW_TRACKING_URI"], form))
     book = open_ledger(ledger)
     with ledger_errors():
         try:
@@ -84,7 +93,8 @@ def audit(
             key = None if public_key is None else load_public(public_key.read_bytes())
         except OSError as error:
             raise click.UsageError(str(error)) from None
-        tracked, more = (None, []) if mlflow_uri is None else _tracked(mlflow_uri)
+        server = None if mlflow_uri is None else _server(mlflow_uri)
+        tracked, more = (None, []) if server is None else (server.shown, server.anchors)
         rows = book.rows()
         people = None if people_store is None else _counted(book, people_store)
         report = check(rows, found, elsewhere=more, public_key=key, tracked=tracked, people=people)
@@ -110,37 +120,48 @@ def _audit_server(uri: str, form: str) -> int:
     """The audit of a tracking server alone; the exit code."""
     import mlflow_ldp
 
-    if not mlflow_ldp.available():
-        raise click.UsageError("MLflow is not installed: pip install 'beam-ldp[mlflow]'")
-    try:
-        checks = mlflow_ldp.audit_server(uri)
-    except Exception as error:
-        raise click.UsageError(
-            f"--mlflow-uri {uri} cannot be read ({type(error).__name__})"
-        ) from None
-    clean = all(check.outcome != "failed" for check in checks)
+    found = mlflow_ldp.audit_server(uri, server=_server(uri))
     if form == "json":
-        told = {"schema_version": SCHEMA_VERSION, "ledger": None, "clean": clean}
-        print(printed_json({**told, "checks": _checks_json(checks)}))
+        told = {"schema_version": SCHEMA_VERSION, "ledger": None, "clean": found.clean}
+        totals = [total.to_json() for total in found.totals]
+        print(printed_json({**told, "checks": _checks_json(found.checks), "totals": totals}))
     else:
-        _show_checks(Console(), f"the runs of {uri}", checks)
-    return 0 if clean else 1
+        console = Console()
+        _show_checks(console, f"the runs of {uri}", found.checks)
+        _show_totals(console, found.totals)
+    return 0 if found.clean else 1
 
 
-def _tracked(uri: str) -> tuple[dict[str, dict[str, Any]], list[Anchor]]:
-    """What a tracking server shows, and the anchors that its runs hold."""
+def _server(uri: str) -> Server:
+    """What a tracking server holds."""
     import mlflow_ldp
-    from beam_ldp.ledger import Anchor
 
     if not mlflow_ldp.available():
         raise click.UsageError("MLflow is not installed: pip install 'beam-ldp[mlflow]'")
     try:
-        shown, anchors = mlflow_ldp.tracked(uri)
-        return shown, [Anchor(**anchor) for anchor in anchors]
+        return mlflow_ldp.read_server(uri)
     except Exception as error:  # of MLflow's, or of whoever wrote the tags
         raise click.UsageError(
             f"--mlflow-uri {uri} cannot be read ({type(error).__name__})"
         ) from None
+
+
+def _show_totals(console: Console, totals: Sequence[DatasetTotal]) -> None:
+    """What the runs about the same people cost together."""
+    table = Table(title="what all runs cost together", title_justify="left")
+    for heading in ("people", "runs", "epsilon", "at delta", "of", "sum of local epsilons"):
+        table.add_column(heading, overflow="fold")
+    for total in totals:
+        table.add_row(
+            escape(printable(total.population)),
+            f"{total.num_runs:,}"
+            + (f" ({total.num_uncharged:,} not charged)" if total.num_uncharged else ""),
+            number(total.epsilon),
+            f"{total.delta:g}",
+            "no budget" if total.epsilon_budget is None else f"{total.epsilon_budget:g}",
+            number(total.local_epsilon),
+        )
+    console.print(table)
 
 
 def _counted(book: BudgetLedger, store: str) -> dict[str, PeopleCount]:

@@ -213,7 +213,8 @@ def _log(
     metrics: dict[str, float] = {}
     if book is not None:
         tags = mlflow_ldp.charge_tags(book, record["run_id"], record["event"])
-        metrics = mlflow_ldp.people_metrics(book, record["dataset"])
+        metrics = mlflow_ldp.dataset_metrics(book, record["dataset"])
+        metrics |= mlflow_ldp.people_metrics(book, record["dataset"])
     try:
         if mlflow_ldp.has_record(uri, record):
             console.print("the tracking server shows it already")
@@ -227,6 +228,9 @@ def _log(
             metrics=metrics,
             tags=tags,
         )
+        if book is not None:
+            where = {"tracking_uri": uri, "experiment_id": logged.experiment_id}
+            mlflow_ldp.log_budget(book, record["dataset"], **where)
     except Exception as error:
         console.print(
             f"[yellow]warning:[/yellow] it was not logged to MLflow ({type(error).__name__}); "

@@ -222,6 +222,7 @@ def make_record(
         version=beam_ldp.__version__,
         warnings=warnings,
         event=None if price.event is None else event_to_json(price.event),
+        untracked="--no-mlflow" if settings.no_mlflow else None,
         **charged,
         **question.facts(choice, release),
     )
@@ -297,7 +298,7 @@ def log_run(
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         with console.status("logging to MLflow"):
-            return mlflow_ldp.log_release(
+            logged = mlflow_ldp.log_release(
                 record.to_json(),
                 folder.path if outputs.is_local(folder.path) else None,
                 tracking_uri=tracking_uri(settings, folder),
@@ -309,7 +310,10 @@ def log_run(
                     **charge.metrics(),
                 },
                 tags=charge.tags(record.to_json()),
+                description=privacy_statement(record),
             )
+            charge.show_budget(logged.tracking_uri, logged.experiment_id)
+            return logged
     except Exception as error:
         log_events.say(log_events.NOT_LOGGED, program=question.name)
         console.print(

@@ -314,8 +314,11 @@ def _tracked(
         if charge.status == "settled":
             groups.setdefault(charge.group, []).append(charge)
     findings = []
+    untracked = 0
     for name, charges in groups.items():
-        if name not in tracked:
+        if name not in tracked and charges[-1].about.get("untracked"):
+            untracked += 1  # it said so when it was reserved
+        elif name not in tracked:
             findings.append(f"run {name!r} is in the ledger and not on the server")
         else:
             findings += _differences(name, charges, tracked[name])
@@ -324,7 +327,9 @@ def _tracked(
         for name in tracked
         if name not in groups
     ]
-    return _check(title, findings)
+    if untracked:
+        findings = [*findings, f"{untracked} runs were not to be logged, and said so (--no-mlflow)"]
+    return Check(title, "failed" if len(findings) > bool(untracked) else "passed", tuple(findings))
 
 
 def _people(state: LedgerState, people: Mapping[str, PeopleCount] | None) -> Check:

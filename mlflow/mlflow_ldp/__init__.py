@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 from mlflow_ldp.release import LoggedRun, MlflowMissingError, available, log_release
 
 if TYPE_CHECKING:
-    from mlflow_ldp.mirroring import charge_tags, has_record, mirror, people_metrics, tracked
+    from mlflow_ldp.budget_run import log_budget
+    from mlflow_ldp.cumulative import dataset_metrics
+    from mlflow_ldp.mirroring import charge_tags, has_record, mirror, people_metrics
+    from mlflow_ldp.server import read_server
     from mlflow_ldp.server_audit import audit_server
     from mlflow_ldp.tracker import PrivacyTracker, active_tracker
 
@@ -29,11 +32,13 @@ __all__ = [
     "audit_server",
     "available",
     "charge_tags",
+    "dataset_metrics",
     "has_record",
+    "log_budget",
     "log_release",
     "mirror",
     "people_metrics",
-    "tracked",
+    "read_server",
 ]
 
 # What needs the packages of the extra `ledger`, by the module that has it.
@@ -44,8 +49,10 @@ _OF_THE_LEDGER = {
     "charge_tags": "mirroring",
     "has_record": "mirroring",
     "mirror": "mirroring",
+    "dataset_metrics": "cumulative",
+    "log_budget": "budget_run",
     "people_metrics": "mirroring",
-    "tracked": "mirroring",
+    "read_server": "server",
 }
 
 

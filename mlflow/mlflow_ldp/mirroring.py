@@ -3,35 +3,55 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from beam_ldp.ledger import BudgetLedger, Charge
-from beam_ldp.ledger.losses import event_digest
-from mlflow_ldp.patience import Patience
-from mlflow_ldp.release import RECORD_TAG, LoggedRun, log_release, record_digest
-from mlflow_ldp.runs import NAMESPACE
+import dp_accounting
 
-CHARGE_TAG = f"{NAMESPACE}.charge"  # name of the charge that a run belongs to
-ANCHOR_TAG = f"{NAMESPACE}.ledger_anchor"  # head of the ledger when the run was logged, JSON
+from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.ledger import Anchor, BudgetLedger, Charge
+from beam_ldp.ledger.losses import event_digest
+from mlflow_ldp.budget_run import log_budget
+from mlflow_ldp.cumulative import dataset_metrics
+from mlflow_ldp.patience import Patience
+from mlflow_ldp.release import LoggedRun, log_release, record_digest
+from mlflow_ldp.runs import NAMESPACE, RECORD_TAG
+from mlflow_ldp.server import (
+    ANCHOR_TAG,
+    CHARGE_TAG,
+    EVENT_TAG,
+    PERIOD_TAG,
+    POPULATION_TAG,
+    read_server,
+)
+
 PEOPLE = f"{NAMESPACE}.people"  # what each person was charged, over all runs
-_SHOWN = ("epsilon", "delta", "local_epsilon")
 
 
 def charge_tags(ledger: BudgetLedger, run_id: str, event: Any = None) -> dict[str, str]:
     """Tags that tie an MLflow run to its charge, and anchor the ledger's head outside of it."""
     state = ledger.state
-    anchor = {
-        "ledger_id": state.ledger_id,
-        "count": state.head.count,
-        "hash": state.head.hash,
-        "time": "",
-    }
-    tags = {CHARGE_TAG: run_id, ANCHOR_TAG: json.dumps(anchor), **_distribution(ledger, run_id)}
+    anchor = Anchor(state.ledger_id, state.head.count, state.head.hash, state.time)
+    tags = {CHARGE_TAG: run_id, ANCHOR_TAG: json.dumps(asdict(anchor))}
     if event is not None:
-        tags[f"{NAMESPACE}.event_sha256"] = event_digest(event)
+        tags[EVENT_TAG] = event_digest(event)
+    mine = _charges(ledger, run_id)
+    if mine:
+        tags |= {POPULATION_TAG: mine[-1].population, PERIOD_TAG: str(mine[-1].period)}
+        tags |= _distribution(ledger, mine[-1].dataset)
     return tags
+
+
+def _charges(ledger: BudgetLedger, name: str) -> list[Charge]:
+    """The charges of a run: one, or one for each block of a long one."""
+    state = ledger.state
+    if state.has_run(name):
+        return [state.charge(name)]
+    charges = (c for p in state.populations.values() for c in p.charges.values())
+    return [charge for charge in charges if charge.group == name]
 
 
 def people_metrics(ledger: BudgetLedger, dataset: str) -> dict[str, float]:
@@ -52,31 +72,12 @@ def people_metrics(ledger: BudgetLedger, dataset: str) -> dict[str, float]:
     return {f"{PEOPLE}.{name}": value for name, value in found.items()}
 
 
-def _distribution(ledger: BudgetLedger, run_id: str) -> dict[str, str]:
+def _distribution(ledger: BudgetLedger, dataset: str) -> dict[str, str]:
     """How many people were charged how much locally, as a tag, where that was counted."""
-    if not ledger.state.has_run(run_id):
-        return {}
-    people = ledger.status(ledger.state.charge(run_id).dataset).people
+    people = ledger.status(dataset).people
     if people is None:
         return {}
     return {f"{PEOPLE}.local_epsilon_distribution": json.dumps(people.distribution)}
-
-
-def tracked(tracking_uri: str) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """What a server shows: prices per charge, and the anchors that its runs hold.
-
-    Args:
-        tracking_uri: of the server.
-
-    Returns:
-        `(shown, anchors)`: per name of a charge `epsilon`, `delta`, `local_epsilon` and
-        `event_sha256` as far as they are there; heads of the ledger as `Anchor` takes them.
-
-    Raises:
-        TrackingTimeoutError: if the server does not answer in time.
-        mlflow.exceptions.MlflowException: if it cannot be read.
-    """
-    return Patience().do(lambda: _tracked(tracking_uri))
 
 
 def has_record(tracking_uri: str, record: Mapping[str, Any]) -> bool:
@@ -99,84 +100,78 @@ def has_record(tracking_uri: str, record: Mapping[str, Any]) -> bool:
     return Patience().do(look)
 
 
-def _tracked(tracking_uri: str) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    from mlflow.entities import ViewType
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(tracking_uri=tracking_uri)
-    experiments = [e.experiment_id for e in client.search_experiments(view_type=ViewType.ALL)]
-    shown: dict[str, dict[str, Any]] = {}
-    anchors: list[dict[str, Any]] = []
-    token = None
-    while experiments:
-        page = client.search_runs(
-            experiments, f"tags.`{CHARGE_TAG}` != ''", max_results=1000, page_token=token
-        )
-        for run in page:
-            tags = run.data.tags
-            shown[tags[CHARGE_TAG]] = _shown(run.data)
-            if ANCHOR_TAG in tags:
-                anchors.append(json.loads(tags[ANCHOR_TAG]) | {"time": _time(run)})
-        token = page.token
-        if not token:
-            break
-    return shown, anchors
-
-
-def _shown(data: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in _SHOWN:
-        key = f"{NAMESPACE}.{name}"
-        value = data.metrics.get(key, data.params.get(key))
-        if value is not None:
-            found[name] = float(value)
-    digest = data.tags.get(f"{NAMESPACE}.event_sha256")
-    return found if digest is None else {**found, "event_sha256": digest}
-
-
-def _time(run: Any) -> str:
-    from datetime import datetime, timezone
-
-    return datetime.fromtimestamp(run.info.start_time / 1000, timezone.utc).isoformat()
-
-
 def mirror(
     ledger: BudgetLedger, *, tracking_uri: str, experiment: str = "beam-ldp"
 ) -> list[LoggedRun]:
-    """Log every settled charge that the server does not show yet.
+    """Log every settled charge that the server does not show yet, and each budget's history.
 
-    For runs whose launcher was lost, or whose server was down. Idempotent.
+    For runs whose launcher was lost, or whose server was down, or that said `--no-mlflow`.
+    Idempotent.
 
     Args:
         ledger: what was charged.
         tracking_uri: where to log.
         experiment: name of the experiment.
     """
-    known, _ = tracked(tracking_uri)
+    known = read_server(tracking_uri, events=False).shown
     missing: dict[str, list[Charge]] = defaultdict(list)
     for population in ledger.state.populations.values():
         for charge in population.charges.values():
             if charge.status == "settled" and charge.group not in known:
                 missing[charge.group].append(charge)
-    return [
+    logged = [
         log_release(
             _record(name, charges),
             tracking_uri=tracking_uri,
             experiment=experiment,
             run_name=f"{charges[0].about.get('question', charges[0].dataset)} (mirrored)",
-            tags=charge_tags(ledger, name, charges[0].settled if len(charges) == 1 else None),
+            tags=charge_tags(ledger, name, _event(charges)),
+            metrics=dataset_metrics(ledger, charges[0].dataset),
+            description=_description(name, charges),
         )
         for name, charges in missing.items()
     ]
+    for population in ledger.state.populations.values():
+        if population.budget is not None:
+            log_budget(
+                ledger,
+                min(population.datasets),
+                tracking_uri=tracking_uri,
+                experiment=experiment,
+                complete=True,
+            )
+    return logged
 
 
 def _record(name: str, charges: list[Charge]) -> Mapping[str, Any]:
     """What the ledger knows of a run, as a record."""
-    about = charges[-1].about
+    charge = charges[-1]
+    identity = getattr(charge, "identity", None)
     return {
-        **{key: value for key, value in about.items() if key != "run"},
-        "dataset": charges[0].dataset,
+        **{key: value for key, value in charge.about.items() if key not in ("run", "identity")},
+        **({} if identity is None else {"identity": identity}),
+        "mechanism": {"mechanism": str(charge.about.get("mechanism", ""))},
+        "dataset": charge.dataset,
         "run_id": name,
-        "local_epsilon": sum(charge.local_epsilon for charge in charges),
+        "local_epsilon": math.fsum(charge.local_epsilon for charge in charges),
+        "event": _event(charges),
         "mirrored": True,
     }
+
+
+def _event(charges: list[Charge]) -> dict[str, Any]:
+    """What a run released: of one that was charged in blocks, all of them."""
+    told = [charge.settled for charge in charges if charge.settled is not None]
+    if len(told) == 1:
+        return told[0]
+    return event_to_json(dp_accounting.ComposedDpEvent([event_from_json(event) for event in told]))
+
+
+def _description(name: str, charges: list[Charge]) -> str:
+    about, local = charges[-1].about, math.fsum(charge.local_epsilon for charge in charges)
+    price = about.get("epsilon")
+    central = "" if price is None else f"epsilon = {price:.4g} at delta = {about['delta']:g}, "
+    return (
+        f"Mirrored from the ledger: charge `{name}` of `{charges[0].dataset}`, {central}local "
+        f"epsilon = {local:.4g}. The program that released it did not log here."
+    )

@@ -18,9 +18,8 @@ MOST_POINTS = 2000  # of a picture or a page; a longer curve is thinned evenly
 _INK, _GREY = "#1f5fa8", "#5f6b76"
 
 
-def tracked_pages(tracker: PrivacyTracker, curve: Curve) -> dict[str, str | bytes]:
+def tracked_pages(tracker: PrivacyTracker, curve: Curve, statement: str) -> dict[str, str | bytes]:
     """Files of a run by name: epsilon.png, epsilon.html, statement.md, statement.html."""
-    statement = statement_of(tracker)
     title = f"Privacy of {tracker.dataset}"
     return {
         "epsilon.png": curve_png(curve, tracker.dataset, tracker.delta),

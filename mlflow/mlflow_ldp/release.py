@@ -13,18 +13,21 @@ from typing import Any
 from mlflow_ldp.dataset import dataset_input
 from mlflow_ldp.patience import Patience
 from mlflow_ldp.runs import (
+    IDENTITY_TAG,
     LONGEST_KEY,
     LONGEST_PARAM,
     LONGEST_TAG,
     NAMESPACE,
+    NOTE_TAG,
     PARAMS_PER_BATCH,
+    RECORD_TAG,
     as_text,
     callers_run,
     clean_key,
     find_experiment,
 )
 
-RECORD_TAG = f"{NAMESPACE}.record_sha256"
+STATEMENT = "privacy.md"
 _METRICS = (
     "local_epsilon",
     "epsilon",
@@ -85,6 +88,7 @@ def log_release(
     metrics: Mapping[str, float] | None = None,
     params: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
+    description: str | None = None,
 ) -> LoggedRun:
     """Log one release.
 
@@ -102,6 +106,7 @@ def log_release(
         metrics: further metrics, by their full keys.
         params: further parameters, by their full keys.
         tags: further tags, by their full keys.
+        description: what the run says of itself (Markdown); default: the statement in `folder`.
 
     Raises:
         MlflowMissingError: if MLflow is not installed.
@@ -118,6 +123,9 @@ def log_release(
     uri = tracking_uri or mlflow.get_tracking_uri()
     parent = callers_run(uri)  # which only the caller's thread knows
     own = {**resolve_tags(), RECORD_TAG: record_digest(record), **(tags or {})}
+    said = _statement(folder) if description is None else description
+    if said:
+        own[NOTE_TAG] = said[:LONGEST_TAG]
     name = (run_name or str(record.get("question") or "release"))[:LONGEST_KEY]
     content = _Content(record, folder, metrics or {}, params or {})
     return Patience().do(lambda: _log(uri, parent, experiment, name, own, content))
@@ -210,12 +218,31 @@ def _record_params(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _record_tags(record: Mapping[str, Any]) -> dict[str, str]:
     told = {
+        **_identity(record.get("identity")),
         f"{NAMESPACE}.neighbours": str(record.get("neighbours", "replace-one")),
         f"{NAMESPACE}.guarantee": "none: simulation" if record.get("simulated") else "stated",
     }
     if record.get("warnings"):
         told[f"{NAMESPACE}.warnings"] = "\n".join(str(w) for w in record["warnings"])
     return told
+
+
+def _identity(identity: Any) -> dict[str, str]:
+    """Digest of the release's identity, however it is given."""
+    if isinstance(identity, Mapping):
+        from beam_ldp.randomizers.identity import ReleaseIdentity
+
+        identity = ReleaseIdentity.from_json(dict(identity))
+    digest = getattr(identity, "digest", identity)
+    if not digest:
+        return {}
+    return {IDENTITY_TAG: digest.hex() if isinstance(digest, bytes) else str(digest)}
+
+
+def _statement(folder: str | Path | None) -> str:
+    """The statement of an output folder; "" where there is none."""
+    path = None if folder is None else Path(folder) / STATEMENT
+    return path.read_text("utf-8") if path is not None and path.is_file() else ""
 
 
 def _split_finite(values: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:

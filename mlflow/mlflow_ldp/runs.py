@@ -17,6 +17,15 @@ from mlflow_ldp.patience import Patience
 
 NAMESPACE = "privacy"
 ARTIFACTS = "privacy"
+RECORD_TAG = f"{NAMESPACE}.record_sha256"  # so that a release is logged once
+IDENTITY_TAG = f"{NAMESPACE}.identity"  # digest of what was released about whom
+
+# What the interface shows a run and an experiment by.
+NOTE_TAG = "mlflow.note.content"
+KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"  # not that of language models
+_ABOUT = """Private releases. `privacy.epsilon` is what one of them costs a person against its
+readers, `privacy.local_epsilon` against whoever sees their report, `privacy.dataset.*` what all
+releases about the same people have cost together; the run "budget of ..." is their history."""
 
 # MLflow's limits, per key, value and request.
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 5000
@@ -63,6 +72,8 @@ class RunLog:
         self._warned = False
         self._patience = Patience()
         self.run_id: str | None = None
+        self.uri = ""  # and where the run is, once it is there
+        self.experiment_id = ""
 
     def start(self) -> None:
         """Open the run, or try again later."""
@@ -83,6 +94,11 @@ class RunLog:
     def tag(self, tags: Mapping[str, str]) -> None:
         """Tags, sent with what waits."""
         self._tags |= {clean_key(name): value for name, value in tags.items()}
+
+    def describe(self, text: str) -> None:
+        """What the run says of itself, if nothing said more; the caller's run keeps its words."""
+        if self._own_run and NOTE_TAG not in self._tags:
+            self.tag({NOTE_TAG: text})
 
     def flush(self) -> None:
         """Send what waits."""
@@ -156,6 +172,9 @@ class RunLog:
                 run_name=self._run_name[:LONGEST_KEY],
             )
             run_id, self._own_run = str(made.info.run_id), True
+            self.experiment_id = str(made.info.experiment_id)
+        else:
+            self.experiment_id = str(parent.info.experiment_id)
         told = [
             Param(clean_key(key), as_text(value)[:LONGEST_PARAM])
             for key, value in self._params.items()
@@ -163,7 +182,7 @@ class RunLog:
         for batch in batches(told, PARAMS_PER_BATCH):
             client.log_batch(run_id, params=batch)
         client.log_inputs(run_id, datasets=self._inputs())
-        self._client, self.run_id = client, run_id
+        self._client, self.uri, self.run_id = client, uri, run_id
 
     def _is_held(self, params: Mapping[str, str]) -> bool:
         """Whether another tracker writes to a run with these parameters."""
@@ -208,15 +227,21 @@ def callers_run(uri: str) -> str | None:
 
 
 def find_experiment(client: Any, name: str, uri: str) -> str:
-    """Id of the experiment of that name, made where it does not exist."""
+    """Id of the experiment of that name, made where it does not exist.
+
+    It is marked as what it is: unmarked ones open in MLflow's view for language models.
+    """
     found = client.get_experiment_by_name(name)
     if found is not None:
+        if KIND_TAG not in found.tags:
+            client.set_experiment_tag(found.experiment_id, KIND_TAG, KIND)
         return str(found.experiment_id)
     place = None
     if uri.startswith("sqlite:///"):  # or the files would land in the working directory
         database = Path(uri.removeprefix("sqlite:///")).absolute()
         place = (database.parent / "mlartifacts").as_uri()
-    return str(client.create_experiment(name, artifact_location=place))
+    tags = {KIND_TAG: KIND, NOTE_TAG: _ABOUT}
+    return str(client.create_experiment(name, artifact_location=place, tags=tags))
 
 
 def batches(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:

@@ -16,9 +16,12 @@ from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.ledger import URL_VARIABLE
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for, times
+from mlflow_ldp.budget_run import log_budget
+from mlflow_ldp.cumulative import dataset_metrics
 from mlflow_ldp.dataset import dataset_input
 from mlflow_ldp.kinds import Kind, Snapshot, local_epsilon_of
 from mlflow_ldp.mirroring import charge_tags
+from mlflow_ldp.pages import statement_of
 from mlflow_ldp.reserving import LARGEST_BLOCK as LARGEST_BLOCK
 from mlflow_ldp.reserving import Blocks
 from mlflow_ldp.runs import NAMESPACE, RunLog
@@ -144,7 +147,11 @@ class PrivacyTracker:
         if self._ledger is not None:
             self._settle(self._ledger)
         self._log_lower_bounds()
-        self._log.finish(self._artifacts(), failed=kind is not None)
+        statement = statement_of(self)
+        self._log.describe(statement)
+        self._log.finish(self._artifacts(statement), failed=kind is not None)
+        if self._ledger is not None and self._log.run_id is not None:
+            self._show_budget(self._ledger)
 
     # Charging --------------------------------------------------------------------------------
 
@@ -230,6 +237,11 @@ class PrivacyTracker:
         return self._log.run_id
 
     @property
+    def logged_at(self) -> tuple[str, str]:
+        """The server, and the id of the experiment; empty while it could not be reached."""
+        return self._log.uri, self._log.experiment_id
+
+    @property
     def tags(self) -> dict[str, str]:
         """What MLflow's runs are tagged with while this tracker is open."""
         return {
@@ -247,10 +259,27 @@ class PrivacyTracker:
             self._blocks.close()
             if self._num_charges:
                 self._log.tag(charge_tags(ledger, self.run_id))
+                self._log.metrics(dataset_metrics(ledger, self.dataset), self._curve[-1][0])
         except Exception as error:  # what was charged is in the ledger, at its worst case
             warnings.warn(
                 f"the ledger could not be written ({type(error).__name__}): what was reserved "
                 "ahead stays charged",
+                stacklevel=3,
+            )
+
+    def _show_budget(self, ledger: BudgetLedger) -> None:
+        """The next step of the budget's own run."""
+        try:
+            log_budget(
+                ledger,
+                self.dataset,
+                tracking_uri=self._log.uri,
+                experiment_id=self._log.experiment_id,
+            )
+        except Exception as error:  # a record that is lost must not stop what it records
+            warnings.warn(
+                f"the budget's history was not logged ({type(error).__name__}): "
+                "mlflow_ldp.mirror does it later",
                 stacklevel=3,
             )
 
@@ -327,17 +356,34 @@ class PrivacyTracker:
             self._kinds[event] = Kind(event, told, loss, local_epsilon_of(event))
         return self._kinds[event]
 
-    def _artifacts(self) -> dict[str, Any]:
+    def _event(self) -> dict[str, Any] | None:
+        """All releases of the run as one event; None if there were none."""
+        kinds = [
+            kind.event
+            if kind.count == 1
+            else dp_accounting.SelfComposedDpEvent(kind.event, kind.count)
+            for kind in self._kinds.values()
+            if kind.count
+        ]
+        if not kinds:
+            return None
+        return as_json(kinds[0] if len(kinds) == 1 else dp_accounting.ComposedDpEvent(kinds))
+
+    def _artifacts(self, statement: str) -> dict[str, Any]:
         from mlflow_ldp.pages import tracked_pages
 
+        event = self._event()
         events = {
             "version": _EVENTS_VERSION,
             "dataset": self.dataset,
             "delta": self.delta,
             "run_id": self.run_id,
-            "events": [{"count": k.count, "event": k.told} for k in self._kinds.values()],
+            "events": [
+                {"count": k.count, "event": k.told} for k in self._kinds.values() if k.count
+            ],
         }
-        return {"events.json": events, **tracked_pages(self, self._curve)}
+        files = {"events.json": events, **tracked_pages(self, self._curve, statement)}
+        return files if event is None else files | {"event.json": event}
 
 
 def _open_ledger(ledger: BudgetLedger | str | None) -> BudgetLedger | None:

@@ -63,6 +63,9 @@ class NoCharge:
         """Nothing that only a ledger knows."""
         return {}
 
+    def show_budget(self, tracking_uri: str, experiment_id: str) -> None:
+        """No budget to show."""
+
 
 class RunCharge(NoCharge):
     """A reservation of this run, and what became of it.
@@ -130,10 +133,20 @@ class RunCharge(NoCharge):
         return mlflow_ldp.charge_tags(self._ledger, self._run_id, record["event"])
 
     def metrics(self) -> dict[str, float]:
-        """What each person of the population was charged locally, over all runs."""
+        """What all runs about these people have spent, and what each of them was charged."""
         import mlflow_ldp
 
-        return mlflow_ldp.people_metrics(self._ledger, self._dataset)
+        return mlflow_ldp.dataset_metrics(self._ledger, self._dataset) | mlflow_ldp.people_metrics(
+            self._ledger, self._dataset
+        )
+
+    def show_budget(self, tracking_uri: str, experiment_id: str) -> None:
+        """The next step of the MLflow run that shows the budget's history."""
+        import mlflow_ldp
+
+        mlflow_ldp.log_budget(
+            self._ledger, self._dataset, tracking_uri=tracking_uri, experiment_id=experiment_id
+        )
 
 
 @contextmanager
@@ -233,7 +246,7 @@ def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about
             local_epsilon=local_epsilon,
             privacy_unit=settings.privacy_unit,
             memoized=settings.memoize_key_file is not None,
-            about={"question": about},
+            about={"question": about, **untracked(settings)},
         )
     except BudgetExceededError as error:
         raise NothingReleasedError(str(error)) from None
@@ -242,6 +255,11 @@ def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
         raise UsageError(str(error)) from None
     return RunCharge(ledger, run_id, settings.dataset, _people(settings, ledger, run_id))
+
+
+def untracked(settings: Settings) -> dict[str, str]:
+    """Why this run will not be in MLflow, if that is so: audits then do not call it missing."""
+    return {"untracked": "--no-mlflow"} if settings.no_mlflow else {}
 
 
 def _people(settings: Settings, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:

@@ -43,6 +43,7 @@ class PrivacyRecord:
         expected_users: what was expected, if anything.
         charged: whether a budget was charged: "yes", or "no" and why.
         ledger, ledger_id, run_id: which ledger, and the name of the charge in it.
+        untracked: why the run is not in MLflow; None if it was to be logged.
         event: the privacy event that was priced, as ledgers store it; None in a simulation.
         created: time of writing, ISO 8601, UTC.
         version: of beam-ldp.
@@ -79,6 +80,7 @@ class PrivacyRecord:
     ledger: str | None = None
     ledger_id: str | None = None
     run_id: str | None = None
+    untracked: str | None = None
     event: dict[str, Any] | None = None
     created: str = ""
     version: str = ""

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 from rich.console import Console
@@ -69,7 +70,11 @@ class Tracked:
 
             try:
                 self._tracker.tag(charge.tags(record.to_json()))
+                self._tracker.log(charge.metrics(), max(0, self._tracker.spent.num_charges - 1))
+                charge.show_budget(*self._tracker.logged_at)
                 if outputs.is_local(folder.path):
+                    statement = Path(folder.path) / "privacy.md"
+                    self._tracker.tag({"mlflow.note.content": statement.read_text("utf-8")})
                     client = MlflowClient(tracking_uri=self._uri)
                     client.log_artifacts(run_id, folder.path, "release")
             except Exception as error:

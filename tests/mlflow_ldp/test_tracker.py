@@ -19,8 +19,8 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from mlflow_ldp.mirroring import tracked
 from mlflow_ldp.pages import curve_page, curve_png, statement_page, thinned
+from mlflow_ldp.server import read_server
 from mlflow_ldp.tracker import LARGEST_BLOCK, PrivacyTracker, active_tracker
 
 mlflow = pytest.importorskip("mlflow")
@@ -242,7 +242,7 @@ def test_a_second_tracker_in_one_run_gets_a_run_nested_in_it(ledger: BudgetLedge
     assert [d.tags.get("mlflow.parentRunId") for d in shown] == [None, ids[0], ids[0]]
     assert [d.tags["privacy.charge"] for d in shown] == [t.run_id for t in trackers]
     assert [d.metrics["privacy.local_epsilon"] for d in shown] == pytest.approx([0.01, 0.02, 0.03])
-    seen, _ = tracked(mlflow.get_tracking_uri())
+    seen = read_server(mlflow.get_tracking_uri()).shown
     ours = {t.run_id: seen[t.run_id] for t in trackers}
     (check,) = [c for c in audit(ledger.rows(), tracked=ours).checks if "tracking" in c.name]
     assert check.outcome == "passed", check.findings
