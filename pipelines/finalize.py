@@ -229,8 +229,12 @@ def _log(
             tags=tags,
         )
         if book is not None:
-            where = {"tracking_uri": uri, "experiment_id": logged.experiment_id}
-            mlflow_ldp.log_budget(book, record["dataset"], **where)
+            mlflow_ldp.log_budget(
+                book,
+                record["dataset"],
+                tracking_uri=uri,
+                experiment_id=logged.experiment_id,
+            )
     except Exception as error:
         console.print(
             f"[yellow]warning:[/yellow] it was not logged to MLflow ({type(error).__name__}); "

@@ -173,7 +173,7 @@ class RunLog:
             )
             run_id, self._own_run = str(made.info.run_id), True
             self.experiment_id = str(made.info.experiment_id)
-        else:
+        elif parent is not None:
             self.experiment_id = str(parent.info.experiment_id)
         told = [
             Param(clean_key(key), as_text(value)[:LONGEST_PARAM])

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,10 @@ def read_server(tracking_uri: str, *, events: bool = True) -> Server:
         if ANCHOR_TAG in tags:
             found.anchors.append(_anchor(run))
         if BUDGET_TAG in tags:
-            told = patience.do(lambda run=run: _budget(client, run))
+            told = patience.do(partial(_budget, client, run))
             found.budgets[tags.get(POPULATION_TAG, "")] = told
         elif CHARGE_TAG in tags or f"{NAMESPACE}.local_epsilon" in (*run.data.metrics, *tags):
-            event = patience.do(lambda run=run: _event(client, run)) if events else None
+            event = patience.do(partial(_event, client, run)) if events else None
             found.runs.append(
                 TrackedRun(
                     run_id=str(run.info.run_id),

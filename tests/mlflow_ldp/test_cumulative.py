@@ -318,6 +318,7 @@ def test_the_command(ledger: BudgetLedger, store: str, monkeypatch: pytest.Monke
     (total,) = json.loads(found.output)["totals"]
     assert total["population"] == "visits" and total["epsilon"] == pytest.approx(PRICE, rel=0.5)
     assert "what all runs cost together" in CliRunner().invoke(group, told).output
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert CliRunner().invoke(group, ["audit", "--from-mlflow"]).exit_code == 2
 
 

@@ -266,7 +266,8 @@ def test_files_of_a_run(tmp_path: Path) -> None:
         )
     )
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["epsilon.html", "epsilon.png", "events.json", "statement.html", "statement.md"]
+    pages = ["epsilon.html", "epsilon.png", "event.json", "events.json"]
+    assert names == [*pages, "statement.html", "statement.md"]
     events = json.loads((folder / "events.json").read_text())
     assert [kind["count"] for kind in events["events"]] == [2]
     assert "epsilon" in (folder / "statement.md").read_text()
