@@ -59,7 +59,7 @@ class DeclaredSampling:
 
     Args:
         num_users: clients to draw from.
-        num_sampled: clients drawn; with "self", how many come on average.
+        num_drawn: clients drawn; with "self", how many come on average.
         points_per_client: data points that each client holds.
         sampling: "without_replacement", a uniformly random set of clients of that size; or "self",
             every client joins by its own coin.
@@ -72,7 +72,7 @@ class DeclaredSampling:
     """
 
     num_users: int
-    num_sampled: float
+    num_drawn: float
     points_per_client: int = 1
     sampling: str = "without_replacement"
 
@@ -85,12 +85,18 @@ class DeclaredSampling:
 
     def event(self, local: LocalRandomizerDpEvent, points: int) -> SubsampledShuffledDpEvent:
         """One round of this sampling, `points` of a client's data points each."""
-        sizes = self.num_users, self.num_sampled, self.points_per_client
-        return SubsampledShuffledDpEvent(local, *sizes, points, self.sampling)
+        return SubsampledShuffledDpEvent(
+            local,
+            self.num_users,
+            self.num_drawn,
+            points_per_client=self.points_per_client,
+            points_sampled=points,
+            sampling=self.sampling,
+        )
 
     def takes_everything(self, points: int) -> bool:
         """Whether every data point of every client is in every round: then there is no credit."""
-        everybody = self.num_sampled == self.num_users and points == self.points_per_client
+        everybody = self.num_drawn == self.num_users and points == self.points_per_client
         return everybody and self.sampling == "without_replacement"
 
     @property
@@ -100,8 +106,8 @@ class DeclaredSampling:
         With coins: all but what happens in less than one round in 1e12.
         """
         if self.sampling == "without_replacement":
-            return int(self.num_sampled), int(self.num_sampled)
-        rate = self.num_sampled / self.num_users
+            return int(self.num_drawn), int(self.num_drawn)
+        rate = self.num_drawn / self.num_users
         coins = stats.binom(self.num_users, rate)
         return int(coins.ppf(_IMPLAUSIBLE / 2)), int(coins.isf(_IMPLAUSIBLE / 2))
 

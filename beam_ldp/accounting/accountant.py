@@ -12,6 +12,7 @@ from dp_accounting import NeighboringRelation, PrivacyAccountant, UnsupportedEve
 
 from beam_ldp.accounting import central
 from beam_ldp.accounting.conversions import rdp_to_delta, rdp_to_epsilon
+from beam_ldp.accounting.crowds import failure_of
 from beam_ldp.accounting.event_divergences import event_divergences, largest_loss
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import (
@@ -116,7 +117,7 @@ class ShuffleAccountant(PrivacyAccountant):
             raise ValueError(f"target_delta must lie in [0, 1], got {target_delta}")
         single = self._single_shuffle()
         if single is not None and target_delta < 1:
-            return shuffle_epsilon(single.local_event, single.num_reports, target_delta)
+            return shuffle_epsilon(single.local_event, single.num_honest, target_delta)
         value, method = self._upper(self._counts, target_delta)
         lower, lower_method = lower_value(self._counts, target_delta)
         return PrivacyBound(
@@ -140,14 +141,14 @@ class ShuffleAccountant(PrivacyAccountant):
             return PrivacyBound(0.0, method=_RENYI)
         single = self._single_shuffle()
         if single is not None:
-            return shuffle_delta(single.local_event, single.num_reports, target_epsilon)
+            return shuffle_delta(single.local_event, single.num_honest, target_epsilon)
         delta, _ = rdp_to_delta(self._orders, orders, target_epsilon)
-        candidates = [(min(1.0, delta * self._split), _RENYI)]
+        candidates = [(delta * self._split, _RENYI)]
         losses = self._losses(self._counts)
         if losses is not None:
             candidates.append((losses.upper_delta(target_epsilon), _LOSSES))
         value, method = min(candidates)
-        return PrivacyBound(value, method=method)
+        return PrivacyBound(min(1.0, value + _failures(self._counts)), method=method)
 
     def would_exceed(
         self, event: dp_accounting.DpEvent, count: int = 1, *, epsilon: float, delta: float
@@ -235,7 +236,8 @@ class ShuffleAccountant(PrivacyAccountant):
         if delta == 1:
             known = math.isfinite(best[0]) or np.isfinite(self._divergences(counts)).any()
             return (0.0, "delta = 1 allows everything") if known else best
-        if delta == 0 or best[0] <= enough:
+        delta -= _failures(counts)
+        if delta <= 0 or best[0] <= enough:
             return best
         orders = self._divergences(counts)
         epsilon, order = rdp_to_epsilon(self._orders, orders, delta / self._split)
@@ -265,6 +267,11 @@ class ShuffleAccountant(PrivacyAccountant):
 
 def _pure(counts: Counts) -> float:
     return math.fsum(n * largest_loss(event) for event, n in counts.items())
+
+
+def _failures(counts: Counts) -> float:
+    """What delta must cover besides the losses: that a crowd is smaller than supposed."""
+    return math.fsum(n * failure_of(event) for event, n in counts.items())
 
 
 def _with(counts: Counts, event: dp_accounting.DpEvent, count: int) -> Counts:

@@ -9,6 +9,8 @@ from typing import Any
 import attr
 import dp_accounting
 
+from beam_ldp.accounting.events import ShuffledDpEvent
+
 
 def hidden_users(num_users: int, honest_fraction: float) -> int:
     """The users whose reports are certainly not fake: those who hide each other."""
@@ -18,20 +20,29 @@ def hidden_users(num_users: int, honest_fraction: float) -> int:
     return max(1, math.floor(num_users * Fraction(repr(float(honest_fraction)))))
 
 
-def with_crowd(event: Any, num_reports: int) -> Any:
-    """The event of a shuffled release with another number of people, in every column of messages.
+def with_crowd(event: Any, crowd: int) -> Any:
+    """The event of a shuffled release in which a report hides among so many honest ones, counted.
+
+    In every column of messages; the mechanism's own rule is not applied to that number again.
 
     >>> from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
-    >>> with_crowd(ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10), 7).num_reports
+    >>> with_crowd(ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10), 7).crowd
     7
     """
     if isinstance(event, dp_accounting.ComposedDpEvent):
-        return attr.evolve(event, events=[with_crowd(part, num_reports) for part in event.events])
-    return attr.evolve(event, num_reports=num_reports)
+        return attr.evolve(event, events=[with_crowd(part, crowd) for part in event.events])
+    if not isinstance(event, ShuffledDpEvent):
+        return attr.evolve(event, num_reports=crowd)
+    return ShuffledDpEvent(attr.evolve(event.local_event, public_groups=1), crowd)
 
 
 def crowd_of(event: Any) -> int:
     """People among whom a report hides in a shuffled release; the fewest, of several columns."""
     if isinstance(event, dp_accounting.ComposedDpEvent):
         return min(map(crowd_of, event.events))
-    return int(event.num_reports)
+    return int(event.crowd)
+
+
+def failure_of(event: Any) -> float:
+    """What delta must cover besides an event's losses: that a crowd is smaller than supposed."""
+    return float(getattr(event, "failure_probability", 0.0))

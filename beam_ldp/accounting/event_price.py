@@ -30,7 +30,7 @@ def event_epsilon(event: dp_accounting.DpEvent, delta: float) -> PrivacyBound:
     0.0243
     """
     if isinstance(event, ShuffledDpEvent):
-        return shuffle_epsilon(event.local_event, event.num_reports, delta)
+        return shuffle_epsilon(event.local_event, event.num_honest, delta)
     if isinstance(event, ShuffledMessagesDpEvent):
         return messages_epsilon(event, delta)
     return ShuffleAccountant().compose(event).get_epsilon(delta)

@@ -16,7 +16,14 @@ import attr
 import dp_accounting
 
 from beam_ldp.accounting.hockey_stick import check_reports
-from beam_ldp.accounting.packed_pair import PackedPair, pack_pair, pack_pairs, unpack_pair
+from beam_ldp.accounting.packed_pair import (
+    PackedPair,
+    check_pair,
+    pack_pair,
+    pack_pairs,
+    unpack_pair,
+)
+from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 
@@ -39,20 +46,53 @@ def _local(instance: Any, attribute: Any, value: Any) -> None:
         )
 
 
+def _whole(least: int) -> Any:
+    def check(instance: Any, attribute: Any, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{attribute.name} must be an integer >= {least}, got {value!r}")
+
+    return check
+
+
+def _one_pair(instance: Any, attribute: Any, value: PackedPair | None) -> None:
+    if value is not None:
+        check_pair(value, instance.local_epsilon, "pair")
+
+
+def _all_pairs(instance: Any, attribute: Any, value: tuple[PackedPair, ...]) -> None:
+    for witness in value:
+        check_pair(witness, instance.local_epsilon, "witnesses")
+
+
+UNKNOWN_GROUPS = 0  # the mechanism splits the crowd by a rule that an event cannot hold
+
+
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class LocalRandomizerDpEvent(dp_accounting.DpEvent):
-    """One report of one person, seen by somebody who knows whose it is.
+    """Everything that one person sends in one release, seen by somebody who knows whose it is.
+
+    It holds all of a mechanism that its shuffle is priced by, so that an event around it costs what
+    the mechanism does.
 
     Attributes:
         local_epsilon: The declared local budget.
         pair: The mechanism's own dominating pair (a `ShufflePair`, stored as `pack_pair` does), or
-            None if only the local epsilon is known.
-        witnesses: Its witness pairs, for lower bounds (stored likewise).
+            None if only the local epsilon is known. Refused where one of its reports tells two
+            values apart by more than `local_epsilon`.
+        witnesses: Its witness pairs, for lower bounds (stored likewise, refused likewise).
+        public_groups: Groups that split a crowd: everybody is in one of them, at random, for all to
+            see (see `LocalRandomizer.public_groups`). `UNKNOWN_GROUPS` where the crowd splits by a
+            rule of the mechanism's own: then only a counted crowd has a price.
+        messages: Messages that all this is, each permuted on its own.
     """
 
     local_epsilon: float = attr.ib(converter=float, validator=_positive)
-    pair: PackedPair | None = attr.ib(default=None, converter=pack_pair)
-    witnesses: tuple[PackedPair, ...] = attr.ib(default=(), converter=pack_pairs)
+    pair: PackedPair | None = attr.ib(default=None, converter=pack_pair, validator=_one_pair)
+    witnesses: tuple[PackedPair, ...] = attr.ib(
+        default=(), converter=pack_pairs, validator=_all_pairs
+    )
+    public_groups: int = attr.ib(default=1, validator=_whole(UNKNOWN_GROUPS))
+    messages: int = attr.ib(default=1, validator=_whole(1))
 
     def dominating_pair(self) -> ShufflePair:
         """The own pair, or the one that holds for every randomizer with this local epsilon."""
@@ -64,6 +104,38 @@ class LocalRandomizerDpEvent(dp_accounting.DpEvent):
         """Concrete pairs of data sets (see `beam_ldp.randomizers.shuffle_pair`)."""
         return tuple(map(unpack_pair, self.witnesses))
 
+    def crowd_size(self, num_reports: int) -> int:
+        """Of so many honest reports, those among which one hides: the smallest group's.
+
+        Raises:
+            ValueError: If the mechanism splits the crowd by a rule of its own.
+        """
+        if self.public_groups == UNKNOWN_GROUPS:
+            raise ValueError(
+                "local_event must not split the crowd by a rule of its own: make the event with "
+                "beam_ldp.accounting.shuffled_event(randomizer, num_reports)"
+            )
+        return smallest_group(check_reports(num_reports), self.public_groups)
+
+
+def _shuffled_local(instance: Any, attribute: Any, value: Any) -> None:
+    _local(instance, attribute, value)
+    if value.messages != 1:
+        raise ValueError(
+            f"{attribute.name} must be of one message, got one of {value.messages}, each of which "
+            "is permuted on its own: make the event with "
+            "beam_ldp.accounting.shuffled_event(randomizer, num_reports)"
+        )
+
+
+def _fakes(instance: Any, attribute: Any, value: int) -> None:
+    _whole(0)(instance, attribute, value)
+    if value >= instance.num_reports:
+        raise ValueError(
+            f"num_fakes must be below num_reports ({instance.num_reports}), got {value}"
+        )
+    instance.local_event.crowd_size(1)  # refuses one that has no rule
+
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class ShuffledDpEvent(dp_accounting.DpEvent):
@@ -73,11 +145,28 @@ class ShuffledDpEvent(dp_accounting.DpEvent):
 
     Attributes:
         local_event: How each report was randomized.
-        num_reports: Honest, well-formed reports received, among which one hides.
+        num_reports: Well-formed reports received.
+        num_fakes: Of them, as many as may be fake, at most: those hide nobody.
     """
 
-    local_event: LocalRandomizerDpEvent = attr.ib(validator=_local)
+    local_event: LocalRandomizerDpEvent = attr.ib(validator=_shuffled_local)
     num_reports: int = attr.ib(converter=check_reports)
+    num_fakes: int = attr.ib(default=0, validator=_fakes)
+
+    @property
+    def num_honest(self) -> int:
+        """Reports that are certainly not fake."""
+        return self.num_reports - self.num_fakes
+
+    @property
+    def crowd(self) -> int:
+        """Honest reports among which one hides, by the mechanism's own rule."""
+        return self.local_event.crowd_size(self.num_honest)
+
+    @property
+    def failure_probability(self) -> float:
+        """That the crowd is smaller than `crowd`: delta must cover it."""
+        return SMALLER_GROUP_CHANCE if self.local_event.public_groups > 1 else 0.0
 
     @property
     def local_epsilon(self) -> float:
@@ -149,6 +238,11 @@ class ShuffledMessagesDpEvent(dp_accounting.DpEvent):
         default=(), converter=_as_witness, validator=_witness
     )
 
+    @property
+    def crowd(self) -> int:
+        """People among whom one hides."""
+        return self.num_reports
+
 
 WITHOUT_REPLACEMENT = "without_replacement"
 SELF = "self"
@@ -158,7 +252,7 @@ POISSON = "poisson"
 def _as_number(value: Any) -> float:
     """A positive number; an int where it is whole."""
     if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
-        raise ValueError(f"num_sampled must be a finite number > 0, got {value!r}")
+        raise ValueError(f"num_drawn must be a finite number > 0, got {value!r}")
     return int(value) if value % 1 == 0 else float(value)
 
 
@@ -171,14 +265,42 @@ def _sampling(instance: Any, attribute: Any, value: str) -> None:
     most, name = instance.num_users, "num_users"
     if value == POISSON:
         most, name = most * points, "the number of data points"
-    if instance.num_sampled > most:
-        raise ValueError(f"num_sampled must be at most {name}, got {instance.num_sampled}")
+    if instance.num_drawn > most:
+        raise ValueError(f"num_drawn must be at most {name}, got {instance.num_drawn}")
     if value == WITHOUT_REPLACEMENT:
-        check_reports(instance.num_sampled)
+        if instance.num_drawn % 1 != 0:
+            raise ValueError(f"num_drawn must be an integer, got {instance.num_drawn!r}")
+        check_reports(int(instance.num_drawn))
     elif drawn != 1:
         raise ValueError(f'points_sampled must be 1 for sampling="{value}", got {drawn}')
     if drawn > points:
         raise ValueError(f"points_sampled must be at most points_per_client, got {drawn}")
+
+
+def _one_crowd(instance: Any, attribute: Any, value: Any) -> None:
+    """A sample of a crowd that splits has no price: the drawn of a group are no uniform sample."""
+    _local(instance, attribute, value)
+    if value.public_groups != 1:
+        raise ValueError(
+            f"{attribute.name} must not split the crowd by something public where people are "
+            "sampled: price ShuffledDpEvent(local_event, num_drawn), without credit for sampling"
+        )
+
+
+def _all_received(instance: Any, attribute: Any, value: Any) -> None:
+    if value is not None and value != instance.num_drawn:
+        raise ValueError(
+            f"num_received must be None or num_drawn ({instance.num_drawn}), got {value!r}: where "
+            "drawn people are missing no price of a sample is proved here yet"
+        )
+
+
+def _no_fakes(instance: Any, attribute: Any, value: Any) -> None:
+    if value != 0:
+        raise ValueError(
+            f"num_fakes must be 0, got {value!r}: fakes obey no coin, and no price of a sample "
+            "with some is proved here yet"
+        )
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -192,24 +314,30 @@ class SubsampledShuffledDpEvent(dp_accounting.DpEvent):
     Neighbouring data sets differ in the value of one data point (replace-one), for every sampling:
     the number of clients is public, and that somebody is a client is not hidden.
 
-    * "without_replacement": a uniformly random set of `num_sampled` clients; each sends a report
+    * "without_replacement": a uniformly random set of `num_drawn` clients; each sends a report
       about each of `points_sampled` of its `points_per_client` data points, drawn likewise.
-    * "self": every client joins by its own coin, of probability `num_sampled / num_users`, and
+    * "self": every client joins by its own coin, of probability `num_drawn / num_users`, and
       reports one of its points, drawn evenly.
-    * "poisson": every data point is reported by its own coin, `num_sampled` on average.
+    * "poisson": every data point is reported by its own coin, `num_drawn` on average.
+
+    Several messages of one person count as one report here, of the sum of their local epsilons.
 
     Attributes:
-        local_event: How each report was randomized.
+        local_event: How each report was randomized; not one whose crowd splits.
         num_users: Clients to draw from.
-        num_sampled: Clients drawn; with coins, how many reports there are on average.
+        num_drawn: Clients drawn; with coins, how many reports there are on average.
+        num_received: Of those drawn, whose reports came; None: all. Fewer have no price yet.
+        num_fakes: Reports received that may be fake, at most. Other than 0 has no price yet.
         points_per_client: Data points that each client holds.
         points_sampled: Data points that a drawn client reports; 1 with coins.
         sampling: As above.
     """
 
-    local_event: LocalRandomizerDpEvent = attr.ib(validator=_local)
+    local_event: LocalRandomizerDpEvent = attr.ib(validator=_one_crowd)
     num_users: int = attr.ib(converter=check_reports)
-    num_sampled: float = attr.ib(converter=_as_number)
+    num_drawn: float = attr.ib(converter=_as_number)
+    num_received: int | None = attr.ib(default=None, validator=_all_received)
+    num_fakes: int = attr.ib(default=0, validator=_no_fakes)
     points_per_client: int = attr.ib(default=1, converter=check_reports)
     points_sampled: int = attr.ib(default=1, converter=check_reports)
     sampling: str = attr.ib(default=WITHOUT_REPLACEMENT, converter=_as_text, validator=_sampling)
@@ -217,12 +345,12 @@ class SubsampledShuffledDpEvent(dp_accounting.DpEvent):
     @property
     def num_reports(self) -> int:
         """Reports in the shuffled batch; with coins, on average, rounded down."""
-        return max(1, int(self.num_sampled * self.points_sampled))
+        return max(1, int(self.num_drawn * self.points_sampled))
 
     @property
     def rate(self) -> float:
         """How likely a given data point is reported."""
-        return self.num_sampled * self.points_sampled / (self.num_users * self.points_per_client)
+        return self.num_drawn * self.points_sampled / (self.num_users * self.points_per_client)
 
     @property
     def local_epsilon(self) -> float:

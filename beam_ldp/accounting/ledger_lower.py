@@ -96,7 +96,9 @@ def _responses(event: dp_accounting.DpEvent) -> list[tuple[dp_accounting.DpEvent
     if isinstance(event, (ShuffledDpEvent, SubsampledShuffledDpEvent)):
         if event.local_epsilon > MAX_LOCAL_EPSILON:
             return []
-        return [(attr.evolve(event, local_event=_response(event.local_epsilon)), 1)]
+        groups = event.local_event.public_groups
+        response = attr.evolve(_response(event.local_epsilon), public_groups=groups)
+        return [(attr.evolve(event, local_event=response), 1)]
     return [(event, 1)] if _has_witness(event) else []
 
 
@@ -153,12 +155,12 @@ def _batches(event: dp_accounting.DpEvent) -> list[tuple[float, int, float]]:
     if isinstance(event, LocalRandomizerDpEvent):
         return [(1.0, 1, 1.0)]
     if isinstance(event, ShuffledDpEvent):
-        return [(1.0, event.num_reports, 1.0)]
+        return [(1.0, event.crowd, 1.0)]
     if event.sampling == WITHOUT_REPLACEMENT:
         return [(1.0, event.num_reports, event.rate)]
     points = event.num_users * event.points_per_client
     coins = event.num_users if event.sampling == SELF else points
-    law = stats.binom(coins, event.num_sampled / coins)
+    law = stats.binom(coins, event.num_drawn / coins)
     cuts = np.unique(np.clip(np.ceil(law.mean() + law.std() * _CUTS), 1, coins)).astype(int)
     chances = -np.diff(np.append(law.sf(cuts - 1), 0.0))
     return [(float(c), int(k), int(k) / points) for c, k in zip(chances, cuts) if c > 0]

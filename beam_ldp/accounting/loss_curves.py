@@ -193,15 +193,15 @@ def _curve(event: OwnEvent) -> _Curve:
         local.local_epsilon, max(largest_log_ratio(side) for side in (pair, pair.swapped()))
     )
     if isinstance(event, ShuffledDpEvent):
-        return _Curve(pair, event.num_reports, 1.0, 1.0, 1.0, ratio)
+        return _Curve(pair, event.crowd, 1.0, 1.0, 1.0, ratio)
     share = event.points_sampled / event.points_per_client
-    drawn = event.num_sampled / event.num_users
+    drawn = event.num_drawn / event.num_users
     reports, rate, outer = event.num_reports, drawn, share
     if event.sampling == SELF:
         pair, reports, rate = thinned(pair, drawn), event.num_users, 1.0
     elif event.sampling == POISSON:
         points = event.num_users * event.points_per_client
-        pair, reports, rate = thinned(pair, event.num_sampled / points), points, 1.0
+        pair, reports, rate = thinned(pair, event.num_drawn / points), points, 1.0
         outer = share = 1.0
     elif event.points_sampled > 1:  # then sampling clients lessens delta alone
         rate, outer = 1.0, drawn * share

@@ -85,7 +85,7 @@ def by_losses(local: Callable[[Schedule], LocalRandomizerDpEvent]) -> Price:
     def price(schedule: Schedule, delta: float) -> float:
         event = schedule.event(local(schedule))
         if schedule.rounds == 1 and not schedule.sampled:
-            return float(shuffle_epsilon(event.local_event, event.num_reports, delta))
+            return float(shuffle_epsilon(event.local_event, event.num_honest, delta))
         losses = ledger_losses({event: schedule.rounds})
         require(losses is not None, "losses that fit a grid")
         assert losses is not None
@@ -198,7 +198,7 @@ def _floor(schedule: Schedule, delta: float, witnesses: tuple[ShufflePair, ...])
     """What concrete data sets cost at least."""
     event = schedule.event(LocalRandomizerDpEvent(schedule.local_epsilon, None, witnesses))
     if schedule.rounds == 1 and not schedule.sampled:
-        return shuffle_epsilon(event.local_event, event.num_reports, delta).lower
+        return shuffle_epsilon(event.local_event, event.num_honest, delta).lower
     return lower_value({event: schedule.rounds}, delta)[0]
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import attr
 import dp_accounting
 
 from beam_ldp.accounting.events import (
+    UNKNOWN_GROUPS,
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
     ShuffledMessagesDpEvent,
 )
 from beam_ldp.accounting.hockey_stick import check_reports
 from beam_ldp.accounting.multi_message import messages_of
+from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 
@@ -28,19 +31,31 @@ class Randomizer(Protocol):
 def local_event(randomizer: Randomizer) -> LocalRandomizerDpEvent:
     """The event of everything that one person sends in one release of `randomizer`.
 
-    Several messages are one report here, of which the local epsilon alone is known.
+    It holds all that a shuffled or sampled event around it is priced by: the pair, how the crowd
+    splits, how many messages it is. Of several messages the local epsilon alone is known here.
 
-    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
-    >>> event = local_event(KRandomizedResponse(1000, 4.0))
-    >>> event.local_epsilon
-    4.0
+    >>> from beam_ldp.randomizers.frequency import BinaryHadamard
+    >>> event = local_event(BinaryHadamard(1000, 4.0, row="public"))
+    >>> event.local_epsilon, event.public_groups
+    (4.0, 1023)
     """
-    if messages_per_user(randomizer) != 1:
-        return LocalRandomizerDpEvent(randomizer.local_epsilon)
+    groups, messages = _groups(randomizer), messages_per_user(randomizer)
+    if messages != 1:
+        return LocalRandomizerDpEvent(randomizer.local_epsilon, None, (), groups, messages)
     witnesses = getattr(randomizer, "witness_pairs", tuple)
     return LocalRandomizerDpEvent(
-        randomizer.local_epsilon, randomizer.dominating_pair(), witnesses()
+        randomizer.local_epsilon, randomizer.dominating_pair(), witnesses(), groups
     )
+
+
+_PROBES = (10, 10_000, 10_000_000)
+
+
+def _groups(randomizer: Any) -> int:
+    """Its public groups, if they are the whole of its rule about crowds."""
+    groups = int(getattr(randomizer, "public_groups", 1))
+    known = all(crowd(randomizer, n) == smallest_group(n, groups) for n in _PROBES)
+    return groups if known else UNKNOWN_GROUPS
 
 
 def shuffled_event(
@@ -51,16 +66,16 @@ def shuffled_event(
     Where the messages of a person come from mechanisms of their own (`message_randomizers`), each
     column is a shuffled batch by itself, and the release is their composition.
 
-    The event counts the reports among which one really hides (`randomizer.crowd_size`): a public
-    row that is tied to the user splits the crowd. For another count use
-    `attr.evolve(event, num_reports=...)`.
+    The event knows among how many of them one really hides (`event.crowd`): a public row that is
+    tied to the user splits the crowd. Where the smallest group was counted, use
+    `crowds.with_crowd(event, count)`.
 
     Raises:
         ValueError: If each user sends several messages and does not describe them.
 
-    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
-    >>> shuffled_event(KRandomizedResponse(1000, 4.0), 100_000).num_reports
-    100000
+    >>> from beam_ldp.randomizers.frequency import BinaryHadamard
+    >>> shuffled_event(BinaryHadamard(1000, 4.0, row="public"), 100_000).crowd
+    31
     >>> from beam_ldp.randomizers.mean import LInfMean
     >>> mechanism = LInfMean(9, 2.5, messages=(2,), message_epsilons=(1.25,))
     >>> [(count, round(budget, 6)) for count, budget in shuffled_event(mechanism, 1000).messages]
@@ -69,9 +84,13 @@ def shuffled_event(
     columns = getattr(randomizer, "message_randomizers", None)
     if columns is not None:
         return dp_accounting.ComposedDpEvent([shuffled_event(c, num_reports) for c in columns])
-    if messages_per_user(randomizer) == 1:
-        return ShuffledDpEvent(local_event(randomizer), crowd(randomizer, num_reports))
-    return messages_event(randomizer, num_reports)
+    if messages_per_user(randomizer) != 1:
+        return messages_event(randomizer, num_reports)
+    local = local_event(randomizer)
+    if local.public_groups == UNKNOWN_GROUPS:
+        counted = attr.evolve(local, public_groups=1)
+        return ShuffledDpEvent(counted, crowd(randomizer, num_reports))
+    return ShuffledDpEvent(local, num_reports)
 
 
 def messages_event(randomizer: Any, num_reports: int) -> ShuffledMessagesDpEvent:
@@ -90,6 +109,11 @@ def messages_event(randomizer: Any, num_reports: int) -> ShuffledMessagesDpEvent
 def messages_per_user(randomizer: Any) -> int:
     """Messages that one user sends, each to a shuffler of its own."""
     return int(getattr(randomizer, "messages_per_user", 1))
+
+
+def smaller_crowd_chance(randomizer: Any) -> float:
+    """That a crowd is smaller than the randomizer's rule says, where it is a matter of chance."""
+    return SMALLER_GROUP_CHANCE if getattr(randomizer, "public_groups", 1) > 1 else 0.0
 
 
 def crowd(randomizer: Any, num_reports: int) -> int:

@@ -140,9 +140,9 @@ class Schedule:
                 local,
                 self.num_users,
                 self.num_sampled,
-                self.points_per_client,
-                self.points_sampled,
-                self.sampling,
+                points_per_client=self.points_per_client,
+                points_sampled=self.points_sampled,
+                sampling=self.sampling,
             )
         return ShuffledDpEvent(local, self.num_reports)
 

@@ -32,6 +32,7 @@ from beam_ldp.accounting.randomizer_events import (
     crowd,
     local_event,
     messages_per_user,
+    smaller_crowd_chance,
 )
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -57,7 +58,7 @@ def shuffle_epsilon(
         local: A local epsilon (the result holds for every such randomizer), a randomizer, or its
             event. Several messages per user are permuted column by column: see `mean_epsilon`.
         num_reports: Honest reports received; 1 to 1e12. Where a randomizer splits the crowd, its
-            `crowd_size` counts.
+            `crowd_size` counts, and delta covers the chance that it is smaller.
         delta: In [0, 1). At 0 nothing but the local epsilon holds.
         conjectured: Also admit pairs that are not proved (the strong clone pair for any
             randomizer); the result's `proof_status` then says which kind won.
@@ -74,7 +75,8 @@ def shuffle_epsilon(
     target, n = price_target(local, num_reports)
     check_delta(delta)
     pure = target.local_epsilon
-    if delta == 0.0:
+    delta -= target.smaller_crowd_chance
+    if delta <= 0.0:
         return _bound(pure, _PURE, "proved", target, _largest, pure)
     best = (pure, _PURE, "proved")
     for pair in target.pairs(conjectured):
@@ -121,6 +123,7 @@ class Target:
     local_epsilon: float
     own: ShufflePair | None
     witnesses: tuple[ShufflePair, ...]
+    smaller_crowd_chance: float = 0.0
 
     def pairs(self, conjectured: bool) -> list[ShufflePair]:
         generic = ShufflePair.clones(self.local_epsilon)
@@ -140,7 +143,13 @@ def price_target(local: Any, num_reports: int, with_witnesses: bool = True) -> t
         if not (math.isfinite(local) and 0.0 < local <= MAX_LOCAL_EPSILON):
             raise ValueError(f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local!r}")
         return Target(float(local), None, ()), check_reports(num_reports)
+    if isinstance(local, LocalRandomizerDpEvent) and local.messages != 1:
+        raise ValueError(
+            f"local must be of one message, got an event of {local.messages}: price the randomizer "
+            "itself, each message of which is permuted on its own"
+        )
     n = crowd(local, num_reports)
+    chance = smaller_crowd_chance(local)
     if not isinstance(local, LocalRandomizerDpEvent):
         if messages_per_user(local) != 1:
             raise ValueError("local must send one message per user; price each message column")
@@ -153,7 +162,7 @@ def price_target(local: Any, num_reports: int, with_witnesses: bool = True) -> t
             f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local.local_epsilon!r}"
         )
     own = local.dominating_pair() if local.pair is not None else None
-    return Target(local.local_epsilon, own, local.witness_pairs()), n
+    return Target(local.local_epsilon, own, local.witness_pairs(), chance), n
 
 
 def upper_delta(
@@ -165,6 +174,7 @@ def upper_delta(
     best = (1.0, "trivial", "proved")
     for pair in target.pairs(conjectured):
         found = max(hockey_stick(side, n, epsilon).upper for side in directions(pair))
+        found += target.smaller_crowd_chance
         if found < best[0]:
             best = (found, pair.source, pair.proof_status)
     return best

@@ -14,7 +14,7 @@ from beam_ldp.accounting.hockey_stick import (
     epsilon_near,
     gaussian_epsilon,
 )
-from beam_ldp.accounting.randomizer_events import Randomizer, crowd
+from beam_ldp.accounting.randomizer_events import Randomizer, crowd, smaller_crowd_chance
 from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -69,7 +69,8 @@ def _epsilon(
     if mechanism is not None:
         reports, own = crowd(mechanism, reports), mechanism.dominating_pair()
         pairs += [own] if own.proof_status == "proved" else []
-    if delta == 0.0:
+        delta -= smaller_crowd_chance(mechanism)
+    if delta <= 0.0:
         return local
     best = local
     for kind, pair in enumerate(pairs):

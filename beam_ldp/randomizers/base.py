@@ -25,6 +25,7 @@ from beam_ldp.randomizers.bits import (
     unpack_uints,
 )
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.public_groups import smallest_group
 from beam_ldp.randomizers.randomness import UserRandomness, word_source
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -194,13 +195,22 @@ class LocalRandomizer(ABC):
         """Concrete pairs of datasets for lower bounds of the shuffled price; none unless known."""
         return ()
 
+    @property
+    def public_groups(self) -> int:
+        """Groups that split a crowd: everybody is in one of them, at random, for all to see.
+
+        More than 1 where a report carries something public that is tied to the user.
+        """
+        return 1
+
     def crowd_size(self, num_reports: int, statistic: np.ndarray | None = None) -> int:
         """Reports among which one report hides once shuffled.
 
         All of them, unless reports carry something public that is tied to the user: then the
-        smallest group that shares it, as counted in `statistic` or else a safe expectation.
+        smallest of the `public_groups` that share it, as counted in `statistic` or else a number
+        that all groups reach but with chance 1e-12.
         """
-        return num_reports
+        return smallest_group(num_reports, self.public_groups)
 
     def dp_event(self) -> Any:
         """One report of one person as a privacy event: `accounting.local_event`."""

@@ -349,8 +349,8 @@ def _write_event(event: Any, out: list[bytes]) -> None:
     travels. Others, those of several rounds, travel as they are."""
     if event is None:
         INTEGER.write(_NO_EVENT, out)
-    elif hasattr(event, "num_reports"):
-        INTEGER.write(event.num_reports, out)
+    elif hasattr(event, "crowd"):
+        INTEGER.write(event.crowd, out)
     else:
         from beam_ldp.accounting.event_json import event_to_json
 

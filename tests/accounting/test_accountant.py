@@ -27,7 +27,7 @@ pytestmark = pytest.mark.exact
 
 LOCAL = LocalRandomizerDpEvent(2.0)
 SHUFFLED = ShuffledDpEvent(LOCAL, 100_000)
-TRAINING = SubsampledShuffledDpEvent(LOCAL, num_users=60_000, num_sampled=2_000)
+TRAINING = SubsampledShuffledDpEvent(LOCAL, num_users=60_000, num_drawn=2_000)
 OTHERS = (
     dp_accounting.GaussianDpEvent(5.0),
     dp_accounting.SampledWithoutReplacementDpEvent(1000, 10, dp_accounting.GaussianDpEvent(2.0)),
@@ -168,17 +168,17 @@ def test_several_points_per_client():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_sampled": 70_000}, "num_sampled must be at most num_users"),
+        ({"num_drawn": 70_000}, "num_drawn must be at most num_users"),
         ({"points_sampled": 2}, "points_sampled must be at most"),
         ({"sampling": "sorted"}, "sampling must be"),
         ({"sampling": "self", "points_per_client": 3, "points_sampled": 2}, "points_sampled must"),
-        ({"num_sampled": 2.5}, "num_reports must be"),
-        ({"num_sampled": 0}, "num_sampled must be"),
+        ({"num_drawn": 2.5}, "num_drawn must be"),
+        ({"num_drawn": 0}, "num_drawn must be"),
         ({"num_users": 0}, "num_reports must be"),
     ],
 )
 def test_impossible_samplings_are_refused(change, message):
-    fields = {"local_event": LOCAL, "num_users": 60_000, "num_sampled": 2000, **change}
+    fields = {"local_event": LOCAL, "num_users": 60_000, "num_drawn": 2000, **change}
     with pytest.raises(ValueError, match=message):
         SubsampledShuffledDpEvent(**fields)
 

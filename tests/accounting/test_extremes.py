@@ -132,7 +132,9 @@ def test_witnesses_of_the_largest_crowds_are_short():
 def test_floors_of_ledgers_whose_losses_no_double_holds():
     """Products of a mass and a ratio underflow; such outcomes are left out."""
     loud = LocalRandomizerDpEvent(21.5)
-    quiet = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(5e-6), 4, 1, 2, sampling="self")
+    quiet = SubsampledShuffledDpEvent(
+        LocalRandomizerDpEvent(5e-6), 4, 1, points_per_client=2, sampling="self"
+    )
     messages = ShuffledMessagesDpEvent(((11, 3.65), (1, 0.0019)), 8)
     many = ShuffledMessagesDpEvent(((26, 0.154), (34, 0.296), (2, 0.011)), 12_175)
     for ledger in ({quiet: 2223, loud: 27_938}, {many: 57_697, messages: 2919}):

@@ -38,8 +38,8 @@ pytestmark = pytest.mark.exact
 ORACLE = local_event(KRandomizedResponse(3, 1.0))
 SHUFFLED = ShuffledDpEvent(ORACLE, 2000)
 SAMPLED = SubsampledShuffledDpEvent(ORACLE, 6000, 400)
-SELF = SubsampledShuffledDpEvent(ORACLE, 3000, 200, 2, sampling="self")
-POISSON = SubsampledShuffledDpEvent(ORACLE, 3000, 200, 2, sampling="poisson")
+SELF = SubsampledShuffledDpEvent(ORACLE, 3000, 200, points_per_client=2, sampling="self")
+POISSON = SubsampledShuffledDpEvent(ORACLE, 3000, 200, points_per_client=2, sampling="poisson")
 MESSAGES = shuffled_event(LInfMean(4, 8.0, messages=(4,), message_epsilons=(0.5,)), 3000)
 GAUSSIAN = dp_accounting.GaussianDpEvent(40.0)
 CENTRAL = dp_accounting.SampledWithoutReplacementDpEvent(

@@ -89,7 +89,9 @@ def test_two_levels_of_sampling_are_never_underpriced(clients, points, drawn, se
     """Every data set of clients with several points, and every exchange of one point."""
     truth = two_level_pairs(response_rows(2, 1.0), clients, points, drawn, sent)
     local = LocalRandomizerDpEvent(1.0) if randomizer is None else local_event(randomizer)
-    event = SubsampledShuffledDpEvent(local, clients, drawn, points, sent)
+    event = SubsampledShuffledDpEvent(
+        local, clients, drawn, points_per_client=points, points_sampled=sent
+    )
     orders = np.array([1.5, 2.0, 10.0])
     assert np.all(truth.renyi(orders) <= renyi_divergences(event, orders) * (1 + 1e-9))
     curve = _curve(event)

@@ -104,7 +104,10 @@ def test_fewer_points_per_client_cost_more_and_sampling_less(points):
     local = LocalRandomizerDpEvent(2.0)
     prices = [
         event_epsilon(
-            SubsampledShuffledDpEvent(local, n // points, 2000, points, sampling="self"), 1e-6
+            SubsampledShuffledDpEvent(
+                local, n // points, 2000, points_per_client=points, sampling="self"
+            ),
+            1e-6,
         )
         for n in (20_000, 60_000, 200_000)
     ]

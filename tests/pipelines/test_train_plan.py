@@ -163,7 +163,7 @@ def test_price_is_the_accountants_of_the_declared_run():
 def test_the_sampling_that_is_used_is_what_is_priced(more, sizes):
     event = plan_of(DRY, more).event
     assert (
-        event.num_users, event.num_sampled, event.points_per_client, event.points_sampled,
+        event.num_users, event.num_drawn, event.points_per_client, event.points_sampled,
         event.sampling,
     ) == sizes  # fmt: skip
 

@@ -23,7 +23,7 @@ def test_blocks_run():
     assert training.spent.local_epsilon == pytest.approx(24.0)
     assert event.num_reports == 100  # the last block's
     assert space["accountant"].local_epsilon == pytest.approx(1.0)
-    assert "SubsampledShuffledDpEvent" in out[1] and "num_sampled=20" in out[1]
+    assert "SubsampledShuffledDpEvent" in out[1] and "num_drawn=20" in out[1]
     assert out[2].split()[0] == "0.56"  # by PrivUnit's own blanket
     assert [round(float(x), 1) for x in out[3].split()] == [0.8, 7.9, 44.8]
     assert round(float(out[4]), 1) == 10.4

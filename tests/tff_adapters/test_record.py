@@ -164,7 +164,7 @@ def test_what_coins_give():
 
 @pytest.mark.exact
 def test_refusals():
-    with pytest.raises(ValueError, match="num_sampled must be at most num_users"):
+    with pytest.raises(ValueError, match="num_drawn must be at most num_users"):
         DeclaredSampling(10, 11)
     with pytest.raises(ValueError, match='sampling must be "without_replacement" or "self"'):
         DeclaredSampling(10, 5, sampling="poisson")

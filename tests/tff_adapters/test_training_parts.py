@@ -170,7 +170,7 @@ def test_samplers_say_what_they_do():
     local = LocalRandomizerDpEvent(2.0)
     assert FixedSizeSampling(100, 10).event(local) == SubsampledShuffledDpEvent(local, 100, 10)
     assert FixedSizeSampling(100, 10).event(local, 4, 2) == SubsampledShuffledDpEvent(
-        local, 100, 10, 4, 2
+        local, 100, 10, points_per_client=4, points_sampled=2
     )
     assert full_participation(100).event(local) == ShuffledDpEvent(local, 100)
     assert full_participation(100).event(local, 4, 2) == SubsampledShuffledDpEvent(
@@ -178,7 +178,7 @@ def test_samplers_say_what_they_do():
     )
     assert full_participation(100).event(local, 2, 2) == ShuffledDpEvent(local, 200)
     assert SelfSampling(100, 10).event(local, 3) == SubsampledShuffledDpEvent(
-        local, 100, 10, 3, 1, "self"
+        local, 100, 10, points_per_client=3, sampling="self"
     )
 
 

@@ -14,7 +14,6 @@ from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.walsh_hadamard import hadamard_matrix, walsh_hadamard
 
 _ONE = np.uint64(1)
-_SMALLER_CROWD_CHANCE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -149,6 +148,11 @@ class BinaryHadamard(SymbolOracle):
         p = self._truth_chance
         return two_level_witnesses(p / (1 - p), 0.5, 0.0)
 
+    @property
+    def public_groups(self) -> int:
+        """Rows, where it is public who has which; else all reports hide each other."""
+        return self.num_rows if self.row == "public" else 1
+
     def crowd_size(self, num_reports: int, statistic: np.ndarray | None = None) -> int:
         """All reports, or with public rows those of the row that got the fewest.
 
@@ -157,13 +161,8 @@ class BinaryHadamard(SymbolOracle):
             statistic: the batch's histogram, for an exact count; without it, a number that the
                 least of all rows reaches but with chance 1e-12.
         """
-        if self.row == "sent" or num_reports == 0:
-            return num_reports
-        if statistic is None:
-            from scipy import stats  # slow to import, and not needed on devices
-
-            chance = _SMALLER_CROWD_CHANCE / self.num_rows
-            return max(1, int(stats.binom.ppf(chance, num_reports, 1 / self.num_rows)))
+        if self.row == "sent" or num_reports == 0 or statistic is None:
+            return super().crowd_size(num_reports)
         rows = np.asarray(statistic).reshape(-1, 2).sum(axis=1)
         return int(rows[rows > 0].min(initial=num_reports))
 

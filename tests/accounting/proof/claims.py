@@ -55,7 +55,11 @@ class Setting(NamedTuple):
         if self.points == 1 and self.num_sampled == self.num_users:
             return ShuffledDpEvent(local, self.num_users)
         return SubsampledShuffledDpEvent(
-            local, self.num_users, self.num_sampled, self.points, self.points_sent
+            local,
+            self.num_users,
+            self.num_sampled,
+            points_per_client=self.points,
+            points_sampled=self.points_sent,
         )
 
 

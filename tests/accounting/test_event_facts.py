@@ -1,0 +1,294 @@
+"""An event holds all of its mechanism that a price depends on, whichever way it was made."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from dataclasses import dataclass
+
+import attr
+import dp_accounting
+import pytest
+
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    ShuffleAccountant,
+    ShuffledDpEvent,
+    SubsampledShuffledDpEvent,
+    event_epsilon,
+    local_event,
+    shuffle_delta,
+    shuffle_epsilon,
+    shuffle_epsilons,
+    shuffled_event,
+)
+from beam_ldp.accounting.crowds import crowd_of, failure_of, with_crowd
+from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.randomizers import frequency, mean
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.every_question import EveryQuestion
+from beam_ldp.randomizers.one_question import OneQuestion
+from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
+from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+
+pytestmark = pytest.mark.exact
+
+PUBLIC = frequency.BinaryHadamard(1000, 4.0, row="public")
+N, DELTA = 100_000, 1e-6
+ANSWERS = (frequency.KRandomizedResponse(3, 1.0), frequency.KRandomizedResponse(5, 1.0))
+SIZES = {"messages": (2,), "message_epsilons": (0.5,)}
+MECHANISMS: list[LocalRandomizer] = [
+    PUBLIC,
+    frequency.BinaryHadamard(6, 2.0, row="public"),
+    frequency.BinaryHadamard(6, 2.0),
+    frequency.HadamardResponse(6, 2.0),
+    frequency.KRandomizedResponse(6, 2.0),
+    frequency.LocalHashing(6, 2.0),
+    frequency.PairwiseIndependentRappor(6, 2.0),
+    frequency.ProjectiveGeometryResponse(6, 2.0),
+    frequency.Rappor(6, 2.0),
+    frequency.RecursiveHadamardResponse(6, 2.0),
+    frequency.SubsetSelection(6, 2.0),
+    frequency.UnaryEncoding(6, 2.0),
+    mean.BinaryVectorMean(4, 1.0, **SIZES),
+    mean.BinaryVectorMean(1, 1.0, messages=(1,), message_epsilons=(1.0,)),
+    mean.KashinMean(4, 2.0),
+    mean.L1Mean(4, 1.0, **SIZES),
+    mean.L2Mean(4, 1.0, **SIZES),
+    mean.LInfMean(4, 1.0, **SIZES),
+    mean.MinimalRandomCoding(4, 2.0),
+    mean.PrivUnit(4, 2.0),
+    mean.PrivUnitGaussian(4, 2.0),
+    mean.PrivUnitInf(4, 2.0),
+    mean.ProjectedPrivUnit(8, 2.0, projected=4),
+    mean.RandomCodebookMean(4, 2.0),
+    mean.ScalarMean(1, 2.0),
+    mean.SeedCompressedMean(4, 2.0),
+    mean.SeparatedMean(4, 2.0),
+    EveryQuestion(ANSWERS),
+    OneQuestion(ANSWERS),
+]
+
+
+def test_the_table_holds_every_mechanism():
+    mechanisms = {
+        kind
+        for kind in LocalRandomizer._registry.values()
+        if kind.__module__.startswith("beam_ldp.") and not inspect.isabstract(kind)
+    }
+    assert {type(m) for m in MECHANISMS} >= mechanisms
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("reports", [1, 3000])
+def test_an_event_by_hand_costs_what_the_mechanism_does_or_is_refused(mechanism, reports):
+    if mechanism.messages_per_user != 1:
+        with pytest.raises(ValueError, match=r"shuffled_event\(randomizer, num_reports\)"):
+            ShuffledDpEvent(mechanism.dp_event(), reports)
+        return
+    by_hand, made = (
+        ShuffledDpEvent(mechanism.dp_event(), reports),
+        shuffled_event(mechanism, reports),
+    )
+    assert by_hand == made and by_hand.crowd == mechanism.crowd_size(reports)
+    price = event_epsilon(by_hand, DELTA)
+    assert price == shuffle_epsilon(mechanism, reports, DELTA) == event_epsilon(made, DELTA)
+    assert price.method == event_epsilon(made, DELTA).method
+    orders = [ShuffleAccountant(orders=[8.0]).compose(e).divergences() for e in (by_hand, made)]
+    counted = ShuffledDpEvent(local_event_of_one_group(mechanism), mechanism.crowd_size(reports))
+    orders.append(ShuffleAccountant(orders=[8.0]).compose(counted).divergences())
+    assert orders[0] == orders[1] == orders[2]
+
+
+def local_event_of_one_group(mechanism):
+    return attr.evolve(local_event(mechanism), public_groups=1)
+
+
+def test_public_rows_hide_nobody():
+    """Every way to a price says 4.0, where the whole crowd would give 0.118."""
+    event = ShuffledDpEvent(PUBLIC.dp_event(), N)
+    whole = ShuffledDpEvent(local_event_of_one_group(PUBLIC), N)
+    assert event_epsilon(whole, DELTA) == pytest.approx(0.118, abs=1e-3)
+    assert event.crowd == smallest_group(N, 1023) == PUBLIC.crowd_size(N) == 31
+    prices = [
+        event_epsilon(event, DELTA),
+        ShuffleAccountant().compose(event).get_epsilon(DELTA),
+        ShuffleAccountant(adaptive=True).compose(event).get_epsilon(DELTA),
+        shuffle_epsilon(PUBLIC, N, DELTA),
+        shuffle_epsilon(PUBLIC.dp_event(), N, DELTA),
+        shuffle_epsilons([4.0], N, DELTA, randomizer=lambda _: PUBLIC)[0],
+    ]
+    assert all(price == pytest.approx(4.0, rel=1e-3) for price in prices)
+    twice = ShuffleAccountant().compose(event, 2).get_epsilon(DELTA)
+    assert twice > 6.0 > 2 * event_epsilon(whole, DELTA)
+
+
+def test_the_rule_travels():
+    event = ShuffledDpEvent(PUBLIC.dp_event(), N)
+    again = event_from_json(json.loads(json.dumps(event_to_json(event))))
+    assert again == event and again.crowd == 31 and event_epsilon(again, DELTA) > 3.9
+    tuples = dp_accounting.DpEvent.from_named_tuple(event.to_named_tuple())
+    assert tuples == event and tuples.crowd == 31
+    state = ShuffleAccountant().compose(event).state_dict()
+    restored = ShuffleAccountant.from_state_dict(json.loads(json.dumps(state)))
+    assert restored.get_epsilon(DELTA) > 3.9
+
+
+def test_a_counted_group_is_not_split_again():
+    event = ShuffledDpEvent(PUBLIC.dp_event(), N)
+    counted = with_crowd(event, 90)
+    assert crowd_of(counted) == 90 and failure_of(counted) == 0.0 < failure_of(event)
+    assert with_crowd(dp_accounting.ComposedDpEvent([event]), 90).events[0] == counted
+    assert counted.local_event.pair == event.local_event.pair
+
+
+def test_delta_covers_a_smaller_group():
+    """What one group in 1e12 crowds would lose is not promised."""
+    oracle = frequency.BinaryHadamard(4, 1.0, row="public")
+    event = ShuffledDpEvent(oracle.dp_event(), 10**6)
+    assert event.failure_probability == SMALLER_GROUP_CHANCE
+    counted, chance = with_crowd(event, event.crowd), SMALLER_GROUP_CHANCE
+    for delta in (3e-12, 1e-6):
+        exact = event_epsilon(counted, delta - chance)
+        assert event_epsilon(event, delta) == exact > event_epsilon(counted, delta)
+    many = ShuffleAccountant().compose(event, 10)
+    assert many.get_epsilon(9 * chance) == pytest.approx(10.0), "no crowd is promised at that delta"
+    beside = ShuffleAccountant().compose(counted, 10)
+    assert many.get_delta(0.5) == pytest.approx(beside.get_delta(0.5) + 10 * chance, rel=1e-9)
+    assert shuffle_delta(oracle, 10**6, 0.9) >= chance and shuffle_delta(oracle, 10, 1.0) == 0.0
+
+
+def test_groups_are_as_small_as_said_only_by_chance():
+    """The smallest of 64 groups of 10,000 people, ten thousand times (never smaller: 1e-8)."""
+    import numpy as np
+
+    drawn = np.random.default_rng(0).multinomial(10_000, [1 / 64] * 64, size=10_000).min()
+    assert smallest_group(10_000, 64) < drawn
+    assert smallest_group(10_000, 1) == 10_000 and smallest_group(5, 64) == 1
+
+
+@dataclass(frozen=True)
+class OwnRule:
+    """A rule that no number of groups describes."""
+
+    local_epsilon: float = 2.0
+
+    def dominating_pair(self) -> ShufflePair:
+        return ShufflePair.clones(2.0)
+
+    def crowd_size(self, num_reports: int) -> int:
+        return math.isqrt(num_reports)
+
+
+def test_a_rule_of_its_own_has_a_price_only_where_it_is_counted():
+    with pytest.raises(ValueError, match="local_event must not split the crowd by a rule"):
+        ShuffledDpEvent(local_event(OwnRule()), 10_000)
+    event = shuffled_event(OwnRule(), 10_000)
+    assert event.crowd == 100 and event_epsilon(event, 1e-3) == shuffle_epsilon(2.0, 100, 1e-3)
+    with pytest.raises(ValueError, match="rule of its own"):
+        shuffle_epsilon(local_event(OwnRule()), 10_000, 1e-3)
+
+
+@pytest.mark.parametrize("local", [PUBLIC.dp_event(), local_event(OwnRule())])
+def test_no_sample_of_a_crowd_that_splits(local):
+    with pytest.raises(ValueError, match=r"price ShuffledDpEvent\(local_event, num_drawn\)"):
+        SubsampledShuffledDpEvent(local, 10_000, 100)
+
+
+def test_several_messages_in_a_sample_are_one_report_of_their_sum():
+    mechanism = mean.LInfMean(4, 1.0, **SIZES)
+    event = SubsampledShuffledDpEvent(mechanism.dp_event(), 10_000, 500)
+    known = SubsampledShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10_000, 500)
+    assert event_epsilon(event, DELTA) == event_epsilon(known, DELTA)
+    with pytest.raises(ValueError, match="local must be of one message"):
+        shuffle_epsilon(mechanism.dp_event(), 500, DELTA)
+
+
+def test_fakes_hide_nobody():
+    local = frequency.KRandomizedResponse(50, 3.0).dp_event()
+    some, fewer = ShuffledDpEvent(local, 10_000, 2_500), ShuffledDpEvent(local, 7_500)
+    assert some.num_honest == some.crowd == 7_500
+    assert event_epsilon(some, DELTA) == event_epsilon(fewer, DELTA)
+    both = [ShuffleAccountant().compose(e, 3).get_epsilon(DELTA) for e in (some, fewer)]
+    assert both[0] == both[1] > 0
+    again = event_from_json(json.loads(json.dumps(event_to_json(some))))
+    assert again == some and again != fewer
+
+
+@pytest.mark.parametrize("fakes", [-1, 10, 11, 2.5, True])
+def test_impossible_fakes_are_refused(fakes):
+    with pytest.raises(ValueError, match="num_fakes must be"):
+        ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10, fakes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_received": 99}, "num_received must be None or num_drawn"),
+        ({"num_fakes": 1}, "num_fakes must be 0"),
+    ],
+)
+def test_what_has_no_price_in_a_sample_is_refused(fields, message):
+    local = LocalRandomizerDpEvent(1.0)
+    plain = SubsampledShuffledDpEvent(local, 1000, 100)
+    assert event_epsilon(SubsampledShuffledDpEvent(local, 1000, 100, 100), DELTA) == event_epsilon(
+        plain, DELTA
+    )
+    with pytest.raises(ValueError, match=message):
+        SubsampledShuffledDpEvent(local, 1000, 100, **fields)
+
+
+# A pair that contradicts its own local epsilon.
+
+
+@pytest.mark.parametrize(
+    ("local_epsilon", "pair"),
+    [
+        (1.0, ShufflePair.clones(1.01)),
+        (4.0, ShufflePair.two_level(math.exp(4.1), 1 / 50, 0.0, "k-RR")),
+    ],
+)
+def test_a_pair_beyond_its_local_epsilon_is_refused(local_epsilon, pair):
+    with pytest.raises(ValueError, match="pair must tell two values apart by local_epsilon"):
+        LocalRandomizerDpEvent(local_epsilon, pair)
+
+
+def test_a_report_that_only_one_value_sends_is_refused():
+    witness = ShufflePair(1.0, ((2.0, 0.0), (0.0, 2.0)), (0.5, 0.5))
+    with pytest.raises(ValueError, match="log-ratio of inf"):
+        LocalRandomizerDpEvent(5.0, None, (witness,))
+
+
+def test_a_witness_is_told_from_the_third_value_too():
+    (_, third) = two_level_witnesses(math.exp(2.0), 1 / 3, 0.0, (0.0,))
+    assert LocalRandomizerDpEvent(2.0, None, (third,)).witnesses
+    with pytest.raises(ValueError, match="witnesses must tell"):
+        LocalRandomizerDpEvent(1.9, None, (third,))
+
+
+def test_a_refused_pair_does_not_come_back_from_json():
+    event = LocalRandomizerDpEvent(4.0, ShufflePair.clones(4.0))
+    data = event_to_json(event)
+    data["event"]["local_epsilon"] = 0.5
+    with pytest.raises(ValueError, match="pair must tell"):
+        event_from_json(data)
+
+
+def test_a_mechanism_that_lies_about_itself_has_no_event():
+    class Liar(OwnRule):
+        local_epsilon = 0.5
+
+        def crowd_size(self, num_reports: int) -> int:
+            return num_reports
+
+    with pytest.raises(ValueError, match="pair must tell"):
+        local_event(Liar(0.5))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"public_groups": -1}, {"public_groups": 1.5}, {"messages": 0}, {"messages": True}]
+)
+def test_impossible_facts_are_refused(fields):
+    with pytest.raises(ValueError, match="must be an integer >="):
+        LocalRandomizerDpEvent(1.0, **fields)
