@@ -77,12 +77,14 @@ class Anchor:
 def read_anchors(path: str | Path) -> list[Anchor]:
     """Anchors from a file of JSON lines.
 
+    A line that its writer was killed in is passed over: it says nothing.
+
     Raises:
-        ValueError: if a line is none; it is named by its number.
+        ValueError: if a whole line is none; it is named by its number.
     """
     found = []
     for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), 1):
-        if not line.strip():
+        if not line.strip() or (line.startswith('{"') and not line.rstrip().endswith("}")):
             continue
         try:
             found.append(Anchor(**json.loads(line)))

@@ -345,3 +345,34 @@ def test_what_was_not_to_be_logged_is_not_missing(ledger: BudgetLedger) -> None:
     release(ledger, "loud")
     (check,) = [c for c in audit(ledger.rows(), tracked={}).checks if "tracking" in c.name]
     assert check.outcome == "failed" and "'loud'" in check.findings[0]
+
+
+# Anchors in MLflow --------------------------------------------------------------------------------
+
+
+def test_heads_of_a_ledger_are_kept_in_one_run(ledger: BudgetLedger, store: str) -> None:
+    from beam_ldp.ledger.sinks import Anchoring, RolledBackError
+    from mlflow_ldp.anchor_sink import MlflowAnchors
+
+    release(ledger, "first")
+    rows, head, ledger_id = ledger.rows(), ledger.state.head, ledger.state.ledger_id
+    sink = MlflowAnchors(f"mlflow+{store}")
+    assert sink.last(ledger_id) is None and sink.name.startswith("MLflow at sqlite://")
+    for row in rows:
+        Anchoring(sink).after_append(ledger_id, row.head)
+    again = MlflowAnchors(f"mlflow+{store}")
+    found = again.last(ledger_id)
+    assert found is not None and (found.count, found.hash) == (head.count, head.hash)
+    assert again.last("another") is None
+    assert [(a.count, a.hash) for a in again.all()] == [(head.count, head.hash)]
+    (run,) = MlflowClient(store).search_runs(["1"], "tags.`privacy.anchored_ledger` != ''")
+    assert run.data.metrics["privacy.ledger.rows"] == head.count
+    Anchoring(again).check_before_reserve(ledger_id, head, lambda start: rows[start:])
+    with pytest.raises(RolledBackError):
+        Anchoring(again).check_before_reserve(ledger_id, rows[2].head, lambda start: rows[start:3])
+
+
+def test_no_password_in_a_name() -> None:
+    from mlflow_ldp.anchor_sink import MlflowAnchors
+
+    assert "secret" not in MlflowAnchors("mlflow+https://ada:secret@tracking:5000").name

@@ -1,0 +1,371 @@
+"""Where heads of the ledger are kept while it is used, and what is refused where they do not fit.
+
+A database that is restored from a backup forgets what was spent since, and so would every audit of
+it. A *sink* is a place that the restore does not reach: a file on another disk, an object store, a
+tracking server. The ledger leaves its head there after each row, and looks there before each
+reservation. Where the head that was left is not in the ledger any more, somebody set it back, and
+nothing may be spent; where the sink cannot be asked, or holds nothing, likewise.
+
+A file costs a write to disk for each row. Other sinks may lag: see `Lag`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from beam_ldp.ledger.anchors import Anchor, read_anchors
+from beam_ldp.ledger.rows import Head, Row
+from beam_ldp.ledger.store import LedgerUnavailableError
+
+ANCHORS_VARIABLE = "BEAM_LDP_ANCHORS"
+OPENERS = "beam_ldp.anchor_sinks"  # entry points: by scheme, what opens a URL of it
+_TAIL = 1 << 16  # bytes of a file in which its newest anchors stand
+
+
+class AnchorError(LedgerUnavailableError):
+    """The ledger does not fit its anchors, or they cannot be read or left: nothing may be spent."""
+
+
+class RolledBackError(AnchorError):
+    """The ledger lacks rows that it had."""
+
+
+class AnchorSink(Protocol):
+    """A place for heads of ledgers that whoever restores the database does not reach."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages; never a password."""
+
+    def last(self, ledger_id: str) -> Anchor | None:
+        """The anchor of most rows; None if there is none of this ledger."""
+
+    def put(self, anchor: Anchor) -> None:
+        """Keep one; it is there to stay when this returns."""
+
+    def all(self) -> list[Anchor]:
+        """All that are there, for audits."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far anchors may stay behind the ledger.
+
+    Attributes:
+        every: an anchor is left when so many rows have none yet; 1: after each row.
+        rows: with more rows than that without an anchor nothing is reserved: somebody writes
+            without leaving any, or the sink itself was set back. At least `every`.
+        seconds: how long a program trusts what it last read from the sink, and goes on while the
+            sink is away; rows without an anchor are never older than that when something is
+            reserved. 0: the sink is asked each time.
+    """
+
+    every: int = 1
+    rows: int = 64
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.every <= self.rows:
+            raise ValueError(f"every must lie in [1, rows], got {self.every} of {self.rows}")
+        if not self.seconds >= 0:
+            raise ValueError(f"seconds must be >= 0, got {self.seconds}")
+
+
+INLINE, REMOTE = Lag(), Lag(every=8, rows=64, seconds=60.0)
+
+
+class Anchoring:
+    """Leaves a ledger's heads in a sink, and refuses where they do not fit.
+
+    Args:
+        sink: where they are kept.
+        lag: how far they may stay behind; default: not at all for a file.
+    """
+
+    def __init__(self, sink: AnchorSink, lag: Lag = INLINE) -> None:
+        self._sink, self._lag = sink, lag
+        self._known: Anchor | None = None
+        self._asked = 0.0  # when, by this process's clock
+
+    @property
+    def sink(self) -> AnchorSink:
+        return self._sink
+
+    def check_before_reserve(
+        self, ledger_id: str, head: Head, rows_from: Callable[[int], Sequence[Row]]
+    ) -> None:
+        """Refuse unless the ledger still holds what was anchored, and is anchored.
+
+        Args:
+            ledger_id: of the ledger.
+            head: as it is now.
+            rows_from: gives its rows from a number on.
+
+        Raises:
+            RolledBackError: if rows are gone or others.
+            AnchorError: if the sink cannot be asked or is empty, or more rows have no anchor than
+                may have none.
+        """
+        anchor = self._last(ledger_id, head)
+        if anchor is None:
+            if head.count > 1:
+                raise AnchorError(
+                    f"{self._sink.name} holds no anchor of ledger {ledger_id}, which has "
+                    f"{head.count:,} rows: it is another place, or was emptied. Nothing was "
+                    "reserved. If anchoring begins now, audit the ledger and say so: `beam-ldp "
+                    "audit --write-anchor`"
+                )
+            self._put(ledger_id, head)
+            return
+        self._check_contained(anchor, head, rows_from)
+        bare = head.count - anchor.count
+        if bare > self._lag.rows:
+            raise AnchorError(
+                f"{bare:,} rows of ledger {ledger_id} have no anchor in {self._sink.name} (the "
+                f"last one is of {anchor.time}); at most {self._lag.rows} may: somebody writes "
+                "without leaving any, or that place was set back. Nothing was reserved. Audit the "
+                "ledger, then `beam-ldp audit --write-anchor`"
+            )
+        if bare >= self._lag.every or (bare and self._age(anchor) > self._lag.seconds):
+            self._put(ledger_id, head)
+
+    def after_append(self, ledger_id: str, head: Head) -> None:
+        """Leave the ledger's new head, or wait for more rows if it may lag.
+
+        Raises:
+            AnchorError: if it cannot be left; the rows are written, and nothing may be released.
+        """
+        if self._known is None or self._known.ledger_id != ledger_id:
+            bare = head.count if self._lag.every == 1 else 0  # not asked yet: nothing is known
+        else:
+            bare = head.count - self._known.count
+        if bare >= self._lag.every:
+            self._put(ledger_id, head)
+
+    def _last(self, ledger_id: str, head: Head) -> Anchor | None:
+        known = self._known
+        fresh = time.monotonic() - self._asked <= self._lag.seconds and known is not None
+        if fresh and known is not None and known.ledger_id == ledger_id:
+            return known
+        try:
+            found = self._sink.last(ledger_id)
+        except Exception as error:
+            raise AnchorError(
+                f"{self._sink.name} cannot be asked what the ledger once held "
+                f"({type(error).__name__}). Nothing was reserved: a database that was set back "
+                "would be overspent"
+            ) from None
+        self._known, self._asked = found, time.monotonic()
+        return found
+
+    def _check_contained(
+        self, anchor: Anchor, head: Head, rows_from: Callable[[int], Sequence[Row]]
+    ) -> None:
+        said = (
+            f"Anchors in {self._sink.name} hold {anchor.count:,} rows of it at {anchor.time}. "
+            "Nothing was reserved: what was spent since would be spent again. Restore the newest "
+            "copy of the database; if it is lost, `beam-ldp budget succeed` makes a ledger that "
+            "counts the lost rows at their worst"
+        )
+        if anchor.count > head.count:
+            gone = anchor.count - head.count
+            raise RolledBackError(f"the ledger was set back: {gone:,} rows are gone. {said}")
+        if anchor.count == head.count:
+            same = anchor.hash == head.hash
+        else:
+            rows = rows_from(anchor.count - 1)
+            same = bool(rows) and rows[0].hash == anchor.hash
+        if not same:
+            raise RolledBackError(
+                f"the ledger was set back, and went another way from there. {said}"
+            )
+
+    def _put(self, ledger_id: str, head: Head) -> None:
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        anchor = Anchor(ledger_id, head.count, head.hash, now)
+        try:
+            self._sink.put(anchor)
+        except Exception as error:
+            raise AnchorError(
+                f"{self._sink.name} takes no anchor ({type(error).__name__}): what is in the "
+                "ledger stays charged, and nothing may be released until it does"
+            ) from None
+        self._known, self._asked = anchor, time.monotonic()
+
+    def _age(self, anchor: Anchor) -> float:
+        """Seconds since it was left; a time that cannot be read is long ago."""
+        try:
+            left = datetime.fromisoformat(anchor.time)
+            return (datetime.now(timezone.utc) - left).total_seconds()
+        except (ValueError, TypeError):
+            return float("inf")
+
+
+# A file -------------------------------------------------------------------------------------------
+
+
+class FileAnchors:
+    """A file of JSON lines: appended under a lock, and on disk when `put` returns.
+
+    Keep it where a restore of the database does not reach it: on another disk, or a mounted share.
+    The folder must be there: a mount that is missing must not look like an empty file.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    @property
+    def name(self) -> str:
+        return str(self._path)
+
+    def last(self, ledger_id: str) -> Anchor | None:
+        """The anchor of most rows among the newest ones.
+
+        Raises:
+            OSError: if the file cannot be read, or its folder is not there.
+        """
+        if not self._path.parent.is_dir():
+            raise FileNotFoundError(self._path.parent)
+        if not self._path.exists():
+            return None
+        with self._path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL))
+            lines = file.read().split(b"\n")[:-1]  # what has no end was cut while it was written
+        found = [anchor for line in lines if (anchor := _anchor(line)) is not None]
+        ours = [anchor for anchor in found if anchor.ledger_id == ledger_id]
+        return max(ours, key=lambda anchor: anchor.count, default=None)
+
+    def put(self, anchor: Anchor) -> None:
+        """Append it.
+
+        Raises:
+            OSError: if the file cannot be written.
+        """
+        line = json.dumps(asdict(anchor)).encode() + b"\n"
+        is_new = not self._path.exists()
+        handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            _lock(handle)
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":  # a writer was killed in a line
+                line = b"\n" + line
+            while line:
+                line = line[os.write(handle, line) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)  # and with it the lock
+        if is_new:
+            _sync_folder(self._path.parent)
+
+    def all(self) -> list[Anchor]:
+        """All anchors of the file.
+
+        Raises:
+            ValueError: if a whole line is none.
+            OSError: if it cannot be read.
+        """
+        return read_anchors(self._path)
+
+
+def _anchor(line: bytes) -> Anchor | None:
+    try:
+        found = Anchor(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
+    return found if isinstance(found.count, int) else None
+
+
+def _lock(handle: int) -> None:
+    """Alone with the file; the system lets go when the process ends."""
+    with suppress(ImportError):  # Windows: appends of one line are whole there too
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# By URL -------------------------------------------------------------------------------------------
+
+
+def open_anchors(where: str | AnchorSink | Anchoring | None = None) -> Anchoring | None:
+    """What a ledger is anchored in.
+
+    Args:
+        where: a sink; or a URL: `file:///path`, or of a scheme that an installed package opens
+            (entry points `beam_ldp.anchor_sinks`), with `?every=8&rows=64&seconds=60` for a `Lag`;
+            default: the environment variable BEAM_LDP_ANCHORS; None if that is not set.
+
+    Raises:
+        ValueError: for a URL of an unknown scheme, or a lag that is none.
+    """
+    if isinstance(where, Anchoring):
+        return where
+    where = where or os.environ.get(ANCHORS_VARIABLE) or None
+    if where is None:
+        return None
+    if not isinstance(where, str):
+        return Anchoring(where)
+    bare, _, query = where.partition("?")
+    return Anchoring(open_sink(bare), _lag(query, INLINE if _is_file(bare) else REMOTE))
+
+
+def open_sink(url: str) -> AnchorSink:
+    """The sink of a URL (a path is a file's), without a lag.
+
+    Raises:
+        ValueError: for an unknown scheme.
+    """
+    if _is_file(url):
+        return FileAnchors(_path(url))
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    for found in metadata.entry_points(group=OPENERS):
+        if found.name == scheme:
+            opened: AnchorSink = found.load()(url)
+            return opened
+    raise ValueError(
+        f"anchors must be at file:///path or at a URL that an installed package opens, got the "
+        f"scheme {scheme[:40]!r}"
+    )
+
+
+def _is_file(url: str) -> bool:
+    return "://" not in url or url.startswith("file://")
+
+
+def _path(url: str) -> str:
+    return unquote(urlsplit(url).path) if url.startswith("file://") else url
+
+
+def _lag(query: str, usual: Lag) -> Lag:
+    """A lag from the query of a URL."""
+    told = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    unknown = sorted(set(told) - {"every", "rows", "seconds"})
+    if unknown:
+        raise ValueError(f"anchors: the URL may say every, rows and seconds, not {unknown[0][:40]}")
+    try:
+        every = int(told.get("every", usual.every))
+        rows = int(told.get("rows", max(every, usual.rows)))
+        return Lag(every, rows, float(told.get("seconds", usual.seconds)))
+    except ValueError as error:
+        raise ValueError(f"anchors: the URL's lag is none ({error})") from None

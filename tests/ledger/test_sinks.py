@@ -1,0 +1,330 @@
+"""Anchors while a ledger is used: what was set back is refused, and so is what nobody can check."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from beam_ldp.ledger.anchors import Anchor, read_anchors
+from beam_ldp.ledger.rows import DATASET, GENESIS, Head, Row, next_row
+from beam_ldp.ledger.sinks import (
+    INLINE,
+    REMOTE,
+    AnchorError,
+    Anchoring,
+    FileAnchors,
+    Lag,
+    RolledBackError,
+    open_anchors,
+    open_sink,
+)
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+pytestmark = pytest.mark.exact
+
+LEDGER = "a" * 32
+
+
+class Memory:
+    """A sink that can be set back, emptied and cut off."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.held: list[Anchor] = []
+        self.away = False
+        self.asked = 0
+
+    def last(self, ledger_id: str) -> Anchor | None:
+        self.asked += 1
+        self._reach()
+        ours = [anchor for anchor in self.held if anchor.ledger_id == ledger_id]
+        return max(ours, key=lambda a: a.count, default=None)
+
+    def put(self, anchor: Anchor) -> None:
+        self._reach()
+        self.held.append(anchor)
+
+    def all(self) -> list[Anchor]:
+        return self.held
+
+    def _reach(self) -> None:
+        if self.away:
+            raise ConnectionError
+
+
+def chain(length: int, salt: str = "") -> list[Row]:
+    rows = [next_row(Head(), GENESIS, {"ledger_id": LEDGER})]
+    while len(rows) < length:
+        rows.append(next_row(rows[-1].head, DATASET, {"n": f"{salt}{len(rows)}"}))
+    return rows
+
+
+class Ledger:
+    """As much of a ledger as anchoring sees."""
+
+    def __init__(self, sink: object, lag: Lag = INLINE) -> None:
+        self.rows = chain(1)
+        self.anchoring = Anchoring(sink, lag)  # type: ignore[arg-type]
+
+    def reserve(self) -> None:
+        head = self.rows[-1].head
+        self.anchoring.check_before_reserve(LEDGER, head, lambda start: self.rows[start:])
+        self.append()
+
+    def append(self) -> None:
+        self.rows.append(next_row(self.rows[-1].head, DATASET, {"n": str(len(self.rows))}))
+        self.anchoring.after_append(LEDGER, self.rows[-1].head)
+
+
+@pytest.fixture
+def sink() -> Memory:
+    return Memory()
+
+
+# Inline -------------------------------------------------------------------------------------------
+
+
+def test_each_row_leaves_its_head(sink: Memory) -> None:
+    ledger = Ledger(sink)
+    for _ in range(3):
+        ledger.reserve()
+    assert [a.count for a in sink.held] == [1, 2, 3, 4]
+    assert sink.held[-1].hash == ledger.rows[-1].hash
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_ledger_that_was_set_back_is_refused(sink: Memory, kept: int) -> None:
+    ledger = Ledger(sink)
+    for _ in range(3):
+        ledger.reserve()
+    ledger.rows = ledger.rows[:kept]
+    with pytest.raises(RolledBackError, match=f"{4 - kept} rows are gone.*budget succeed"):
+        ledger.reserve()
+    assert len(ledger.rows) == kept
+
+
+def test_a_ledger_that_was_set_back_and_went_on_is_refused(sink: Memory) -> None:
+    ledger = Ledger(sink)
+    for _ in range(3):
+        ledger.reserve()
+    for length in (4, 9):
+        ledger.rows = chain(length, salt="another way ")
+        with pytest.raises(RolledBackError, match="another way"):
+            ledger.reserve()
+
+
+def test_a_new_process_sees_it_too(sink: Memory) -> None:
+    ledger = Ledger(sink)
+    ledger.reserve()
+    later = Ledger(sink)  # with its first row alone
+    with pytest.raises(RolledBackError):
+        later.reserve()
+
+
+def test_a_sink_that_is_away_or_empty_stops_everything(sink: Memory) -> None:
+    ledger = Ledger(sink)
+    ledger.reserve()
+    sink.away = True
+    with pytest.raises(AnchorError, match="cannot be asked"):
+        ledger.reserve()
+    sink.away, sink.held = False, []
+    with pytest.raises(AnchorError, match="no anchor of ledger.*write-anchor"):
+        ledger.reserve()
+    sink.held = [Anchor("b" * 32, 900, "0" * 64, "2026-01-01T00:00:00+00:00")]  # another ledger's
+    with pytest.raises(AnchorError, match="no anchor of ledger"):
+        ledger.reserve()
+
+
+def test_a_row_that_left_no_anchor_is_caught_up(sink: Memory) -> None:
+    """A program that was killed between its row and its anchor stops nobody."""
+    ledger = Ledger(sink)
+    ledger.reserve()
+    sink.away = True
+    with pytest.raises(AnchorError, match="stays charged, and nothing may be released"):
+        ledger.append()
+    sink.away = False
+    ledger.reserve()
+    assert [a.count for a in sink.held] == [1, 2, 3, 4]
+
+
+def test_too_many_rows_without_an_anchor(sink: Memory) -> None:
+    ledger = Ledger(sink)
+    ledger.reserve()
+    for _ in range(64):
+        ledger.rows.append(next_row(ledger.rows[-1].head, DATASET, {}))
+    ledger.reserve()  # 64 may
+    for _ in range(65):
+        ledger.rows.append(next_row(ledger.rows[-1].head, DATASET, {}))
+    with pytest.raises(AnchorError, match="65 rows .* have no anchor .*at most 64"):
+        ledger.reserve()
+
+
+# With a lag ---------------------------------------------------------------------------------------
+
+
+def test_a_lag_spares_requests_and_stays_bounded(sink: Memory) -> None:
+    ledger = Ledger(sink, Lag(every=8, rows=16, seconds=3600))
+    for _ in range(40):
+        ledger.reserve()
+        assert len(ledger.rows) - sink.held[-1].count < 8
+    assert (sink.asked, len(sink.held)) == (1, 6)
+
+
+def test_a_sink_that_is_away_is_waited_for_within_the_lag(sink: Memory) -> None:
+    ledger = Ledger(sink, Lag(every=4, rows=8, seconds=3600))
+    ledger.reserve()
+    sink.away = True
+    ledger.reserve()  # two rows without an anchor
+    ledger.reserve()
+    with pytest.raises(AnchorError):
+        ledger.reserve()
+    assert len(ledger.rows) == 5
+
+
+def test_what_was_read_is_trusted_for_so_long_only(sink: Memory) -> None:
+    ledger = Ledger(sink, Lag(every=4, rows=8, seconds=0.0))
+    ledger.reserve()
+    sink.away = True
+    with pytest.raises(AnchorError, match="cannot be asked"):
+        ledger.reserve()
+
+
+def test_old_rows_are_anchored_before_the_next_charge(sink: Memory) -> None:
+    ledger = Ledger(sink, Lag(every=4, rows=8, seconds=60))
+    ledger.reserve()
+    ledger.reserve()
+    assert [a.count for a in sink.held] == [1]
+    sink.held = [replace(sink.held[0], time="2026-01-01T00:00:00+00:00")]
+    other = Ledger(sink, Lag(every=4, rows=8, seconds=60))
+    other.rows = ledger.rows
+    other.reserve()
+    assert [a.count for a in sink.held] == [1, 3]
+
+
+@pytest.mark.parametrize("how", [{"every": 0}, {"every": 9, "rows": 8}, {"seconds": -1.0}])
+def test_lags_that_are_none(how: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="every must|seconds must"):
+        Lag(**how)  # type: ignore[arg-type]
+
+
+# A file -------------------------------------------------------------------------------------------
+
+
+def anchor(count: int, ledger_id: str = LEDGER) -> Anchor:
+    return Anchor(ledger_id, count, f"{count:064x}", "2026-01-01T00:00:00+00:00")
+
+
+def test_a_file_keeps_what_it_is_given(tmp_path: Path) -> None:
+    sink = FileAnchors(tmp_path / "anchors.jsonl")
+    assert sink.last(LEDGER) is None
+    for count in (3, 5, 4):
+        sink.put(anchor(count))
+    sink.put(anchor(9, "b" * 32))
+    assert sink.last(LEDGER) == anchor(5)
+    assert [a.count for a in sink.all()] == [3, 5, 4, 9]
+
+
+def test_the_newest_of_very_many(tmp_path: Path) -> None:
+    sink = FileAnchors(tmp_path / "anchors.jsonl")
+    lines = [json.dumps(vars(anchor(i))) for i in range(1, 3000)]
+    (tmp_path / "anchors.jsonl").write_text("\n".join(lines) + "\n")
+    assert sink.last(LEDGER) == anchor(2999)
+
+
+def test_a_line_that_was_cut_is_no_anchor_and_harms_none(tmp_path: Path) -> None:
+    path = tmp_path / "anchors.jsonl"
+    sink = FileAnchors(path)
+    sink.put(anchor(1))
+    with path.open("a") as file:
+        file.write('{"ledger_id": "aaaa", "cou')
+    assert sink.last(LEDGER) == anchor(1)
+    sink.put(anchor(2))
+    assert sink.last(LEDGER) == anchor(2)
+    assert [a.count for a in read_anchors(path)] == [1, 2]
+
+
+def test_a_folder_that_is_not_mounted_is_no_empty_file(tmp_path: Path) -> None:
+    ledger = Ledger(FileAnchors(tmp_path / "not mounted" / "anchors.jsonl"))
+    with pytest.raises(AnchorError, match="FileNotFoundError"):
+        ledger.reserve()
+
+
+def _write(path: Path, start: int) -> None:
+    sink = FileAnchors(path)
+    for i in range(25):
+        sink.put(anchor(start + i))
+
+
+def test_writers_at_once_lose_no_line(tmp_path: Path) -> None:
+    """New processes: the lock is between them."""
+    path = tmp_path / "anchors.jsonl"
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_write, args=(path, 1 + 100 * i)) for i in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    counts = sorted(a.count for a in read_anchors(path))
+    assert counts == sorted(1 + 100 * i + j for i in range(4) for j in range(25))
+
+
+# By URL -------------------------------------------------------------------------------------------
+
+
+def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_anchors() is None
+    assert isinstance(open_sink(str(tmp_path / "a.jsonl")), FileAnchors)
+    monkeypatch.setenv("BEAM_LDP_ANCHORS", f"file://{tmp_path}/with%20space.jsonl?rows=5")
+    found = open_anchors()
+    assert found is not None and found.sink.name == f"{tmp_path}/with space.jsonl"
+    assert found._lag == Lag(1, 5, 0.0)
+    assert open_anchors(found) is found
+    given = open_anchors(Memory())
+    assert given is not None and given._lag == INLINE
+    assert REMOTE.every > 1
+
+
+@pytest.mark.parametrize(
+    "url", ["smb://host/anchors", "file:///a?every=x", "file:///a?rows=0", "file:///a?row=1"]
+)
+def test_urls_that_are_none(url: str) -> None:
+    with pytest.raises(ValueError, match="anchors"):
+        open_anchors(url)
+
+
+def test_every_scheme_has_its_opener() -> None:
+    told = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    openers = told["project"]["entry-points"]["beam_ldp.anchor_sinks"]
+    assert set(openers) == {"mlflow", "gs", "s3", "hdfs", "azfs"}
+    for place in set(openers.values()):
+        module, _, name = place.partition(":")
+        opened: Callable[[str], object] = getattr(importlib.import_module(module), name)
+        found = opened("gs://bucket/anchors")
+        assert {"name", "last", "put", "all"} <= set(dir(found))
+
+
+def test_a_store_that_beam_knows(tmp_path: Path) -> None:
+    from beam_ldp.transforms.anchor_files import StoredAnchors
+
+    sink = StoredAnchors(f"{tmp_path}/anchors/")
+    assert sink.last(LEDGER) is None
+    for count in (9, 100, 10, 100):
+        sink.put(anchor(count))
+    sink.put(anchor(900, "b" * 32))
+    assert sink.last(LEDGER) == anchor(100)
+    assert sorted(a.count for a in sink.all()) == [9, 10, 100, 900]
+    ledger = Ledger(sink)
+    with pytest.raises(RolledBackError):
+        ledger.reserve()
