@@ -29,11 +29,8 @@ from typing import Protocol
 import numpy as np
 
 from beam_ldp.randomizers.identity import length_prefixed
-from beam_ldp.randomizers.randomness import (
-    canonical_ids,
-    check_key,
-    derive_key,
-)
+from beam_ldp.randomizers.randomness import check_key, derive_key
+from beam_ldp.randomizers.user_ids import AnyIds, canonical_ids
 
 NUM_SHARDS = 64
 TAG_BYTES = KEY_ID_BYTES = 8
@@ -77,14 +74,13 @@ class PeopleKey:
         """Tells keys apart, and nothing about them: 8 bytes."""
         return derive_key(self.key, b"people key id", self.population.encode())[:KEY_ID_BYTES]
 
-    def tags(self, user_ids: np.ndarray | Iterable[str | bytes | int]) -> np.ndarray:
-        """One uint64 per id. An integer and its decimal text are one person.
+    def tags(self, user_ids: AnyIds) -> np.ndarray:
+        """One uint64 per id; ids that are one person have one tag (see `user_ids`).
 
         About a microsecond per id.
         """
         secret = derive_key(self.key, b"people tags", self.population.encode())
-        ids = canonical_ids(user_ids)
-        texts = (b"%d" % i for i in ids.tolist()) if isinstance(ids, np.ndarray) else ids
+        texts = (i if isinstance(i, bytes) else b"%d" % i for i in canonical_ids(user_ids))
         joined = b"".join(
             hashlib.blake2b(text, key=secret, digest_size=TAG_BYTES).digest() for text in texts
         )
@@ -219,7 +215,7 @@ def record_people(
     store: str,
     key: PeopleKey,
     run: str,
-    user_ids: np.ndarray | Iterable[str | bytes | int],
+    user_ids: AnyIds,
     *,
     files: Files | None = None,
     window: Iterable[int] | None = None,

@@ -26,10 +26,10 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from beam_ldp.randomizers.identity import ReleaseIdentity, length_prefixed
+from beam_ldp.randomizers.user_ids import AnyIds, UserIds, canonical_ids
 
 MIN_KEY_BYTES = 32
 _AES_BLOCK_WORDS = 2
-_ID_RANGE = "user_ids that are integers must lie in [-2**63, 2**63); write larger ones as text"
 _ZERO_BYTES = np.zeros(1 << 19, dtype=np.uint8)
 
 
@@ -99,7 +99,7 @@ class UserRandomness:
     """
 
     key: bytes = field(repr=False, compare=False)
-    user_ids: np.ndarray | Iterable[str | bytes | int] = field(repr=False, compare=False)
+    user_ids: AnyIds = field(repr=False, compare=False)
     identity: ReleaseIdentity
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ def word_source(
 
 def contribution_ranks(
     key: bytes,
-    user_ids: np.ndarray | Iterable[str | bytes | int],
+    user_ids: AnyIds,
     positions: Iterable[bytes],
     identity: ReleaseIdentity,
 ) -> np.ndarray:
@@ -188,7 +188,7 @@ def contribution_ranks(
 
 def envelope_ids(
     key: bytes,
-    user_ids: np.ndarray | Iterable[str | bytes | int],
+    user_ids: AnyIds,
     identity: ReleaseIdentity,
 ) -> list[bytes]:
     """16 bytes for each user by which a collector knows copies of one user's envelope.
@@ -232,47 +232,31 @@ def encrypt_blocks(cipher: Cipher[modes.ECB], blocks: np.ndarray) -> np.ndarray:
     return out[: blocks.size].reshape(blocks.shape)
 
 
-def canonical_ids(user_ids: np.ndarray | Iterable[str | bytes | int]) -> np.ndarray | list[bytes]:
-    """Ids as one int64 array, or as bytes; a str and its UTF-8 bytes are one id."""
-    if isinstance(user_ids, np.ndarray) and user_ids.dtype.kind in "iu":
-        if user_ids.size and user_ids.max() > np.iinfo(np.int64).max:
-            raise ValueError(_ID_RANGE)
-        return user_ids.astype(np.int64)
-    listed = user_ids.tolist() if isinstance(user_ids, np.ndarray) else list(user_ids)
-    if listed and all(isinstance(i, (int, np.integer)) for i in listed):
-        try:
-            return np.array(listed, dtype=np.int64)
-        except OverflowError:
-            raise ValueError(_ID_RANGE) from None
-    return _encode_ids(listed)
+def _as_bytes(ids: UserIds) -> list[bytes]:
+    return [
+        b"b" + i if isinstance(i, bytes) else b"i" + i.to_bytes(8, "little", signed=True)
+        for i in ids
+    ]
 
 
-def _encode_ids(ids: Iterable[object]) -> list[bytes]:
-    encoded = []
-    for user_id in ids:
-        if isinstance(user_id, str):
-            encoded.append(user_id.encode("utf-8", "surrogatepass"))
-        elif isinstance(user_id, bytes):
-            encoded.append(user_id)
-        else:
-            raise TypeError("user_ids must be integers, or all of them str or bytes")
-    return encoded
-
-
-def _as_bytes(ids: np.ndarray | list[bytes]) -> list[bytes]:
-    if isinstance(ids, np.ndarray):
-        return [b"i" + i.to_bytes(8, "little", signed=True) for i in ids.tolist()]
-    return [b"b" + i for i in ids]
-
-
-def _tags(secret: bytes, users: np.ndarray | list[bytes], values: np.ndarray) -> np.ndarray:
+def _tags(secret: bytes, users: UserIds, values: np.ndarray) -> np.ndarray:
     """One 128-bit tag per (user, value): uint64, (n, 2)."""
-    if isinstance(users, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu":
+    if values.ndim > 1 or values.dtype.kind not in "iu":
+        return _tags_of_bytes(secret, users, values)
+    if users.texts is None:
         blocks = np.empty((len(users), 2), dtype=np.uint64)
-        blocks[:, 0] = users.astype(np.uint64)
+        blocks[:, 0] = users.integers.astype(np.uint64)
         blocks[:, 1] = values.astype(np.int64).astype(np.uint64)
         cipher = Cipher(algorithms.AES(derive_key(secret, b"integer ids")), modes.ECB())
         return encrypt_blocks(cipher, blocks)
+    tags = np.empty((len(users), 2), dtype=np.uint64)
+    for rows, ids in users.kinds():  # an integer has one tag, alone or among texts
+        tag = _tags if ids.texts is None else _tags_of_bytes
+        tags[rows] = tag(secret, ids, values[rows])
+    return tags
+
+
+def _tags_of_bytes(secret: bytes, users: UserIds, values: np.ndarray) -> np.ndarray:
     keyed = derive_key(secret, b"byte ids")
     if values.dtype.kind == "f":
         values = values + 0.0  # -0.0 and 0.0 are one value

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.user_ids import canonical_ids
 from beam_ldp.transforms import block_coder
 from beam_ldp.transforms.block_coder import (
     ARRAY,
@@ -59,7 +60,8 @@ class ValueBlock:
     Attributes:
         values: `(n,)` indices or numbers, or `(n, dimension)` vectors, in the input domain of the
             mechanism.
-        user_ids: `(n,)` int64, or `(n,)` object array of bytes; None where each row is a person.
+        user_ids: `(n,)` int64, or `(n,)` object array of bytes, in which integers are their digits;
+            None where each row is a person. What they may be given as: `randomizers.user_ids`.
         groups: `(n,)` indices in the public list of groups; None where there is one histogram.
         source: where the rows come from; the same on every retry.
         positions: `(n,)` position of each row in the source; None where that is unknown.
@@ -85,10 +87,24 @@ class ValueBlock:
 
     def rows(self, start: int, stop: int) -> ValueBlock:
         """The rows start <= i < stop as a block of their own."""
-        part = slice(start, stop)
+        return self.where(slice(start, stop))
+
+    def where(self, rows: np.ndarray | slice) -> ValueBlock:
+        """Some of the rows as a block of their own."""
         columns = (self.user_ids, self.groups, self.positions)
-        ids, groups, positions = (None if c is None else c[part] for c in columns)
-        return ValueBlock(self.values[part], ids, groups, self.source, positions)
+        ids, groups, positions = (None if c is None else c[rows] for c in columns)
+        return ValueBlock(self.values[rows], ids, groups, self.source, positions)
+
+    def by_kind(self) -> Iterator[ValueBlock]:
+        """The rows whose ids are integers, then those whose ids are text.
+
+        Ids of two blocks of one kind are one person exactly where they are equal.
+        """
+        from beam_ldp.transforms.user_id_columns import by_kind
+
+        assert self.user_ids is not None
+        for rows, ids in by_kind(self.user_ids):
+            yield replace(self.where(rows), user_ids=ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +112,8 @@ class CandidateBlock:
     """Rows that compete to be the one that counts for their user. Not private yet.
 
     Attributes:
-        values, user_ids, groups: as in `ValueBlock`.
+        values, groups: as in `ValueBlock`.
+        user_ids: of one kind: integers, or text that spells none.
         ranks: `(n,)` uint64; the row of a user with the least rank counts.
     """
 
@@ -306,21 +323,10 @@ class Release:
 
 def _as_ids(user_ids: Any) -> np.ndarray:
     """Ids as int64, or as an object array of bytes."""
-    array = user_ids if isinstance(user_ids, np.ndarray) else None
-    if array is None:
-        listed = list(user_ids)
-        integers = bool(listed) and all(isinstance(i, (int, np.integer)) for i in listed)
-        array = np.array(listed, dtype=np.int64 if integers else object)
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64, copy=False)
-    out = np.empty(len(array), dtype=object)
-    for i, user_id in enumerate(array.tolist()):
-        if isinstance(user_id, str):
-            user_id = user_id.encode("utf-8", "surrogatepass")
-        if not isinstance(user_id, bytes):
-            raise TypeError("user_ids must be integers, or all of them str or bytes")
-        out[i] = user_id
-    return out
+    objects = isinstance(user_ids, np.ndarray) and user_ids.dtype.kind == "O"
+    if objects and {*map(type, user_ids.tolist())} <= {bytes}:
+        return np.asarray(user_ids)
+    return canonical_ids(user_ids).array
 
 
 def shuffle_event(randomizer: LocalRandomizer, crowd: int) -> Any:

@@ -132,6 +132,11 @@ class _Rank(beam.DoFn):
             return
         if block.user_ids is None:
             raise ValueError("one report per person needs user ids: name the user id column")
+        for part in block.by_kind():
+            yield from self._ranked(part, window)
+
+    def _ranked(self, block: ValueBlock, window: Any) -> Iterator[Any]:
+        assert block.user_ids is not None
         ranks = np.maximum(self._ranks(block, window), _HAS_REPORTED + np.uint64(1))
         candidates = CandidateBlock(block.values, block.user_ids, ranks, block.groups)
         held = self._held[window, block.user_ids.dtype.kind == "O"]
@@ -269,7 +274,7 @@ def draw_in_windows(
 
 
 class _AddWindow(AddWindow):
-    """Ids that are text and ids that are numbers never meet in one block."""
+    """Ids that are text and ids that are integers never meet in one block."""
 
     def process(
         self, element: tuple[int, CandidateBlock], window: Any = beam.DoFn.WindowParam
@@ -323,7 +328,6 @@ def shard_of(ids: np.ndarray, num_shards: int) -> np.ndarray:
 
 
 def _text_hash(text: bytes) -> int:
-
     return zlib.crc32(text) | zlib.adler32(text) << 32
 
 

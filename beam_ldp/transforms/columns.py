@@ -158,53 +158,6 @@ class Encoder:
         return indices[at], codes[at]
 
 
-def user_ids(column: Column) -> tuple[np.ndarray, Codes, np.ndarray | None]:
-    """Ids of the users of the rows: `(integers, codes, texts)`.
-
-    Integers that fit 64 bits stay integers, text and bytes become an object array of bytes; a
-    column of Python values may hold both. `integers[i]` is the id where `texts` or `texts[i]` is
-    None.
-    """
-    if column.data is None:
-        nothing = np.zeros(column.num_rows, dtype=np.int64)
-        return nothing, np.full(column.num_rows, NO_USER, dtype=np.uint8), None
-    data = column.data
-    if isinstance(data, pa.Array) and pa.types.is_dictionary(data.type):
-        data = data.dictionary_decode()
-    if isinstance(data, pa.Array):
-        codes = np.where(null_codes(data) == SOUND, SOUND, NO_USER).astype(np.uint8)
-        if pa.types.is_integer(data.type) and data.type != pa.uint64():
-            return data.fill_null(0).to_numpy().astype(np.int64, copy=False), codes, None
-        if is_text(data.type):
-            texts = data.cast(pa.large_binary()).to_numpy(zero_copy_only=False)
-            codes[(codes == SOUND) & (texts == b"")] = NO_USER
-            return np.zeros(len(data), dtype=np.int64), codes, texts
-        if data.type != pa.uint64():  # dates, numbers that are no integers, lists, ...
-            codes[codes == SOUND] = BAD_USER
-            return np.zeros(len(data), dtype=np.int64), codes, None
-        data = data.to_pylist()
-    integers = np.zeros(len(data), dtype=np.int64)
-    texts = np.full(len(data), None, dtype=object)
-    codes = np.zeros(len(data), dtype=np.uint8)
-    for i, user_id in enumerate(data):
-        if user_id is None or user_id is ABSENT:
-            codes[i] = NO_USER
-        elif isinstance(user_id, (str, bytes)):
-            if isinstance(user_id, str):
-                user_id = user_id.encode("utf-8", "surrogatepass")
-            texts[i] = user_id
-            codes[i] = SOUND if user_id else NO_USER
-        elif not _is_integer(user_id) or not -(2**63) <= int(user_id) < 2**63:
-            codes[i] = BAD_USER
-        else:
-            integers[i] = int(user_id)
-    return integers, codes, texts if (texts != None).any() else None  # noqa: E711
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 def null_codes(data: pa.Array) -> Codes:
     """NULL for every null, SOUND for the rest."""
     codes = np.zeros(len(data), dtype=np.uint8)

@@ -108,6 +108,11 @@ class _SumRows(beam.DoFn):
             return
         if block.user_ids is None:
             raise ValueError("the mean of a person's rows needs user ids: name the user id column")
+        for part in block.by_kind():
+            yield from self._sums(part)
+
+    def _sums(self, block: ValueBlock) -> Iterator[tuple[int, PersonSums]]:
+        assert block.user_ids is not None
         rows = block.values if block.values.ndim > 1 else block.values[:, None]
         fixed = np.rint(self._space.inside(rows) * _ONE).astype(np.int64)
         whole = PersonSums(block.user_ids, fixed, np.ones(len(block), dtype=np.int64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -26,10 +26,10 @@ from beam_ldp.transforms.columns import (
     Codes,
     Column,
     Encoder,
-    user_ids,
 )
 from beam_ldp.transforms.counters import ByReason, Timed, counter, distribution
 from beam_ldp.transforms.stage_types import Element, StageError
+from beam_ldp.transforms.user_id_columns import user_ids
 
 BATCH_ROWS = 1 << 15
 THE_VALUE = "value"  # column names that stand for a value and its key
@@ -166,8 +166,7 @@ class EncodeBlocks(beam.DoFn):
             values, codes = self.encode_block(block)
         if self._hide_bad:
             codes[:] = SOUND
-        place = Place(block.source, block.positions)
-        yield from self._sort(values, codes, block.groups, [(None, block.user_ids)], place)
+        yield from self._sort(replace(block, values=values), codes)
 
     def _encode_table(
         self, batch: pa.RecordBatch, source: str, first_position: int | None
@@ -214,39 +213,23 @@ class EncodeBlocks(beam.DoFn):
             codes[(codes == SOUND) & (group_codes != SOUND)] = NO_GROUP
         if self._hide_bad:
             codes[:] = SOUND
-        kinds: list[tuple[np.ndarray | None, np.ndarray | None]] = [(None, None)]
+        ids = None
         if self._names.user_id is not None:
-            found = columns.get(self._names.user_id, absent)
-            integers, user_codes, texts = user_ids(found)
+            ids, user_codes = user_ids(columns.get(self._names.user_id, absent))
             codes = np.where(user_codes != SOUND, user_codes, codes)
-            kinds = [(None, integers)]
-            if texts is not None:
-                textual = np.array([text is not None for text in texts.tolist()], dtype=bool)
-                kinds = [(~textual, integers), (textual, texts)]
-        yield from self._sort(values, codes, groups, kinds, place)
+        yield from self._sort(ValueBlock(values, ids, groups, place.source, place.positions), codes)
 
-    def _sort(
-        self,
-        values: np.ndarray,
-        codes: Codes,
-        groups: np.ndarray | None,
-        kinds: list[tuple[np.ndarray | None, np.ndarray | None]],
-        place: Place,
-    ) -> Iterator[Any]:
-        """The bad rows as a block, and the sound ones as one block per kind of user id."""
+    def _sort(self, block: ValueBlock, codes: Codes) -> Iterator[Any]:
+        """The bad rows as a block, and the sound ones as one."""
         sound = codes == SOUND
-        if not sound.all():
-            yield TaggedOutput("bad_rows", self._bad_rows(codes, place))
-        for of_kind, ids in kinds:
-            rows = sound if of_kind is None else sound & of_kind
-            if rows.all():
-                yield ValueBlock(values, ids, groups, place.source, place.positions)
-            elif rows.any():
-                columns = (ids, groups, place.positions)
-                ids_there, groups_there, there = (None if c is None else c[rows] for c in columns)
-                yield ValueBlock(values[rows], ids_there, groups_there, place.source, there)
+        if sound.all():
+            yield block
+            return
+        yield TaggedOutput("bad_rows", self._bad_rows(codes, block))
+        if sound.any():
+            yield block.where(sound)
 
-    def _bad_rows(self, codes: Codes, place: Place) -> BadRowBlock:
+    def _bad_rows(self, codes: Codes, place: ValueBlock) -> BadRowBlock:
         bad = np.flatnonzero(codes)
         self._bad.inc(len(bad))
         positions = None if place.positions is None else place.positions[bad]

@@ -16,7 +16,6 @@ from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import (
     FreshWords,
     SimulatedWords,
-    canonical_ids,
     contribution_ranks,
     derive_key,
     envelope_ids,
@@ -114,7 +113,7 @@ def test_anything_that_changes_changes_all_words():
         memoized(ids, [1, 1], dataset="d"),
         memoized(ids, [1, 1], key=KEY + b"x"),
         memoized([1, 2], [1, 1]),
-        memoized(["1", "2"], [1, 1]),
+        memoized(["01", "2 "], [1, 1]),
     ]
     assert len(np.unique(np.concatenate([base, *others]))) == 9 * 6
 
@@ -130,11 +129,11 @@ def test_one_id_however_it_is_written():
         iter([7, -8, 9]),
     ):
         np.testing.assert_array_equal(memoized(same, values), numbers)
-    names = memoized(["x", "é", ""], values)
+    names = memoized(["x", "é", "07"], values)
     for same in (
-        [b"x", "é".encode(), b""],
-        np.array(["x", "é", ""]),
-        np.array(["x", "é", ""], object),
+        [b"x", "é".encode(), b"07"],
+        np.array(["x", "é", "07"]),
+        np.array(["x", "é", "07"], object),
     ):
         np.testing.assert_array_equal(memoized(same, values), names)
     for dtype in (np.uint8, np.int32, np.uint64):
@@ -169,13 +168,9 @@ def test_refusals_and_secrecy():
     assert "SSS" not in repr(randomness) and "secret-user" not in repr(randomness)
     with pytest.raises(ValueError, match="one id per value"):
         randomness.words_for(DIGEST, np.zeros(2))
-    for ids in ([1.5], [None], ["a", 1], np.array([0.5])):
-        with pytest.raises(TypeError, match="user_ids must be integers"):
-            memoized(ids, [0] * len(ids))
-    for ids in ([2**63], np.array([2**64 - 1], dtype=np.uint64), [-(2**63) - 1]):
-        with pytest.raises(ValueError, match="user_ids that are integers") as caught:
-            canonical_ids(ids)
-        assert str(2**63) not in str(caught.value)
+    for ids in ([1.5], [None], [True], np.array([0.5]), [""]):
+        with pytest.raises((TypeError, ValueError), match="user_ids"):
+            memoized(ids, [0])
     for rng in (7, "seed", np.random.RandomState(0)):
         with pytest.raises(TypeError, match="rng must be None"):
             word_source(rng, DIGEST, np.zeros(1))

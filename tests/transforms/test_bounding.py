@@ -62,12 +62,23 @@ def test_every_person_once_with_one_of_their_rows(text):
         assert named[value] == user_id and group == value % 7
 
 
-def test_integer_and_text_ids_are_different_persons():
+@pytest.mark.parametrize(
+    ("ids", "others"),
+    [
+        (["1"], set()),
+        ([1.0], set()),
+        (["1.0"], set()),
+        ([b"1", "ada"], {b"ada"}),
+        ([2**70, "1.00"], {b"%d" % 2**70}),
+        (["01", "1 "], {b"01", b"1 "}),
+    ],
+)
+def test_one_person_however_the_id_is_read(ids, others):
     blocks = [
         ValueBlock(np.array([1, 2]), [1, 2], source="s", positions=np.arange(2)),
-        ValueBlock(np.array([3]), ["1"], source="s", positions=np.array([2])),
+        ValueBlock(np.full(len(ids), 3), ids, source="t", positions=np.arange(len(ids))),
     ]
-    assert set(bounded(blocks)) == {1, 2, b"1"}
+    assert set(bounded(blocks)) == {1, 2} | others
 
 
 @pytest.mark.statistical

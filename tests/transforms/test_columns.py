@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.carried import IntegerDomain
-from beam_ldp.transforms.columns import ABSENT, REASONS, Column, Encoder, user_ids
+from beam_ldp.transforms.columns import ABSENT, REASONS, Column, Encoder
 
 pytestmark = pytest.mark.exact
 
@@ -130,49 +130,3 @@ def test_sound_indices_are_not_copied():
     values = np.arange(5, dtype=np.uint16)
     indices, _ = Encoder(IntegerDomain(5)).encode(Column(pa.array(values), 5))
     assert indices.dtype == np.uint16 and np.shares_memory(indices, values)
-
-
-@given(
-    st.lists(st.one_of(st.none(), st.text(max_size=5), st.integers(), st.booleans(), st.floats()))
-)
-def test_user_ids_of_any_type(ids):
-    integers, codes, texts = user_ids(Column(ids, len(ids)))
-    for i, user_id in enumerate(ids):
-        reason = REASONS[codes[i]]
-        if user_id is None or user_id == "":
-            assert reason == "no user id"
-        elif isinstance(user_id, str):
-            assert reason == "" and texts[i] == user_id.encode("utf-8", "surrogatepass")
-        elif type(user_id) is int and -(2**63) <= user_id < 2**63:
-            assert reason == "" and integers[i] == user_id
-        else:
-            assert reason == "user id of wrong type"
-
-
-@pytest.mark.parametrize(
-    "ids",
-    [
-        pa.array([2**62, None], pa.timestamp("s")),  # its years do not fit Python's dates
-        pa.array([123456789123456789, None], pa.timestamp("ns")),
-        pa.array([1.0, None]),
-        pa.array([[1], None]),
-        pa.array([{"a": 1}, None]),
-        pa.array([True, None]),
-        [np.arange(2), None],
-        [{"a": 1}, None],
-    ],
-)
-def test_a_user_id_of_another_type_is_a_bad_row_and_no_error(ids):
-    _, codes, texts = user_ids(Column(ids, 2))
-    assert [REASONS[code] for code in codes] == ["user id of wrong type", "no user id"]
-    assert texts is None
-
-
-def test_user_ids_of_arrow_columns():
-    _, codes, texts = user_ids(Column(pa.array(["a", None, ""]).dictionary_encode(), 3))
-    assert [REASONS[code] for code in codes] == ["", "no user id", "no user id"]
-    assert texts[0] == b"a"
-    integers, codes, texts = user_ids(Column(pa.array([5, None], pa.int32()), 2))
-    assert integers[0] == 5 and texts is None and REASONS[codes[1]] == "no user id"
-    integers, codes, _ = user_ids(Column(pa.array([5, 2**63], pa.uint64()), 2))
-    assert integers[0] == 5 and REASONS[codes[1]] == "user id of wrong type"

@@ -148,14 +148,14 @@ def test_groups():
     ]
 
 
-def test_ids_of_two_kinds_part_ways():
-    rows = [{"c": "red", "u": u} for u in (1, "1", b"x", 2)]
-    blocks, bad, _ = encode(rows, COLOURS, "c", user_id_column="u")
-    assert not bad
-    assert sorted(block.user_ids.tolist() for block in blocks if block.user_ids.dtype == int) == [
-        [1, 2]
-    ]
-    assert [b.user_ids.tolist() for b in blocks if b.user_ids.dtype == object] == [[b"1", b"x"]]
+def test_ids_of_any_type_have_one_form():
+    rows = [{"c": "red", "u": u} for u in (1, "1", "1.0", 1.0)]
+    (block,), bad, _ = encode(rows, COLOURS, "c", user_id_column="u")
+    assert not bad and block.user_ids.dtype == np.int64 and block.user_ids.tolist() == [1] * 4
+    rows = [{"c": "red", "u": u} for u in (1, "1", b"x", 2, 1.5, True)]
+    (block,), bad, _ = encode(rows, COLOURS, "c", user_id_column="u")
+    assert block.user_ids.tolist() == [b"1", b"1", b"x", b"2"]
+    assert [row.reason for row in bad] == ["user id of wrong type"] * 2
 
 
 def test_value_blocks_pass_and_indices_are_values():
