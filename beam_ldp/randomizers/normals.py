@@ -55,8 +55,11 @@ def spare_words(num_normals: int) -> int:
 
 @subroutine
 def uniform(word):  # type: ignore[no-untyped-def]
-    """A number strictly between 0 and 1, of 53 bits."""
-    return ((word >> np.uint64(11)) + 0.5) * 1.1102230246251565e-16
+    """A number strictly between 0 and 1: the middle of one of 2**52 cells.
+
+    Of 53 bits the middles of the upper half would be rounded, the last one to 1.
+    """
+    return ((word >> np.uint64(12)) + 0.5) * 2.220446049250313e-16
 
 
 @subroutine

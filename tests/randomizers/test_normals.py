@@ -137,3 +137,22 @@ def _gammas(shape, words, count):
     for i in range(count):
         out[i], at = next_gamma(shape, words, at)
     return out
+
+
+@kernel
+def _uniforms(words, out):  # type: ignore[no-untyped-def]
+    for i in range(words.size):
+        out[i] = normals.uniform(words[i])
+
+
+@pytest.mark.exact
+def test_uniform_numbers_are_middles_of_cells_and_never_reach_zero_or_one():
+    last = (1 << 64) - 1
+    words = np.array([0, (1 << 12) - 1, 1 << 12, 1 << 63, last - (1 << 12), last], dtype=np.uint64)
+    out = np.empty(words.size)
+    _uniforms(words, out)
+    cell = 2.0**-52
+    expected = [cell / 2, cell / 2, 1.5 * cell, 0.5 + cell / 2, 1 - 1.5 * cell, 1 - cell / 2]
+    assert out.tolist() == expected
+    assert out.min() > 0 and out.max() < 1
+    assert (out + out[::-1] == 1.0)[[0, 5]].all()

@@ -22,6 +22,7 @@ from beam_ldp.randomizers.normals import fill_normals, next_gamma, next_normal, 
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.spherical_caps import (
     SphericalCap,
+    cap_rounding,
     expit,
     optimal_threshold,
     sufficient_threshold,
@@ -34,8 +35,9 @@ CapCondition = Literal["exact", "paper"]
 # The share of the budget that the paper's settings give to the cap; the coin gets the rest.
 _CAP_SHARES = {"experiments": 0.99, "simulation": 13 / 14, "theory": 1.0}
 _LARGEST_EXPONENT = 600.0  # of a float64 that can still be multiplied
-_BUDGET_ROUNDING = 2e-15  # left unspent, so that rounding cannot overspend
+_BUDGET_ROUNDING = 2e-15  # left unspent, so that the rounding of the coin cannot overspend
 _NARROW = 1e-6
+_NOTHING = 1e-30  # of normals of length one: rounding
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,13 @@ class PrivUnit(DirectionMean):
         return CapCoin.spending(self._spent - self.cap.log_odds_outside)
 
     @property
+    def _rounding(self) -> float:
+        """Bound of the error in the logarithms of the cap's measure and of the coin's odds."""
+        return _BUDGET_ROUNDING * max(1.0, self.local_epsilon) + cap_rounding(self.dimension)
+
+    @property
     def _spent(self) -> float:
-        return self.local_epsilon - _BUDGET_ROUNDING * max(1.0, self.local_epsilon)
+        return self.local_epsilon - self._rounding
 
     @cached_property
     def marginal(self) -> float:
@@ -143,7 +150,8 @@ class PrivUnit(DirectionMean):
         return self.cap.expected_marginal(self.coin.probability)
 
     def log_ratio_max(self) -> float:
-        return self.coin.log_odds + self.cap.log_odds_outside
+        computed = self.coin.log_odds + self.cap.log_odds_outside
+        return min(computed + self._rounding, self.local_epsilon)
 
     @cached_property
     def _second_moment(self) -> tuple[float, float]:
@@ -194,71 +202,92 @@ def sphere_moments(cap: SphericalCap, marginal: float) -> tuple[float, float]:
 
 @subroutine
 def height_in_cap(g, dimension, words, at):  # type: ignore[no-untyped-def]
-    """Inner product of a uniform unit vector with an axis, given that it is at least g."""
+    """`height`, given that it is at least g."""
     if g * g * dimension < 1.0:
-        t = -1.0
+        t, s = -1.0, 0.0
         while t < g and at <= words.size:
-            t, at = height(dimension, words, at)
-        return t, at
+            t, s, at = height(dimension, words, at)
+        return t, s, at
+    across = math.sqrt((1.0 - g) * (1.0 + g))
     while at + 2 <= words.size:
         w = -2.0 * math.log(uniform(words[at])) / (dimension - 1)
         # g^2 - (1 - g^2) expm1(-w) = 1 - (1 - g^2) e^-w
-        t = math.sqrt(g * g - (1.0 - g) * (1.0 + g) * math.expm1(-w))
+        t = math.sqrt(g * g - across * across * math.expm1(-w))
         at += 2
         if uniform(words[at - 1]) * t < g:
-            return min(t, 1.0), at
-    return g, words.size + 1
+            return min(t, 1.0), across * math.exp(-0.5 * w), at
+    return g, across, words.size + 1
 
 
 @subroutine
 def height_off_cap(g, dimension, words, at):  # type: ignore[no-untyped-def]
-    """Inner product of a uniform unit vector with an axis, given that it is below g."""
-    t = 2.0
+    """`height`, given that it is below g."""
+    t, s = 2.0, 0.0
     while t >= g and at <= words.size:
-        t, at = height(dimension, words, at)
-    return t, at
+        t, s, at = height(dimension, words, at)
+    return t, s, at
 
 
 @subroutine
 def height(dimension, words, at):  # type: ignore[no-untyped-def]
-    """Inner product of a uniform unit vector with an axis."""
+    """Inner product t of a uniform unit vector with an axis, its distance s from the axis, and the
+    position of the next word.
+
+    Both to full precision: in two dimensions s = sqrt(1 - t^2) of a rounded t would skip directions
+    near the axis that coordinates of 32 bits tell apart.
+    """
     z, at = next_normal(words, at)
     half_rest, at = next_gamma((dimension - 1) / 2, words, at)
-    return z / math.sqrt(z * z + 2.0 * half_rest), at
+    length = math.sqrt(z * z + 2.0 * half_rest)
+    return z / length, math.sqrt(2.0 * half_rest) / length, at
 
 
 @subroutine
-def blend(vector, length, normals, t, scale):  # type: ignore[no-untyped-def]
-    """Coefficients (a, b): a vector + b normals has length `scale` and height t along the vector.
+def write_direction(vector, length, normals, t, s, scale, out):  # type: ignore[no-untyped-def]
+    """Round scale (t u + s v) to the integers of `out`; `normals` may be changed.
 
-    Its direction is uniform given that height. A vector of length zero stands for the first axis,
-    with coefficient a of that axis.
+    u is the direction of `vector`, the first axis for a vector of length zero; v is what `normals`
+    have across it, of length one: uniform.
     """
     if length == 0.0:
-        along, rest = normals[0], square_sum(normals[1:], 1.0)
-        b = scale * math.sqrt((1.0 - t) * (1.0 + t)) / math.sqrt(rest)
-        return scale * t - b * along, b
+        normals[0] = 0.0
+        b = scale * s / math.sqrt(square_sum(normals, 1.0))
+        for j in range(1, normals.size):
+            out[j] = np.rint(b * normals[j])
+        out[0] = np.rint(scale * t)
+        return
     along = inner_product(normals, vector) / length
     total = square_sum(normals, 1.0)
     rest = total - along * along
     if rest < _NARROW * total:  # a cancellation, in two or three dimensions
-        rest = 0.0
-        for j in range(normals.size):
-            rest += (normals[j] - along * (vector[j] / length)) ** 2
-    b = scale * math.sqrt((1.0 - t) * (1.0 + t)) / math.sqrt(rest)
-    return (scale * t - b * along) / length, b
+        rest = leave_across(vector, length, normals)
+        along = 0.0
+    b = scale * s / math.sqrt(rest)
+    a = (scale * t - b * along) / length
+    for j in range(normals.size):
+        out[j] = np.rint(a * vector[j] + b * normals[j])
 
 
 @subroutine
-def write_blend(vector, length, normals, a, b, out):  # type: ignore[no-untyped-def]
-    """Round a vector + b normals to the integers of `out`."""
-    if length == 0.0:
-        out[0] = np.rint(a + b * normals[0])
-        for j in range(1, normals.size):
-            out[j] = np.rint(b * normals[j])
-    else:
-        for j in range(normals.size):
-            out[j] = np.rint(a * vector[j] + b * normals[j])
+def leave_across(vector, length, normals):  # type: ignore[no-untyped-def]
+    """Take what `normals` have along `vector` off them, to full precision; the square of the rest.
+
+    Where nothing is left, once in 2**50 users, any direction across takes its place.
+    """
+    total = square_sum(normals, 1.0)
+    for trial in range(3):
+        for _ in range(2):  # the second time it is the rounding of the first that goes
+            along = inner_product(normals, vector) / length
+            for j in range(normals.size):
+                normals[j] -= along * (vector[j] / length)
+        rest = square_sum(normals, 1.0)
+        if rest > _NOTHING * total:
+            break
+        least = np.argmin(np.abs(vector))
+        normals[:] = 0.0
+        normals[least] = 1.0
+        total = 1.0
+    return rest
 
 
 @kernel
@@ -272,14 +301,13 @@ def _report(vectors, rows, words, flip_scale, coin, g, scale, reports):  # type:
         vector = vectors[rows[i]]
         length, sign = signed_length(vector, flip_scale, uniform(row[0]))
         if row[1] < coin:
-            t, at = height_in_cap(g, d, row, 2)
+            t, s, at = height_in_cap(g, d, row, 2)
         else:
-            t, at = height_off_cap(g, d, row, 2)
+            t, s, at = height_off_cap(g, d, row, 2)
         at = fill_normals(row, at, normals, scratch)
         if at > row.size:
             enough[i] = False
             continue
         vector, length = tame(vector, length, spare)
-        a, b = blend(vector, length, normals, sign * t, scale)
-        write_blend(vector, length, normals, a, b, reports[rows[i]])
+        write_direction(vector, length, normals, sign * t, s, scale, reports[rows[i]])
     return enough
