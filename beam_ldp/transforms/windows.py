@@ -166,8 +166,21 @@ class Schedule:
     def expires(self, bounds: Bounds) -> int:
         return self.closes(bounds) + self.lateness
 
-    def merged(self, waiting: Iterable[tuple[int, int, B]]) -> list[tuple[Bounds, list[B]]]:
-        """The blocks of each window, in the order of their starts."""
+    def merged(
+        self, waiting: Iterable[tuple[int, int, B]], closed: Iterable[Bounds] = ()
+    ) -> list[tuple[Bounds, list[B]]]:
+        """The blocks of each window, in the order of their starts.
+
+        What is late stays apart, also where a late row reaches from a session that was released to
+        one that is open: its person may report again there, and would be in one release twice.
+        """
+        parts: tuple[list[tuple[int, int, B]], ...] = [], []
+        known = list(closed)
+        for entry in waiting:
+            parts[self.is_late(entry[:2], known)].append(entry)
+        return sorted((*self._joined(parts[0]), *self._joined(parts[1])), key=lambda part: part[0])
+
+    def _joined(self, waiting: Iterable[tuple[int, int, B]]) -> list[tuple[Bounds, list[B]]]:
         found: list[tuple[Bounds, list[B]]] = []
         for start, end, block in sorted(waiting, key=lambda entry: entry[:2]):
             last = found[-1][0] if found else None
@@ -269,6 +282,7 @@ class CloseWindows(beam.DoFn, Generic[B]):
         element: tuple[Any, tuple[int, int, B]],
         waiting: Any = WAITING,
         num_waiting: Any = NUM_WAITING,
+        closed: Any = CLOSED,
         clock: Any = CLOCK,
         planned: Any = PLANNED,
         due: Any = DUE,
@@ -282,7 +296,7 @@ class CloseWindows(beam.DoFn, Generic[B]):
         waiting.add((start, end, block))
         count = (num_waiting.read() or 0) + 1
         if count >= COMPACT_AT:
-            merged = self._schedule.merged(waiting.read())
+            merged = self._schedule.merged(waiting.read(), closed.read())
             self._keep(waiting, num_waiting, [(b, self.add_up(blocks)) for b, blocks in merged])
         else:
             num_waiting.write(count)
@@ -307,7 +321,7 @@ class CloseWindows(beam.DoFn, Generic[B]):
         clock.write(now)
         done: list[Bounds] = list(closed.read())
         left: list[tuple[Bounds, B]] = []
-        for bounds, blocks in self._schedule.merged(waiting.read()):
+        for bounds, blocks in self._schedule.merged(waiting.read(), done):
             block = self.add_up(blocks)
             late = self._schedule.is_late(bounds, done)
             last = self._schedule.expires(bounds) <= now

@@ -25,7 +25,16 @@ from beam_ldp.transforms import (
     WindowRules,
 )
 from beam_ldp.transforms.gate import TOO_FEW
-from beam_ldp.transforms.windows import LATE, TOO_LATE, Closed, CloseWindows, Schedule
+from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.windows import (
+    COMPACT_AT,
+    LATE,
+    TOO_LATE,
+    Closed,
+    CloseWindows,
+    Schedule,
+)
+from tests.identities import identity
 
 LOCAL = "--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 ORACLE = KRandomizedResponse(3, 25.0)  # a report is another value once in 10^10
@@ -333,6 +342,18 @@ def test_a_person_counts_once_in_a_window_late_or_not():
 
 
 @pytest.mark.pipeline
+def test_late_persons_who_report_again_in_the_next_window_are_in_two_releases():
+    """Each above the threshold by itself, or withheld; a late report waits for nobody's next."""
+    first = [TimestampedValue(b"a%d;red" % i, 10) for i in range(6)]
+    late = [TimestampedValue(b"p%d;red" % i, 20) for i in range(4)]
+    again = [TimestampedValue(b"p%d;green" % i, 70) for i in range(6)]
+    source = stream(0, first, 59.997, 61, late, again, 119.997, 121, 179.997, 300, 400)
+    releases, withheld = released(source, lateness(120), user_id_column="id")
+    assert facts(releases) == [(0, 60, 6, False), (60, 120, 6, False)]
+    assert said(withheld) == [(0, 4, TOO_FEW, True)]
+
+
+@pytest.mark.pipeline
 def test_persons_with_ids_of_both_kinds_meet_no_one_else():
     source = stream(0, [TimestampedValue(b"7;red", 1), *rows((5, 9))], 400)
     releases, _ = released(source, user_id_column="id", output="reports")
@@ -358,7 +379,7 @@ def _reports(key_file: str, permanent: bool) -> dict[int, np.ndarray]:
                 )
             ).with_output_types(ValueBlock)
             | beam.WindowInto(FixedWindows(60))
-            | Randomize(oracle, memoize_key_file=key_file, release_id="r", permanent=permanent)
+            | Randomize(oracle, noise=Noise(identity(), key_file, permanent=permanent))
             | beam.ParDo(_WithStart())
             | beam.Map(keep, "reports")
         )
@@ -390,7 +411,9 @@ def test_permanent_responses_are_priced_locally_and_no_budget_takes_them(tmp_pat
 
     key_file = tmp_path / "key"
     key_file.write_bytes(bytes(32))
-    how = {"user_id_column": "id", "memoize_key_file": str(key_file), "release_id": "r"}
+    how = {
+        "user_id_column": "id", "memoize_key_file": str(key_file), "release_id": "r", "dataset": "d"
+    }  # fmt: skip
     source = stream(0, positioned(6), 400)
     releases, _ = released_blocks(source, permanent=True, **how)
     (release,) = releases
@@ -460,6 +483,31 @@ def test_a_late_row_never_reopens_a_session_that_was_released():
     releases, withheld = released(source, windows=PUBLIC, **SESSIONS)
     assert facts(releases) == [(0, 40, 6, False), (20, 55, 7, True)]
     assert not withheld
+
+
+@pytest.mark.pipeline
+@pytest.mark.parametrize("output", ["statistic", "reports"])
+def test_a_late_report_is_never_merged_into_the_next_session(output):
+    """Ada is late in a session that was released, and reports again in the next one, still open.
+
+    Her late row reaches into the next session. Merged, two reports of hers were one release.
+    """
+    source = stream(
+        0, rows((0, 6)), 45,  # [0, 30) is released
+        rows((50, 5)) + rows((50, 1), person="ada"),  # [50, 80) is open
+        rows((25, 5)) + rows((25, 1), person="ada"), 300,  # [25, 55): late
+    )  # fmt: skip
+    releases, withheld = released(source, windows=PUBLIC, output=output, **SESSIONS)
+    assert facts(releases) == [(0, 30, 6, False), (25, 55, 6, True), (50, 80, 6, False)]
+    assert not withheld
+
+
+@pytest.mark.pipeline
+def test_late_reports_that_are_too_few_wait_for_no_other_session():
+    source = stream(0, rows((0, 6)), 45, rows((50, 5)), rows((25, 1)), 300)
+    releases, withheld = released(source, windows=PUBLIC, **SESSIONS)
+    assert facts(releases) == [(0, 30, 6, False), (50, 80, 5, False)]
+    assert said(withheld) == [(25, 1, TOO_FEW, True)]
 
 
 @pytest.mark.pipeline
@@ -571,6 +619,11 @@ def test_overlapping_sessions_are_one_and_touching_ones_two():
         ((20, 30), ["d"]),
         ((30, 40), ["c"]),
     ]
+    late = [(0, 20), (60, 70)]
+    assert merging.merged([(15, 35, "late"), (30, 50, "in time"), (25, 31, "too")], late) == [
+        ((15, 35), ["late"]),
+        ((25, 50), ["too", "in time"]),
+    ]
     fixed = Schedule(0, 0, True, 0, merging=False)
     assert fixed.merged([(0, 10, 1), (0, 10, 2), (10, 20, 3)]) == [
         ((0, 10), [1, 2]),
@@ -621,7 +674,7 @@ def test_one_timer_goes_from_each_end_to_the_next() -> None:
 
     def see(start: int, block: int) -> None:
         element = ("", (start * second, (start + 5) * second, block))
-        assert not list(doer.process(element, waiting, number, clock, planned, due))
+        assert not list(doer.process(element, waiting, number, closed, clock, planned, due))
 
     found, at = [], []
     see(5, 1)
@@ -638,6 +691,21 @@ def test_one_timer_goes_from_each_end_to_the_next() -> None:
     sums = [(bounds[0] // second, block, late) for bounds, block, late in found]
     assert sums == [(0, 2, False), (5, 1, False), (0, 8, True), (20, 4, False)]
     assert not waiting.bag and not closed.bag
+
+
+@pytest.mark.exact
+def test_adding_up_what_waits_keeps_late_reports_apart() -> None:
+    """So many blocks wait that they are added up before the next session closes."""
+    doer = _Counts(Schedule(0, 1000, True, 0, merging=True))
+    waiting, closed, due = _Cell(), _Cell(), _Cell()
+    number, clock, planned = (_None() for _ in range(3))
+    closed.add((0, 30))
+    clock.write(31)
+    for i in range(COMPACT_AT):
+        bounds = (20, 50) if i % 2 else (40, 70)
+        element = ("", (*bounds, 1))
+        assert not list(doer.process(element, waiting, number, closed, clock, planned, due))
+    assert sorted(waiting.bag) == [(20, 50, COMPACT_AT // 2), (40, 70, COMPACT_AT // 2)]
 
 
 class _None(_Cell):
