@@ -19,7 +19,7 @@ from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import AuditReport, BudgetLedger, Check, PeopleCount
+    from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check, PeopleCount
     from mlflow_ldp.server import Server
     from mlflow_ldp.server_audit import DatasetTotal
 
@@ -30,8 +30,11 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
 @click.command(short_help="Recompute every price and check that nothing was changed.")
 @ledger_option
 @click.option("--dataset", help="report on one dataset's population (the checks are about all)")
-@click.option("--anchors", type=click.Path(path_type=Path), multiple=True,
-              help="file of anchors that was kept elsewhere; may be repeated")  # fmt: skip
+@click.option("--anchors", metavar="FILE|URL", multiple=True,
+              help="anchors that were kept elsewhere: a file, or where a ledger leaves its heads "
+              "(file://, gs://, mlflow+https://, ...); may be repeated")  # fmt: skip
+@click.option("--anchor-lag", type=click.IntRange(min=0), default=64, show_default=True,
+              help="rows after the newest anchor that may have none")  # fmt: skip
 @click.option("--public-key", type=click.Path(path_type=Path),
               help="the auditor's public key (PEM): anchors in files must be signed by it, and "
               "changes of budgets that it has accepted are no faults")  # fmt: skip
@@ -54,7 +57,8 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
 def audit(
     ledger: str | None,
     dataset: str | None,
-    anchors: tuple[Path, ...],
+    anchors: tuple[str, ...],
+    anchor_lag: int,
     public_key: Path | None,
     mlflow_uri: str | None,
     from_mlflow: bool,
@@ -79,7 +83,7 @@ def audit(
                 2 unreadable
     """
     from beam_ldp.ledger import audit as check
-    from beam_ldp.ledger.anchors import load_public, read_anchors
+    from beam_ldp.ledger.anchors import load_public
 
     if from_mlflow and mlflow_uri is None and not os.environ.get("MLFLOW_TRACKING_URI"):
         raise click.UsageError("--from-mlflow needs --mlflow-uri (or MLFLOW_TRACKING_URI)")
@@ -89,7 +93,7 @@ def audit(
     book = open_ledger(ledger)
     with ledger_errors():
         try:
-            found = [anchor for path in anchors for anchor in read_anchors(path)]
+            found = [anchor for place in anchors for anchor in _anchors(place)]
             key = None if public_key is None else load_public(public_key.read_bytes())
         except OSError as error:
             raise click.UsageError(str(error)) from None
@@ -97,7 +101,15 @@ def audit(
         tracked, more = (None, []) if server is None else (server.shown, server.anchors)
         rows = book.rows()
         people = None if people_store is None else _counted(book, people_store)
-        report = check(rows, found, elsewhere=more, public_key=key, tracked=tracked, people=people)
+        report = check(
+            rows,
+            found if anchors else None,
+            anchor_lag=anchor_lag,
+            elsewhere=more,
+            public_key=key,
+            tracked=tracked,
+            people=people,
+        )
     if dataset is not None and dataset not in report.state.datasets:
         raise click.UsageError(f"the ledger knows no dataset {dataset!r}")
     if html is not None:
@@ -114,6 +126,18 @@ def audit(
     else:
         show(Console(), report, book)
     sys.exit(report.exit_code)
+
+
+def _anchors(place: str) -> list[Anchor]:
+    """All anchors of a file or a sink."""
+    from beam_ldp.ledger.sinks import open_sink
+
+    try:
+        return open_sink(place.partition("?")[0]).all()
+    except ValueError:
+        raise
+    except Exception as error:
+        raise click.UsageError(f"--anchors {place} cannot be read ({error})") from None
 
 
 def _audit_server(uri: str, form: str) -> int:
@@ -236,5 +260,9 @@ def _json(report: AuditReport, book: BudgetLedger) -> dict[str, Any]:
         "head": report.state.head.hash,
         "clean": report.clean,
         "checks": _checks_json(report.checks),
+        "anchored": None if report.coverage is None else {
+            "rows": report.coverage.covered, "of": report.coverage.rows,
+            "time": report.coverage.time or None,
+        },
         "prices": dict(report.prices),
-    }
+    }  # fmt: skip

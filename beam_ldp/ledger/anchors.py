@@ -58,6 +58,12 @@ class Anchor:
             return False
         return True
 
+    def signature_fault(self, key: Ed25519PublicKey) -> str | None:
+        """What is wrong with the signature; None if it is that of the key."""
+        if self.is_signed_by(key):
+            return None
+        return f"the anchor of {self.time} is not signed with the auditor's key"
+
     def fault(self, rows: Sequence[Row], ledger_id: str) -> str | None:
         """What is wrong with a ledger that should have had this head; None if it had.
 
@@ -67,9 +73,11 @@ class Anchor:
         """
         if self.ledger_id != ledger_id:
             return "the anchor is of another ledger, or all rows were written anew"
+        if self.count < 1:
+            return f"the anchor of {self.time} covers nothing"
         if self.count > len(rows):
             return f"{self.count - len(rows)} rows are gone: there were {self.count} at {self.time}"
-        if self.count and rows[self.count - 1].hash != self.hash:
+        if rows[self.count - 1].hash != self.hash:
             return f"the first {self.count} rows are not those that there were at {self.time}"
         return None
 

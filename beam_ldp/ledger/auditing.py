@@ -26,6 +26,7 @@ from beam_ldp.ledger.status import epsilon_of, fits_locally
 Outcome = Literal["passed", "failed", "no evidence"]
 CLEAN, FAULTY, UNREADABLE = 0, 1, 2
 
+ANCHOR_LAG = 64  # rows; as for a sink (`sinks.Lag`)
 _PRINTED_TOLERANCE = 1e-6  # relative; what a printed price may lie below the recomputed one
 
 
@@ -63,6 +64,25 @@ class CumulativePoint:
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """How much of a ledger is anchored elsewhere.
+
+    Attributes:
+        covered, rows: rows that the newest sound anchor covers, of how many.
+        time: when it was left; "" if there is none.
+    """
+
+    covered: int
+    rows: int
+    time: str
+
+    def __str__(self) -> str:
+        if not self.covered:
+            return f"no anchor covers any of {self.rows:,} rows"
+        return f"covers {self.covered:,} of {self.rows:,} rows, last anchored at {self.time}"
+
+
+@dataclass(frozen=True)
 class AuditReport:
     """What an audit found.
 
@@ -72,6 +92,7 @@ class AuditReport:
         curves: per population, where it stood after every row.
         prices: per run, the recomputed central epsilon at the delta that was printed for it.
         num_rows: rows that were read.
+        coverage: what anchors cover; None if none were given.
     """
 
     checks: tuple[Check, ...]
@@ -79,6 +100,7 @@ class AuditReport:
     curves: Mapping[str, tuple[CumulativePoint, ...]]
     prices: Mapping[str, float]
     num_rows: int
+    coverage: Coverage | None = None
 
     @property
     def clean(self) -> bool:
@@ -92,8 +114,9 @@ class AuditReport:
 
 def audit(
     rows: Sequence[Row],
-    anchors: Iterable[Anchor] = (),
+    anchors: Iterable[Anchor] | None = None,
     *,
+    anchor_lag: int = ANCHOR_LAG,
     elsewhere: Iterable[Anchor] = (),
     public_key: Ed25519PublicKey | None = None,
     tracked: Mapping[str, Mapping[str, Any]] | None = None,
@@ -103,7 +126,9 @@ def audit(
 
     Args:
         rows: all of a ledger, in the order of their numbers.
-        anchors: heads that were kept in files.
+        anchors: heads that were kept elsewhere; None if none were given. None in what was given
+            is a fault.
+        anchor_lag: rows after the newest anchor that may have none.
         elsewhere: heads that a tracking server holds; those are never signed.
         public_key: the auditor's; `anchors` that it did not sign are then faults, and changes of
             budgets that it has accepted are none.
@@ -117,10 +142,14 @@ def audit(
     if not chain:
         replay.run(rows)
     state = replay.state
+    given = None if anchors is None else list(anchors)
+    anchored, coverage = _anchored(
+        rows, given, list(elsewhere), state.ledger_id, public_key, anchor_lag
+    )
     checks = [
         _check("the rows are chained without a gap or a change", chain),
         _check("every row follows from the rows before it", replay.broken),
-        _anchored(rows, list(anchors), list(elsewhere), state.ledger_id, public_key),
+        anchored,
         _check("no budget was ever exceeded", replay.exceeded),
         _check("no run released more than it had reserved", _overspent(state)),
         _raised(replay, public_key),
@@ -129,7 +158,7 @@ def audit(
         _people(state, people),
     ]
     curves = {name: tuple(points) for name, points in replay.curves.items()}
-    return AuditReport(tuple(checks), state, curves, replay.prices, len(rows))
+    return AuditReport(tuple(checks), state, curves, replay.prices, len(rows), coverage)
 
 
 @dataclass
@@ -248,31 +277,42 @@ def _raised(replay: _Replay, key: Ed25519PublicKey | None) -> Check:
 
 def _anchored(
     rows: Sequence[Row],
-    anchors: list[Anchor],
+    anchors: list[Anchor] | None,
     elsewhere: list[Anchor],
     ledger_id: str,
     public_key: Ed25519PublicKey | None,
-) -> Check:
+    lag: int,
+) -> tuple[Check, Coverage | None]:
     name = "the rows are those that were anchored elsewhere"
-    if not anchors + elsewhere:
-        return Check(
-            name,
-            "no evidence",
-            (
-                "no anchor was given: there is no evidence against an operator who cut the tail "
-                "or wrote everything anew",
-            ),
+    if anchors is None and not elsewhere:
+        why = (
+            "no anchor was given: there is no evidence against an operator who cut the tail or "
+            "wrote everything anew"
         )
-    findings = [
-        fault for a in anchors + elsewhere if (fault := a.fault(rows, ledger_id)) is not None
-    ]
-    if public_key is not None:
-        findings += [
-            f"the anchor of {anchor.time} is not signed with the auditor's key"
-            for anchor in anchors
-            if not anchor.is_signed_by(public_key)
-        ]
-    return _check(name, findings)
+        return Check(name, "no evidence", (why,)), None
+    findings, sound = [], []
+    for anchor, is_ours in [*((a, True) for a in anchors or ()), *((a, False) for a in elsewhere)]:
+        fault = anchor.fault(rows, ledger_id)
+        if fault is None and is_ours and public_key is not None:
+            fault = anchor.signature_fault(public_key)
+        if fault is None:
+            sound.append(anchor)
+        else:
+            findings.append(fault)
+    if anchors is not None and not anchors:
+        findings.append("what was named holds no anchor: it was emptied, or is another place")
+    best = max(sound, key=lambda anchor: anchor.count, default=None)
+    if best is None:
+        return _check(name, findings), Coverage(0, len(rows), "")
+    found = Coverage(best.count, len(rows), best.time)
+    charged = any(row.kind == RESERVE for row in rows)
+    if len(rows) - best.count > lag:
+        findings.append(f"the anchors are stale: {found}; at most {lag:,} rows may have none")
+    elif charged and not any(row.kind == RESERVE for row in rows[: best.count]):
+        findings.append(f"the anchors are stale: {found}, and no charge")
+    if findings:
+        return _check(name, findings), found
+    return Check(name, "passed", (str(found),)), found
 
 
 def _charges(state: LedgerState) -> list[Charge]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -190,6 +191,33 @@ def test_an_anchor_of_another_ledger_is_a_fault(
 
 
 # Signatures -------------------------------------------------------------------------------------
+
+
+def test_an_audit_says_how_much_is_anchored(lived: BudgetLedger, anchor: Anchor) -> None:
+    lived.settle("third", PURE)
+    report = audit(lived.rows(), [replace(anchor, count=6, hash=lived.rows()[5].hash), anchor])
+    assert str(report.coverage) == (
+        "covers 8 of 9 rows, last anchored at 2026-01-01T00:00:00+00:00"
+    )
+    (check,) = [c for c in report.checks if "anchored" in c.name]
+    assert (check.outcome, check.findings) == ("passed", (str(report.coverage),))
+
+
+def test_empty_and_stale_anchors_are_no_evidence_and_a_fault(
+    lived: BudgetLedger, anchor: Anchor
+) -> None:
+    rows = lived.rows()
+    for anchors, lag, why in (
+        ([], 64, "holds no anchor"),
+        ([replace(anchor, count=0, hash="0" * 64)], 64, "covers nothing"),
+        ([replace(anchor, count=1, hash=rows[0].hash)], 64, "covers 1 of 8 rows.*and no charge"),
+        ([replace(anchor, count=5, hash=rows[4].hash)], 2, "covers 5 of 8 rows.*at most 2"),
+    ):
+        report = audit(rows, anchors, anchor_lag=lag)
+        (check,) = [c for c in report.checks if "anchored" in c.name]
+        assert check.outcome == "failed" and not report.clean
+        assert re.search(why, " ".join(check.findings)), check.findings
+    assert audit(rows, [replace(anchor, count=5, hash=rows[4].hash)], anchor_lag=3).clean
 
 
 def test_signed_anchors(rows: list[Row], anchor: Anchor) -> None:

@@ -148,6 +148,27 @@ def test_anchors_are_written_signed_and_checked(
     assert "1 rows are gone" in audit(url, *given).output
 
 
+def test_an_empty_file_of_anchors_is_a_fault(
+    ledger: BudgetLedger, url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "anchors.jsonl").touch()
+    found = audit(url, "--anchors", str(tmp_path / "anchors.jsonl"))
+    assert found.exit_code == 1 and "holds no anchor" in found.output
+
+
+def test_the_places_of_a_sink_can_be_audited(
+    ledger: BudgetLedger, url: str, tmp_path: Path
+) -> None:
+    place = f"file://{tmp_path}/anchors.jsonl"
+    assert audit(url, "--write-anchor", str(tmp_path / "anchors.jsonl")).exit_code == 0
+    ledger.settle("second", PURE)
+    told = json.loads(audit(url, "--anchors", place, "--format", "json").output)
+    assert (told["clean"], told["anchored"]["rows"], told["anchored"]["of"]) == (True, 6, 7)
+    found = audit(url, "--anchors", place, "--anchor-lag", "0")
+    assert found.exit_code == 1
+    assert "covers 6 of 7 rows, last anchored at 20" in " ".join(found.output.split())
+
+
 def test_no_anchor_is_written_of_a_ledger_with_faults(
     ledger: BudgetLedger, url: str, file: Path, tmp_path: Path
 ) -> None:
