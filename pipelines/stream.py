@@ -38,6 +38,7 @@ from beam_ldp.pipelines.streams.results import (
     WriteBadRows,
     WriteWindows,
     WriteWithheld,
+    forget_unfinished,
 )
 from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.views import terminal
@@ -206,6 +207,8 @@ def _run(values: argparse.Namespace, flags: Sequence[str], console: Console) -> 
                 "[yellow]warning:[/yellow] the job may still run: all that it reserved stays "
                 "charged. End it, then `beam-ldp budget abandon` what it did not use"
             )
+        if has_ended(state, 0.0):
+            forget_unfinished(job.folder)
         shutil.rmtree(job.folder / OPENED, ignore_errors=True)
     console.print(f"{why}: {watched.summary()}", soft_wrap=True, highlight=False)
     if settings.format == "json":

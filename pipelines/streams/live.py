@@ -16,7 +16,7 @@ from rich.text import Text
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.streams.results import read_folder
+from beam_ldp.pipelines.streams.results import TABLE, read_folder
 from beam_ldp.pipelines.views.canvas import shortened
 
 SHOWN = 12  # windows
@@ -87,7 +87,7 @@ class Watched:
             self.epsilon = float(self._accountant.get_epsilon(self.delta))
             self.local_epsilon += told["local_epsilon"]
         price = "" if told["epsilon"] is None else number(told["epsilon"])
-        table = (self.folder / name).with_suffix(".csv").read_text("utf-8")
+        table = (self.folder / name / TABLE).read_text("utf-8")
         self._rows.append((_window(told), f"{told['num_reports']:,}", _top(table), price, kind))
 
     def render(self) -> Group:

@@ -1,21 +1,28 @@
-"""What a stream leaves: for each release one table and its price, complete files that never change.
+"""What a stream leaves: for each release one folder with its table and its price, never changed.
 
-    OUT/2026-11-21T20-00-00Z--2026-11-21T20-01-00Z.json           the price
-    OUT/2026-11-21T20-00-00Z--2026-11-21T20-01-00Z.csv            the estimates; written after it
-    OUT/….late.csv                                                of reports that came late
-    OUT/….sum.csv                                                 of a sliding window
+    OUT/stream.json                                               what is asked, by which run
+    OUT/2026-11-21T20-00-00Z--2026-11-21T20-01-00Z/estimates.csv  the table of a window
+    OUT/2026-11-21T20-00-00Z--2026-11-21T20-01-00Z/privacy.json   its price and its identity
+    OUT/….late/                                                   of reports that came late
+    OUT/….sum/                                                    of a sliding window
     OUT/….withheld-….json                                         what was not released, and why
     OUT/bad_rows/….jsonl
 
-Each is written aside and renamed. What is there stays: a step that an engine repeats leaves the
-first answer, so that nobody sees two noisy answers about the same reports.
+A release appears whole, in one step that fails where one is there already: its folder is written
+aside and takes its name, and no folder takes the name of one that holds something. So price and
+table never disagree, two workers that race leave one answer, and a step that an engine repeats
+leaves the first one: nobody sees two noisy answers about the same reports. Single files take their
+names as hard links, which fail likewise; on a file system without links a notice that was not there
+a moment ago is renamed.
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import hashlib
 import json
+import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -25,8 +32,6 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines.frequencies.answer import estimate_table
@@ -40,7 +45,10 @@ from beam_ldp.transforms.windows import LATE, TOO_LATE
 
 OPENED = ".opened"  # folder with one empty file per window that a row was seen of
 BAD_ROWS = "bad_rows"
-_BINARY = "application/octet-stream"
+TABLE, PRICE = "estimates.csv", "privacy.json"
+STREAM = "stream.json"
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+WRITING = ".writing"  # folder of what is not finished; only its owner may look into it
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Pricing:
 
 
 class WriteWindows(beam.PTransform):
-    """Writes `Release`s, each as a table and its price."""
+    """Writes `Release`s, each as a folder with its table and its price; gives the folders."""
 
     def __init__(self, folder: str, domain: CarriedDomain, pricing: Pricing) -> None:
         super().__init__()
@@ -73,17 +81,16 @@ class _WriteRelease(beam.DoFn):
         self._labels = self._domain.load().labels
 
     def process(self, release: Release) -> Iterator[str]:
-        name = name_of(release)
-        write_once(f"{self._folder}/{name}.json", as_json(told_of(release, self._pricing)))
         table = estimate_table(
             release.estimate, self._labels, release.question, release.group, release.window
         )
         for column in ("late", "derived"):
             value = pa.array([getattr(release, column)] * table.num_rows)
             table = table.append_column(column, value)
-        path = f"{self._folder}/{name}.csv"
-        write_once(path, as_csv(table))
-        yield path
+        told = told_of(release, self._pricing)
+        yield publish_once(
+            self._folder, name_of(release), {TABLE: as_csv(table), PRICE: as_json(told)}
+        )
 
 
 def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
@@ -159,26 +166,80 @@ class MarkOpened(beam.DoFn):
     ) -> Iterator[ValueBlock]:
         name = span(window.start.micros, window.end.micros)
         if name not in self._marked:
-            write_once(f"{self._folder}/{OPENED}/{name}", b"")
+            mark = Path(self._folder, OPENED, name)
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
             self._marked.add(name)
         yield block
 
 
-def write_once(path: str, content: bytes) -> None:
-    """A whole file, or nothing; a file that is there stays as it is."""
-    if FileSystems.exists(path):
-        return
-    folder, _, name = path.rpartition("/")
-    with contextlib.suppress(BeamIOError, OSError):  # it is there
-        FileSystems.mkdirs(folder)
-    aside = f"{folder}/.{name}.{uuid.uuid4().hex}"
-    with FileSystems.create(aside, _BINARY, "uncompressed") as stream:
-        stream.write(content)
-    FileSystems.rename([aside], [path])
+def publish_once(folder: str, name: str, files: dict[str, bytes]) -> str:
+    """A folder of whole files, or nothing; one that is there stays as it is. Its path.
+
+    Of two that write it at once one succeeds, and readers see either nothing or all of its files:
+    a folder cannot be renamed to one that holds files.
+    """
+    target = Path(folder, name)
+    if target.exists():  # so that no second answer is written at all, not even aside
+        return str(target)
+    aside = _aside(folder)
+    try:
+        aside.mkdir()
+        for each, content in files.items():
+            _write(aside / each, content)
+        os.rename(aside, target)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return str(target)
+
+
+def write_once(path: str, content: bytes) -> bool:
+    """A whole file, or nothing; a file that is there stays as it is. Whether it was not there."""
+    target = Path(path)
+    if target.exists():
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = _aside(str(target.parent))
+    try:
+        _write(aside, content)
+        os.link(aside, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS or target.exists():
+            raise
+        os.rename(aside, target)
+    finally:
+        aside.unlink(missing_ok=True)
+    return True
+
+
+def forget_unfinished(folder: Path) -> None:
+    """Remove what writers that were killed have left aside; only while nothing is written."""
+    for place in (folder, folder / BAD_ROWS):
+        shutil.rmtree(place / WRITING, ignore_errors=True)
+
+
+def _aside(folder: str) -> Path:
+    """A place of one's own beside the results."""
+    place = Path(folder, WRITING)
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return place / uuid.uuid4().hex
+
+
+def _write(path: Path, content: bytes) -> None:
+    """A file that is on the disk before anything is named after it."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def name_of(release: Release) -> str:
-    """The name of a release's files, without their endings."""
+    """The name of a release's folder."""
     start, end = release.window or (0, 0)
     kind = ".sum" if release.derived else ".late" if release.late else ""
     return span(start, end) + kind
@@ -201,11 +262,9 @@ def _for_files(micros: int) -> str:
 
 
 def read_folder(folder: Path, known: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """New finished files: `(name, content)` of prices whose table is there too, and of notices."""
-    for path in sorted(folder.glob("*.json")):
-        if path.name in known:
-            continue
-        finished = ".withheld-" in path.name or path.with_suffix(".csv").exists()
-        if finished:
-            known.add(path.name)
-            yield path.name, json.loads(path.read_text("utf-8"))
+    """New releases and notices: `(name, content)` of prices, by their folders, and of notices."""
+    for path in sorted((*folder.glob(f"[!.]*/{PRICE}"), *folder.glob("*.withheld-*.json"))):
+        name = path.parent.name if path.name == PRICE else path.name
+        if name not in known:
+            known.add(name)
+            yield name, json.loads(path.read_text("utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -10,7 +11,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +26,20 @@ from beam_ldp.accounting import shuffled_event
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.streams import results
 from beam_ldp.pipelines.streams.flags import check_stream, seconds
 from beam_ldp.pipelines.streams.live import Watched
 from beam_ldp.pipelines.streams.results import (
+    PRICE,
+    TABLE,
+    WRITING,
     Pricing,
     WriteWithheld,
     _WriteRelease,
+    forget_unfinished,
     iso,
+    publish_once,
+    read_folder,
     span,
     write_once,
 )
@@ -199,40 +209,149 @@ def writer(folder: Path) -> _WriteRelease:
 @pytest.mark.exact
 def test_files_of_a_release_hold_its_window_and_its_price(tmp_path):
     (path,) = writer(tmp_path).process(a_release(120))
-    rows = list(csv.DictReader(Path(path).read_text().splitlines()))
+    rows = list(csv.DictReader((Path(path) / TABLE).read_text().splitlines()))
     assert [row["value"] for row in rows] == ["red", "green", "other"]
     assert {row["window_start"] for row in rows} == {"1970-01-01 00:02:00.000000Z"}
     assert {row["window_end"] for row in rows} == {"1970-01-01 00:03:00.000000Z"}
-    told = json.loads(Path(path).with_suffix(".json").read_text())
+    told = json.loads((Path(path) / PRICE).read_text())
     assert told["num_reports"] == 1000 and told["local_epsilon"] == 2.0
     assert 0 < told["epsilon"] < 2 and told["window_start"] == "1970-01-01T00:02:00Z"
-    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".csv", ".json"]
+    assert visible(tmp_path) == [span(120 * 10**6, 180 * 10**6)]
+    assert visible(Path(path)) == [TABLE, PRICE]
+
+
+def visible(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != WRITING)
 
 
 @pytest.mark.exact
-def test_late_releases_and_sums_have_files_of_their_own(tmp_path):
+def test_late_releases_and_sums_have_folders_of_their_own(tmp_path):
     release = writer(tmp_path)
     for how in ({}, {"late": True}, {"derived": True}):
         list(release.process(a_release(0, **how)))
     name = span(0, 60 * 10**6)
-    assert sorted(p.name for p in tmp_path.glob("*.csv")) == [
-        f"{name}.csv", f"{name}.late.csv", f"{name}.sum.csv"
-    ]  # fmt: skip
-    total = json.loads((tmp_path / f"{name}.sum.json").read_text())
+    assert visible(tmp_path) == [name, f"{name}.late", f"{name}.sum"]
+    total = json.loads((tmp_path / f"{name}.sum" / PRICE).read_text())
     assert total["epsilon"] is None and total["derived"]
 
 
 @pytest.mark.exact
 def test_the_first_answer_stays(tmp_path):
-    """A step that an engine repeats shows nobody a second noisy answer."""
+    """A step that an engine repeats shows nobody a second noisy answer, not even aside."""
     release = writer(tmp_path)
     (path,) = release.process(a_release(0, 1000))
-    before = Path(path).read_bytes()
+    before = {file.name: file.read_bytes() for file in Path(path).iterdir()}
     list(release.process(a_release(0, 1002)))
-    assert Path(path).read_bytes() == before
-    write_once(str(tmp_path / "new" / "file"), b"one")
-    write_once(str(tmp_path / "new" / "file"), b"two")
-    assert [(p.name, p.read_bytes()) for p in (tmp_path / "new").iterdir()] == [("file", b"one")]
+    assert {file.name: file.read_bytes() for file in Path(path).iterdir()} == before
+    assert write_once(str(tmp_path / "new" / "file"), b"one")
+    assert not write_once(str(tmp_path / "new" / "file"), b"two")
+    assert visible(tmp_path / "new") == ["file"]
+    assert (tmp_path / "new" / "file").read_bytes() == b"one"
+    assert not list((tmp_path / WRITING).iterdir())
+
+
+def at_once(writers: int, write: Any) -> list[Any]:
+    """What so many writers return that begin together."""
+    begin = threading.Barrier(writers)
+
+    def one(i: int) -> Any:
+        begin.wait(30)
+        return write(i)
+
+    with ThreadPoolExecutor(writers) as pool:
+        return list(pool.map(one, range(writers)))
+
+
+@pytest.mark.exact
+def test_of_writers_that_race_one_answers_and_its_price_is_its_own(tmp_path, monkeypatch):
+    """All of them see that nothing is there before the first one has written."""
+    waiting = threading.Barrier(8)
+    write = results._write
+
+    def late(path: Path, content: bytes) -> None:
+        if path.name == TABLE:
+            waiting.wait(30)
+        write(path, content)
+
+    monkeypatch.setattr(results, "_write", late)
+    for turn in range(10):
+        name = f"release {turn}"
+
+        def publish(i: int, name: str = name) -> str:
+            said = b"%d" % i
+            return publish_once(str(tmp_path), name, {TABLE: said, PRICE: said})
+
+        assert set(at_once(8, publish)) == {str(tmp_path / name)}
+        assert len({file.read_bytes() for file in (tmp_path / name).iterdir()}) == 1
+    assert not list((tmp_path / WRITING).iterdir())
+
+
+@pytest.mark.exact
+def test_of_files_that_are_written_at_once_one_stays(tmp_path, monkeypatch):
+    waiting = threading.Barrier(8)
+    monkeypatch.setattr(results, "_write", lambda p, c: (waiting.wait(30), p.write_bytes(c)))
+    path = tmp_path / "notice"
+    won = at_once(8, lambda i: write_once(str(path), b"%d" % i))
+    assert sum(won) == 1 and path.read_bytes() == b"%d" % won.index(True)
+
+
+class Killed(BaseException):
+    """Nothing is tidied up after it."""
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("step", ["table", "price", "name"])
+def test_a_writer_that_is_killed_leaves_no_release(tmp_path, monkeypatch, step):
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    written = []
+
+    def write(path: Path, content: bytes) -> None:
+        if step == path.stem.replace("estimates", "table").replace("privacy", "price"):
+            path.write_bytes(content[:5])
+            raise Killed
+        path.write_bytes(content)
+        written.append(path.name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(results, "_write", write)
+        patched.setattr(results.shutil, "rmtree", lambda *_, **__: None)
+        if step == "name":
+            patched.setattr(results.os, "rename", killed)
+        with pytest.raises(Killed):
+            list(writer(tmp_path).process(a_release(0)))
+    assert not visible(tmp_path) and not list(read_folder(tmp_path, set()))
+    left = list((tmp_path / WRITING).iterdir())
+    assert len(left) == 1 and (tmp_path / WRITING).stat().st_mode & 0o077 == 0
+    forget_unfinished(tmp_path)
+    assert not list(tmp_path.iterdir())
+    (path,) = writer(tmp_path).process(a_release(0))  # as the engine does that tries again
+    assert [name for name, _ in read_folder(tmp_path, set())] == [Path(path).name]
+
+
+@pytest.mark.exact
+def test_a_disk_without_links_takes_notices_too(tmp_path, monkeypatch):
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(results.os, "link", refuse)
+    assert write_once(str(tmp_path / "file"), b"one")
+    assert not write_once(str(tmp_path / "file"), b"two")
+    assert (tmp_path / "file").read_bytes() == b"one"
+
+
+@pytest.mark.exact
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(results, "_write", full)
+    with pytest.raises(OSError, match="full"):
+        list(writer(tmp_path).process(a_release(0)))
+    with pytest.raises(OSError, match="full"):
+        write_once(str(tmp_path / "file"), b"one")
+    assert not visible(tmp_path) and not list((tmp_path / WRITING).iterdir())
 
 
 @pytest.mark.exact
@@ -242,7 +361,7 @@ def test_a_repeated_step_leaves_one_notice_of_a_window(tmp_path):
     for reason, files in (("too few", 1), (TOO_LATE, 3), (LATE, 5)):
         for _ in range(2):
             note.process(Withheld(3, 10, reason, "colour", None, (0, 60 * 10**6), True))
-        assert len(list(tmp_path.iterdir())) == files
+        assert len(visible(tmp_path)) == files
 
 
 @pytest.mark.exact
@@ -250,8 +369,8 @@ def test_times_in_names_and_notices(tmp_path):
     assert iso(1_500_000) == "1970-01-01T00:00:01.500000Z"
     notice = Withheld(3, 10, "too few", "colour", None, (0, 60 * 10**6), True)
     WriteWithheld(str(tmp_path)).process(notice)
-    (path,) = tmp_path.iterdir()
-    assert json.loads(path.read_text())["late"] and ":" not in path.name
+    (name,) = visible(tmp_path)
+    assert json.loads((tmp_path / name).read_text())["late"] and ":" not in name
 
 
 # --- the display ------------------------------------------------------------------------------
@@ -267,12 +386,13 @@ def test_the_display_counts_windows_and_adds_up_their_price(tmp_path):
     note = WriteWithheld(str(tmp_path))
     note.process(Withheld(3, 10, "too few", "colour", None, (120 * 10**6, 180 * 10**6)))
     note.process(Withheld(2, 10, "too late", "colour", None, (0, 60 * 10**6), True))
-    (tmp_path / "half.json").write_text("{")  # its table is not there yet
+    (tmp_path / WRITING / "half").mkdir()  # of somebody who is still writing
+    (tmp_path / WRITING / "half" / PRICE).write_text("{")
     watched = Watched(tmp_path, 4, 1e-8)
     assert watched.look() and not watched.look()
     assert (watched.released, watched.late, watched.sums, watched.withheld) == (3, 1, 1, 2)
     assert watched.used == 4 and watched.is_used_up
-    one = json.loads((tmp_path / f"{span(0, 60 * 10**6)}.json").read_text())["epsilon"]
+    one = json.loads((tmp_path / span(0, 60 * 10**6) / PRICE).read_text())["epsilon"]
     assert one < watched.epsilon and watched.local_epsilon == 6.0
     console = Console(width=160, record=True, file=io.StringIO())
     console.print(watched.render())
@@ -377,7 +497,7 @@ def count(folder: Path) -> tuple[int, list[dict[str, Any]]]:
 
 
 def came_out(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    return [told for _, told in read_folder(folder, set())]
 
 
 def releases_in(came: list[dict[str, Any]]) -> list[tuple[str, bool]]:
@@ -398,7 +518,7 @@ def check(folder: Path, code: int, printed: dict[str, Any], sent: int, came: Any
     assert printed["ended"] == "stopped by Ctrl-C"
     assert sum(told["num_reports"] for told in came if "event" in told) > 0.6 * sent
     assert charged_in(folder) == kinds
-    for path in (folder / "out").glob("*.csv"):
+    for path in (folder / "out").glob(f"*/{TABLE}"):
         assert len(path.read_text().splitlines()) == 4
 
 

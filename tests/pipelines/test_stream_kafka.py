@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -18,7 +17,7 @@ import pytest
 from apache_beam.runners.runner import PipelineState
 
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.pipelines.streams.results import iso
+from beam_ldp.pipelines.streams.results import TABLE, iso, read_folder
 from tests.engines import flink, kafka, kafka_job, prism
 from tests.engines.cache import fetch_into_cache
 from tests.engines.processes import Group
@@ -72,11 +71,11 @@ def send(group: Group, queue: kafka.Kafka, before: int, over: Callable[[], bool]
 
 
 def came_out(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted((folder / "out").glob("*.json"))]
+    return [told for _, told in read_folder(folder / "out", set())]
 
 
 def released(folder: Path) -> bool:
-    return any((folder / "out").glob("*.csv"))
+    return any((folder / "out").glob(f"*/{TABLE}"))
 
 
 def after(seconds: float) -> Callable[[], bool]:
