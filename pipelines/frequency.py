@@ -233,17 +233,22 @@ class Frequency(Question[FrequencySettings]):
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
         settings = self.settings
-        bad_rows: Literal["dead_letter", "other"] = (
-            "dead_letter" if settings.bad_rows_leave_a_trace else "other"
-        )
         table = pipeline | "Read" >> ReadTable(
             settings.input,
             settings.input_format,  # type: ignore[arg-type]
             (*settings.columns, *((settings.group_by,) if settings.group_by else ())),
             settings.user_id,
-            bad_rows=bad_rows,
+            bad_rows=self.bad_rows,
             delimiter=settings.csv_delimiter,
         )
+        released = table[ROWS] | "Estimate" >> self.composite(choice)
+        withheld, bad_rows, persons = released.withheld, released.bad_rows, released.persons
+        if settings.group_by is not None:
+            released = released | "Groups" >> beam.Values().with_output_types(Release)
+        return Outputs(released, withheld, (table[BAD_ROWS], bad_rows), persons)
+
+    def composite(self, choice: Choice) -> Any:
+        settings = self.settings
         how: dict[str, Any] = dict(
             user_id_column=settings.user_id,
             groups=settings.groups,
@@ -251,27 +256,24 @@ class Frequency(Question[FrequencySettings]):
             min_reports=settings.min_reports,
             output=settings.shuffle_output,
             scope=settings.scope,
-            bad_rows=bad_rows,
+            bad_rows=self.bad_rows,
             question=self.about,
-            memoize_key_file=settings.memoize_key_file,
-            release_id=settings.release_id,
-            dataset=settings.declared_dataset,
-            seed=settings.seed,
+            **self.names,
         )
         if self.survey is not None:
             assert isinstance(choice.randomizer, Questions)
-            released = table[ROWS] | "Survey" >> self.survey.composite(choice.randomizer, **how)
-        else:
-            released = table[ROWS] | "PrivateFrequencies" >> PrivateFrequencies(
-                choice.randomizer,  # type: ignore[arg-type]
-                domain=self.carried_domain,
-                column=settings.column,
-                **how,
-            )
-        withheld, bad_rows, persons = released.withheld, released.bad_rows, released.persons
-        if settings.group_by is not None:
-            released = released | "Groups" >> beam.Values().with_output_types(Release)
-        return Outputs(released, withheld, (table[BAD_ROWS], bad_rows), persons)
+            return self.survey.composite(choice.randomizer, **how)
+        return PrivateFrequencies(
+            choice.randomizer,  # type: ignore[arg-type]
+            domain=self.carried_domain,
+            column=settings.column,
+            **how,
+        )
+
+    @property
+    def bad_rows(self) -> Literal["dead_letter", "other"]:
+        """What becomes of rows that cannot be used."""
+        return "dead_letter" if self.settings.bad_rows_leave_a_trace else "other"
 
     @property
     def carried_domain(self) -> Bins | CarriedDomain:

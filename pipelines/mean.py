@@ -168,8 +168,15 @@ class Mean(Question[MeanSettings]):
         )
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
-        settings, table = self.settings, self.read(pipeline)
-        released = table[ROWS] | "PrivateMean" >> PrivateMean(
+        table = self.read(pipeline)
+        released = table[ROWS] | "Estimate" >> self.composite(choice)
+        return Outputs(
+            released, released.withheld, (table[BAD_ROWS], released.bad_rows), released.persons
+        )
+
+    def composite(self, choice: Choice) -> Any:
+        settings = self.settings
+        return PrivateMean(
             choice.randomizer,  # type: ignore[arg-type]
             columns=self.columns,
             user_id_column=settings.user_id,
@@ -179,14 +186,8 @@ class Mean(Question[MeanSettings]):
             scope=settings.scope,  # type: ignore[arg-type]
             bad_rows=self.bad_rows,
             question=self.about,
-            memoize_key_file=settings.memoize_key_file,
-            release_id=settings.release_id,
-            dataset=settings.declared_dataset,
-            seed=settings.seed,
             one_row_each=settings.one_row_each,
-        )
-        return Outputs(
-            released, released.withheld, (table[BAD_ROWS], released.bad_rows), released.persons
+            **self.names,
         )
 
     def worst_price(self, choice: Choice) -> Price | None:

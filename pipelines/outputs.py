@@ -1,8 +1,9 @@
-"""The output folder: it appears whole or not at all.
+"""The output folder: it appears whole or not at all, and not before it may.
 
-On a local disk everything is written into a hidden folder beside the target, which then takes its
-name in one step. An object store has no such step: there `manifest.json` is written last, and an
-output without it is not one.
+Everything is written into a folder beside the target. Once that is *finished*, the caller settles
+what it costs, and then publishes it: on a local disk the folder takes the target's name in one
+step. An object store has no such step: there files are moved, `manifest.json` last, and an output
+without it is not one. A finished folder that was not published is kept for `beam-ldp finalize`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +25,7 @@ from apache_beam.io.filesystems import FileSystems
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+FINISHED = "finished"  # what a folder is called whose files are all there
 FILES = frozenset(  # all that an output may hold
     ("estimates.csv", "estimates.parquet", "privacy.json", "privacy.md", "plot.png")
     + ("quantiles.csv", "bad_rows.jsonl", MANIFEST)
@@ -51,15 +53,21 @@ class OutputFolder:
     Args:
         path: where; on any file system that Beam knows.
         overwrite: replace an output that exists.
+        token: of a run that was lost, to go on where it ended; default: a new run.
+
+    Attributes:
+        overwrite: as given.
+        keep: whether what was finished, and what says whose it is, outlives this process.
 
     Raises:
         OutputError: if the output exists and `overwrite` is not set, or its place does not.
     """
 
-    def __init__(self, path: str, overwrite: bool = False) -> None:
+    def __init__(self, path: str, overwrite: bool = False, token: str | None = None) -> None:
         self.path = path.rstrip("/") or "/"
-        self._overwrite = overwrite
-        self._token = secrets.token_hex(4)
+        self.overwrite = overwrite
+        self.keep = False
+        self._token = token or secrets.token_hex(4)
         self._local = is_local(path)
         if self._local:
             self._target = Path(self.path.removeprefix("file://")).absolute()
@@ -76,7 +84,7 @@ class OutputFolder:
     def _check(self) -> None:
         if self._local and self._target.exists() and not self._target.is_dir():
             raise OutputError(f"--output {self.path} exists and is not a folder")
-        if not self._overwrite and self._exists():
+        if not self.overwrite and self._exists():
             raise OutputError(f"--output {self.path} exists; --overwrite replaces it")
         if self._local and self._foreign():
             raise OutputError(
@@ -99,47 +107,78 @@ class OutputFolder:
     def staging(self) -> Iterator[str]:
         """A folder beside the output where workers leave their results; it vanishes afterwards."""
         if self._local:
-            place = self._target.parent / f".{self._target.name}.staging-{self._token}"
             try:
-                place.mkdir(parents=True)
+                Path(self._beside("staging")).mkdir(parents=True)
             except OSError as error:
                 raise OutputError(
                     f"--output {self.path} cannot be written ({error.strerror})"
                 ) from None
-            try:
-                yield str(place)
-            finally:
-                shutil.rmtree(place, ignore_errors=True)
-            return
-        remote = f"{self.path}.staging-{self._token}"
+        staging = self._beside("staging")
         try:
-            yield remote
+            yield staging
         finally:
-            left = _listed(remote + "/**")  # in folders below, too
-            if left:
-                FileSystems.delete(left)
+            if not self.keep:
+                self.discard()
+                remove(staging)
+
+    def _beside(self, kind: str) -> str:
+        if self._local:
+            return str(self._target.parent / f".{self._target.name}.{kind}-{self._token}")
+        return f"{self.path}.{kind}-{self._token}"
 
     @contextmanager
-    def writing(self) -> Iterator[FolderWriter]:
-        """Write all files; they appear when the block ends without an error."""
+    def finishing(self) -> Iterator[FolderWriter]:
+        """Write all files aside, whole; nothing appears before `publish`."""
         self.check()
         if not self._local:
-            if self._overwrite:
-                self._forget()
-            writer: FolderWriter = FolderWriter(self.path)
+            writer = FolderWriter(self._beside(FINISHED))
             yield writer
             writer.put(MANIFEST, as_json({"schema_version": SCHEMA_VERSION, "files": writer.files}))
+            self.check()
             return
-        aside = self._target.parent / f".{self._target.name}.partial-{self._token}"
+        aside = Path(self._beside("partial"))
         aside.mkdir(parents=True)
         try:
             yield FolderWriter(str(aside))
             for entry in aside.iterdir():
                 _flush(entry)
             self.check()
-            _put_in_place(aside, self._target)
+            os.rename(aside, self._beside(FINISHED))
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+    def publish(self) -> None:
+        """What is finished appears.
+
+        Raises:
+            OutputError: if an output came there in the meantime, and it is not to be replaced.
+        """
+        self.check()
+        finished = self._beside(FINISHED)
+        if self._local:
+            _put_in_place(Path(finished), self._target)
+            shutil.rmtree(finished, ignore_errors=True)  # the old output, if there was one
+            return
+        if self.overwrite:
+            self._forget()
+        left = [path.rpartition("/")[2] for path in _listed(finished + "/*")]
+        for name in sorted(left, key=lambda name: name == MANIFEST):
+            FileSystems.rename([f"{finished}/{name}"], [f"{self.path}/{name}"])
+
+    def discard(self) -> None:
+        """Nothing of what was finished will ever be published."""
+        remove(self._beside(FINISHED))
+
+    @contextmanager
+    def writing(self) -> Iterator[FolderWriter]:
+        """Write all files and publish them, where nothing has to be settled first."""
+        try:
+            with self.finishing() as writer:
+                yield writer
+            self.publish()
+        except BaseException:
+            self.discard()
+            raise
 
     def _forget(self) -> None:
         """The manifest goes first: from here on the old output is none."""
@@ -191,6 +230,17 @@ class _Digesting:
         self._stream.write(content)
         self.size += len(content)
         self.digest.update(content)
+
+
+def remove(folder: str) -> None:
+    """Remove a folder, wherever it lies, and all below it."""
+    if is_local(folder):
+        shutil.rmtree(folder.removeprefix("file://"), ignore_errors=True)
+        return
+    left = _listed(folder + "/**")
+    if left:
+        with suppress(BeamIOError):  # somebody else was faster
+            FileSystems.delete(left)
 
 
 def _listed(pattern: str) -> list[str]:

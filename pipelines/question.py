@@ -7,9 +7,11 @@ files, log. A new program is one `Question` and one `Answer`.
 from __future__ import annotations
 
 import argparse
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Generic
 
 import apache_beam as beam
@@ -18,13 +20,14 @@ import pyarrow as pa
 from rich.console import Console
 
 from beam_ldp.pipelines.flags import Groups
-from beam_ldp.pipelines.options import ReleaseOptions
+from beam_ldp.pipelines.options import ReleaseOptions, UsageError
 from beam_ldp.pipelines.records.gates import gate_reports
 from beam_ldp.pipelines.records.price import Price, expected_price, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.running import job, results
 from beam_ldp.pipelines.settings import S
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.people import PeopleFolder
 
@@ -132,6 +135,41 @@ class Question(ABC, Generic[S]):
     @abstractmethod
     def about(self) -> str:
         """The public name of what is asked."""
+
+    # What is released ------------------------------------------------------------------------
+
+    @cached_property
+    def run_id(self) -> str:
+        """The name of this run, and of its charge."""
+        settings = self.settings
+        return settings.run_id or f"{settings.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What composites are told of the release and its noise.
+
+        Where noise is fresh every run is a release of its own, unless it is given a name.
+        """
+        settings = self.settings
+        return {
+            "dataset": settings.dataset,
+            "release_id": settings.release_id or self.run_id,
+            "privacy_unit": settings.privacy_unit,
+            "memoize_key_file": settings.memoize_key_file,
+            "seed": settings.seed,
+        }
+
+    @abstractmethod
+    def composite(self, choice: Choice) -> Any:
+        """Rows in, releases out: a transform whose `identity` is that of the release."""
+
+    def identity(self, choice: Choice) -> ReleaseIdentity:
+        """What will be released. Raises UsageError for names that are none."""
+        try:
+            found: ReleaseIdentity = self.composite(choice).identity
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return found
 
     # Before the data -----------------------------------------------------------------------
 

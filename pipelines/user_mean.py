@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.answer import MeanAnswer
 from beam_ldp.pipelines.means.user_record import UserMeanRecord
@@ -28,7 +26,6 @@ from beam_ldp.pipelines.question import Choice, Rows
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.protocols import (
     Ball,
     Box,
@@ -196,10 +193,9 @@ class UserLevelMean(Mean):
             ),
         }
 
-    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
+    def composite(self, choice: Choice) -> Any:
         settings = self.settings
-        table = self.read(pipeline)
-        released = table[ROWS] | "PrivateUserMean" >> PrivateUserMean(
+        return PrivateUserMean(
             self.protocol,
             columns=self.columns,
             user_id_column=settings.user_id,
@@ -208,13 +204,7 @@ class UserLevelMean(Mean):
             scope=settings.scope,  # type: ignore[arg-type]
             bad_rows=self.bad_rows,
             question=self.about,
-            memoize_key_file=settings.memoize_key_file,
-            release_id=settings.release_id,
-            dataset=settings.declared_dataset,
-            seed=settings.seed,
-        )
-        return Outputs(
-            released, released.withheld, (table[BAD_ROWS], released.bad_rows), released.persons
+            **self.names,
         )
 
     def price(self, release: Release) -> Price:

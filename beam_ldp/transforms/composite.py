@@ -61,6 +61,7 @@ class PrivateEstimate(beam.PTransform):
         seed: int | None,
         question: str,
         one_row_each: bool = False,
+        privacy_unit: str = "user",
         budget: ChargeTo | None = None,
         windows: WindowRules = DEFAULT_RULES,
         permanent: bool = False,
@@ -91,6 +92,7 @@ class PrivateEstimate(beam.PTransform):
             groups=self._groups,
             group_column=group_column,
             bounding=bounding_of(self._drawn, one_row_each, user_id_column),
+            privacy_unit=privacy_unit,
         )
         self._noise = Noise(self.identity, memoize_key_file, seed, permanent)
         self._shuffle = Shuffle(
@@ -167,8 +169,12 @@ def release_identity(
     groups: CarriedDomain | None,
     group_column: str | None,
     bounding: str,
+    privacy_unit: str = "user",
 ) -> ReleaseIdentity | None:
     """What a composite releases; None where nobody named it, and so nothing can go by its name.
+
+    It is committed to the secret key where that can be read here, and must be where a budget is
+    charged: the ledger keeps the commitment.
 
     Raises:
         ValueError: if noise is memoized and no data set or release is named.
@@ -177,7 +183,7 @@ def release_identity(
     if budget is not None:
         if dataset not in ("", budget.dataset):
             raise ValueError("dataset must be that of the budget, or be left out")
-        dataset = budget.dataset
+        dataset, privacy_unit = budget.dataset, budget.privacy_unit
         if not memoized:  # noise is fresh, so a run is a release of its own
             release_id = release_id or budget.run_id or uuid.uuid4().hex
     for name, value in (("dataset", dataset), ("release_id", release_id)):
@@ -193,11 +199,16 @@ def release_identity(
         values_digest().hex(),
         groups_digest(groups, group_column).hex(),
         bounding,
-        privacy_unit="user" if budget is None else budget.privacy_unit,
+        privacy_unit=privacy_unit,
     )
-    if memoize_key_file is not None and budget is not None:
+    if memoize_key_file is None:
+        return identity
+    try:
         return identity.committed(read_key(memoize_key_file))
-    return identity
+    except ValueError:
+        if budget is not None:
+            raise
+        return identity  # the key is where the workers are; they check it
 
 
 def groups_digest(groups: CarriedDomain | None, group_column: str | None) -> bytes:

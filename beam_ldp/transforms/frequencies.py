@@ -43,6 +43,7 @@ class PrivateFrequencies(PrivateEstimate):
         dataset, release_id: declared names of the people's data and of this release, where noise is
             memoized or a budget charged: with the question they make the release's identity.
         question: name of what is asked, for the record.
+        privacy_unit: what one person's contribution is called; that of the budget, if there is one.
         budget: whose budget this release is charged to; a simulation is never charged.
         windows: for unbounded data: when windows close, and what becomes of late rows.
         permanent: memoized responses that stay the same from window to window, as in `Randomize`.
@@ -89,6 +90,7 @@ class PrivateFrequencies(PrivateEstimate):
         dataset: str = "",
         seed: int | None = None,
         question: str = "",
+        privacy_unit: str = "user",
         budget: ChargeTo | None = None,
         windows: WindowRules = DEFAULT_RULES,
         permanent: bool = False,
@@ -116,6 +118,7 @@ class PrivateFrequencies(PrivateEstimate):
             dataset=dataset,
             seed=seed,
             question=question,
+            privacy_unit=privacy_unit,
             budget=budget,
             windows=windows,
             permanent=permanent,

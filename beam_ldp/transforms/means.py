@@ -50,6 +50,7 @@ class PrivateMean(PrivateEstimate):
         one_row_each: every person has one row (more would be copies of it), so errors need not
             allow for the draw of a row. A statement about the data; one report per person is sent
             in any case.
+        privacy_unit: what one person's contribution is called; that of the budget, if there is one.
         budget: whose budget this release is charged to; a simulation is never charged.
 
     Raises:
@@ -94,6 +95,7 @@ class PrivateMean(PrivateEstimate):
         seed: int | None = None,
         question: str = "",
         one_row_each: bool = False,
+        privacy_unit: str = "user",
         budget: ChargeTo | None = None,
         windows: WindowRules = DEFAULT_RULES,
         permanent: bool = False,
@@ -118,6 +120,7 @@ class PrivateMean(PrivateEstimate):
             seed=seed,
             question=question,
             one_row_each=one_row_each,
+            privacy_unit=privacy_unit,
             budget=budget,
             windows=windows,
             permanent=permanent,

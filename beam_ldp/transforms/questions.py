@@ -82,6 +82,7 @@ class PrivateQuestions(PrivateEstimate):
         release_id: str | None = None,
         dataset: str = "",
         seed: int | None = None,
+        privacy_unit: str = "user",
         budget: ChargeTo | None = None,
     ) -> None:
         if not isinstance(randomizer, Questions):
@@ -106,6 +107,7 @@ class PrivateQuestions(PrivateEstimate):
             dataset=dataset,
             seed=seed,
             question=", ".join(self._names),
+            privacy_unit=privacy_unit,
             budget=budget,
         )
         self._encoder = EncodeQuestions(

@@ -48,6 +48,7 @@ class PrivateUserMean(beam.PTransform):
         bad_rows: as in `EncodeVectors`.
         memoize_key_file, release_id, dataset, seed: as in `PrivateFrequencies`, for both rounds.
         question: name of what is asked, for the record.
+        privacy_unit: what one person's contribution is called; that of the budget, if there is one.
         budget: whose budget this release is charged to; a simulation is never charged.
 
     Raises:
@@ -85,6 +86,7 @@ class PrivateUserMean(beam.PTransform):
         dataset: str = "",
         seed: int | None = None,
         question: str = "",
+        privacy_unit: str = "user",
         budget: ChargeTo | None = None,
     ) -> None:
         super().__init__()
@@ -116,6 +118,7 @@ class PrivateUserMean(beam.PTransform):
             groups=None,
             group_column=None,
             bounding=f"all rows of each {user_id_column or 'user id'}",
+            privacy_unit=privacy_unit,
         )
         self._memoize_key_file, self._seed = memoize_key_file, seed
         self._question = question

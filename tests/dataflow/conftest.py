@@ -53,7 +53,7 @@ def jobs(folder: Path) -> dict[str, dict[str, Any]]:
 
     words = ["--column=word", f"--domain={folder}/words.txt"]
     person = ["--user-id=uid", "--epsilon=1"]
-    memoized = [f"--memoize-key-file={folder}/key", "--release-id=first"]
+    memoized = [f"--memoize-key-file={folder}/key", "--dataset=d", "--release-id=first"]
     reports = ["--local-epsilon=4", "--shuffle-output=reports"]
     large = ["--mechanism=HadamardResponse", "--column=number", f"--domain={folder}/large.txt"]
     minutes = ["--columns=minutes", "--range", "0", "1440"]

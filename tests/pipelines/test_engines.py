@@ -45,7 +45,7 @@ def job(tmp_path: Path) -> list[str]:
 def memoized(job: list[str], tmp_path: Path) -> list[str]:
     """The job with noise that no engine changes."""
     (tmp_path / "key").write_bytes(bytes(range(32)))
-    return [*job, f"--memoize-key-file={tmp_path}/key", "--release-id=r",
+    return [*job, f"--memoize-key-file={tmp_path}/key", "--dataset=d", "--release-id=r",
             f"--expected-users={USERS}", "--overwrite"]  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def test_no_planted_value_is_in_any_log(tmp_path: Path, caplog: pytest.LogCaptur
     listed = ["--column=c", f"--domain={tmp_path}/d.txt", "--local-epsilon=2"]
     release = ["--delta=1e-6", "--min-reports=200", "--no-mlflow", "--no-ledger"]
     number = ["--columns=x", "--radius=50000", "--local-epsilon=2"]
-    memoized = [f"--memoize-key-file={tmp_path}/key", "--release-id=r"]
+    memoized = [f"--memoize-key-file={tmp_path}/key", "--release-id=r", "--dataset=d"]
     caplog.set_level(logging.DEBUG)
     programs: list[tuple[Any, list[str], int]] = [
         (frequency.main, [*common, *listed, *release, "--output={}/a"], DONE),

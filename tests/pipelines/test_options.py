@@ -183,7 +183,9 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, "--budget-windows=2"], "--budget-windows must be 1 here"),
         ([*CENTRAL, "--people-store=d"], "belong together"),
         ([*CENTRAL, "--memoize-key-file=k"], "--user-id and --release-id"),
-        ([*CENTRAL, "--memoize-key-file=k", "--user-id=u", "--release-id=r", "--seed=1"],
+        ([*CENTRAL, "--memoize-key-file=k", "--user-id=u", "--release-id=r"], "needs --dataset"),
+        ([*CENTRAL, "--memoize-key-file=k", "--user-id=u", "--release-id=r", "--dataset=d",
+          "--seed=1"],
          "exclude each other"),
         ([*CENTRAL, "--input-format=text"], "not for text"),
         ([*CENTRAL, "--input=nowhere-at-all.csv"], "--input nowhere-at-all.csv: no file matches"),
@@ -199,7 +201,7 @@ def test_defaults(files: list[str]) -> None:
     assert settings.min_reports == 900_000
     assert settings.input_format == "csv" and settings.csv_delimiter == ","
     assert settings.shuffle_output == "statistic" and settings.bad_rows == "dead-letter"
-    assert settings.dataset.endswith("x.csv") and settings.column == "v"
+    assert settings.dataset == "unnamed" and settings.column == "v"
     assert settings.num_files == 1 and settings.input_bytes == 8
 
 

@@ -120,7 +120,7 @@ def released(tmp_path: Any, *parts: list[Message]) -> list[Any]:
             | PrivateFrequencies(
                 KRandomizedResponse(domain.size, 2.0), domain=domain, column="colour",
                 user_id_column="who", min_reports=1, memoize_key_file=str(key_file),
-                release_id="r", windows=WindowRules(),
+                release_id="r", dataset="d", windows=WindowRules(),
             )
         )  # fmt: skip
         releases | "Keep" >> beam.Map(keep, "released")

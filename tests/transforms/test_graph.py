@@ -63,6 +63,7 @@ def test_no_key_and_no_domain_value_of_a_file(tmp_path):
         min_reports=10,
         memoize_key_file=str(tmp_path / "key"),
         release_id="r",
+        dataset="d",
     )
     found = payloads(graph(stage))
     assert any(b"Encode" in data for data in found) and len(found) > 20

@@ -42,6 +42,7 @@ from beam_ldp.transforms import (
     ValueBlock,
     bounding,
 )
+from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import RunningSum
 from tests.identities import identity
@@ -60,7 +61,7 @@ PRIV_UNIT = PrivUnit(6, 4.0)
 def memoized(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(KEY)
-    return {"memoize_key_file": str(path), "release_id": "r"}
+    return {"memoize_key_file": str(path), "release_id": "r", "dataset": "d"}
 
 
 def test_every_mechanism_gives_what_it_gives_without_beam(memoized):
@@ -72,10 +73,12 @@ def test_every_mechanism_gives_what_it_gives_without_beam(memoized):
         for i, (name, mechanism) in enumerate(MECHANISMS.items()):
             blocks = value_blocks(vectors[name], (37, 111, 400)[i % 3], ids=True)
             values = blocks_of(pipeline, blocks, name)
-            whole = values | f"{name} whole" >> PrivateMean(mechanism, min_reports=9, **memoized)
+            stage = PrivateMean(mechanism, min_reports=9, **memoized)
+            whole = values | f"{name} whole" >> stage
+            noise = Noise(stage.identity, memoized["memoize_key_file"])
             parts = (
                 values
-                | f"{name} r" >> Randomize(mechanism, **memoized)
+                | f"{name} r" >> Randomize(mechanism, noise=noise)
                 | f"{name} s" >> Shuffle(mechanism, 9)
                 | f"{name} a" >> Aggregate(mechanism)
                 | f"{name} e" >> EstimateMean(mechanism)
@@ -88,7 +91,8 @@ def test_every_mechanism_gives_what_it_gives_without_beam(memoized):
     assert len(releases) == 2 * len(MECHANISMS)
     for (name, _), release in releases.items():
         mechanism = MECHANISMS[name]
-        rng = UserRandomness(KEY, np.arange(400), identity("r"))
+        drawn_under = PrivateMean(mechanism, min_reports=9, **memoized).identity
+        rng = UserRandomness(KEY, np.arange(400), drawn_under)
         direct = mechanism.estimate(
             mechanism.accumulate(mechanism.randomize(vectors[name], rng)), 400
         )
@@ -273,12 +277,13 @@ def test_a_memoized_report_is_that_of_the_whole_vector(memoized):
     """Vectors that agree in all coordinates but one draw independent noise; equal ones the same."""
     wide = PrivUnit(8, 1.0)
     first = np.full((200, 8), 0.1)
+    noise = Noise(identity(), memoized["memoize_key_file"])
     other = first.copy()
     other[:, -1] = np.nextafter(0.1, 1)
 
     def reports(vectors, size):
         blocks = value_blocks(vectors, size, ids=True)
-        found = run(lambda p: blocks_of(p, blocks) | Randomize(wide, **memoized))
+        found = run(lambda p: blocks_of(p, blocks) | Randomize(wide, noise=noise))
         return np.sort(np.concatenate([block.reports for block in found]), axis=0)
 
     assert np.array_equal(reports(first, 200), reports(first, 33))
@@ -314,7 +319,7 @@ def test_ranges_come_back_in_the_unit_of_the_data(memoized):
     blocks = value_blocks(rows, 250, ids=True)
     stage = PrivateMean(mechanism, ranges=ranges, min_reports=9, **memoized)
     (release,) = run(lambda p: blocks_of(p, blocks) | stage)
-    rng = UserRandomness(KEY, np.arange(900), identity("r"))
+    rng = UserRandomness(KEY, np.arange(900), stage.identity)
     inside = mechanism.estimate(
         mechanism.accumulate(mechanism.randomize(ranges.encode(rows), rng)), 900
     )

@@ -17,7 +17,9 @@ from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 from beam_ldp.transforms import PrivateFrequencies, Randomize, ReleaseToRows, ValueBlock
 from beam_ldp.transforms.encode_questions import Binned, EncodeQuestions, Levels, Listed
+from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.questions import PrivateQuestions
+from tests.identities import identity
 from tests.transforms.helpers import local, run
 
 pytestmark = pytest.mark.pipeline
@@ -119,7 +121,7 @@ def test_memoized_answers_are_the_same_on_every_run(tmp_path):
             lambda p: (
                 p
                 | beam.Create([block]).with_output_types(ValueBlock)
-                | Randomize(survey(OneQuestion), memoize_key_file=str(key), release_id="w1")
+                | Randomize(survey(OneQuestion), noise=Noise(identity(), str(key)))
             )
         )
         back = np.argsort(order)

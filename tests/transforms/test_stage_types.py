@@ -24,6 +24,8 @@ from beam_ldp.transforms import (
     TableBlock,
     ValueBlock,
 )
+from beam_ldp.transforms.noise import Noise
+from tests.identities import identity
 from tests.transforms.helpers import ORACLE
 
 pytestmark = pytest.mark.exact
@@ -146,12 +148,12 @@ def test_types_go_through_all_stages():
         (lambda: Shuffle(ORACLE, 5, "sum"), 'output must be "reports" or "statistic"'),
         (lambda: Shuffle(ORACLE, 5, scope="all"), 'scope must be "batch" or "global"'),
         (lambda: Shuffle(ORACLE, 5, num_shards=3), "num_shards must be a power of two, got 3"),
-        (lambda: Randomize(ORACLE, memoize_key_file="k"), "release_id must name the release"),
+        (lambda: Noise(memoize_key_file="k"), "identity must say which release"),
         (
-            lambda: Randomize(ORACLE, memoize_key_file="k", release_id="r", seed=1),
+            lambda: Noise(identity(), memoize_key_file="k", seed=1),
             "seed must be None",
         ),
-        (lambda: Randomize(ORACLE, seed=-1), "seed must be an integer >= 0"),
+        (lambda: Noise(seed=-1), "seed must be an integer >= 0"),
         (lambda: EstimateFrequencies(ORACLE, sampling="all"), 'sampling must be "fixed" or "iid"'),
         (lambda: PrivateFrequencies(ORACLE), "min_reports or expected_users must be given"),
         (

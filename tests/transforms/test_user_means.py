@@ -160,7 +160,7 @@ def test_memoized_noise_repeats_however_rows_are_read(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(bytes(range(32)))
     blocks, _ = rows_of_people()
-    memo = {"memoize_key_file": str(path), "release_id": "r"}
+    memo = {"memoize_key_file": str(path), "release_id": "r", "dataset": "d"}
     protocol = plan()
     (first,) = run(lambda p: blocks_of(p, blocks) | PrivateUserMean(protocol, **memo))
     (second,) = run(lambda p: blocks_of(p, blocks[::-1]) | PrivateUserMean(protocol, **memo))
@@ -221,7 +221,7 @@ def test_what_does_not_fit_is_refused_when_the_pipeline_is_built():
         PrivateUserMean(3)
     with pytest.raises(ValueError, match="user_id_column must name"):
         PrivateUserMean(plan(), columns="minutes")
-    with pytest.raises(ValueError, match="release_id must name the release"):
+    with pytest.raises(ValueError, match="dataset must be a declared name"):
         PrivateUserMean(plan(), memoize_key_file="key")
     with pytest.raises(ValueError, match="min_reports must be an integer >= 1"):
         PrivateUserMean(plan(), min_reports=0)
