@@ -244,7 +244,7 @@ def test_staging_vanishes_even_after_a_failure(tmp_path: Path) -> None:
 
 
 class StoreFileSystem(LocalFileSystem):
-    """A stand-in for an object store: keys only, no folders, no renaming of many."""
+    """A stand-in for an object store: keys only, no folders, one file renamed at a time."""
 
     ROOT = ""
     WRITTEN: list[str] = []
@@ -279,6 +279,12 @@ class StoreFileSystem(LocalFileSystem):
                 shown = "teststore://" + os.path.relpath(local, self.ROOT)
                 yield FileMetadata(shown, os.path.getsize(local))
 
+    def rename(self, sources: list[str], targets: list[str]) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            os.makedirs(os.path.dirname(self._local(target)), exist_ok=True)
+            self.WRITTEN.append("to " + target.rsplit("/", 1)[-1])
+            os.rename(self._local(source), self._local(target))
+
     def delete(self, paths: list[str]) -> None:
         self.WRITTEN += ["-" + path.rsplit("/", 1)[-1] for path in paths]
         super().delete([self._local(path) for path in paths])
@@ -294,7 +300,10 @@ def store(tmp_path: Path) -> Iterator[Path]:
 
 def test_on_a_store_the_manifest_is_written_last(store: Path) -> None:
     write("teststore://bucket/out", "one")
-    assert StoreFileSystem.WRITTEN == ["privacy.json", "estimates.csv", MANIFEST]
+    assert StoreFileSystem.WRITTEN == [
+        "privacy.json", "estimates.csv", MANIFEST,  # aside
+        "to estimates.csv", "to privacy.json", "to " + MANIFEST,
+    ]  # fmt: skip
     manifest = json.loads((store / "bucket" / "out" / MANIFEST).read_text())
     assert manifest["schema_version"] == 1
     assert [file["name"] for file in manifest["files"]] == ["privacy.json", "estimates.csv"]
@@ -311,8 +320,9 @@ def test_on_a_store_overwriting_withdraws_the_manifest_first(store: Path) -> Non
     write("teststore://bucket/out", "one")
     StoreFileSystem.WRITTEN.clear()
     write("teststore://bucket/out", "two", overwrite=True)
-    assert StoreFileSystem.WRITTEN[0] == "-" + MANIFEST
-    assert StoreFileSystem.WRITTEN[-1] == MANIFEST
+    first_change = next(i for i, what in enumerate(StoreFileSystem.WRITTEN) if what[0] in "-t")
+    assert StoreFileSystem.WRITTEN[first_change] == "-" + MANIFEST
+    assert StoreFileSystem.WRITTEN[-1] == "to " + MANIFEST
     assert (store / "bucket" / "out" / "privacy.json").read_text() == "two"
 
 
@@ -329,3 +339,52 @@ def test_on_a_store_a_failure_leaves_no_manifest(store: Path) -> None:
         writer.put("privacy.json", b"{}")
         raise RuntimeError
     assert not (store / "bucket" / "out" / MANIFEST).exists()
+
+
+# Finished, and published only when it may be ---------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["{}/out", "teststore://bucket/out"])
+def test_what_is_finished_is_nowhere_until_it_is_published(store: Path, url: str) -> None:
+    place = url.format(store)
+    folder = OutputFolder(place)
+    with folder.staging():
+        with folder.finishing() as writer:
+            writer.put("privacy.json", b"{}")
+        assert not list(store.rglob("out/privacy.json"))
+        folder.publish()
+        assert len(list(store.rglob("out/privacy.json"))) == 1
+    assert not [path for path in store.rglob("*out.finished*/*") if path.is_file()]
+
+
+@pytest.mark.parametrize("url", ["{}/out", "teststore://bucket/out"])
+def test_what_is_kept_can_be_published_by_another_process(store: Path, url: str) -> None:
+    place = url.format(store)
+    folder = OutputFolder(place)
+    with pytest.raises(RuntimeError), folder.staging() as staging:
+        with folder.finishing() as writer:
+            writer.put("privacy.json", b"{}")
+        folder.keep = True
+        raise RuntimeError
+    assert not list(store.rglob("out/privacy.json"))
+    OutputFolder(place, token=staging.rpartition("-")[2]).publish()
+    assert len(list(store.rglob("out/privacy.json"))) == 1
+
+
+@pytest.mark.parametrize("url", ["{}/out", "teststore://bucket/out"])
+def test_what_is_neither_kept_nor_published_is_gone(store: Path, url: str) -> None:
+    folder = OutputFolder(url.format(store))
+    with folder.staging(), folder.finishing() as writer:
+        writer.put("privacy.json", b"{}")
+    assert not [path for path in store.rglob("*") if path.is_file()]
+
+
+def test_an_output_that_came_in_between_is_not_replaced(tmp_path: Path) -> None:
+    folder = OutputFolder(str(tmp_path / "out"))
+    with folder.staging():
+        with folder.finishing() as writer:
+            writer.put("privacy.json", b"one")
+        write(tmp_path / "out", "two")
+        with pytest.raises(OutputError, match="--overwrite"):
+            folder.publish()
+    assert (tmp_path / "out" / "privacy.json").read_text() == "two"
