@@ -71,7 +71,8 @@ def test_numbers_by_url() -> None:
 
 def test_devices_and_collector_by_url(capsys: Any) -> None:
     flags = [f"--input={BUCKET}/events-*.csv", "--column=c", f"--domain={BUCKET}/d.txt",
-             "--local-epsilon=15", "--release-id=r", "--dataset=d", f"--output={BUCKET}/reports"]  # fmt: skip
+             "--local-epsilon=15", "--release-id=r", "--dataset=d",
+             f"--output={BUCKET}/reports"]  # fmt: skip
     assert randomize.main(flags) == DONE
     assert randomize.main(flags) == MISUSED  # it is there
     assert "reports go into a new folder" in " ".join(capsys.readouterr().err.split())
