@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.bits import (
     join_rows,
     pack_uints,
@@ -60,11 +61,10 @@ class LocalRandomizer(ABC):
 
     exactness: ClassVar[str] = "exact"
     messages_per_user: ClassVar[int] = 1
-    _registry: ClassVar[dict[str, type[LocalRandomizer]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        LocalRandomizer._registry[cls.__name__] = cls
+        registry.register(cls)
 
     def __post_init__(self) -> None:
         epsilon = self.local_epsilon
@@ -312,9 +312,12 @@ class LocalRandomizer(ABC):
         whole = fits.all(axis=tuple(range(1, fits.ndim)))
         return np.asarray(whole & self._possible(reports.astype(self.report_dtype)))
 
-    @abstractmethod
     def _possible(self, reports: np.ndarray) -> np.ndarray:
-        """`possible`, for reports of the right shape and dtype."""
+        """`possible`, for reports of the right shape and dtype: here, one number each that fits the
+        declared bits. What a mechanism leaves out of those, or arranges otherwise, it says."""
+        if self.report_shape:
+            raise NotImplementedError(f"{type(self).__name__} does not say what it can send")
+        return below(reports, 1 << self.bits_per_report)
 
     @property
     def _possible_reports(self) -> str:
@@ -335,19 +338,21 @@ class LocalRandomizer(ABC):
 
     @staticmethod
     def from_config(config: dict[str, Any]) -> LocalRandomizer:
-        """The randomizer that `to_config` described.
+        """The randomizer that `to_config` described, in any process; a mechanism of one's own must
+        have been imported.
 
         Raises:
             ValueError: on an unknown mechanism, version or parameter.
         """
         parameters = dict(config)
         name, version = parameters.pop("mechanism", None), parameters.pop("version", None)
-        if not isinstance(name, str) or name not in LocalRandomizer._registry:
+        kind = registry.find(name)
+        if kind is None:
             raise ValueError(f"mechanism must be the name of a randomizer, got {name!r}")
         if version != CONFIG_VERSION:
             raise ValueError(f"version must be {CONFIG_VERSION}, got {version!r}")
         try:
-            return LocalRandomizer._registry[name](**parameters)
+            return cast(LocalRandomizer, kind(**parameters))
         except TypeError as error:
             raise ValueError(f"config does not fit {name}: {error}") from None
 

@@ -11,7 +11,6 @@ dtype, no pickle, a version byte in front.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -340,13 +339,6 @@ def shuffle_event(randomizer: LocalRandomizer, crowd: int) -> Any:
     return with_crowd(shuffled_event(randomizer, 1), crowd)
 
 
-def load_mechanism(config: dict[str, Any]) -> None:
-    """Make a mechanism known to `from_config`, on a worker that has run none of its stages."""
-    for room in ("frequency", "questions", "mean"):
-        if config.get("mechanism") not in LocalRandomizer._registry:
-            importlib.import_module(f"beam_ldp.randomizers.{room}")
-
-
 _NO_EVENT, _WHOLE_EVENT = -1, -2
 
 
@@ -379,7 +371,6 @@ def _rebuild_release(**fields: Any) -> Release:
     if event == _NO_EVENT:
         event = None
     elif isinstance(event, int):
-        load_mechanism(fields["mechanism"])
         event = shuffle_event(LocalRandomizer.from_config(fields["mechanism"]), event)
     return Release(event=event, answers=answers, **fields)
 

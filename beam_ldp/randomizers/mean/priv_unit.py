@@ -275,7 +275,7 @@ def leave_across(vector, length, normals):  # type: ignore[no-untyped-def]
     Where nothing is left, once in 2**50 users, any direction across takes its place.
     """
     total = square_sum(normals, 1.0)
-    for trial in range(3):
+    for _trial in range(3):
         for _ in range(2):  # the second time it is the rounding of the first that goes
             along = inner_product(normals, vector) / length
             for j in range(normals.size):
