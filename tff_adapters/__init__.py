@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         shuffled_ldp_aggregator,
     )
     from tff_adapters.cldp_sgd import build_cldp_sgd
+    from tff_adapters.flows import Flow, UnpricedFlowError, flows_of
     from tff_adapters.kernels import ClientKernel, kernel_for
     from tff_adapters.local_central import LocalCentralFactory, build_local_central
     from tff_adapters.metrics import no_client_metrics
@@ -45,6 +46,7 @@ __all__ = [
     "DeclaredSampling",
     "EpsilonBudget",
     "FixedSizeSampling",
+    "Flow",
     "LocalCentralFactory",
     "LocallyPrivateMeanFactory",
     "LocallyPrivateState",
@@ -54,10 +56,12 @@ __all__ = [
     "SamplingMismatchError",
     "SelfSampling",
     "Training",
+    "UnpricedFlowError",
     "build_cldp_sgd",
     "build_dp_adaped",
     "build_local_central",
     "end_workers",
+    "flows_of",
     "full_participation",
     "kernel_for",
     "no_client_metrics",
@@ -84,6 +88,7 @@ _MODULES = {
     "DeclaredSampling": "record",
     "EpsilonBudget": "training",
     "FixedSizeSampling": "samplers",
+    "Flow": "flows",
     "LocalCentralFactory": "local_central",
     "LocallyPrivateMeanFactory": "aggregators",
     "LocallyPrivateState": "aggregators",
@@ -93,10 +98,12 @@ _MODULES = {
     "SamplingMismatchError": "record",
     "SelfSampling": "samplers",
     "Training": "training",
+    "UnpricedFlowError": "flows",
     "build_cldp_sgd": "cldp_sgd",
     "build_dp_adaped": "adaped",
     "build_local_central": "local_central",
     "end_workers": "workers",
+    "flows_of": "flows",
     "full_participation": "samplers",
     "kernel_for": "kernels",
     "no_client_metrics": "metrics",

@@ -33,13 +33,19 @@ from tff_adapters.adaped_steps import (
     local_only_step,
     local_step,
 )
-from tff_adapters.central_record import CentralRecord, start_record
+from tff_adapters.central_record import CentralRecord, one_more, start_record
 from tff_adapters.compat import language, tff
+from tff_adapters.flows import mark
 from tff_adapters.kernels.base import client_generator
 
 Variant = Literal["safe", "printed", "local-only"]
 
 _WARNED_DELTA = 1e-5
+_PROTECTION: dict[Variant, str] = {
+    "safe": "clipped; the server is trusted with it, and adds noise to the sum",
+    "printed": "each step clipped, with noise",
+    "local-only": "zeros",
+}
 
 
 class AdapedState(NamedTuple):
@@ -175,7 +181,7 @@ def build_dp_adaped(
     @tff.tensorflow.computation
     def start() -> Any:
         mu = tuple(map(tf.constant, classifier.initial))
-        return AdapedState(mu, tf.constant(psi, tf.float32), start_record(event))
+        return AdapedState(mu, tf.constant(psi, tf.float32), start_record(event, clients_per_round))
 
     state_type = start.type_signature.result
     personal_type, data_type = client_work.type_signature.parameter[2:4]
@@ -186,7 +192,7 @@ def build_dp_adaped(
             clients, clients_per_round, "a round must have exactly clients_per_round clients"
         )
         with tf.control_dependencies([right]):
-            record = CentralRecord(state.privacy.event, state.privacy.rounds + 1)
+            record = one_more(state.privacy)
         if variant == "local-only":
             return AdapedState(state.mu, state.psi, record)
         change, psi_change = list(total[:-1]), total[-1]
@@ -282,7 +288,8 @@ def _client_work(
 
         return run(mu, psi, theta, data, seeds)
 
-    return work
+    mark(work, "a client's own model, given back to that client alone", at=(0,))
+    return mark(work, _PROTECTION[variant], at=(1,))
 
 
 def _price(

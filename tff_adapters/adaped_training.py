@@ -61,6 +61,11 @@ class PersonalRounds:
         self._process, self._data = process, data
         self.personal = PersonalModels.start(process)
 
+    @property
+    def computation(self) -> Any:
+        """What a round runs, and what therefore leaves clients."""
+        return self._process.next
+
     def initialize(self) -> AdapedState:
         state: AdapedState = self._process.initialize()
         return state

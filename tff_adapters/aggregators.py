@@ -27,6 +27,7 @@ from beam_ldp.randomizers.mean import (
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from tff_adapters.adaptive_clip import AdaptiveClip, norm_at_most
 from tff_adapters.compat import language, tff
+from tff_adapters.flows import mark
 from tff_adapters.kernels import ClientKernel, client_generator, kernel_for, seeded_generator
 from tff_adapters.record import DeclaredSampling, PrivacyRecord, RoundConfig
 from tff_adapters.record_graph import add_round, empty_record, record_type
@@ -157,6 +158,7 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             values,
             self._sampling,
             self._seed is not None,
+            self._min_reports,
         )
         transport: Transport
         if self._sum_factory is None:
@@ -235,7 +237,8 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             generator = seeded_generator(self._seed, public.round, vectors)
             return tf.function(lambda: draw(generator), autograph=False)()  # draws in order
 
-        return client
+        seeded = "" if self._seed is None else "; the noise is a seed's, and protects nobody"
+        return mark(client, " and ".join(map(_told, kernels)) + seeded)
 
     def _reader(self, specs: Any, kernels: list[ClientKernel], transport: Transport) -> Any:
         """What the server makes of statistics: `(record, clip, statistics, reports) -> _Read`."""
@@ -269,6 +272,12 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             return _Read(unflatten(mean, specs), add_round(privacy, reports), clip, measured)
 
         return read
+
+
+def _told(kernel: ClientKernel) -> str:
+    """What a kernel does, in the table of what leaves a client."""
+    mechanism = kernel.mechanism
+    return f"{type(mechanism).__name__}, local epsilon = {mechanism.local_epsilon:g}"
 
 
 class _Public(NamedTuple):

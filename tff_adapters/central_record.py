@@ -20,15 +20,22 @@ class CentralRecord(NamedTuple):
     Attributes:
         event: of one round: JSON text.
         rounds: int64, how many there were.
+        num_clients: int64, that every round must have; 0 for any number.
     """
 
     event: Any
     rounds: Any
+    num_clients: Any
 
 
-def start_record(event: dp_accounting.DpEvent) -> CentralRecord:
+def start_record(event: dp_accounting.DpEvent, num_clients: int = 0) -> CentralRecord:
     """The record before the first round, each of which costs `event`."""
-    return CentralRecord(json.dumps(event_to_json(event)), np.int64(0))
+    return CentralRecord(json.dumps(event_to_json(event)), np.int64(0), np.int64(num_clients))
+
+
+def one_more(record: CentralRecord) -> CentralRecord:
+    """The record after one more round."""
+    return CentralRecord(record.event, record.rounds + 1, record.num_clients)
 
 
 def round_event(record: CentralRecord) -> dp_accounting.DpEvent:

@@ -26,8 +26,9 @@ from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.accounting.two_ledgers import TwoLedgers, central_round_event
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
-from tff_adapters.central_record import CentralRecord, start_record
+from tff_adapters.central_record import CentralRecord, one_more, start_record
 from tff_adapters.compat import language, tff
+from tff_adapters.flows import mark
 from tff_adapters.kernels import client_generator, kernel_for
 from tff_adapters.kernels.base import clip_to_ball
 from tff_adapters.metrics import no_client_metrics
@@ -118,6 +119,10 @@ class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
         def message(value: Any) -> Any:
             return kernel.randomize(flatten(value)[None, :], client_generator())[0]
 
+        randomizer = kernel.mechanism
+        told = f"{type(randomizer).__name__}, local epsilon = {randomizer.local_epsilon:g}"
+        mark(message, f"{told}; the server adds noise")
+
         @tff.tensorflow.computation
         def nothing() -> Any:
             return tf.zeros([size], tf.float64), tf.constant(0)
@@ -153,7 +158,7 @@ class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
 
         @tff.tensorflow.computation(start.type_signature.result)
         def next_state(state: Any) -> Any:
-            record = CentralRecord(state.privacy.event, state.privacy.rounds + 1)
+            record = one_more(state.privacy)
             return LocalCentralState(record)
 
         @language.federated_computation

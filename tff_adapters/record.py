@@ -121,12 +121,14 @@ class RoundConfig:
         values_per_client: values that a client sends a report about.
         sampling: as declared, or None.
         seeded: whether randomness was drawn from a seed, for simulation: then nothing is private.
+        min_reports: fewer clients than this give no result.
     """
 
     mechanisms: tuple[dict[str, Any], ...]
     values_per_client: int
     sampling: DeclaredSampling | None
     seeded: bool
+    min_reports: int = 0
 
     def to_json(self) -> str:
         told = {**asdict(self), "version": _VERSION}
@@ -163,12 +165,7 @@ class RoundConfig:
         if reader != "shuffled":
             raise ValueError(f'reader must be "shuffled" or "local", got {reader!r}')
         if self.sampling is not None:
-            low, high = self.sampling.allowed
-            if not low <= reports <= high:
-                raise SamplingMismatchError(
-                    f"a round received the reports of {reports} clients; the declared sampling "
-                    f"gives {low} to {high}"
-                )
+            check_clients(reports, *self.sampling.allowed)
             if not self.sampling.takes_everything(self.values_per_client):
                 return self.sampling.event(self.local_event(), self.values_per_client)
         if not reports:
@@ -176,6 +173,21 @@ class RoundConfig:
         crowd = reports * self.values_per_client
         events = [shuffled_event(r, crowd) for r in self.randomizers()]
         return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+
+
+def check_clients(clients: int, low: int, high: int) -> None:
+    """Refuses a round of a number of clients that its price does not suppose.
+
+    Raises:
+        SamplingMismatchError: which says what to do.
+    """
+    if not low <= clients <= high:
+        gives = f"{low}" if low == high else f"{low} to {high}"
+        raise SamplingMismatchError(
+            f"a round of {clients} clients has no price: the declared sampling gives {gives}. Draw "
+            "another set of clients anew, all of whom can be had, and leave nobody out of it; or "
+            "declare no sampling (sampling=None), and pay for the reports that come"
+        )
 
 
 Record = PrivacyRecord | CentralRecord
@@ -239,9 +251,23 @@ def planned_event(
 
     Raises:
         ValueError: if the state holds no record.
-        SamplingMismatchError: if the declared sampling does not give that number of clients.
+        SamplingMismatchError: if the declared sampling does not give that number of clients, or no
+            result comes of so few.
     """
-    return _of_all(state, lambda record: _event(record, num_clients, reader))
+
+    def planned(record: Record) -> dp_accounting.DpEvent:
+        if isinstance(record, CentralRecord):
+            exactly = int(record.num_clients)
+            if exactly:
+                check_clients(num_clients, exactly, exactly)
+        elif num_clients < _config(record).min_reports:
+            raise SamplingMismatchError(
+                f"a round of {num_clients} clients gives no result: min_reports is "
+                f"{_config(record).min_reports}. Wait until more of them can be had"
+            )
+        return _event(record, num_clients, reader)
+
+    return _of_all(state, planned)
 
 
 def last_event(state: Any, reader: Reader = "shuffled") -> dp_accounting.DpEvent | None:

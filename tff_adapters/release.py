@@ -11,6 +11,7 @@ import dp_accounting
 import numpy as np
 
 from tff_adapters.compat import tff
+from tff_adapters.flows import check_flows
 from tff_adapters.record import planned_event, privacy_records
 
 
@@ -42,14 +43,30 @@ class PrivacyReleaseManager(tff.program.ReleaseManager[Any, int]):
     Args:
         tracker: an open `mlflow_ldp.PrivacyTracker`.
         state: of a process whose aggregator is ours; None: nothing is charged here.
+        process: that the program runs; needed with `state`. What it lets leave clients is read.
+        public_flows: as for `train`.
 
     Raises:
-        ValueError: if `state` holds no privacy record, or more than one.
+        UnpricedFlowError: if something leaves clients that nothing prices.
+        ValueError: if `state` holds no privacy record, or more than one, or comes without its
+            process.
     """
 
-    def __init__(self, tracker: Tracker, state: Any = None) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        state: Any = None,
+        *,
+        process: Any = None,
+        public_flows: Mapping[str, str] | None = None,
+    ) -> None:
         if state is not None and len(privacy_records(state)) != 1:
             raise ValueError("state must hold one privacy record, of an aggregator of tff_adapters")
+        if (state is None) != (process is None):
+            raise ValueError(
+                "state and process must be given together"
+            )
+        self.flows = () if process is None else check_flows(process, public_flows)
         self._tracker, self._state = tracker, state
         self._released: set[int] = set()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import dp_accounting
 
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
+from tff_adapters.flows import Flow, check_flows
 from tff_adapters.record import (
     SamplingMismatchError,
     last_event,
@@ -209,12 +210,14 @@ class Training:
         rounds: rounds that this call ran.
         stopped_by: "rounds" if all ran; "budget" if the next one would have exceeded the target.
         spent: as the budget tells; None for a seeded run, or without a budget.
+        flows: what left clients in each round; nothing was read without a budget.
     """
 
     state: Any
     rounds: int
     stopped_by: Literal["rounds", "budget"]
     spent: Spent | None
+    flows: tuple[Flow, ...] = ()
 
 
 def train(
@@ -226,8 +229,12 @@ def train(
     state: Any = None,
     on_round: Callable[[Round], None] | None = None,
     release_managers: Sequence[Any] = (),
+    public_flows: Mapping[str, str] | None = None,
 ) -> Training:
     """Run rounds until all are done or the next one would exceed the budget.
+
+    Before the first, what leaves clients is read from the computation (`tff_adapters.flows`): what
+    is neither an aggregator's of ours nor declared public is refused, and nothing runs.
 
     Before each round its event is worked out from the record in the state and the number of
     clients, the budget is asked, and charged. After it, the record must say that this is what ran:
@@ -247,11 +254,17 @@ def train(
         state: to go on from; by default the process's initial state.
         on_round: called after each round.
         release_managers: `tff.program.ReleaseManager`s that get the metrics, keyed by round.
+        public_flows: what leaves clients without a price, by its name in `flows_of(process)`, and
+            the reason why it may (clients' metrics of public data, say). It is no part of any
+            epsilon.
 
     Raises:
-        SamplingMismatchError: if a round is not what was declared or charged.
+        UnpricedFlowError: if something leaves clients that nothing prices.
+        SamplingMismatchError: if a round is not what was declared, which is found before the round
+            is charged; or not what was charged.
         ValueError: if the budget does not know rounds of `state`.
     """
+    flows = () if budget is None else check_flows(process, public_flows)
     state = process.initialize() if state is None else state
     start, seeded = rounds_run(state), False
     if budget is not None:
@@ -264,7 +277,7 @@ def train(
             if event == _NOTHING:
                 spent = budget.spent
             elif budget.would_exceed(event):
-                return Training(state, number - start, "budget", budget.spent)
+                return Training(state, number - start, "budget", budget.spent, flows)
             else:
                 spent = budget.charge(event, number, num_reports=len(clients))
         output = process.next(state, clients)
@@ -278,7 +291,7 @@ def train(
             on_round(Round(number, spent, metrics, state))
     rounds = max(0, num_rounds - start)
     known = None if budget is None or seeded else budget.spent
-    return Training(state, rounds, "rounds", known)
+    return Training(state, rounds, "rounds", known, flows)
 
 
 _NOTHING = dp_accounting.NoOpDpEvent()

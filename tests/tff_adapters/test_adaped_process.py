@@ -291,7 +291,7 @@ def test_types_of_the_computations(model):
     weights = tff.to_type(
         (tff.TensorType(np.float32, (FEATURES, CLASSES)), tff.TensorType(np.float32, (CLASSES,)))
     )
-    record = CentralRecord(np.str_, np.int64)
+    record = CentralRecord(np.str_, np.int64, np.int64)
     state = tff.FederatedType(AdapedState(weights, np.float32, record), tff.SERVER)
     personal = tff.FederatedType(weights, tff.CLIENTS)
     batch = (tff.TensorType(np.float32, (None, FEATURES)), tff.TensorType(np.int32, (None,)))

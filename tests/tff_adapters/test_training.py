@@ -98,6 +98,7 @@ class Losing:
 
     def __init__(self, process):
         self.initialize, self._process = process.initialize, process
+        self.computation = process.next
 
     def next(self, state, values):
         return self._process.next(state, values[:-1])
@@ -117,7 +118,7 @@ def test_clients_that_were_not_drawn_as_declared_are_never_asked():
     declared = DeclaredSampling(100, 5)
     process = LocallyPrivateMeanFactory(MECHANISM, sampling=declared).create(FLOATS3)
     budget = EpsilonBudget(None, DELTA)
-    with pytest.raises(SamplingMismatchError, match="gives 5 to 5"):
+    with pytest.raises(SamplingMismatchError, match=r"sampling gives 5\. Draw another set"):
         train(process, lambda n: clients(n, 6), 3, budget)
     assert budget.spent.num_charges == 0
     training = train(process, lambda n: clients(n, 5), 2, budget)
@@ -210,6 +211,7 @@ class Stuck:
 
     def __init__(self, process):
         self.initialize, self._process, self._first = process.initialize, process, None
+        self.computation = process.next
 
     def next(self, state, values):
         output = self._process.next(state, values)
@@ -227,7 +229,7 @@ def test_a_round_that_its_own_record_does_not_count_stops_the_run(process):
 def test_records_of_servers_that_add_noise_are_read_in_the_same_ways():
     event = dp_accounting.GaussianDpEvent(3.0)
     start = start_record(event)
-    state = {"aggregator": CentralRecord(start.event, np.int64(2))}
+    state = {"aggregator": CentralRecord(start.event, np.int64(2), np.int64(0))}
     assert planned_event(state, 7) == event and privacy_events(state) == [(event, 2)]
     budget = EpsilonBudget(None, DELTA, state=state)
     assert budget.spent.num_charges == 2 and budget.spent.epsilon == price(event, 2)
@@ -288,7 +290,7 @@ class Recorder:
 def test_release_manager_charges_rounds_once_and_logs_numbers(process):
     tracker = Recorder(2)
     state = process.initialize()
-    manager = PrivacyReleaseManager(tracker, state)
+    manager = PrivacyReleaseManager(tracker, state, process=process)
     assert isinstance(manager, tff.program.ReleaseManager)
 
     def metrics(reports):
