@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,10 +22,14 @@ from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.charge import charged
 from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.flags import FLAGS
+from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import TrainSettings, check_train
 from beam_ldp.pipelines.training.view import Result, as_json, plan_line, say_plan, show
 from beam_ldp.pipelines.views import terminal
+
+if TYPE_CHECKING:
+    from tff_adapters import Flow
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -90,13 +95,13 @@ def execute(settings: TrainSettings, console: Console) -> Result | None:
     if settings.bundled:  # refused before anything is loaded
         early = make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
         if settings.only_plan:
-            say_plan(early)
+            say_plan(early, _flows(early, console) if has_tensorflow else None)
             return None
     folder = None
     if not settings.only_plan:
         assert settings.output is not None
         folder = outputs.OutputFolder(settings.output, settings.overwrite)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its chatter would bury the progress
+    _hush()
     with console.status("loading TensorFlow and data"):
         from beam_ldp.pipelines.training import data as train_data
 
@@ -105,7 +110,7 @@ def execute(settings: TrainSettings, console: Console) -> Result | None:
         console.print(f"[yellow]left out:[/yellow] {escape(reason)}, {count:,}")
     plan = make_plan(settings, facts)
     if folder is None:
-        say_plan(plan)
+        say_plan(plan, _flows(plan, console))
         return None
     from beam_ldp.pipelines.training import run as train_run
     from tff_adapters.workers import workers_ended
@@ -117,6 +122,19 @@ def execute(settings: TrainSettings, console: Console) -> Result | None:
         console.print(plan.pricing_note, style="dim", highlight=False)
     with charged(plan, console) as (charge, run), workers_ended():
         return train_run.train(plan, clients, folder, charge, run, console)
+
+
+def _hush() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its chatter would bury the progress
+
+
+def _flows(plan: Plan, console: Console) -> tuple[Flow, ...]:
+    """What a round of the plan lets leave a client."""
+    _hush()
+    with console.status("reading what leaves a client"):
+        from beam_ldp.pipelines.training.learn import flows_of_plan
+
+        return flows_of_plan(plan)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

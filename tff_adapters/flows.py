@@ -77,7 +77,7 @@ def flows_of(process: Any, public_flows: Mapping[str, str] | None = None) -> tup
         ValueError: if the process has no computation that can be read, `public_flows` names what
             does not leave clients, or gives no reason.
     """
-    computation = getattr(process, "computation", None) or getattr(process, "next", None)
+    computation: Any = getattr(process, "computation", None) or getattr(process, "next", None)
     if not hasattr(computation, "to_building_block"):
         raise ValueError(
             "process must have a federated computation as `next`, so that what leaves clients can "

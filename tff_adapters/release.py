@@ -63,9 +63,7 @@ class PrivacyReleaseManager(tff.program.ReleaseManager[Any, int]):
         if state is not None and len(privacy_records(state)) != 1:
             raise ValueError("state must hold one privacy record, of an aggregator of tff_adapters")
         if (state is None) != (process is None):
-            raise ValueError(
-                "state and process must be given together"
-            )
+            raise ValueError("state and process must be given together")
         self.flows = () if process is None else check_flows(process, public_flows)
         self._tracker, self._state = tracker, state
         self._released: set[int] = set()

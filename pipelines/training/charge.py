@@ -20,6 +20,7 @@ from beam_ldp.pipelines.training.plan import Plan
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.training.learn import Measured
+    from tff_adapters import Flow
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Run:
         most_messages: sent by one client; None where everybody may be in every round.
         alone: mean accuracy of own models that learned alone; NaN where not known.
         report: more to be printed with the run.
+        flows: what left clients in each round.
     """
 
     begun: int = 0
@@ -41,6 +43,7 @@ class Run:
     most_messages: int | None = None
     alone: float = math.nan
     report: str = ""
+    flows: tuple[Flow, ...] = ()
 
 
 def local_epsilon_of(plan: Plan, run: Run) -> float | None:

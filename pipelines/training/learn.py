@@ -7,7 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,7 @@ from beam_ldp.pipelines.training.flags import CLDP_SGD
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
-from tff_adapters import EpsilonBudget, no_client_metrics, schedules
+from tff_adapters import EpsilonBudget, Flow, flows_of, no_client_metrics, schedules
 from tff_adapters.adaped import Variant, build_dp_adaped
 from tff_adapters.adaped_training import PersonalRounds
 from tff_adapters.adaptive_clip import AdaptiveClip
@@ -118,6 +118,12 @@ def learner_for(plan: Plan, clients: Clients) -> Learner:
         return LocalCentralLearner(plan, clients)
     assert isinstance(plan, ReportPlan)
     return ReportLearner(plan, clients)
+
+
+def flows_of_plan(plan: Plan) -> tuple[Flow, ...]:
+    """What would leave a client in a round of this plan; no client is asked for it."""
+    nobody = cast(Clients, None)  # a process is built from what is public
+    return flows_of(learner_for(plan, nobody).process)
 
 
 def measured(model: Any, clients: Clients, rounds: int) -> Measured:

@@ -24,7 +24,7 @@ from beam_ldp.pipelines.training.log import Tracked, tracked
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.view import Result
-from tff_adapters import Round, SamplingMismatchError, privacy_events
+from tff_adapters import Round, SamplingMismatchError, UnpricedFlowError, privacy_events
 from tff_adapters import train as run_rounds
 from tff_adapters.data import Clients
 from tff_adapters.training import Spent
@@ -51,7 +51,7 @@ def train(
             beside = baselines(plan, clients, ran, console)
         except (JobError, KeyboardInterrupt):
             raise
-        except SamplingMismatchError as error:
+        except (SamplingMismatchError, UnpricedFlowError) as error:
             raise JobError(str(error)) from None
         except Exception as error:  # what it says may quote a client's data
             raise JobError(f"the training failed ({type(error).__name__})") from error
@@ -143,6 +143,7 @@ def rounds(learner: Learner, charge: NoCharge, ran: Run, log: Tracked, console: 
     if training.stopped_by == "budget":
         raise JobError("the budget and the plan do not agree: nothing is released")
     check_events(plan, training.state, ran.begun)
+    ran.flows = training.flows
     ran.report = learner.report()
     return training.state
 

@@ -17,6 +17,7 @@ def training_statement(record: TrainRecord) -> str:
         f"# Privacy statement: {_code(record.model)} trained on {_code(record.dataset)}",
         _in_short(record),
         _who(record),
+        _what_leaves(record),
         _what_is_public(record),
         _how(record),
         _rests_on(record),
@@ -141,6 +142,19 @@ def _who(record: TrainRecord) -> str:
             "(docs/federated.md).",
         ]
     )
+
+
+def _what_leaves(record: TrainRecord) -> str:
+    lines = [
+        "Read from the computation that ran; nothing else goes from a client to the server.",
+        "",
+        "| flow | of type | what protects it |",
+        "|---|---|---|",
+    ]
+    for flow in record.flows:
+        kind = flow["type"].replace("|", "\\|")
+        lines.append(f"| {flow['name']} | `{kind}` | {flow['verdict']}: {flow['protection']} |")
+    return "## What leaves a client\n\n" + "\n".join(lines)
 
 
 def _what_is_public(record: TrainRecord) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +17,9 @@ from beam_ldp.pipelines.training.central_plan import LocalCentralPlan
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.views import terminal
+
+if TYPE_CHECKING:
+    from tff_adapters import Flow
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def plan_line(plan: Plan) -> str:
     )
 
 
-def plan_as_json(plan: Plan) -> dict[str, Any]:
+def plan_as_json(plan: Plan, flows: Sequence[Flow] | None) -> dict[str, Any]:
     """The plan, for programs."""
     bound = plan.epsilon_of(plan.rounds)
     return {
@@ -79,13 +83,19 @@ def plan_as_json(plan: Plan) -> dict[str, Any]:
         "reconstruction": plan.audit(plan.messages_of(plan.rounds)).to_dict()
         if isinstance(plan, LocalCentralPlan)
         else None,
+        "flows": None if flows is None else [flow.to_json() for flow in flows],
     }
 
 
-def say_plan(plan: Plan) -> None:
-    """What `--dry-run` prints, on stdout."""
+def say_plan(plan: Plan, flows: Sequence[Flow] | None) -> None:
+    """What `--dry-run` prints, on stdout.
+
+    Args:
+        plan: what would run.
+        flows: what would leave a client; None where no TensorFlow Federated is there to build it.
+    """
     if plan.settings.format == "json":
-        print(terminal.printed_json(plan_as_json(plan)))
+        print(terminal.printed_json(plan_as_json(plan, flows)))
         return
     settings, console = plan.settings, Console()
     table = Table(title="Plan (nothing was trained)", title_justify="left", show_header=False)
@@ -140,7 +150,24 @@ def say_plan(plan: Plan) -> None:
         )
     if isinstance(plan, LocalCentralPlan):
         print(plan.audit(plan.messages_of(plan.rounds)))
+    _say_flows(console, flows)
     sys.stdout.flush()
+
+
+def _say_flows(console: Console, flows: Sequence[Flow] | None) -> None:
+    if flows is None:
+        console.print(
+            "What leaves a client is read from the computation, which needs TensorFlow Federated",
+            style="dim",
+        )
+        return
+    table = Table(title="What leaves a client in a round", title_justify="left")
+    for heading in ("flow", "of type", "what protects it"):
+        table.add_column(heading)
+    for flow in flows:
+        said = (flow.name, flow.type, f"{flow.verdict}: {flow.protection}")
+        table.add_row(*map(escape, said))
+    console.print(table)
 
 
 def _cut(plan: Plan) -> str:

@@ -224,6 +224,7 @@ def test_a_dry_run_prints_all_accountants(capsys):
     assert last["epsilon"] == pytest.approx(told["epsilon"])
     assert last["epsilon"] < last["any_mechanism"] < last["thesis"]
     assert told["epsilon"] < told["epsilon_seen"]
+    assert told["flows"] is None, "nothing to read them from: tests/tff_adapters has them"
 
 
 @pytest.mark.exact
@@ -232,6 +233,7 @@ def test_a_dry_run_for_people(capsys):
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "of 100: the target of 0.2 ends it" in out
     assert "Theorem 5.4.1" in out and "who also see who took part" in out
+    assert "What leaves a client is read from the computation, which needs TensorFlow" in out
 
 
 @pytest.mark.exact

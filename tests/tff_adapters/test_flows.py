@@ -376,6 +376,24 @@ def test_results_that_stay_at_clients_are_results():
 
 
 @pytest.mark.exact
+def test_a_function_that_nobody_is_seen_to_call_is_told_too():
+    """What is not followed is not taken for harmless."""
+    blocks = tff.framework
+
+    @language.federated_computation(AT_CLIENTS)
+    def hidden(values):
+        return language.federated_sum(values)
+
+    class Computation:
+        def to_building_block(self):
+            state = blocks.Reference("state", AT_SERVER)
+            kept = blocks.Block([("unused", hidden.to_building_block())], state)
+            return blocks.Lambda("state", AT_SERVER, kept)
+
+    assert told(flows_of(Of(Computation()))) == [("federated_sum of unknown", "unpriced")]
+
+
+@pytest.mark.exact
 def test_flows_of_one_name_are_counted():
     def body(_, secret):
         return language.federated_zip((language.federated_sum(secret),) * 1

@@ -69,6 +69,9 @@ def test_a_training_stops_at_its_target_is_charged_logged_and_its_pipe_ends(tmp_
     assert (record["rounds"], record["stopped"], record["run_id"]) == (3, "target", "one")
     assert record["epsilon"] <= target
     assert record == json.loads((out / "privacy.json").read_text())
+    (flow,) = record["flows"]
+    assert flow["verdict"] == "ours" and flow["protection"] == "PrivUnit, local epsilon = 4"
+    assert "## What leaves a client\n" in (out / "privacy.md").read_text()
     assert BudgetLedger(ledger.url).status("d").local_spent == 12.0  # three rounds of 4
     row = told["curves"]["training"][-1]
     assert row["rounds"] == 3 and row["epsilon"] == pytest.approx(record["epsilon"])
@@ -78,6 +81,50 @@ def test_a_training_stops_at_its_target_is_charged_logged_and_its_pipe_ends(tmp_
     model = tf.keras.models.load_model(out / "model.keras")
     assert model.count_params() == 650 and any(np.any(w) for w in model.get_weights())
     _check_mlflow(tmp_path / "mlflow.db", told["mlflow_run_id"])
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ("", ["federated_aggregate of protected values"]),
+        ("--algorithm fedavg", ["federated_aggregate of protected values"]),
+        (
+            "--algorithm adaped --noise-multiplier 4 --local-epsilon 0 --points-per-client 20",
+            [
+                "federated_sum of protected values",
+                "federated_sum of nothing of a client",
+                "result at clients of protected values",
+            ],
+        ),
+    ],
+)
+def test_a_dry_run_shows_what_would_leave_a_client(more, names, capsys):
+    flags = f"{QUICK} {more} --dry-run --format json"
+    if "adaped" in more:
+        flags = flags.replace("--local-epsilon 4 ", "").replace("--local-epsilon 0 ", "")
+    assert train.main(flags.split()) == train.DONE
+    flows = json.loads(capsys.readouterr().out)["flows"]
+    assert [flow["name"] for flow in flows] == names
+    assert {flow["verdict"] for flow in flows} <= {"ours", "count"}
+    assert train.main(flags.replace("--format json", "").split()) == train.DONE
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "What leaves a client in a round" in out
+
+
+def test_metrics_that_somebody_lets_out_end_the_training_before_a_round(tmp_path, monkeypatch):
+    """A process whose clients tell their loss: nothing runs, and nothing is charged."""
+    from beam_ldp.pipelines.training import learn
+
+    monkeypatch.setattr(learn, "no_client_metrics", learn.tff.learning.metrics.sum_then_finalize)
+    ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
+    ledger.set_budget("d", epsilon=99.0, delta=1e-5, local_epsilon=1e4)
+    flags = (
+        f"{QUICK} --algorithm fedavg --output {tmp_path / 'out'} --dataset d --no-mlflow "
+        f"--ledger {ledger.url}"
+    )
+    assert train.main(flags.split()) == train.FAILED
+    assert BudgetLedger(ledger.url).status("d").local_spent == 0.0
+    assert not (tmp_path / "out").exists()
 
 
 def _check_mlflow(database, run_id):
