@@ -106,6 +106,29 @@ class ShufflePair:
         """Whether the blanket is the whole report law of everybody else."""
         return self.blanket_mass == 1.0
 
+    @property
+    def log_ratio_max(self) -> float:
+        """What a report tells of the two values before any shuffle: log of their largest ratio."""
+        told = [both for both, p in zip(self.ratios, self.probabilities, strict=True) if p > 0.0]
+        if any((first == 0.0) != (second == 0.0) for first, second in told):
+            return math.inf
+        return max(
+            (abs(math.log(first) - math.log(second)) for first, second in told if first > 0.0),
+            default=0.0,
+        )
+
+    def check_local_epsilon(self, local_epsilon: float) -> None:
+        """Refuse a budget that this pair exceeds, up to the rounding of its table.
+
+        Raises:
+            ValueError: if a report tells more of the two values than `local_epsilon`.
+        """
+        if not self.log_ratio_max <= local_epsilon + _TOLERANCE * max(1.0, local_epsilon):
+            raise ValueError(
+                f"local_epsilon must be at least {self.log_ratio_max:.9g}, what one report tells "
+                f"by its pair ({self.source or 'no source'}), got {local_epsilon!r}"
+            )
+
     def swapped(self) -> ShufflePair:
         """The same table with the two values exchanged (the other direction of the divergence)."""
         return ShufflePair(

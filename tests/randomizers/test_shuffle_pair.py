@@ -170,3 +170,41 @@ def test_impossible_triples_and_channels_are_refused():
         ShufflePair.from_channel(np.eye(2), 0, 1, "")
     with pytest.raises(ValueError, match="others"):
         witness_from_channel(np.eye(3), 0, 1, 2)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.3, 1.0, 8.0, 40.0])
+def test_a_pair_knows_what_one_report_tells_and_refuses_a_smaller_budget(epsilon):
+    pairs = [
+        ShufflePair.clones(epsilon),
+        ShufflePair.clones(epsilon, strong=True),
+        ShufflePair.two_level(math.exp(epsilon), 0.25, 0.1, "two levels"),
+    ]
+    for pair in pairs:
+        assert pair.log_ratio_max == pytest.approx(epsilon, rel=1e-9)
+        pair.check_local_epsilon(epsilon)
+        pair.check_local_epsilon(2 * epsilon)
+        for less in (0.0, epsilon / 2, epsilon - 1e-6 * max(1.0, epsilon) / 2):
+            with pytest.raises(ValueError, match="local_epsilon must be at least"):
+                pair.check_local_epsilon(less)
+        with pytest.raises(ValueError, match="local_epsilon must be at least"):
+            pair.check_local_epsilon(math.nan)
+
+
+def test_a_report_that_only_one_value_sends_has_no_finite_budget():
+    telling = ShufflePair(0.5, ((2.0, 1.0), (0.5, 1.0), (0.5, 1.0)), (1 / 3, 1 / 3, 1 / 3))
+    assert telling.log_ratio_max == pytest.approx(math.log(2))
+    never = ShufflePair(1.0, ((0.0, 1.0), (2.0, 1.0)), (0.5, 0.5))
+    assert never.log_ratio_max == math.inf
+    with pytest.raises(ValueError, match="at least inf"):
+        never.check_local_epsilon(1000.0)
+    nobody = ShufflePair(1.0, ((0.0, 1.0), (1.0, 1.0)), (0.0, 1.0))  # no report has that ratio
+    assert nobody.log_ratio_max == 0.0
+
+
+def test_every_mechanism_keeps_its_own_pairs_within_its_budget():
+    from tests.randomizers.test_possible import MECHANISMS
+
+    for mechanism in MECHANISMS.values():
+        mechanism.dominating_pair().check_local_epsilon(mechanism.local_epsilon)
+        for witness in mechanism.witness_pairs():
+            witness.check_local_epsilon(mechanism.local_epsilon)

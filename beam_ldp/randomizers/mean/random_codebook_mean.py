@@ -25,6 +25,7 @@ from beam_ldp.randomizers.spherical_caps import log_gamma_half_step
 from beam_ldp.randomizers.thresholds import TwoLevelLaw
 
 _LARGEST_EXPONENT = 600.0
+_ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
@@ -193,13 +194,13 @@ def _name(  # type: ignore[no-untyped-def]  # fmt: skip
         seed = row[0] >> (np.uint64(64) - seed_bits)
         candidates = np.uint64(heights.size)
         low = row[1] * candidates
-        index = np.uint64(multiply_high(row[1], candidates))  # type: ignore[arg-type]
-        if low < threshold:
-            vector = vectors[rows[i]]
-            length, sign = signed_length(vector, flip_scale, uniform(row[2]))
-            vector, length = named_direction(vector, length, axis)
-            fill_heights(seed, vector, own, out, scratch, heights)
-            order = np.argsort(-sign * heights)
-            which = index % favoured if reuses_high_half else low // share
-            index = np.uint64(order[which])
+        # The favoured index is found whether it is sent or not: time must not tell which it was.
+        vector = vectors[rows[i]]
+        length, sign = signed_length(vector, flip_scale, uniform(row[2]))
+        vector, length = named_direction(vector, length, axis)
+        fill_heights(seed, vector, own, out, scratch, heights)
+        order = np.argsort(-sign * heights)
+        anything = np.uint64(multiply_high(row[1], candidates))  # type: ignore[arg-type]
+        which = anything % favoured if reuses_high_half else min(low // share, favoured - _ONE)
+        index = np.uint64(order[which]) if low < threshold else anything
         reports[rows[i]] = (seed << index_bits) | index
