@@ -41,12 +41,13 @@ METRICS = (
     Metric("bad_rows", "counter", "encode", "rows that cannot be used and are listed"),
     Metric("bad_rows_by_reason", "counter", "encode", "the same, one counter per reason"),
     Metric("encode_block_rows", "distribution", "encode", "rows of a block that was encoded"),
-    Metric("encode_microseconds", "distribution", "encode", "time for a block"),
+    Metric("encode_microseconds", "distribution", "encode", "time for a thousand rows or more"),
     Metric("users", "counter", "BoundContributions", "persons, each with one row"),
     Metric("reports_randomized", "counter", "Randomize", "reports made, attempts that an engine "
            "threw away included where it counts those"),
     Metric("randomize_block_reports", "distribution", "Randomize", "reports of a block"),
-    Metric("randomize_microseconds", "distribution", "Randomize", "time for a block"),
+    Metric("randomize_microseconds", "distribution", "Randomize", "time for a thousand reports or "
+           "more"),
     Metric("reports_written", "counter", "WriteReports", "reports packed into envelopes"),
     Metric("envelopes_read", "counter", "ReadReports", "sound envelopes, copies included"),
     Metric("envelopes_refused", "counter", "ReadReports", "envelopes that were refused"),
@@ -111,17 +112,33 @@ class ByReason:
         Metrics.counter(NAMESPACE, reason_name(self._name, reason)).inc(count)
 
 
-class Timed:
-    """Times what runs inside of `with timed():`, in whole microseconds."""
+CROWD = 1000  # rows or reports whose time is told as one, where it is work on raw values
 
-    def __init__(self, name: str) -> None:
+
+class Timed:
+    """Times what runs inside of `with timed():`, in whole microseconds.
+
+    Args:
+        name: of the distribution.
+        least: tell no time of fewer rows or reports than these: what falls short is told together
+            with what follows. The time of one person's report could tell their value.
+    """
+
+    def __init__(self, name: str, least: int = 1) -> None:
         self._found = distribution(name)
+        self._least = least
+        self._nanoseconds = self._waiting = 0
 
     @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __call__(self, count: int = 1) -> Iterator[None]:
+        """Time work on `count` rows or reports."""
         began = time.perf_counter_ns()
         yield
-        self._found.update((time.perf_counter_ns() - began) // 1000)
+        self._nanoseconds += time.perf_counter_ns() - began
+        self._waiting += count
+        if self._waiting >= self._least:
+            self._found.update(self._nanoseconds // 1000)
+            self._nanoseconds = self._waiting = 0
 
 
 class BlocksIn:

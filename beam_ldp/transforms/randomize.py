@@ -26,7 +26,7 @@ from beam_ldp.transforms.blocks import (
     ValueBlock,
 )
 from beam_ldp.transforms.carried import Carried
-from beam_ldp.transforms.counters import Timed, counter, distribution
+from beam_ldp.transforms.counters import CROWD, Timed, counter, distribution
 from beam_ldp.transforms.mechanisms import (
     BLOCK_BYTES,
     asked_of,
@@ -110,7 +110,7 @@ class RandomizeBlocks(beam.DoFn):
         self._key = self._noise.key()
         self._randomized = counter("reports_randomized")
         self._sizes = distribution("randomize_block_reports")
-        self._timed = Timed("randomize_microseconds")
+        self._timed = Timed("randomize_microseconds", CROWD)
 
     def start_bundle(self) -> None:
         self._loose: dict[Any, list[Any]] = defaultdict(list)
@@ -153,7 +153,7 @@ class RandomizeBlocks(beam.DoFn):
             part = block.rows(start, start + self._rows) if len(block) > self._rows else block
             origin = origin_of(part, window, key)
             rng = self._rng(part, origin, window)
-            with self._timed():
+            with self._timed(len(part)):
                 drawn = self._randomizer.randomize(part.values, rng)
             reports = ReportBlock(drawn, self._digest, part.groups, origin, self._noise.simulated)
             self._randomized.inc(len(reports))

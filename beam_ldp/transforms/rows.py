@@ -27,7 +27,7 @@ from beam_ldp.transforms.columns import (
     Column,
     Encoder,
 )
-from beam_ldp.transforms.counters import ByReason, Timed, counter, distribution
+from beam_ldp.transforms.counters import CROWD, ByReason, Timed, counter, distribution
 from beam_ldp.transforms.stage_types import Element, StageError
 from beam_ldp.transforms.user_id_columns import user_ids
 
@@ -118,7 +118,7 @@ class EncodeBlocks(beam.DoFn):
         self._bad = counter("bad_rows")
         self._reasons = ByReason("bad_rows_by_reason")
         self._sizes = distribution("encode_block_rows")
-        self._timed = Timed("encode_microseconds")
+        self._timed = Timed("encode_microseconds", CROWD)
 
     def start_bundle(self) -> None:
         self._loose: dict[Any, list[Any]] = defaultdict(list)
@@ -162,7 +162,7 @@ class EncodeBlocks(beam.DoFn):
         if (block.groups is not None) != (self._group_encoder is not None):
             raise ValueError("groups must be given exactly where ValueBlocks hold groups")
         self._count(len(block))
-        with self._timed():
+        with self._timed(len(block)):
             values, codes = self.encode_block(block)
         if self._hide_bad:
             codes[:] = SOUND
@@ -195,7 +195,7 @@ class EncodeBlocks(beam.DoFn):
 
     def _encode(self, columns: Mapping[str, Column], num_rows: int, place: Place) -> Iterator[Any]:
         self._count(num_rows)
-        with self._timed():
+        with self._timed(num_rows):
             values, codes = self.encode_values(columns, num_rows)
         yield from self._give(values, codes, columns, place)
 

@@ -28,8 +28,10 @@ from beam_ldp.transforms import (
 from beam_ldp.transforms.columns import REASONS
 from beam_ldp.transforms.counters import (
     BY_REASON,
+    CROWD,
     METRICS,
     ByReason,
+    Timed,
     counter,
     distribution,
     reason_name,
@@ -91,13 +93,9 @@ def test_every_stage_counts(output: Any) -> None:
     least, most, total, count = found["encode_block_rows"]
     assert total == 103 and 1 <= least <= most <= 103 and count >= 1
     assert found["randomize_block_reports"][2] == 60 == found["shuffle_block_reports"][2]
-    for stage in ("encode", "randomize", "shuffle"):
-        assert found[f"{stage}_microseconds"][3] == found[_sizes(stage)][3]
+    assert found["shuffle_microseconds"][3] == found["shuffle_block_reports"][3]
+    assert not {"encode_microseconds", "randomize_microseconds"} & set(found)  # of too few people
     assert SECRET not in repr(found)
-
-
-def _sizes(stage: str) -> str:
-    return "encode_block_rows" if stage == "encode" else f"{stage}_block_reports"
 
 
 @pytest.mark.pipeline
@@ -124,6 +122,7 @@ def test_what_is_released_is_counted(output: Any, scope: Any) -> None:
     assert found["aggregate_block_reports"][2] == 3000
     assert found["aggregate_microseconds"][3] == found["aggregate_block_reports"][3] >= 1
     assert found["estimate_microseconds"][3] == 1
+    assert 0 < found.get("randomize_microseconds", (0, 0, 0, 1))[3] <= 3
     assert "bad_rows" not in found or found["bad_rows"] == 0
 
 
@@ -192,7 +191,9 @@ def test_the_page_lists_what_there_is() -> None:
 def test_every_metric_is_used_and_no_other_is() -> None:
     sources = [path.read_text() for path in (ROOT / "beam_ldp").rglob("*.py")]
     text = "\n".join(sources)
-    made = set(re.findall(r'(?:[^.]counter|distribution|ByReason|Timed)\("(\w+)"\)', text))
+    made = set(
+        re.findall(r'(?:[^.]counter|distribution|ByReason|Timed)\("(\w+)"(?:, CROWD)?\)', text)
+    )
     for stage in re.findall(r'BlocksIn\("(\w+)"\)', text):
         made |= {f"{stage}_reports_in", f"{stage}_block_reports", f"{stage}_microseconds"}
     assert made == {metric.name for metric in METRICS}
@@ -210,3 +211,32 @@ def test_metrics_outside_of_the_list_cannot_be_made() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     names = [reason_name("bad_rows" + BY_REASON, reason) for reason in REASONS if reason]
     assert len(set(names)) == len(names) and all(re.fullmatch(r"[a-z_0-9]+", n) for n in names)
+
+
+class Told:
+    """Takes the place of a distribution."""
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+
+    def update(self, number: int) -> None:
+        self.found.append(number)
+
+
+@pytest.mark.exact
+def test_no_time_of_fewer_than_a_thousand_people_is_told(monkeypatch) -> None:
+    """Blocks of one report each, as a stream has them: what is told is a sum over a crowd."""
+    told, clock = Told(), iter(range(0, 10**9, 3_000))
+    monkeypatch.setattr("beam_ldp.transforms.counters.distribution", lambda name: told)
+    monkeypatch.setattr("beam_ldp.transforms.counters.time.perf_counter_ns", lambda: next(clock))
+    timed = Timed("randomize_microseconds", CROWD)
+    for _ in range(CROWD - 1):
+        with timed(1):
+            pass
+    assert told.found == []
+    with timed(1):
+        pass
+    assert told.found == [3 * CROWD]
+    with timed(5 * CROWD):
+        pass
+    assert told.found == [3 * CROWD, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -247,3 +248,27 @@ def test_coding_names_the_cap_and_its_places_as_often_as_stated():
         )
         named[np.count_nonzero(heights > heights[int(report) & 7])] += 1
     assert (np.abs(named - expected) < 5 * np.sqrt(expected)).all()
+
+
+@pytest.mark.statistical
+def test_time_does_not_tell_the_truth_from_a_lie():
+    """The area under the curve of a reader of times: one half, and 0.94 before the work was the
+    same for both. 400 reports of each kind by turns; 0.6 is 4.9 standard deviations, 1e-6."""
+    mechanism = RandomCodebookMean(50, 4.0, index_bits=6)
+    vector = np.eye(50)[:1]
+    words = np.random.default_rng(9).integers(0, 1 << 63, (1, 3), dtype=np.uint64)
+    law, size = mechanism._law, mechanism.num_candidates
+    word = {"truth": 1, "lie": ((1 << 64) - 1) // size}
+    assert word["truth"] * size % 2**64 < law.threshold <= word["lie"] * size % 2**64
+    reports = np.zeros(1, dtype=np.uint64)
+    found = {kind: [] for kind in word}
+    for turn in range(-50, 400):
+        for kind in word if turn % 2 else reversed(word):
+            words[0, 1] = word[kind]
+            began = time.perf_counter_ns()
+            mechanism._randomize_block(vector, words, None, reports)
+            if turn >= 0:
+                found[kind].append(time.perf_counter_ns() - began)
+    truth, lie = np.array(found["truth"])[:, None], np.array(found["lie"])[None, :]
+    area = np.mean(truth > lie) + np.mean(truth == lie) / 2
+    assert 0.4 < area < 0.6
