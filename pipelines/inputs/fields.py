@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_ldp.pipelines.inputs import line_formats
+from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, opened
 from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.options import UsageError
@@ -49,7 +49,7 @@ def read_fields(path: str, input_format: str, delimiter: str) -> list[Field]:
         if input_format == "parquet":
             return [_parquet_field(field) for field in pq.ParquetFile(file).schema_arrow]
         if input_format == "csv":
-            return [Field(name) for name in line_formats.csv_header(file, delimiter)]
+            return [Field(name) for name in csv_format.csv_header(file, delimiter)]
         return _json_fields(file)
 
 
@@ -62,7 +62,7 @@ def _parquet_field(field: Any) -> Field:
 
 def _json_fields(file: BinaryIO) -> list[Field]:
     for _, block in line_formats.blocks_of_lines(file):
-        for line in (block or b"").splitlines():
+        for line in (block or b"").split(b"\n"):
             found = line_formats.json_object(line)
             if found is not None:
                 return [Field(name, isinstance(value, list)) for name, value in found.items()]

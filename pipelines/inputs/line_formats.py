@@ -1,24 +1,25 @@
-"""CSV, JSON lines and plain text, one line at a time: every line is a row or a bad row.
+"""JSON lines and plain text: every line is a row or a bad row. And what CSV shares with them.
 
-A line ends with a newline; a carriage return before it belongs to the line end. Lines that hold
-nothing but white space are no rows. Nothing here raises because of what a line holds, and no
-reason quotes it.
+A line ends with a newline; a carriage return before it belongs to the line end, and nothing else
+ends a line. Lines that hold nothing but white space are no rows. Nothing here raises because of
+what a line holds, and no reason quotes it.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
+
+from beam_ldp.randomizers.user_ids import canonical_id
+from beam_ldp.transforms.columns import BAD_USER, REASONS
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 16 << 20
+MARK = b"\xef\xbb\xbf"  # of byte order, at the beginning of a file
 
 UNDECODABLE = "undecodable text"
 TOO_LONG = "line too long"
@@ -29,6 +30,7 @@ NOT_SCALAR = "field is neither text nor number"
 NOT_NUMBER = "NaN or infinite"
 NOT_NUMBERS = "list of something else than numbers"
 MISSING_COLUMN = "missing column"
+NOT_ID = REASONS[BAD_USER]
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,19 @@ class Problem:
         reason: the phrase.
         known: the wanted fields that are sound, None in place of the others; empty where the line
             does not come apart. A row whose user is known can still be reported as `other`.
+        is_row: whether it is a row at all. A line of which nobody knows must not become a person.
     """
 
     reason: str
     known: tuple[str | None, ...] = field(default=(), repr=False)
+    is_row: bool = True
 
 
 # The wanted fields of one line in order (None: null), or why there are none.
 Row = tuple[str | None, ...] | Problem
 
 
-def _row(fields: Sequence[str | None | Problem]) -> Row:
+def row_of(fields: Sequence[str | None | Problem]) -> Row:
     """The fields, or the first problem among them with the sound fields beside it."""
     for found in fields:
         if isinstance(found, Problem):
@@ -113,17 +117,16 @@ def _split(block: bytes) -> list[bytes]:
 
 def read_text(stream: BinaryIO, column: str) -> Iterator[Lines]:
     """Each line is a value; `column` is only the name that the column gets."""
+    return _read_lines(stream, _text_row)
+
+
+def _read_lines(stream: BinaryIO, row: Callable[[bytes], Row | None]) -> Iterator[Lines]:
     for number, block in blocks_of_lines(stream):
         if block is None:
             yield Lines(number, [Problem(TOO_LONG)])
         else:
-            yield Lines(number, [_text_row(line) for line in _without_mark(number, _split(block))])
-
-
-def _without_mark(number: int, lines: list[bytes]) -> list[bytes]:
-    if number == 1 and lines[0].startswith(b"\xef\xbb\xbf"):
-        lines[0] = lines[0][3:]
-    return lines
+            lines = _split(block.removeprefix(MARK) if number == 1 else block)
+            yield Lines(number, list(map(row, lines)))
 
 
 def _text_row(line: bytes) -> Row | None:
@@ -136,18 +139,14 @@ def _text_row(line: bytes) -> Row | None:
 
 
 def read_json_lines(
-    stream: BinaryIO, columns: Sequence[str], lists: bool = False
+    stream: BinaryIO, columns: Sequence[str], user_id: str | None = None, lists: bool = False
 ) -> Iterator[Lines]:
     """Each line is a JSON object; numbers keep the text that they were written as.
 
-    With `lists` a field may hold a list of numbers, which becomes the text that spells it.
+    With `lists` a field may hold a list of numbers, which becomes the text that spells it. The
+    field `user_id`, which follows the columns, holds text or an integer.
     """
-    for number, block in blocks_of_lines(stream):
-        if block is None:
-            yield Lines(number, [Problem(TOO_LONG)])
-        else:
-            lines = _without_mark(number, _split(block))
-            yield Lines(number, [_json_row(line, columns, lists) for line in lines])
+    return _read_lines(stream, lambda line: _json_row(line, columns, user_id, lists))
 
 
 class _Number(str):
@@ -172,18 +171,34 @@ def json_object(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _json_row(line: bytes, columns: Sequence[str], lists: bool) -> Row | None:
+def _json_row(line: bytes, columns: Sequence[str], user_id: str | None, lists: bool) -> Row | None:
     if not line.strip():
         return None
     found = json_object(line)
     if found is None:
         return Problem(NOT_JSON)
-    return _row(
-        [
-            _json_field(found[column], lists) if column in found else Problem(MISSING_COLUMN)
-            for column in columns
-        ]
-    )
+    fields = [
+        _json_field(found[column], lists) if column in found else Problem(MISSING_COLUMN)
+        for column in columns
+    ]
+    if user_id is not None:
+        known = user_id in found
+        fields.append(_json_id(found[user_id]) if known else Problem(MISSING_COLUMN))
+    return row_of(fields)
+
+
+def _json_id(value: Any) -> str | None | Problem:
+    """A number in JSON has no type of its own: 7, 7.0 and 70e-1 are one."""
+    if isinstance(value, bool):
+        return Problem(NOT_ID)
+    if isinstance(value, _NotFinite):
+        return None
+    if isinstance(value, _Number) and not value.lstrip("-").isdecimal():
+        try:
+            return str(canonical_id(float(value)))
+        except ValueError:
+            return Problem(NOT_ID)
+    return _json_field(value, False)
 
 
 def _json_field(value: Any, lists: bool) -> str | None | Problem:
@@ -211,141 +226,3 @@ def _json_list(items: list[Any]) -> str | Problem:
     if not all(isinstance(item, _Number) for item in items):
         return Problem(NOT_NUMBERS)
     return items[0] if len(items) == 1 else f"[{','.join(items)}]"
-
-
-def read_csv(stream: BinaryIO, columns: Sequence[str], delimiter: str = ",") -> Iterator[Lines]:
-    """Each line is a record, the first one the header; an empty field is null.
-
-    A quoted field ends on the line where it began. Blocks without quotes take Arrow's parser,
-    the others Python's; both give the same rows.
-    """
-    header: list[str] | None = None
-    for number, block in blocks_of_lines(stream):
-        if block is None:
-            yield Lines(number, [Problem(TOO_LONG)])
-            continue
-        while header is None and block:
-            line, _, block = block.partition(b"\n")
-            header = _header(line, delimiter, number)
-            number += 1
-        if block and header is not None:
-            yield _csv_lines(number, block, header, columns, delimiter)
-
-
-def csv_header(stream: BinaryIO, delimiter: str = ",") -> list[str]:
-    """The names of the columns; none where there is no header."""
-    for number, block in blocks_of_lines(stream):
-        while block:
-            line, _, block = block.partition(b"\n")
-            header = _header(line, delimiter, number)
-            number += 1
-            if header is not None:
-                return header
-    return []
-
-
-def _header(line: bytes, delimiter: str, number: int) -> list[str] | None:
-    if number == 1 and line.startswith(b"\xef\xbb\xbf"):
-        line = line[3:]
-    if not line.strip():
-        return None
-    fields = _fields(line.rstrip(b"\r"), delimiter)
-    if isinstance(fields, Problem):
-        return []
-    return [field.encode("latin-1").decode("utf-8", "replace") for field in fields]
-
-
-def _csv_lines(
-    number: int, block: bytes, header: list[str], columns: Sequence[str], delimiter: str
-) -> Lines:
-    places = {name: i for i, name in reversed(list(enumerate(header)))}  # of two alike the first
-    wanted = [places.get(column) for column in columns]
-    if None not in wanted and b'"' not in block:
-        fast = _csv_fast(number, block, len(header), list(zip(columns, wanted)), delimiter)
-        if fast is not None:
-            return fast
-    return Lines(number, [_csv_row(line, len(header), wanted, delimiter) for line in _split(block)])
-
-
-def _csv_row(line: bytes, width: int, wanted: Sequence[int | None], delimiter: str) -> Row | None:
-    if not line.strip():
-        return None
-    if not any(i is not None for i in wanted):
-        return Problem(MISSING_COLUMN)
-    fields = _fields(line, delimiter)
-    if isinstance(fields, Problem):
-        return fields
-    if len(fields) != width:
-        return Problem(WRONG_FIELDS)
-    return _row([Problem(MISSING_COLUMN) if i is None else _csv_field(fields[i]) for i in wanted])
-
-
-def _csv_field(field: str) -> str | None | Problem:
-    try:
-        return field.encode("latin-1").decode("utf-8") or None
-    except UnicodeDecodeError:
-        return Problem(UNDECODABLE)
-
-
-def _fields(line: bytes, delimiter: str) -> list[str] | Problem:
-    """Fields as Latin-1, so that one undecodable field does not hide the others."""
-    if b'"' not in line:
-        return line.decode("latin-1").split(delimiter)
-    try:
-        # A carriage return inside the line is data to us, and a line end to Python's parser.
-        text = line.decode("latin-1").replace("\r", "\uffff")
-        (fields,) = csv.reader([text], delimiter=delimiter, strict=True)
-        return [field.replace("\uffff", "\r") for field in fields]
-    except (csv.Error, ValueError):
-        return Problem(BAD_QUOTES)
-
-
-def _csv_fast(
-    number: int,
-    block: bytes,
-    width: int,
-    places: Sequence[tuple[str, int | None]],
-    delimiter: str,
-) -> Lines | None:
-    """The block by Arrow's parser, or None where a line is bad or would be read differently.
-
-    Arrow's own handler of bad lines is not used: it fails where their text does not decode.
-    """
-    block = block.replace(b"\r\n", b"\n")
-    if b"\r" in block or b"\0" in block or any(not line.strip() for line in _blank_suspects(block)):
-        return None
-    names = [str(i) for i in range(width)]
-    wanted = list(dict.fromkeys(str(place) for _, place in places))
-    try:
-        table = pa_csv.read_csv(
-            io.BytesIO(block),
-            read_options=pa_csv.ReadOptions(
-                use_threads=False, column_names=names, block_size=len(block) + 1
-            ),
-            parse_options=pa_csv.ParseOptions(
-                delimiter=delimiter,
-                quote_char=False,
-                ignore_empty_lines=False,
-            ),
-            convert_options=pa_csv.ConvertOptions(
-                include_columns=wanted,
-                column_types=dict.fromkeys(wanted, pa.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-            ),
-        )
-    except (pa.ArrowException, OSError):  # a bad line somewhere: line by line then
-        return None
-    arrays = [table.column(str(place)).combine_chunks() for _, place in places]
-    arrays = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
-    batch = pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in places])
-    return Lines(number, (), batch)
-
-
-def _blank_suspects(block: bytes) -> list[bytes]:
-    """Lines that may be blank: none at all in most blocks, found without splitting them."""
-    if b"\n\n" in block or block.startswith(b"\n"):
-        return [b""]
-    if any(space in block for space in (b" \n", b"\t\n", b"\v\n", b"\f\n")):
-        return block[:-1].split(b"\n")
-    return []

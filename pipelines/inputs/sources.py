@@ -17,7 +17,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 
-from beam_ldp.pipelines.inputs import line_formats, parquet_format
+from beam_ldp.pipelines.inputs import csv_format, line_formats, parquet_format
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 from beam_ldp.transforms.blocks import BadRowBlock, TableBlock
 
@@ -109,7 +109,8 @@ class ReadTable(beam.PTransform):
     recognised by their ending.
 
     A block's `source` is the path. Positions are what helps to find the row: line numbers from 1
-    in line-based files (a CSV header is line 1), row numbers from 0 in Parquet.
+    in line-based files, numbers of records from 1 in CSV (the header is 1; where no quoted field
+    holds a newline they are those of the lines), row numbers from 0 in Parquet.
 
     Args:
         patterns: paths and globs.
@@ -236,9 +237,10 @@ class _Reader:
     def _hidden(self, row: Any) -> Any:
         """The row, or null values where a bad row is to leave no trace.
 
-        A row without a known user id cannot be attributed: it is rejected in either mode.
+        A row without a known user id cannot be attributed: it is rejected in either mode, and so
+        is what may be no row.
         """
-        if self.bad_rows == "dead_letter" or not isinstance(row, Problem):
+        if self.bad_rows == "dead_letter" or not isinstance(row, Problem) or not row.is_row:
             return row
         nothing = (None,) * len(self.values)
         if self.user_id is None:
@@ -265,10 +267,10 @@ class _Reader:
 
     def _lines(self, file: BinaryIO) -> Iterator[Lines]:
         if self.input_format == "csv":
-            return line_formats.read_csv(file, self.columns, self.delimiter)
+            return csv_format.read_csv(file, self.columns, self.delimiter)
         if self.input_format == "jsonl":
             lists = self.dimension is not None
-            return line_formats.read_json_lines(file, self.columns, lists)
+            return line_formats.read_json_lines(file, self.values, self.user_id, lists)
         return line_formats.read_text(file, self.values[0])
 
     def _from_lines(self, path: str, lines: Lines) -> Iterator[TableBlock | BadRowBlock]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 
@@ -10,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_ldp.pipelines.inputs import csv_format
 from beam_ldp.pipelines.inputs import line_formats as lf
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 
 REASONS = {
-    lf.UNDECODABLE, lf.TOO_LONG, lf.WRONG_FIELDS, lf.BAD_QUOTES, lf.NOT_JSON, lf.NOT_SCALAR,
-    lf.NOT_NUMBER, lf.MISSING_COLUMN,
+    lf.NOT_ID, lf.UNDECODABLE, lf.TOO_LONG, lf.WRONG_FIELDS, lf.BAD_QUOTES, lf.NOT_JSON,
+    lf.NOT_SCALAR, lf.NOT_NUMBER, lf.MISSING_COLUMN,
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def flat(found: list[Lines]) -> dict[int, object]:
 
 
 def csv_rows(content: bytes, *columns: str, delimiter: str = ",") -> dict[int, object]:
-    return flat(list(lf.read_csv(io.BytesIO(content), columns, delimiter)))
+    return flat(list(csv_format.read_csv(io.BytesIO(content), columns, delimiter)))
 
 
 def json_rows(content: bytes, *columns: str) -> dict[int, object]:
@@ -111,6 +111,32 @@ def test_json_line(line: bytes, expected: object) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("written", "user_id"),
+    [
+        ("7", "7"), ("7.0", "7"), ("70e-1", "7"), ('"7"', "7"), ('"7.0"', "7.0"), ('"07"', "07"),
+        ('"7 "', "7 "), ("-0.0", "0"), ("null", None), ("NaN", None),
+        (str(2**64), str(2**64)), ("7.5", lf.NOT_ID), ("true", lf.NOT_ID), ("1e300", lf.NOT_ID),
+        ("9007199254740993.0", lf.NOT_ID), ("[7]", lf.NOT_SCALAR),
+    ],
+)  # fmt: skip
+def test_ids_in_json(written: str, user_id: str | None) -> None:
+    """What is left is made one by `canonical_id`: 7, 7.0, "7" and "7.0"; not "07" and "7 "."""
+    line = f'{{"v": "a", "u": {written}}}'.encode()
+    found = flat(list(lf.read_json_lines(io.BytesIO(line), ["v"], "u")))
+    assert found == {1: user_id if user_id in REASONS else ("a", user_id)}
+
+
+@pytest.mark.parametrize("inside", ["\u2028", "\x0b", "\x0c", "\x85", "\x1c", "\r", "\0"])
+def test_nothing_but_a_newline_ends_a_line(inside: str) -> None:
+    assert flat(list(lf.read_text(io.BytesIO(f"a{inside}b\nc".encode()), "v"))) == {
+        1: (f"a{inside}b",), 2: ("c",),
+    }  # fmt: skip
+    escaped = json.dumps({"v": f"a{inside}b"}).encode()
+    assert json_rows(escaped + b"\n" + escaped, "v") == {n: (f"a{inside}b",) for n in (1, 2)}
+    assert csv_rows(f"v\na{inside}b\n".encode(), "v") == {2: (f"a{inside}b",)}
+
+
 @given(st.dictionaries(st.sampled_from("uvw"), st.text() | st.none() | st.booleans(), min_size=1))
 def test_json_text_survives(fields: dict[str, object]) -> None:
     found = json_rows(json.dumps(fields).encode(), *fields)
@@ -127,13 +153,6 @@ def test_csv_ragged_lines_are_bad_rows_and_the_others_keep_their_numbers() -> No
     assert csv_rows(content, "v", "u") == {
         2: ("a", "1"), 3: lf.WRONG_FIELDS, 4: lf.WRONG_FIELDS,
         6: ("d", "4"), 7: ("e", None), 8: (None, "5"),
-    }  # fmt: skip
-
-
-def test_csv_quotes() -> None:
-    content = b'u,v\n1,"a,b"\n2,"say ""hi"""\n3,"open\n4,fine\n5,"x"y\n'
-    assert csv_rows(content, "v") == {
-        2: ("a,b",), 3: ('say "hi"',), 4: lf.BAD_QUOTES, 5: ("fine",), 6: lf.BAD_QUOTES,
     }  # fmt: skip
 
 
@@ -163,35 +182,11 @@ def test_csv_same_column_twice() -> None:
     assert csv_rows(b"u,v\n1,a\n", "v", "v") == {2: ("a", "a")}
 
 
-PIECES = st.sampled_from(
-    [b"a", b"b,c", b",", b"\n", b"\r\n", b"\r", b" ", b"\t", b"\xff", "é".encode(), b"\0", b"1"]
-)
-
-
-def test_sound_blocks_take_the_fast_way() -> None:
-    (lines,) = lf.read_csv(io.BytesIO(b"u,v\r\n1,a\r\n2,\xc3\xa9\r\n"), ["v"])
-    assert lines.table is not None and lines.table.num_rows == 2
-
-
-@settings(max_examples=300)
-@given(st.lists(PIECES, max_size=40).map(b"".join))
-def test_arrow_and_python_read_the_same_rows(body: bytes) -> None:
-    """The fast parser only takes blocks that both read alike."""
-    lines = body.split(b"\n")
-    block = body if body.endswith(b"\n") else body + b"\n"
-    fast = lf._csv_fast(2, block, 2, [("v", 1), ("u", 0)], ",")
-    if fast is None:
-        return
-    slow = [lf._csv_row(line.removesuffix(b"\r"), 2, [1, 0], ",") for line in lf._split(block)]
-    assert flat([fast]) == flat([Lines(2, slow)])
-    assert len(lines) >= len(slow) - 1
-
-
 @settings(max_examples=300)
 @given(st.binary(max_size=200), st.sampled_from(["csv", "jsonl", "text"]))
 def test_random_bytes_never_raise_and_reasons_are_fixed_phrases(content: bytes, kind: str) -> None:
     read = {
-        "csv": lambda: lf.read_csv(io.BytesIO(b"u,v\n" + content), ["v", "u"]),
+        "csv": lambda: csv_format.read_csv(io.BytesIO(b"u,v\n" + content), ["v", "u"]),
         "jsonl": lambda: lf.read_json_lines(io.BytesIO(content), ["v", "u"]),
         "text": lambda: lf.read_text(io.BytesIO(content), "v"),
     }[kind]
@@ -200,20 +195,3 @@ def test_random_bytes_never_raise_and_reasons_are_fixed_phrases(content: bytes, 
         assert row in REASONS if isinstance(row, str) else isinstance(row, tuple)
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
     assert len(rows) <= lines
-
-
-CELLS = st.text(
-    st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\n\0"),
-    min_size=1,
-    max_size=8,
-)
-
-
-@given(st.lists(st.tuples(CELLS, CELLS), max_size=20))
-def test_what_python_writes_is_read_back(rows: list[tuple[str, str]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["u", "v"])
-    writer.writerows(rows)
-    found = csv_rows(text.getvalue().encode(), "u", "v")
-    assert list(found.values()) == rows
