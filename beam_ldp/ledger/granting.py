@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from beam_ldp.ledger.books import NEIGHBOURS, UNIT, Books, Population
 from beam_ldp.ledger.checks import check_name
 from beam_ldp.ledger.errors import LedgerError
 from beam_ldp.ledger.losses import orders_for
 from beam_ldp.ledger.rows import BUDGET, DATASET
-from beam_ldp.ledger.state import NEIGHBOURS, UNIT, LedgerState, Population
 
 Append = Callable[[str, dict[str, Any]], None]
 
 
 def grant(
-    state: LedgerState,
+    state: Books,
     append: Append,
     dataset: str,
     privacy_unit: str,
@@ -54,7 +54,10 @@ def grant(
         raise LedgerError(
             f"population {name!r} has the privacy unit {found.privacy_unit!r}, not {privacy_unit!r}"
         )
+    if dataset in state.former_names:
+        raise LedgerError(f"{dataset!r} is what {state.renamed(dataset)!r} was called: it is taken")
     orders = _orders(found, terms)
+    _check_periods(found, terms)
     if not known:
         append(
             DATASET,
@@ -66,7 +69,7 @@ def grant(
 def _orders(found: Population | None, terms: dict[str, Any]) -> list[float]:
     """Rényi orders of the new budget; once something is charged they stay as they are."""
     wanted: list[float] | None = terms["orders"]
-    if found is not None and found.budget is not None and found.charges:
+    if found is not None and found.budget is not None and found.charged:
         fixed = list(found.budget.orders)
         if wanted is not None and wanted != fixed:
             raise LedgerError(
@@ -75,3 +78,16 @@ def _orders(found: Population | None, terms: dict[str, Any]) -> list[float]:
             )
         return fixed
     return wanted or list(orders_for(terms["epsilon"], terms["delta"]))
+
+
+def _check_periods(found: Population | None, terms: dict[str, Any]) -> None:
+    """Periods stay once something is charged: charges count where they were reserved."""
+    if found is None or found.budget is None or not found.charged:
+        return
+    before = found.budget.period_days
+    if terms["period_days"] != before:
+        said = "none" if before is None else f"of {before} days"
+        raise LedgerError(
+            f"the periods of population {found.name!r} ({said}) were fixed with the first charge: "
+            "other ones would grant what is spent anew"
+        )

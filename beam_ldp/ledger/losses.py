@@ -30,6 +30,7 @@ from scipy import optimize
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.accounting.local_spend import local_epsilon_of, releases_nothing
 from beam_ldp.ledger.rows import canonical
 
 _MAIN_SHARE = 0.9
@@ -80,6 +81,32 @@ class Loss:
             self.pure + other.pure,
         )
 
+    def at_least(self, other: Loss) -> Loss:
+        """The larger of both, figure by figure."""
+        pairs = zip(self.divergences, other.divergences, strict=True)
+        return Loss(tuple(max(a, b) for a, b in pairs), max(self.pure, other.pure))
+
+    def above(self, other: Loss) -> Loss:
+        """How much larger this one is, figure by figure, and nowhere below zero."""
+        pairs = zip(self.divergences, other.divergences, strict=True)
+        return Loss(tuple(_above(a, b) for a, b in pairs), _above(self.pure, other.pure))
+
+    def to_json(self) -> dict[str, Any]:
+        """As a row holds it; what is infinite is null."""
+        return {
+            "divergences": [_told(value) for value in self.divergences],
+            "pure": _told(self.pure),
+        }
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Loss:
+        """Inverse of `to_json`.
+
+        Raises:
+            ValueError: for what is no loss.
+        """
+        return cls(tuple(map(read_loss, told["divergences"])), read_loss(told["pure"]))
+
     def epsilon(
         self, orders: tuple[float, ...], delta: float, *, adaptive: bool = True
     ) -> tuple[float, float]:
@@ -96,6 +123,23 @@ class Loss:
                 _read(orders[1:], self.divergences[1:], rest),
             )
         return (found, order) if found < self.pure else (self.pure, math.inf)
+
+
+def _above(one: float, other: float) -> float:
+    return max(0.0, one - other) if one != other else 0.0
+
+
+def _told(value: float) -> float | None:
+    return None if math.isinf(value) else float(value)
+
+
+def read_loss(told: float | None) -> float:
+    """A number >= 0, or infinity for null (ValueError for anything else)."""
+    if told is None:
+        return math.inf
+    if isinstance(told, bool) or not (math.isfinite(told) and told >= 0):
+        raise ValueError("a loss must be a finite number >= 0, or null")
+    return float(told)
 
 
 def _read(
@@ -129,8 +173,15 @@ def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
     parsed = event_from_json(json.loads(event))
     if not accountant.supports(parsed):
         raise ValueError("event has no price under replace-one neighbours")
+    if releases_nothing(parsed):
+        raise ValueError("event releases nothing: there is nothing to charge")
     accountant.compose(parsed)
     return Loss(tuple(accountant.divergences().tolist()), accountant.get_epsilon(0.0))
+
+
+def main_share(orders: int) -> float:
+    """The share of delta at which the first of so many orders reads the total."""
+    return _MAIN_SHARE if orders > 1 else 1.0
 
 
 def times(loss: Loss, count: int) -> Loss:
@@ -149,6 +200,16 @@ def exceeds(real: Loss, worst: Loss) -> bool:
     """Whether the first loss is above the second one anywhere."""
     pairs = zip((*real.divergences, real.pure), (*worst.divergences, worst.pure))
     return any(a > limit(b) for a, b in pairs)
+
+
+def local_loss_of(event: dict[str, Any]) -> float:
+    """What one person's reports lose, by an event, to whoever sees them; see `local_epsilon_of`."""
+    return _local_loss_of(json.dumps(event, sort_keys=True))
+
+
+@lru_cache(maxsize=4096)
+def _local_loss_of(event: str) -> float:
+    return local_epsilon_of(event_from_json(json.loads(event)))
 
 
 def as_json(event: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.people import NUM_SHARDS, AskedPeople, Files, folder_of
+from beam_ldp.ledger.sums import Sum
 
 MOST_SUMS = 64  # different sums in a distribution; more are rounded up to so many
 _DIGITS = 12  # of a sum: floats that differ later are one
@@ -103,6 +104,14 @@ class PeopleCount:
             raise ValueError("the sums of people must be the sums of charges")
 
 
+def covered_local(counted: PeopleCount, charges: Mapping[int, Charge]) -> Sum:
+    """The sum of the local epsilons of the charges that are counted, exactly."""
+    total = Sum()
+    for number in counted.numbers:
+        total.add(charges[number].local_epsilon, charges[number].count)
+    return total
+
+
 def count_people(
     store: str, files: Files, population: str, charges: Sequence[Charge]
 ) -> PeopleCount:
@@ -123,7 +132,7 @@ def count_people(
     left_out: dict[str, str] = {}
     asked: list[tuple[Charge, AskedPeople]] = []
     for charge in charges:
-        if charge.local_epsilon:
+        if 0 < charge.local_epsilon < math.inf:
             folder = folder_of(store, population, charge.group, charge.about.get("window"))
             asked.append((charge, AskedPeople.open(files, folder)))
     newest = max((c.number for c, found in asked if found.names), default=None)

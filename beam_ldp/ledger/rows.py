@@ -4,23 +4,30 @@ A row's hash covers its number, its kind, its body and the hash of the row befor
 canonical JSON (RFC 8785), so that anybody can recompute it in any language. A chain shows edits,
 deletions and reorderings. It cannot show that its tail was cut or that all of it was written anew:
 for that its head is anchored elsewhere (see `anchors`).
+
+A row keeps its body as the text that was hashed: to check it costs a hash and no serialisation.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import rfc8785
 
-FORMAT_VERSION = 1
-GENESIS, DATASET, BUDGET = "genesis", "dataset", "budget"
-RESERVE, SETTLE, ABANDON = "reserve", "settle", "abandon"
+FORMAT_VERSION = 2
+GENESIS, DATASET, RENAME, BUDGET, QUOTA = "genesis", "dataset", "rename", "budget", "quota"
+RESERVE, RESUME, SETTLE, ABANDON = "reserve", "resume", "settle", "abandon"
+REPLACE = "replace"  # a second publication: one event for both, in place of the first
+CHECKPOINT, TIME = "checkpoint", "time"
 PEOPLE, ACCEPT = "people", "accept"
-KINDS = (GENESIS, DATASET, BUDGET, RESERVE, SETTLE, ABANDON, PEOPLE, ACCEPT)
+CHARGES = (RESERVE, RESUME, SETTLE, ABANDON, REPLACE)  # what a run's rows can be
+KINDS = (GENESIS, DATASET, RENAME, BUDGET, QUOTA, *CHARGES, CHECKPOINT, TIME, PEOPLE, ACCEPT)
+COLUMNS = ("run_id", "part", "release_key", "identity_digest", "population", "period")
 _LARGEST_INTEGER = 1 << 53  # beyond it, JSON numbers are floats
 NO_HASH = "0" * 64  # what the first row is chained to
 
@@ -36,21 +43,41 @@ class Row:
     Attributes:
         number: 0, 1, 2, ... without a gap.
         kind: one of `KINDS`.
-        body: JSON-able values; what they mean follows from the kind.
+        text: the body in canonical JSON; what it means follows from the kind.
         previous: hash of the row before, `NO_HASH` for the first.
         hash: SHA-256 of all of the above, in hexadecimal.
+        columns: what the database's columns say of the body, for look-ups; empty where a row does
+            not come from a database. Not hashed: checked against the body.
     """
 
     number: int
     kind: str
-    body: dict[str, Any]
+    text: str
     previous: str
     hash: str
+    columns: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """JSON-able values; what is no JSON object becomes a body that means nothing."""
+        try:
+            found = parse(self.text)
+        except (ValueError, RecursionError):
+            found = None
+        return found if isinstance(found, dict) else {"unreadable": True}
 
     @property
     def head(self) -> Head:
         """The chain that ends with this row."""
         return Head(self.number + 1, self.hash)
+
+
+def columns_of(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """What the database's columns must say of a row: enough to find the rows of a run, of a
+    release and of a period."""
+    if kind not in CHARGES:
+        return dict.fromkeys(COLUMNS)
+    return {name: body.get(name) for name in COLUMNS}
 
 
 @dataclass(frozen=True)
@@ -93,23 +120,23 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def row_hash(number: int, kind: str, body: dict[str, Any], previous: str) -> str:
-    """The hash that a row must have."""
-    content = {
-        "version": FORMAT_VERSION,
-        "number": number,
-        "kind": kind,
-        "body": body,
-        "previous": previous,
-    }
-    return hashlib.sha256(canonical(content)).hexdigest()
+def row_hash(number: int, kind: str, body: str, previous: str) -> str:
+    """The hash that a row must have: SHA-256 of the canonical JSON of all of it.
+
+    Keys stand in the order of the alphabet, so the text of the body is a part of that JSON.
+    """
+    rest = {"kind": kind, "number": number, "previous": previous, "version": FORMAT_VERSION}
+    text = f'{{"body":{body},{canonical(rest)[1:].decode()}'
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def next_row(head: Head, kind: str, body: dict[str, Any]) -> Row:
     """The row that follows `head`."""
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    return Row(head.count, kind, body, head.hash, row_hash(head.count, kind, body, head.hash))
+    text = canonical(body).decode()
+    digest = row_hash(head.count, kind, text, head.hash)
+    return Row(head.count, kind, text, head.hash, digest, columns_of(kind, body))
 
 
 def faults(rows: Iterable[Row], head: Head | None = None) -> Iterator[str]:
@@ -130,11 +157,13 @@ def faults(rows: Iterable[Row], head: Head | None = None) -> Iterator[str]:
             yield f"{where} is not chained to the row before it"
         if not _fits(row):
             yield f"{where} was changed: its hash does not fit its content"
+        elif row.columns and dict(row.columns) != columns_of(row.kind, row.body):
+            yield f"{where} would not be found: its columns do not say what its body says"
         at = row.head
 
 
 def _fits(row: Row) -> bool:
     try:
-        return row.hash == row_hash(row.number, row.kind, row.body, row.previous)
+        return row.hash == row_hash(row.number, row.kind, row.text, row.previous)
     except (ValueError, RecursionError):  # a body that no ledger writes
         return False

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from beam_ldp.ledger.charges import Budget, Charge
+from beam_ldp.ledger.books import Population
+from beam_ldp.ledger.charges import Budget, Charge, Quota
 from beam_ldp.ledger.losses import Loss, as_json, limit, loss_of, times
 from beam_ldp.ledger.people_count import PeopleCount
-from beam_ldp.ledger.state import Population
 
 
 @dataclass(frozen=True)
@@ -18,16 +20,17 @@ class BudgetStatus:
     Attributes:
         population, datasets, privacy_unit: who is protected.
         budget: what is granted.
+        quotas: shares of it that are kept for somebody.
         period: number of the period, from 0.
         spent: epsilon at the budget's delta of what was settled.
         committed: the same with open reservations at their worst case.
         order: the Rényi order that gives `committed`; infinite: epsilons added up.
-        local_spent, local_committed: sums of local epsilons per person.
+        local_spent, local_committed: sums of local epsilons per person; infinite where a trusted
+            server was sent what people have.
         local_maximum: the most that any one person was charged locally, reservations included, as
             far as people were counted; at most `local_committed`.
         people: what each person was charged locally; None if people were not counted.
-        uncounted: charges that are not in that count, and so count for everybody.
-        charges: all of the period, in the order of their reservations.
+        num_charges, num_open: reservations of the period, and those that are open.
         loss: what `committed` is read from.
     """
 
@@ -35,6 +38,7 @@ class BudgetStatus:
     datasets: tuple[str, ...]
     privacy_unit: str
     budget: Budget
+    quotas: tuple[Quota, ...]
     period: int
     spent: float
     committed: float
@@ -43,9 +47,28 @@ class BudgetStatus:
     local_committed: float
     local_maximum: float
     people: PeopleCount | None
-    uncounted: tuple[Charge, ...]
-    charges: tuple[Charge, ...]
+    num_charges: int
+    num_open: int
     loss: Loss
+    _read: Callable[[], tuple[Charge, ...]] = field(repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return (
+            f"<BudgetStatus of {self.population!r}: epsilon {self.committed:.4g} of "
+            f"{self.budget.epsilon:g} at delta = {self.budget.delta:g}, local "
+            f"{self.local_committed:.4g}, {self.num_charges:,} charges, {self.num_open:,} open>"
+        )
+
+    @cached_property
+    def charges(self) -> tuple[Charge, ...]:
+        """All of the period, in the order of their reservations; read when first asked for."""
+        return self._read()
+
+    @property
+    def uncounted(self) -> tuple[Charge, ...]:
+        """Charges that are not in the count of people, and so count for everybody."""
+        known = frozenset() if self.people is None else self.people.numbers
+        return tuple(c for c in self.charges if c.local_total and c.number not in known)
 
     @property
     def reserved(self) -> float:
@@ -76,19 +99,19 @@ class BudgetStatus:
         return low
 
 
-def status_of(population: Population, budget: Budget, now: str) -> BudgetStatus:
-    """The status at a time."""
+def status_of(
+    population: Population, budget: Budget, now: str, read: Callable[[int], tuple[Charge, ...]]
+) -> BudgetStatus:
+    """The status at a time; `read` gives the charges of a period."""
     period = budget.period_of(now)
-    loss = population.loss(period)
+    loss, account = population.loss(period), population.account(period)
     committed, order = loss.epsilon(budget.orders, budget.delta)
-    charges = tuple(population.charges_of(period))
-    people = population.people.get(period)
-    known = frozenset() if people is None else people.numbers
     return BudgetStatus(
         population=population.name,
         datasets=tuple(sorted(population.datasets)),
         privacy_unit=population.privacy_unit,
         budget=budget,
+        quotas=tuple(population.quotas.values()),
         period=period,
         spent=epsilon_of(population.loss(period, reserved=False), budget),
         committed=committed,
@@ -96,10 +119,11 @@ def status_of(population: Population, budget: Budget, now: str) -> BudgetStatus:
         local_spent=population.local_loss(period, reserved=False),
         local_committed=population.local_loss(period),
         local_maximum=population.local_maximum(period),
-        people=people,
-        uncounted=tuple(c for c in charges if c.local_epsilon and c.number not in known),
-        charges=charges,
+        people=population.people.get(period),
+        num_charges=account.charges,
+        num_open=account.open,
         loss=loss,
+        _read=lambda: read(period),
     )
 
 

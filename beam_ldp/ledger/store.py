@@ -1,20 +1,27 @@
-"""The table of rows: append-only, one writer at a time, in SQLite or PostgreSQL."""
+"""The table of rows: append-only, one writer at a time, in SQLite or PostgreSQL.
+
+A program that charges needs the rights to read and to insert, and no others: nothing is ever
+updated, and the lock of PostgreSQL is an advisory one.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from beam_ldp.ledger.rows import Head, Row, canonical, parse
+from beam_ldp.ledger.rows import CHECKPOINT, COLUMNS, RESERVE, Head, Row
 
 TABLE = "beam_ldp_ledger"
 # MLflow uses Alembic's default name, maybe in one database.
 VERSION_TABLE = "beam_ldp_ledger_version"
-SCHEMA = "0001"  # the newest of `migrations/versions`
+SCHEMA = "0002"  # the newest of `migrations/versions`
 BUSY_SECONDS = 60  # that a writer waits for the others; a lost one lets go after as long
 
 _DRIVERS = ("sqlite", "sqlite+pysqlite", "postgresql+psycopg")
@@ -28,7 +35,15 @@ ledger_rows = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("previous", sa.String(64), nullable=False),
     sa.Column("hash", sa.String(64), nullable=False, unique=True),
+    # Of charges, for look-ups: a copy of what the body says (`rows.columns_of`).
+    sa.Column("run_id", sa.String(200), index=True),
+    sa.Column("part", sa.String(200)),
+    sa.Column("release_key", sa.String(32), index=True),
+    sa.Column("identity_digest", sa.String(64), index=True),
+    sa.Column("population", sa.String(200)),
+    sa.Column("period", sa.BigInteger),
 )
+_LOCK = int.from_bytes(hashlib.sha256(TABLE.encode()).digest()[:8], "big", signed=True)
 
 
 class LedgerMissingError(RuntimeError):
@@ -39,7 +54,29 @@ class LedgerUnavailableError(RuntimeError):
     """The database could not be reached, read or written: nothing may be released meanwhile.
 
     What was being written is either in the ledger as a whole or not at all.
+
+    Attributes:
+        unsure: the answer to a commit was lost, so that nobody knows which.
+        run_id, attempt: of the charge that was being written; it can be taken up again.
     """
+
+    def __init__(self, message: str, *, unsure: bool = False) -> None:
+        super().__init__(message)
+        self.unsure = unsure
+        self.run_id: str | None = None
+        self.attempt: str | None = None
+
+    def about(self, run_id: str, attempt: str | None) -> LedgerUnavailableError:
+        """The same of a charge."""
+        said = str(self)
+        if self.unsure and attempt is not None:
+            said += (
+                f". Whether run {run_id!r} (attempt {attempt}) is written down is not known: the "
+                "same call with this attempt takes it up again, and charges nothing twice"
+            )
+        told = LedgerUnavailableError(said, unsure=self.unsure)
+        told.run_id, told.attempt = run_id, attempt
+        return told
 
 
 class RowStore:
@@ -118,7 +155,7 @@ class RowStore:
         return engine
 
     @contextmanager
-    def _reaching(self, doing: str) -> Iterator[None]:
+    def _reaching(self, doing: str, *, unsure: bool = False) -> Iterator[None]:
         """Turns the driver's errors into one that says what to do."""
         try:
             yield
@@ -127,7 +164,8 @@ class RowStore:
             reason = str(cause).strip().partition("\n")[0][:200]
             raise LedgerUnavailableError(
                 f"{self.shown_url} cannot be {doing} ({type(cause).__name__}: {reason}). Nothing "
-                "may be released until it can"
+                "may be released until it can",
+                unsure=unsure,
             ) from None
 
     # Coming into being --------------------------------------------------------------------
@@ -188,14 +226,24 @@ class RowStore:
 
     # Reading and writing -------------------------------------------------------------------
 
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Read what is committed.
+
+        Raises:
+            LedgerUnavailableError: if the database cannot be read.
+        """
+        with self._reaching("reached or read"), self._engine.connect() as connection:
+            yield Reader(connection, is_sqlite=self.is_sqlite)
+
     def rows(self, start: int = 0) -> list[Row]:
         """All rows from number `start` on.
 
         Raises:
             LedgerUnavailableError: if the database cannot be read.
         """
-        with self._reaching("reached or read"), self._engine.connect() as connection:
-            return list(_read(connection, start))
+        with self.reading() as reader:
+            return reader.rows(start)
 
     @contextmanager
     def writing(self) -> Iterator[Appender]:
@@ -204,16 +252,18 @@ class RowStore:
         What was appended is committed when the block ends well, and forgotten otherwise.
 
         Raises:
-            LedgerUnavailableError: if the database cannot be written.
+            LedgerUnavailableError: if the database cannot be written; `unsure` is set where the
+                answer to the commit was lost.
         """
         with self._reaching("written"), self._engine.connect() as connection:
             try:
                 self._lock(connection)
-                yield Appender(connection)
-                connection.commit()
+                yield Appender(connection, is_sqlite=self.is_sqlite)
             except BaseException:
                 connection.rollback()
                 raise
+            with self._reaching("written", unsure=True):
+                connection.commit()
 
     def _lock(self, connection: Connection) -> None:
         if self.is_sqlite:
@@ -222,51 +272,88 @@ class RowStore:
         # A program that hangs while it holds the lock must not stop all others for ever.
         for limit in ("lock_timeout", "idle_in_transaction_session_timeout"):
             connection.exec_driver_sql(f"SET LOCAL {limit} = '{round(1000 * BUSY_SECONDS)}ms'")
-        connection.exec_driver_sql(f"LOCK TABLE {TABLE} IN EXCLUSIVE MODE")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
     def close(self) -> None:
         """Let go of all connections."""
         self._engine.dispose()
 
 
-class Appender:
-    """Reads and appends inside one transaction."""
+class Reader:
+    """Looks rows up, in one transaction."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, *, is_sqlite: bool) -> None:
+        self._connection, self._is_sqlite = connection, is_sqlite
+
+    def now(self) -> datetime | None:
+        """The database's clock; None where the database has none of its own."""
+        if self._is_sqlite:
+            return None
+        found = self._connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        assert isinstance(found, datetime)
+        return found
 
     def rows(self, start: int) -> list[Row]:
         """All rows from number `start` on."""
-        return list(_read(self._connection, start))
+        return self._found(ledger_rows.c.number >= start)
+
+    def last_checkpoint(self) -> Row | None:
+        """The newest row that holds all totals."""
+        query = (
+            sa.select(ledger_rows)
+            .where(ledger_rows.c.kind == CHECKPOINT)
+            .order_by(ledger_rows.c.number.desc())
+            .limit(1)
+        )
+        return next(iter(self._run(query)), None)
+
+    def rows_of_run(self, run_id: str, part: str = "") -> list[Row]:
+        """Rows of a run; of a block, those of the whole, those of one part, and the last one."""
+        columns = ledger_rows.c
+        last = sa.select(sa.func.max(columns.number)).where(columns.run_id == run_id)
+        wanted = columns.part.in_(("", part)) | (columns.number == last.scalar_subquery())
+        return self._found((columns.run_id == run_id) & wanted)
+
+    def first_of_release(self, release_key: str) -> Row | None:
+        """The first reservation of a release id."""
+        query = (
+            sa.select(ledger_rows)
+            .where((ledger_rows.c.release_key == release_key) & (ledger_rows.c.kind == RESERVE))
+            .order_by(ledger_rows.c.number)
+            .limit(1)
+        )
+        return next(iter(self._run(query)), None)
+
+    def rows_of_identity(self, digest: str) -> list[Row]:
+        """Reservations of an identity, and rows that ended a block's part of that identity."""
+        return self._found(ledger_rows.c.identity_digest == digest)
+
+    def _found(self, condition: Any) -> list[Row]:
+        return self._run(sa.select(ledger_rows).where(condition).order_by(ledger_rows.c.number))
+
+    def _run(self, query: Any) -> list[Row]:
+        return [
+            Row(number, kind, body, previous, digest, dict(zip(COLUMNS, columns)))
+            for number, kind, body, previous, digest, *columns in self._connection.execute(query)
+        ]
+
+
+class Appender(Reader):
+    """Reads and appends inside one transaction."""
 
     def append(self, row: Row) -> None:
         """Add one row; its number must follow the last one's."""
         self._connection.execute(
-            ledger_rows.insert().values(
-                number=row.number,
-                kind=row.kind,
-                body=canonical(row.body).decode(),
-                previous=row.previous,
-                hash=row.hash,
-            )
+            ledger_rows.insert(),
+            {
+                "number": row.number,
+                "kind": row.kind,
+                "body": row.text,
+                "previous": row.previous,
+                "hash": row.hash,
+                **row.columns,
+            },
         )
-
-
-def _read(connection: Connection, start: int) -> Iterator[Row]:
-    query = (
-        sa.select(ledger_rows).where(ledger_rows.c.number >= start).order_by(ledger_rows.c.number)
-    )
-    for number, kind, body, previous, digest in connection.execute(query):
-        yield Row(number, kind, _body(body), previous, digest)
-
-
-def _body(text: str) -> dict[str, object]:
-    """The body; what is no JSON object becomes one that no hash fits."""
-    try:
-        found = parse(text)
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"unreadable": True}
 
 
 def _without_implicit_begin(connection: object, record: object) -> None:

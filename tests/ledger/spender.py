@@ -10,6 +10,7 @@ import sys
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
+from tests.ledger.asked import asked
 
 EVENT = LocalRandomizerDpEvent(0.001)
 
@@ -21,14 +22,14 @@ def spend(url: str, name: str, count: int) -> None:
     for i in range(count):
         run_id = f"{name}/{i}"
         try:
-            ledger.reserve("visits", run_id, EVENT, local_epsilon=0.001)
+            ledger.reserve("visits", run_id, EVENT, identity=asked("visits", run_id))
         except BudgetExceededError:
             print("refused", run_id, flush=True)
             return
         if draw.random() < 0.1:
             ledger.abandon(run_id, randomized=True, why="drawn so")
         else:
-            ledger.settle(run_id, EVENT)
+            ledger.settle(run_id, EVENT, identity=asked("visits", run_id))
             print("settled", run_id, flush=True)
 
 

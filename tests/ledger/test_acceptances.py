@@ -22,6 +22,7 @@ from beam_ldp.ledger import (
 from beam_ldp.ledger.anchors import make_key, private_bytes, public_bytes
 from beam_ldp.ledger.rows import next_row
 from beam_ldp.pipelines.cli import group
+from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.exact
 
@@ -33,7 +34,7 @@ def ledger(tmp_path: Path) -> BudgetLedger:
     """A budget that was raised in row 4, after a charge."""
     made = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
     made.set_budget("visits", epsilon=1.0, delta=1e-6)
-    made.reserve("visits", "run", LocalRandomizerDpEvent(0.5), local_epsilon=0.5)
+    made.reserve("visits", "run", LocalRandomizerDpEvent(0.5), identity=asked("visits", "run"))
     made.set_budget("visits", epsilon=2.0, delta=1e-6, by="Bob", why="a second question")
     return made
 

@@ -25,7 +25,8 @@ from beam_ldp.ledger.anchors import (
 )
 from beam_ldp.ledger.auditing import AuditReport, audit
 from beam_ldp.ledger.losses import event_digest
-from beam_ldp.ledger.rows import Head, Row, next_row
+from beam_ldp.ledger.rows import Head, Row, canonical, next_row
+from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
 
 pytestmark = pytest.mark.exact
@@ -39,12 +40,12 @@ PRICE = float(event_epsilon(SHUFFLED, 1e-6))
 def lived(ledger: BudgetLedger) -> BudgetLedger:
     """A ledger with every kind of row."""
     ledger.set_budget("visits", epsilon=1.0, delta=1e-6, local_epsilon=3.0, by="Ada", why="start")
-    ledger.reserve("visits", "first", SHUFFLED, local_epsilon=1.0)
+    ledger.reserve("visits", "first", SHUFFLED, identity=asked("visits", "first"))
     told = {"epsilon": PRICE, "delta": 1e-6}
-    ledger.settle("first", SHUFFLED, about=told)
-    ledger.reserve("visits", "second", PURE, local_epsilon=0.25)
+    ledger.settle("first", SHUFFLED, identity=asked("visits", "first"), about=told)
+    ledger.reserve("visits", "second", PURE, identity=asked("visits", "second"))
     ledger.abandon("second", randomized=True, why="the cluster went away")
-    ledger.reserve("visits", "third", PURE, local_epsilon=0.25)
+    ledger.reserve("visits", "third", PURE, identity=asked("visits", "third"))
     return ledger
 
 
@@ -115,7 +116,11 @@ def changes(value: Any) -> Iterator[Any]:
 def test_every_single_field_of_every_row(rows: list[Row]) -> None:
     tried = 0
     for i, row in enumerate(rows):
-        mutants = [replace(row, body=body) for body in changes(row.body) if body != row.body]
+        mutants = [
+            replace(row, text=canonical(body).decode())
+            for body in changes(row.body)
+            if body != row.body
+        ]
         mutants += [
             replace(row, number=row.number + 1),
             replace(row, kind="settle" if row.kind == "reserve" else "reserve"),
@@ -131,16 +136,20 @@ def test_every_single_field_of_every_row(rows: list[Row]) -> None:
 def test_every_single_field_of_counts_and_acceptances(lived: BudgetLedger, tmp_path: Path) -> None:
     """The two kinds of rows that the ledger above has not."""
     record_people(str(tmp_path / "people"), PeopleKey(bytes(32), "visits"), "second", [1, 2])
-    lived.reserve("visits", "fourth", PURE, local_epsilon=0.25)
+    lived.reserve("visits", "fourth", PURE, identity=asked("visits", "fourth"))
     record_people(str(tmp_path / "people"), PeopleKey(bytes(32), "visits"), "fourth", [2, 3])
-    lived.settle("fourth", PURE, about={"num_reports": 2})
+    lived.settle("fourth", PURE, identity=asked("visits", "fourth"), about={"num_reports": 2})
     lived.count_people("visits", str(tmp_path / "people"))
     lived.accept(2, make_key(), why="the board agreed", by="Ada")
     rows = lived.rows()
     assert [row.kind for row in rows[-2:]] == ["people", "accept"] and audit(rows).clean
     for row in rows[-2:]:
         for body in (body for body in changes(row.body) if body != row.body):
-            forged = [*rows[: row.number], replace(row, body=body), *rows[row.number + 1 :]]
+            forged = [
+                *rows[: row.number],
+                replace(row, text=canonical(body).decode()),
+                *rows[row.number + 1 :],
+            ]
             assert not audit(forged).clean, body
 
 
@@ -160,12 +169,12 @@ def test_every_truncation_against_an_anchor(rows: list[Row], anchor: Anchor) -> 
 
 
 def rewritten(rows: list[Row]) -> list[Row]:
-    """All of the ledger anew, with the first run's price made smaller: hashes all fit."""
+    """All of the ledger anew, with another name for the first run: hashes all fit."""
     head, new = Head(), []
     for row in rows:
         body = copy.deepcopy(row.body)
-        if body.get("run_id") == "first" and "local_epsilon" in body:
-            body["local_epsilon"] = 0.5
+        if body.get("run_id") == "first":
+            body["run_id"] = "1st"
         new.append(next_row(head, row.kind, body))
         head = new[-1].head
     return new
@@ -178,7 +187,7 @@ def test_a_complete_rewrite_against_an_anchor(rows: list[Row], anchor: Anchor) -
 
 
 def test_an_old_anchor_still_holds_after_more_rows(lived: BudgetLedger, anchor: Anchor) -> None:
-    lived.settle("third", PURE)
+    lived.settle("third", PURE, identity=asked("visits", "third"))
     assert outcome(audit(lived.rows(), [anchor]), "anchored") == "passed"
 
 
@@ -291,14 +300,19 @@ def test_a_budget_that_was_lowered_is_no_fault(lived: BudgetLedger) -> None:
 
 
 def test_more_released_than_reserved(lived: BudgetLedger) -> None:
-    lived.settle("third", LocalRandomizerDpEvent(0.3))
+    lived.settle("third", LocalRandomizerDpEvent(0.3), identity=asked("visits", "third"))
     assert outcome(audit(lived.rows()), "released more") == "failed"
 
 
 def test_a_price_that_was_printed_too_small(ledger: BudgetLedger) -> None:
     ledger.set_budget("visits", epsilon=1.0, delta=1e-6)
-    ledger.reserve("visits", "run", SHUFFLED, local_epsilon=1.0)
-    ledger.settle("run", SHUFFLED, about={"epsilon": PRICE * 0.9, "delta": 1e-6})
+    ledger.reserve("visits", "run", SHUFFLED, identity=asked("visits", "run"))
+    ledger.settle(
+        "run",
+        SHUFFLED,
+        identity=asked("visits", "run"),
+        about={"epsilon": PRICE * 0.9, "delta": 1e-6},
+    )
     assert outcome(audit(ledger.rows()), "printed") == "failed"
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, audit
+from tests.ledger.asked import asked
 from tests.ledger.postgres import find_binaries, server
 from tests.ledger.spender import EVENT
 
@@ -100,7 +101,7 @@ def test_a_few_programs_at_once(database: str) -> None:
     assert refused > 0
     assert ledger.status("visits").committed == pytest.approx(0.2)
     with pytest.raises(BudgetExceededError):
-        ledger.reserve("visits", "more", EVENT, local_epsilon=0.001)
+        ledger.reserve("visits", "more", EVENT, identity=asked("visits", "more"))
 
 
 @pytest.mark.exact

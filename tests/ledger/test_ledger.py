@@ -16,6 +16,7 @@ from beam_ldp.ledger import (
     LedgerMissingError,
 )
 from beam_ldp.ledger.losses import as_json, loss_of
+from tests.ledger.asked import KEY, asked
 from tests.ledger.conftest import Clock
 
 pytestmark = pytest.mark.exact
@@ -33,8 +34,8 @@ def grant(ledger: BudgetLedger, dataset: str = "visits", **how: Any) -> None:
 
 
 def spend(ledger: BudgetLedger, run_id: str, event: Any = PURE, dataset: str = "visits") -> None:
-    ledger.reserve(dataset, run_id, event, local_epsilon=0.25)
-    ledger.settle(run_id, event)
+    ledger.reserve(dataset, run_id, event, identity=asked(dataset, run_id))
+    ledger.settle(run_id, event, identity=asked(dataset, run_id))
 
 
 # Coming into being ------------------------------------------------------------------------
@@ -160,14 +161,14 @@ def test_names_of_any_script_but_no_control_characters(ledger: BudgetLedger) -> 
 def test_an_unknown_dataset_is_refused_and_the_nearest_named(ledger: BudgetLedger) -> None:
     grant(ledger, "telemetry")
     with pytest.raises(LedgerError, match="did you mean 'telemetry'"):
-        ledger.reserve("telemetrie", "run", PURE, local_epsilon=0.25)
+        ledger.reserve("telemetrie", "run", PURE, identity=asked("telemetrie", "run"))
     assert ledger.state.datasets == ["telemetry"]
 
 
 def test_another_privacy_unit_is_refused(ledger: BudgetLedger) -> None:
     grant(ledger, privacy_unit="user")
     with pytest.raises(LedgerError, match="protects one user"):
-        ledger.reserve("visits", "run", PURE, local_epsilon=0.25, privacy_unit="row")
+        ledger.reserve("visits", "run", PURE, identity=asked("visits", "run"), privacy_unit="row")
     with pytest.raises(LedgerError, match="privacy unit"):
         grant(ledger, privacy_unit="row")
 
@@ -187,17 +188,17 @@ def test_the_last_epsilon_fits_and_no_more(ledger: BudgetLedger) -> None:
         spend(ledger, f"run {i}")
     assert ledger.status("visits").committed == 1.0
     with pytest.raises(BudgetExceededError, match="would make it"):
-        ledger.reserve("visits", "one more", PURE, local_epsilon=0.25)
+        ledger.reserve("visits", "one more", PURE, identity=asked("visits", "one more"))
     assert ledger.status("visits").left == 0.0
 
 
 def test_open_reservations_count_at_their_worst_case(ledger: BudgetLedger) -> None:
     grant(ledger)
     for i in range(4):
-        ledger.reserve("visits", f"run {i}", PURE, local_epsilon=0.25)
+        ledger.reserve("visits", f"run {i}", PURE, identity=asked("visits", f"run {i}"))
     assert (ledger.status("visits").spent, ledger.status("visits").reserved) == (0.0, 1.0)
     with pytest.raises(BudgetExceededError):
-        ledger.reserve("visits", "one more", PURE, local_epsilon=0.25)
+        ledger.reserve("visits", "one more", PURE, identity=asked("visits", "one more"))
 
 
 def test_different_events_compose_tightly(ledger: BudgetLedger) -> None:
@@ -231,17 +232,17 @@ def test_datasets_about_the_same_people_share_a_budget(ledger: BudgetLedger) -> 
     for i in range(4):
         spend(ledger, f"run {i}", dataset="visits" if i % 2 else "purchases")
     with pytest.raises(BudgetExceededError):
-        ledger.reserve("purchases", "more", PURE, local_epsilon=0.25)
+        ledger.reserve("purchases", "more", PURE, identity=asked("purchases", "more"))
     grant(ledger, "other people")
-    ledger.reserve("other people", "theirs", PURE, local_epsilon=0.25)
+    ledger.reserve("other people", "theirs", PURE, identity=asked("other people", "theirs"))
 
 
 def test_the_local_budget_binds_too(ledger: BudgetLedger) -> None:
     grant(ledger, epsilon=100.0, local_epsilon=4.0)
-    ledger.reserve("visits", "one", MORE, local_epsilon=2.0)
-    ledger.reserve("visits", "two", MORE, local_epsilon=2.0)
+    ledger.reserve("visits", "one", MORE, identity=asked("visits", "one"))
+    ledger.reserve("visits", "two", MORE, identity=asked("visits", "two"))
     with pytest.raises(BudgetExceededError, match="local epsilons"):
-        ledger.reserve("visits", "three", MORE, local_epsilon=2.0)
+        ledger.reserve("visits", "three", MORE, identity=asked("visits", "three"))
 
 
 def test_what_is_left_is_said_in_runs(ledger: BudgetLedger) -> None:
@@ -288,89 +289,91 @@ def test_a_new_budget_forgets_nothing(ledger: BudgetLedger, clock: Clock) -> Non
 
 def test_settling_gives_back_what_was_not_used(ledger: BudgetLedger) -> None:
     grant(ledger)
-    ledger.reserve("visits", "run", FEWER, local_epsilon=2.0)
+    ledger.reserve("visits", "run", FEWER, identity=asked("visits", "run"))
     worst = ledger.status("visits").committed
-    charge = ledger.settle("run", MORE)
+    charge = ledger.settle("run", MORE, identity=asked("visits", "run"))
     assert (charge.status, charge.overspent) == ("settled", False)
     assert ledger.status("visits").committed < worst
 
 
 def test_settling_twice_is_once(ledger: BudgetLedger) -> None:
     grant(ledger)
-    ledger.reserve("visits", "run", FEWER, local_epsilon=2.0)
-    ledger.settle("run", EVENT)
+    ledger.reserve("visits", "run", FEWER, identity=asked("visits", "run"))
+    ledger.settle("run", EVENT, identity=asked("visits", "run"))
     head = ledger.state.head
-    ledger.settle("run", EVENT)
+    ledger.settle("run", EVENT, identity=asked("visits", "run"))
     assert ledger.state.head == head
     with pytest.raises(LedgerError, match="settled already"):
-        ledger.settle("run", MORE)
+        ledger.settle("run", MORE, identity=asked("visits", "run"))
 
 
 def test_more_than_reserved_is_an_alarm_not_a_loss(ledger: BudgetLedger) -> None:
     grant(ledger)
-    ledger.reserve("visits", "run", MORE, local_epsilon=2.0)
-    assert ledger.settle("run", FEWER).overspent
-    ledger.reserve("visits", "second", MORE, local_epsilon=2.0)
-    assert ledger.settle("second", MORE, local_epsilon=3.0).overspent
+    ledger.reserve("visits", "run", MORE, identity=asked("visits", "run"))
+    assert ledger.settle("run", FEWER, identity=asked("visits", "run")).overspent
+    ledger.reserve("visits", "second", MORE, identity=asked("visits", "second"))
+    dearer = ShuffledDpEvent(LocalRandomizerDpEvent(2.1), 10**9)  # centrally it costs less
+    assert ledger.settle("second", dearer, identity=asked("visits", "second")).overspent
 
 
 def test_abandoning_gives_back_the_central_price_only(ledger: BudgetLedger) -> None:
     grant(ledger)
-    ledger.reserve("visits", "never began", EVENT, local_epsilon=2.0)
+    ledger.reserve("visits", "never began", EVENT, identity=asked("visits", "never began"))
     ledger.abandon("never began", randomized=False, why="the input was missing")
     assert ledger.status("visits").local_committed == 0.0
-    ledger.reserve("visits", "began", EVENT, local_epsilon=2.0)
+    ledger.reserve("visits", "began", EVENT, identity=asked("visits", "began"))
     ledger.abandon("began", randomized=True, why="the cluster went away")
     status = ledger.status("visits")
     assert (status.committed, status.local_committed) == (0.0, 2.0)
     with pytest.raises(LedgerError, match="abandoned already"):
-        ledger.settle("began", EVENT)
+        ledger.settle("began", EVENT, identity=asked("visits", "began"))
 
 
 def test_a_crashed_run_stays_charged(ledger: BudgetLedger, url: str, clock: Clock) -> None:
     grant(ledger)
-    ledger.reserve("visits", "crashed", PURE, local_epsilon=0.25)
+    ledger.reserve("visits", "crashed", PURE, identity=asked("visits", "crashed"))
     clock.move(days=1000)
     assert BudgetLedger(url, clock=clock).status("visits").committed == 0.25
 
 
 def test_a_repetition_is_a_new_charge(ledger: BudgetLedger) -> None:
     grant(ledger)
-    ledger.reserve("visits", "run", PURE, local_epsilon=0.25)
+    ledger.reserve("visits", "run", PURE, identity=asked("visits", "run"))
     with pytest.raises(LedgerError, match="a name and a charge of its own"):
-        ledger.reserve("visits", "run", PURE, local_epsilon=0.25)
+        ledger.reserve("visits", "run", PURE, identity=asked("visits", "run"))
 
 
 def test_a_memoized_repetition_keeps_its_charge_until_the_release(ledger: BudgetLedger) -> None:
     grant(ledger)
-    how: dict[str, Any] = {"local_epsilon": 0.25, "memoized": True}
-    first = ledger.reserve("visits", "run", PURE, **how)
-    assert ledger.reserve("visits", "run", PURE, **how) == first
+    run = asked("visits", "run", key=KEY)
+    ledger.reserve("visits", "run", PURE, identity=run, memoized=True)
+    again = ledger.reserve("visits", "run", PURE, identity=run, memoized=True)
+    assert (again.attempts, ledger.status("visits").committed) == (2, 0.25)
     with pytest.raises(LedgerError, match="new noise"):
-        ledger.reserve("visits", "run", LocalRandomizerDpEvent(0.1), **how)
-    ledger.settle("run", PURE)
+        ledger.reserve("visits", "run", LocalRandomizerDpEvent(0.1), identity=run, memoized=True)
+    ledger.settle("run", PURE, identity=run, attempt=again.attempt)
     with pytest.raises(LedgerError, match="settled"):
-        ledger.reserve("visits", "run", PURE, **how)
+        ledger.reserve("visits", "run", PURE, identity=run, memoized=True)
 
 
 def test_unknown_runs_are_refused(ledger: BudgetLedger) -> None:
     grant(ledger)
     with pytest.raises(LedgerError, match="no reservation"):
-        ledger.settle("nobody", PURE)
+        ledger.settle("nobody", PURE, identity=asked("visits", "nobody"))
     with pytest.raises(LedgerError, match="no reservation"):
         ledger.abandon("nobody", randomized=False, why="")
 
 
-def test_two_programs_see_each_other(ledger: BudgetLedger, url: str) -> None:
+def test_two_programs_see_each_other(ledger: BudgetLedger, url: str, clock: Clock) -> None:
     grant(ledger)
-    other = BudgetLedger(url)
+    other = BudgetLedger(url, clock=clock)
     for i in range(2):
-        ledger.reserve("visits", f"ours {i}", PURE, local_epsilon=0.25)
-        other.reserve("visits", f"theirs {i}", PURE, local_epsilon=0.25)
+        ledger.reserve("visits", f"ours {i}", PURE, identity=asked("visits", f"ours {i}"))
+        other.reserve("visits", f"theirs {i}", PURE, identity=asked("visits", f"theirs {i}"))
     for one in (ledger, other):
         with pytest.raises(BudgetExceededError):
-            one.reserve("visits", "more", PURE, local_epsilon=0.25)
-    assert other.settle("ours 0", PURE).status == "settled"
+            one.reserve("visits", "more", PURE, identity=asked("visits", "more"))
+    assert other.settle("ours 0", PURE, identity=asked("visits", "ours 0")).status == "settled"
 
 
 # Tampering that a running program meets ----------------------------------------------------
@@ -394,7 +397,9 @@ def test_a_changed_ledger_refuses_to_go_on(
     with sa.create_engine(url).begin() as connection:
         connection.execute(sa.text(statement))
     with pytest.raises(LedgerCorruptedError):
-        BudgetLedger(url, clock=clock).reserve("visits", "next", PURE, local_epsilon=0.25)
+        BudgetLedger(url, clock=clock).reserve(
+            "visits", "next", PURE, identity=asked("visits", "next")
+        )
 
 
 def test_a_program_notices_that_the_tail_was_cut(ledger: BudgetLedger, url: str) -> None:
@@ -405,24 +410,28 @@ def test_a_program_notices_that_the_tail_was_cut(ledger: BudgetLedger, url: str)
     with sa.create_engine(url).begin() as connection:
         connection.execute(sa.text("DELETE FROM beam_ldp_ledger WHERE kind = 'settle'"))
     with pytest.raises(LedgerCorruptedError, match="gone or changed"):
-        ledger.reserve("visits", "next", PURE, local_epsilon=0.25)
+        ledger.reserve("visits", "next", PURE, identity=asked("visits", "next"))
 
 
 @pytest.mark.parametrize("over", [1e-4, 1e-9])
 def test_a_budget_is_used_up_to_its_edge_and_not_beyond(ledger: BudgetLedger, over: float) -> None:
     """Four quarters fit one; a hair more is refused, centrally and locally."""
     grant(ledger, local_epsilon=1.0)
+    grant(ledger, "others", epsilon=2.0, local_epsilon=1.0)
     for name in ("one", "two", "three"):
         spend(ledger, name)
+        spend(ledger, f"others {name}", dataset="others")
     more = LocalRandomizerDpEvent(0.25 + over)
     with pytest.raises(BudgetExceededError, match="would make it"):
-        ledger.reserve("visits", "four", more, local_epsilon=0.25)
+        ledger.reserve("visits", "four", more, identity=asked("visits", "four"))
     with pytest.raises(BudgetExceededError, match="local epsilons that sum to 1 per user"):
-        ledger.reserve("visits", "four", PURE, local_epsilon=0.25 + over)
+        ledger.reserve("others", "others four", more, identity=asked("others", "four"))
     spend(ledger, "four")
     assert ledger.status("visits").left == 0
     with pytest.raises(BudgetExceededError):
-        ledger.reserve("visits", "five", LocalRandomizerDpEvent(over), local_epsilon=0.0)
+        ledger.reserve(
+            "visits", "five", LocalRandomizerDpEvent(over), identity=asked("visits", "five")
+        )
 
 
 def test_a_memoized_run_that_starts_again_is_the_same_run_in_everything(
@@ -430,13 +439,13 @@ def test_a_memoized_run_that_starts_again_is_the_same_run_in_everything(
 ) -> None:
     grant(ledger)
     grant(ledger, "other", population="visits")
-    how: dict[str, Any] = {"local_epsilon": 0.25, "memoized": True}
-    ledger.reserve("visits", "run", PURE, **how)
-    assert ledger.reserve("visits", "run", PURE, **how).status == "reserved"
+    ledger.reserve("visits", "run", PURE, identity=asked("visits", "run", key=KEY), memoized=True)
     for dataset, event, change in (
-        ("visits", PURE, {"local_epsilon": 0.3}),
         ("visits", EVENT, {}),
         ("other", PURE, {}),
+        ("visits", PURE, {"columns": ("hepc",)}),
+        ("visits", PURE, {"key": "cd" * 16}),
     ):
+        identity = asked(dataset, "run", **{"key": KEY, **change})
         with pytest.raises(LedgerError, match="has its charge already"):
-            ledger.reserve(dataset, "run", event, **{**how, **change})
+            ledger.reserve(dataset, "run", event, identity=identity, memoized=True)

@@ -15,6 +15,7 @@ from beam_ldp.ledger.rows import (
     BUDGET,
     DATASET,
     GENESIS,
+    RESERVE,
     Head,
     Row,
     canonical,
@@ -47,19 +48,19 @@ def test_a_sound_chain_has_no_faults() -> None:
 
 def test_the_hash_is_as_documented() -> None:
     """A reader in another language can recompute it: SHA-256 over canonical JSON."""
-    text = '{"body":{"a":1},"kind":"budget","number":1,"previous":"%s","version":1}'
+    text = '{"body":{"a":1},"kind":"budget","number":1,"previous":"%s","version":2}'
     import hashlib
 
     assert ROWS[1].hash == hashlib.sha256((text % ROWS[0].hash).encode()).hexdigest()
 
 
 @pytest.mark.parametrize("number", range(4))
-@pytest.mark.parametrize("field", ["number", "kind", "body", "previous", "hash"])
+@pytest.mark.parametrize("field", ["number", "kind", "text", "previous", "hash"])
 def test_every_changed_field_shows(number: int, field: str) -> None:
     new: dict[str, Any] = {
         "number": 7,
         "kind": DATASET,
-        "body": {"a": 99},
+        "text": '{"a":99}',
         "previous": "f" * 64,
         "hash": "e" * 64,
     }
@@ -82,8 +83,8 @@ def test_a_cut_tail_does_not_show_in_the_chain_alone() -> None:
 
 
 def test_a_row_with_a_repaired_hash_breaks_the_next_one() -> None:
-    body = {"a": 99}
-    forged = replace(ROWS[1], body=body, hash=row_hash(1, BUDGET, body, ROWS[0].hash))
+    body = '{"a":99}'
+    forged = replace(ROWS[1], text=body, hash=row_hash(1, BUDGET, body, ROWS[0].hash))
     assert list(faults([ROWS[0], forged])) == []
     assert list(faults([ROWS[0], forged, *ROWS[2:]])) == [
         "row 2 is not chained to the row before it"
@@ -127,3 +128,14 @@ def test_what_is_read_back_has_the_same_canonical_form(body: dict[str, Any]) -> 
 def test_what_json_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="body must hold"):
         canonical({"value": value})
+
+
+def test_columns_that_hide_a_row_show() -> None:
+    """They are not hashed: a row is looked up by them, so they must say what its body says."""
+    row = next_row(ROWS[-1].head, RESERVE, {"run_id": "run", "part": ""})
+    assert row.columns["run_id"] == "run"
+    assert list(faults([*ROWS, row])) == []
+    hidden = replace(row, columns={**row.columns, "run_id": "another"})
+    assert list(faults([*ROWS, hidden])) == [
+        "row 4 would not be found: its columns do not say what its body says"
+    ]

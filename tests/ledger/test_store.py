@@ -21,6 +21,8 @@ from beam_ldp.ledger import (
     store,
 )
 from beam_ldp.ledger.store import SCHEMA, RowStore
+from tests.ledger.asked import asked
+from tests.ledger.conftest import Clock
 from tests.ledger.postgres import find_binaries, server
 
 pytestmark = pytest.mark.exact
@@ -44,7 +46,7 @@ def listen(monkeypatch: pytest.MonkeyPatch, doing: Any) -> None:
 
 
 def test_a_full_disk_refuses_and_loses_nothing(
-    ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+    ledger: BudgetLedger, clock: Clock, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.set_budget("visits", epsilon=1.0, delta=1e-6)
     head = ledger.state.head
@@ -55,33 +57,37 @@ def test_a_full_disk_refuses_and_loses_nothing(
 
     with monkeypatch.context() as patch:
         listen(patch, full)
-        small = BudgetLedger(url)
+        small = BudgetLedger(url, clock=clock)
         with pytest.raises(LedgerUnavailableError, match="full"):
-            small.reserve("visits", "run", PURE, local_epsilon=0.25, about={"x": "y" * 100_000})
+            small.reserve(
+                "visits", "run", PURE, identity=asked("visits", "run"), about={"x": "y" * 100_000}
+            )
         assert small.state.head == head
-    again = BudgetLedger(url).reserve("visits", "run", PURE, local_epsilon=0.25)
+    again = BudgetLedger(url, clock=clock).reserve(
+        "visits", "run", PURE, identity=asked("visits", "run")
+    )
     assert again.status == "reserved"
 
 
 def test_a_ledger_that_may_only_be_read_can_be_audited(
-    ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+    ledger: BudgetLedger, clock: Clock, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.set_budget("visits", epsilon=1.0, delta=1e-6)
     listen(monkeypatch, lambda connection: connection.execute("PRAGMA query_only = 1"))
-    reader = BudgetLedger(url)
+    reader = BudgetLedger(url, clock=clock)
     assert len(reader.rows()) == 3
     with pytest.raises(LedgerUnavailableError, match="readonly"):
-        reader.reserve("visits", "run", PURE, local_epsilon=0.25)
+        reader.reserve("visits", "run", PURE, identity=asked("visits", "run"))
 
 
 def test_who_waits_too_long_is_told(
-    ledger: BudgetLedger, url: str, monkeypatch: pytest.MonkeyPatch
+    ledger: BudgetLedger, clock: Clock, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.set_budget("visits", epsilon=1.0, delta=1e-6)
     monkeypatch.setattr(store, "BUSY_SECONDS", 0.1)
-    waiting = BudgetLedger(url)
+    waiting = BudgetLedger(url, clock=clock)
     with RowStore(url).writing(), pytest.raises(LedgerUnavailableError, match="locked"):
-        waiting.reserve("visits", "run", PURE, local_epsilon=0.25)
+        waiting.reserve("visits", "run", PURE, identity=asked("visits", "run"))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,9 @@ def test_threads_share_a_ledger(ledger: BudgetLedger) -> None:
     def spend(name: int) -> None:
         for i in range(3):
             try:
-                ledger.reserve("visits", f"{name}/{i}", PURE, local_epsilon=0.25)
+                ledger.reserve(
+                    "visits", f"{name}/{i}", PURE, identity=asked("visits", f"{name}/{i}")
+                )
                 outcomes.append("fits")
             except BudgetExceededError:
                 outcomes.append("refused")
@@ -195,10 +203,17 @@ def test_a_life_on_postgresql(fresh: str) -> None:
     ledger, other = BudgetLedger.create(fresh), BudgetLedger.create(fresh)
     ledger.set_budget("名; DROP TABLE x", epsilon=0.5, delta=1e-300)
     for i, one in enumerate((ledger, other)):
-        one.reserve("名; DROP TABLE x", f"run {i}", PURE, local_epsilon=0.25)
+        one.reserve(
+            "名; DROP TABLE x", f"run {i}", PURE, identity=asked("名; DROP TABLE x", f"run {i}")
+        )
     with pytest.raises(BudgetExceededError):
-        ledger.reserve("名; DROP TABLE x", "more", PURE, local_epsilon=0.25)
-    assert other.settle("run 0", PURE, about={"text": "a\x00b"}).status == "settled"
+        ledger.reserve("名; DROP TABLE x", "more", PURE, identity=asked("名; DROP TABLE x", "more"))
+    assert (
+        other.settle(
+            "run 0", PURE, identity=asked("名; DROP TABLE x", "run 0"), about={"text": "a\x00b"}
+        ).status
+        == "settled"
+    )
     assert ledger.rows() == other.rows()
 
 
@@ -210,12 +225,14 @@ def test_a_connection_that_is_lost_is_told_and_made_anew(fresh: str) -> None:
     )
     killer = sa.create_engine(fresh)
     lost = pytest.raises(LedgerUnavailableError, match="cannot be written")
-    with lost, ledger._writing() as (_, append):
+    with lost, ledger._writing() as it:
         with killer.begin() as connection:
             connection.execute(end)
-        append("reserve", {})
+        it.append("time", {"time": it.books.time})
     head = ledger.state.head
-    assert ledger.reserve("visits", "run", PURE, local_epsilon=0.25).number == head.count
+    assert (
+        ledger.reserve("visits", "run", PURE, identity=asked("visits", "run")).number == head.count
+    )
     killer.dispose()
 
 
@@ -227,7 +244,7 @@ def test_a_program_that_hangs_with_the_lock_does_not_stop_others(
     monkeypatch.setattr(store, "BUSY_SECONDS", 1)
     with RowStore(fresh).writing(), pytest.raises(LedgerUnavailableError, match="lock timeout"):
         monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
-        ledger.reserve("visits", "run", PURE, local_epsilon=0.25)
+        ledger.reserve("visits", "run", PURE, identity=asked("visits", "run"))
 
 
 def test_a_server_that_is_not_there() -> None:

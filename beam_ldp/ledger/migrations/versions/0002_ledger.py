@@ -1,9 +1,9 @@
-"""The table of rows."""
+"""The table of rows, with columns to find the rows of a run and of a release."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+revision = "0002"
 down_revision = None
 
 
@@ -16,6 +16,12 @@ def upgrade() -> None:
         sa.Column("body", sa.Text, nullable=False),
         sa.Column("previous", sa.String(64), nullable=False),
         sa.Column("hash", sa.String(64), nullable=False, unique=True),
+        sa.Column("run_id", sa.String(200), index=True),
+        sa.Column("part", sa.String(200)),
+        sa.Column("release_key", sa.String(32), index=True),
+        sa.Column("identity_digest", sa.String(64), index=True),
+        sa.Column("population", sa.String(200)),
+        sa.Column("period", sa.BigInteger),
     )
 
 
