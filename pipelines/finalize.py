@@ -68,7 +68,7 @@ def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> Bud
         return None
     book = open_ledger(ledger)
     with ledger_errors():
-        if book.state.ledger_id != record["ledger_id"]:
+        if book.ledger_id != record["ledger_id"]:
             raise click.UsageError(f"the release was charged to another ledger: {record['ledger']}")
         charging.settle(book, record)
     console.print(f"run {escape(record['run_id'])} is settled", soft_wrap=True)
@@ -121,12 +121,12 @@ def _end(run: LostRun, book: BudgetLedger, console: Console) -> int:
         console.print(f"run {name} {what}", soft_wrap=True)
 
     with ledger_errors():
-        if book.state.ledger_id != run.note.ledger_id:
+        if book.ledger_id != run.note.ledger_id:
             say("was charged to another ledger")
             return NOT_YET
-        if not book.state.has_run(run.note.run_id):
+        if not book.has_run(run.note.run_id):
             raise click.UsageError(f"the ledger holds no reservation of run {run.note.run_id!r}")
-        charge = book.state.charge(run.note.run_id)
+        charge = book.charge(run.note.run_id)
         if run.ended == "under way":
             say(f"is under way: its launcher, process {run.note.launcher.pid}, lives")
             return NOT_YET
@@ -139,15 +139,17 @@ def _end(run: LostRun, book: BudgetLedger, console: Console) -> int:
 def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
     from beam_ldp.pipelines.records import charging
 
-    run_id, reserved = run.note.run_id, book.state.charge(run.note.run_id).reserved
+    run_id, charge = run.note.run_id, book.charge(run.note.run_id)
+    attempt = run.note.attempt
     if run.released_nothing and run.note.rounds is not None:
-        book.abandon(run_id, randomized=False, why="its launcher was lost before a round began")
+        why = "its launcher was lost before a round began"
+        book.abandon(run_id, randomized=False, why=why, attempt=attempt)
         run.remove()
         say("was lost before a round of its training began: its charge is given back")
         return DONE
     if run.released_nothing:
         why = "its launcher was lost before any estimate left the workers"
-        book.abandon(run_id, randomized=True, why=why)
+        book.abandon(run_id, randomized=True, why=why, attempt=attempt)
         run.remove()
         say(
             f"released nothing, for {why}: its central price is given back, the local epsilon of "
@@ -155,14 +157,14 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
         )
         return DONE
     if run.record:
-        charging.settle(book, run.record)
+        charging.settle(book, run.record, attempt)
         say("was lost while its output was written: it counts as spent, at what was received")
         return DONE
     if run.note.rounds is not None and run.ended == "ended":
         return _end_training(run, book, say)
     if run.has_estimate or run.record is not None:
         about = {"lost": "its launcher was lost after an estimate had left the workers"}
-        book.settle(run_id, reserved, about=about)
+        book.settle(run_id, charge.reserved, identity=charge.identity, attempt=attempt, about=about)
         say(
             f"was lost after an estimate had left the workers ({escape(run.staging)}): it counts "
             "as spent, at its worst case"
@@ -179,14 +181,21 @@ def _end_training(run: LostRun, book: BudgetLedger, say: Any) -> int:
     """A lost training is charged for the rounds that began; as a whole, if that is not known."""
     run_id, price, begun = run.note.run_id, run.note.rounds, run.begun
     assert price is not None
+    charge, attempt = book.charge(run_id), run.note.attempt
     if begun is None:
         about: dict[str, Any] = {"lost": "its launcher was lost; its rounds were not counted"}
-        book.settle(run_id, book.state.charge(run_id).reserved, about=about)
+        book.settle(run_id, charge.reserved, identity=charge.identity, attempt=attempt, about=about)
         say("was lost: how many rounds began is not known; it counts as spent, at its worst case")
         return DONE
     about = {"lost": "its launcher was lost in its training", "rounds": begun}
     book.settle(
-        run_id, price.event_of(begun), local_epsilon=price.local_epsilon_of(begun), about=about
+        run_id,
+        price.event_of(begun),
+        identity=charge.identity,
+        attempt=attempt,
+        local_event=price.sent_in(begun),
+        proof=f"{begun:,} rounds began",
+        about=about,
     )
     say(f"was lost in its training: it counts as spent, at the {begun:,} rounds that began")
     return DONE

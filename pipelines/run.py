@@ -68,8 +68,9 @@ def execute(
         say_plan(question, choice)
         return None
     console.print(plan_line(question, choice), style="dim", highlight=False)
-    worst, local = question.worst_price(choice), choice.randomizer.local_epsilon
-    charge = charging.reserve(settings, worst, local, question.about)
+    worst = question.worst_price(choice)
+    mechanism = choice.randomizer.config_digest().hex()
+    charge = charging.reserve(settings, worst, question.about, mechanism=mechanism)
     if "run_id" in charge.facts:
         log_events.say(log_events.RESERVED, program=question.name, run_id=charge.facts["run_id"])
     _say_started(question, choice)

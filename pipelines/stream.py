@@ -67,6 +67,7 @@ class Stream:
         self.folder = Path(self.settings.output).absolute()
         self.choice = question.choose()
         self.budget = self._budget()
+        self.attempt = ""  # of the charge, once it is reserved
 
     def _budget(self) -> ChargeTo | None:
         url = ledger_url(self.settings)
@@ -142,6 +143,13 @@ class Stream:
         for name, collection in bad.items():
             collection | f"Write bad {name}" >> beam.ParDo(WriteBadRows(place))
 
+    def note_attempt(self) -> None:
+        """Keep which start of the run this is: one that was overtaken gives nothing back."""
+        from beam_ldp.ledger import BudgetLedger
+
+        assert self.budget is not None
+        self.attempt = BudgetLedger(self.budget.url).charge(str(self.budget.run_id)).attempt
+
     def give_back(self, watched: Watched, console: Console) -> None:
         """What no window used goes back into the budget; open windows keep their local part."""
         if self.budget is None:
@@ -153,13 +161,16 @@ class Stream:
             marks = self.folder / OPENED
             opened = len(list(marks.iterdir())) if marks.is_dir() else 0
         try:
-            ledger = BudgetLedger(self.budget.url)
-            names = [f"{self.budget.run_id}/{i}" for i in range(self.stream.budget_windows)]
-            left = [name for name in names if ledger.state.charge(name).status == "reserved"]
-            used = len(names) - len(left)
-            still_open = len(left) if opened is None else max(0, opened - used)
-            for i, name in enumerate(left):
-                ledger.abandon(name, randomized=i < still_open, why="the stream was ended")
+            ledger, run_id = BudgetLedger(self.budget.url), str(self.budget.run_id)
+            left = ledger.charge(run_id).count
+            used = self.stream.budget_windows - left
+            still_open = left if opened is None else min(left, max(0, opened - used))
+            for count, randomized in ((still_open, True), (left - still_open, False)):
+                if count:
+                    ledger.abandon(
+                        run_id, count=count, randomized=randomized, why="the stream was ended",
+                        attempt=self.attempt,
+                    )  # fmt: skip
         except Exception as error:
             console.print(
                 f"[yellow]warning:[/yellow] the ledger could not be written "
@@ -241,6 +252,7 @@ def _pipeline(job: Stream, flags: Sequence[str]) -> beam.Pipeline:
 
     try:
         job.build(pipeline)
+        job.note_attempt()
     except BudgetExceededError as error:
         raise NothingReleasedError(str(error)) from None
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:

@@ -393,7 +393,8 @@ def _people(state: LedgerState, people: Mapping[str, PeopleCount] | None) -> Che
 
 def _differences(name: str, charges: Sequence[Charge], shown: Mapping[str, Any]) -> list[str]:
     """What a server shows otherwise; of a run that was charged in blocks, only their sum."""
-    ours: dict[str, Any] = {"local_epsilon": math.fsum(c.local_epsilon for c in charges)}
+    local = sum(charge.local_total for charge in charges)
+    ours: dict[str, Any] = {"local_epsilon": local if math.isfinite(local) else None}
     if charges[0].group == charges[0].run_id:
         ours |= {key: charges[0].about.get(key) for key in ("epsilon", "delta")}
         ours["event_sha256"] = event_digest(charges[0].settled)

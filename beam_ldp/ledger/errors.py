@@ -9,3 +9,7 @@ class LedgerError(ValueError):
 
 class BudgetExceededError(LedgerError):
     """A charge does not fit into what is left. Nothing was reserved."""
+
+
+class BlockUsedUpError(LedgerError):
+    """All windows or rounds that were reserved have ended: no further one may be released."""

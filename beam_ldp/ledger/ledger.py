@@ -19,7 +19,7 @@ from beam_ldp.ledger.charges import Charge, Quota
 from beam_ldp.ledger.checks import check_budget, check_name, check_size, check_text, login
 from beam_ldp.ledger.clocks import as_text, jumps, row_time
 from beam_ldp.ledger.deciding import quota_refusal
-from beam_ldp.ledger.errors import LedgerError
+from beam_ldp.ledger.errors import BlockUsedUpError, LedgerError
 from beam_ldp.ledger.granting import grant
 from beam_ldp.ledger.identities import check_not_again, check_question, release_key
 from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
@@ -909,9 +909,10 @@ def _check_attempt(charge: Charge, attempt: str | None) -> None:
 
 
 def _check_open(charge: Charge) -> None:
+    if charge.status != "reserved" and charge.is_block:
+        raise BlockUsedUpError(f"all parts of run {charge.run_id!r} that were reserved have ended")
     if charge.status != "reserved":
-        what = "used up" if charge.is_block else f"{charge.status} already"
-        raise LedgerError(f"run {charge.run_id!r} is {what}")
+        raise LedgerError(f"run {charge.run_id!r} is {charge.status} already")
 
 
 def _differing(charge: Charge, body: dict[str, Any]) -> str:

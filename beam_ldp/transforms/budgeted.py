@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -14,13 +14,14 @@ from apache_beam.transforms.window import GlobalWindows
 
 from beam_ldp import log_events
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release, Withheld
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.gate import window_bounds
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import BudgetLedger, Charge
+    from beam_ldp.ledger import BudgetLedger
 
 USED_UP = "the windows of the budget are used up"
 
@@ -86,21 +87,21 @@ class ChargeTo:
         self,
         event: Any,
         *,
-        local_epsilon: float,
+        identity: ReleaseIdentity,
         windowing: Any,
         bounded: bool,
         grouped: bool = False,
-        memoized: bool = False,
         question: str = "",
     ) -> Reservation:
         """Set the worst case aside, or refuse it.
 
         Args:
             event: the dearest release that can happen in a window.
-            local_epsilon: what a person loses to whoever sees their reports of a window.
+            identity: of the release; windows are parts of it. It commits to a key exactly where
+                noise is memoized.
             windowing, bounded: of the data.
             grouped: people are parted into public groups, each with a release of its own.
-            memoized, question: as for the composite.
+            question: as for the composite.
 
         Raises:
             BudgetExceededError: if it does not fit.
@@ -115,28 +116,23 @@ class ChargeTo:
                 "to reserve"
             )
         run_id = self.run_id or f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
-        names = tuple(f"{run_id}/{i}" for i in range(self.windows or 0)) or (run_id,)
         ledger = BudgetLedger(self.url)
-        made: list[str] = []
-        try:
-            for name in names:
-                ledger.reserve(
-                    self.dataset,
-                    name,
-                    event,
-                    local_epsilon=local_epsilon,
-                    privacy_unit=self.privacy_unit,
-                    memoized=memoized,
-                    about={"question": question, "run": run_id},
-                )
-                made.append(name)
-        except ValueError:
-            for name in made:
-                ledger.abandon(name, randomized=False, why="not all windows fit")
-            raise
+        charge = ledger.reserve(
+            self.dataset,
+            run_id,
+            event,
+            identity=identity,
+            memoized=bool(identity.key),
+            count=self.windows,
+            privacy_unit=self.privacy_unit,
+            about={"question": question, "run": run_id},
+        )
         told = _accounting("event_json").event_to_json(event)
-        people = self._people(ledger.state.population_of(self.dataset).name, run_id)
-        return Reservation(self.url, names, told, self.honest_fraction, grouped, people)
+        people = self._people(ledger.population(self.dataset), run_id)
+        return Reservation(
+            self.url, run_id, charge.attempt, identity, charge.is_block, told,
+            self.honest_fraction, grouped, people,
+        )  # fmt: skip
 
     def _people(self, population: str, run_id: str) -> PeopleFolder | None:
         if self.people_store is None or self.people_key_file is None:
@@ -150,8 +146,10 @@ class Reservation:
 
     Attributes:
         url: of the ledger; None: as the worker's environment says.
-        names: of the charges, one per window.
-        worst: event of each, JSON.
+        run_id, attempt: of the charge, and the start of the run that may end it.
+        identity: of the release.
+        is_block: whether each window is settled by itself.
+        worst: event of a release, JSON.
         honest_fraction: share of the reports that are not fake.
         grouped: each window has a release per group. Groups share a charge, for a person's group is
             public, and it stays at its worst case: no single release is the dearest.
@@ -159,7 +157,10 @@ class Reservation:
     """
 
     url: str | None
-    names: tuple[str, ...]
+    run_id: str
+    attempt: str
+    identity: ReleaseIdentity
+    is_block: bool
     worst: dict[str, Any]
     honest_fraction: float
     grouped: bool
@@ -178,51 +179,47 @@ class Reservation:
         }
         if not self.grouped:  # of a group alone it would be no count of the people asked
             about["num_reports"] = release.num_reports
-        return self._end(
-            ledger, about["window"], lambda name: ledger.settle(name, event, about=about)
-        )
+        from beam_ldp.ledger import BlockUsedUpError
+
+        try:
+            ledger.settle(
+                self.run_id,
+                event,
+                identity=self._part(release),
+                attempt=self.attempt,
+                about=about,
+            )
+        except BlockUsedUpError:
+            return False
+        return True
 
     def abandon(self, ledger: BudgetLedger, withheld: Withheld) -> None:
         """Give the central price of a window back, of which nothing was released.
 
         Late reports that are not released change nothing: the window has a charge of its own.
         """
-        window = _label(withheld)
-        if not self.grouped and not withheld.late:
-            self._end(
-                ledger,
-                window,
-                lambda name: ledger.abandon(
-                    name,
-                    randomized=True,
-                    why=withheld.reason,
-                    about={"window": window, "num_reports": withheld.num_reports},
-                ),
+        from beam_ldp.ledger import BlockUsedUpError
+
+        if self.grouped or withheld.late:
+            return
+        try:
+            ledger.abandon(
+                self.run_id,
+                part=self._part(withheld).part if self.is_block else "",
+                attempt=self.attempt,
+                randomized=True,
+                why=withheld.reason,
+                about={"window": _label(withheld), "num_reports": withheld.num_reports},
             )
+        except BlockUsedUpError:
+            return  # this window was never reserved
 
-    def _end(self, ledger: BudgetLedger, window: Any, end: Callable[[str], Charge]) -> bool:
-        """End the charge of a window, or the first one that no window has."""
-        charges = [ledger.state.charge(name) for name in self.names]
-        for charge in charges:
-            if charge.status != "reserved" and charge.about.get("window", "") == window:
-                end(charge.run_id)  # a retry; another release of this window is an error
-                return True
-        for charge in charges:
-            if charge.status == "reserved" and _ended(ledger, charge.run_id, window, end):
-                return True
-        return False
-
-
-def _ended(ledger: BudgetLedger, name: str, window: Any, end: Callable[[str], Charge]) -> bool:
-    """Whether it was this window that ended the charge, and not one that came first."""
-    from beam_ldp.ledger import LedgerError
-
-    try:
-        return bool(end(name).about["window"] == window)
-    except LedgerError:
-        if ledger.state.charge(name).about.get("window") == window:
-            raise
-        return False
+    def _part(self, said: Release | Withheld) -> ReleaseIdentity:
+        """The identity of a window; that of its late reports is another."""
+        if said.window is None:
+            return replace(self.identity, part="all") if self.is_block else self.identity
+        part = self.identity.of_window(*said.window)
+        return replace(part, part=f"{part.part} late") if said.late else part
 
 
 def charge(
@@ -319,7 +316,7 @@ class _Charging(beam.DoFn):
 
     def _say(self) -> None:
         self._unsettled.inc()
-        log_events.say(log_events.UNSETTLED, run_id=self._reservation.names[0])
+        log_events.say(log_events.UNSETTLED, run_id=self._reservation.run_id)
 
 
 class _Settle(_Charging):
@@ -328,7 +325,7 @@ class _Settle(_Charging):
         try:
             left = release.event is None or self._reservation.settle(self._open(), release)
         except self._away():
-            if len(self._reservation.names) > 1:  # which window is the last one is not known
+            if self._reservation.is_block:  # which window is the last one is not known
                 raise
             self._say()
             left = True

@@ -128,9 +128,8 @@ class PrivateEstimate(beam.PTransform):
                 releases,
                 withheld,
                 values if self._per_user else None,
-                local_epsilon=self._randomizer.local_epsilon,
+                identity=self.identity,
                 grouped=self._groups is not None,
-                memoized=self._noise.memoized,
                 question=self._question,
             )
         releases.persons = values if self._per_user else None

@@ -150,8 +150,7 @@ class PrivateUserMean(beam.PTransform):
                 releases,
                 notices,
                 persons,
-                local_epsilon=self._protocol.local_epsilon,
-                memoized=self._memoize_key_file is not None,
+                identity=self.identity,
                 question=self._question,
             )
         releases.persons = persons

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import dp_accounting
 
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
+from beam_ldp.randomizers.identity import ReleaseIdentity
 
 if TYPE_CHECKING:
     from mlflow_ldp.tracker import PrivacyTracker
@@ -23,6 +24,7 @@ class Blocks:
         self._local = 0.0
         self._size = self._used = self._number = 0
         self._next = 1
+        self._attempt = ""
 
     def charge(self, event: dp_accounting.DpEvent, local: float) -> None:
         """Use one charge of the open block, or reserve a block first."""
@@ -46,12 +48,19 @@ class Blocks:
             self._ledger.settle(
                 self._name,
                 _repeated(self._event, self._used),
-                local_epsilon=self._used * self._local,
+                identity=self._identity,
+                attempt=self._attempt,
+                proof=f"reserved ahead: {self._used:,} of {self._size:,} were used",
                 about={"charges": self._used, "mlflow_run_id": self._tracker.mlflow_run_id},
             )
         elif self._size:
             self._ledger.abandon(self._name, randomized=False, why="reserved ahead and not used")
         self._size = self._used = 0
+
+    @property
+    def _identity(self) -> ReleaseIdentity:
+        tracker = self._tracker
+        return ReleaseIdentity(tracker.dataset, tracker.run_id, part=f"block {self._number}")
 
     @property
     def _name(self) -> str:
@@ -68,17 +77,18 @@ class Blocks:
         self._number += 1
         tracker = self._tracker
         try:
-            self._ledger.reserve(
+            charge = self._ledger.reserve(
                 tracker.dataset,
                 self._name,
                 _repeated(event, size),
-                local_epsilon=size * local,
+                identity=self._identity,
                 about={"run": tracker.run_id, "delta": tracker.delta},
             )
         except BudgetExceededError:
             if size == 1:
                 raise
             return False
+        self._attempt = charge.attempt
         return True
 
 

@@ -17,15 +17,18 @@ from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, Note, RoundPrice
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.budgeted import ChargeTo
+from beam_ldp.transforms.carried import read_key
 from beam_ldp.transforms.people import PeopleFolder, files_at
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import BudgetLedger
+    from beam_ldp.ledger import BudgetLedger, Charge
 
 NO_LEDGER = "no: no ledger was named"
 SIMULATED = "no: a simulation has no price"
 YES = "yes"
+REQUIRE_VARIABLE = "BEAM_LDP_REQUIRE_LEDGER"  # "1": no run goes uncharged
 _LONGEST_WHY = 1000  # characters of an error that go into the ledger
 
 
@@ -72,33 +75,35 @@ class RunCharge(NoCharge):
 
     Args:
         ledger: that holds it.
-        run_id: its name.
-        dataset: whose people.
+        charge: as it was reserved.
         people: where hashes of the people asked are left, if they are.
     """
 
     def __init__(
-        self, ledger: BudgetLedger, run_id: str, dataset: str, people: PeopleFolder | None = None
+        self, ledger: BudgetLedger, charge: Charge, people: PeopleFolder | None = None
     ) -> None:
         super().__init__(YES)
-        self._ledger, self._run_id, self._dataset = ledger, run_id, dataset
+        self._ledger, self._charge = ledger, charge
+        self._run_id, self._dataset = charge.run_id, charge.dataset
         self._begun: BegunRounds | None = None
         self.people = people
         self.facts |= {
             "ledger": ledger.url,
-            "ledger_id": ledger.state.ledger_id,
-            "run_id": run_id,
+            "ledger_id": ledger.ledger_id,
+            "run_id": charge.run_id,
         }
 
     def abandon(self, why: str, *, randomized: bool = True) -> None:
         """Give the central price back: nothing was released, though people may have randomized."""
         told = {} if self.num_reports is None else {"num_reports": self.num_reports}
-        self._ledger.abandon(self._run_id, randomized=randomized, why=why, about=told)
+        self._ledger.abandon(
+            self._run_id, randomized=randomized, why=why, attempt=self._charge.attempt, about=told
+        )
         self.count_people()
 
     def settle(self, record: Mapping[str, Any]) -> None:
         """Write down what was released."""
-        settle(self._ledger, record)
+        settle(self._ledger, record, self._charge.attempt)
 
     def leave_note(
         self, staging: str, *, ends_with_launcher: bool, rounds: RoundPrice | None = None
@@ -113,7 +118,8 @@ class RunCharge(NoCharge):
         if rounds is not None:
             self._begun = BegunRounds(staging)
         names = self.facts["run_id"], self.facts["ledger_id"]
-        Note(*names, ends_with_launcher, Launcher.this(), rounds).write(staging)
+        launcher, attempt = Launcher.this(), self._charge.attempt
+        Note(*names, ends_with_launcher, launcher, rounds, attempt).write(staging)
 
     def begin_round(self) -> None:
         """Write down that one more round of a training begins; before it does."""
@@ -184,8 +190,13 @@ def _give_back(charge: NoCharge, console: Console, why: str, *, randomized: bool
         )
 
 
-def settle(ledger: BudgetLedger, record: Mapping[str, Any]) -> None:
+def settle(ledger: BudgetLedger, record: Mapping[str, Any], attempt: str | None = None) -> None:
     """Settle a run from its privacy record.
+
+    Args:
+        ledger: that holds it.
+        record: of what is released.
+        attempt: of the start that releases; None if only the record is left.
 
     Raises:
         LedgerError: if the ledger holds no such reservation, or another settlement of it.
@@ -196,23 +207,41 @@ def settle(ledger: BudgetLedger, record: Mapping[str, Any]) -> None:
     ledger.settle(
         record["run_id"],
         record["event"],
-        local_epsilon=record["local_epsilon"],
+        identity=ledger.charge(record["run_id"]).identity,
+        attempt=attempt,
+        local_event=record.get("local_event"),
+        proof=record.get("proof") or _proof(record),
         about=about | {"mechanism": dict(record["mechanism"]).get("mechanism", "")},
     )
+
+
+def _proof(record: Mapping[str, Any]) -> str:
+    """Why fewer reports were made than was reserved: of a training, only some rounds began."""
+    begun = record.get("rounds")
+    return f"{begun:,} rounds began" if isinstance(begun, int) else ""
 
 
 # What the ledger is told of a release, beside its event.
 _TOLD = ("question", "epsilon", "delta", "method", "proof_status", "num_reports", "output")
 
 
-def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about: str) -> NoCharge:
+def reserve(
+    settings: Settings,
+    worst: Price | None,
+    about: str,
+    *,
+    mechanism: str = "",
+    local_event: Any = None,
+) -> NoCharge:
     """Set the worst case of a run aside.
 
     Args:
         settings: the flags.
         worst: the price if only `min_reports` arrive; None in a simulation.
-        local_epsilon: what one person loses to whoever sees their reports.
         about: the public name of what is asked.
+        mechanism: digest of its configuration, hexadecimal.
+        local_event: what people send, where the event of the price says only what a trusted server
+            publishes.
 
     Raises:
         UsageError: if the ledger, the data set or the privacy unit does not fit.
@@ -231,6 +260,7 @@ def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about
             LedgerMissingError,
             LedgerUnavailableError,
         )
+        from beam_ldp.ledger.checks import check_name
     except ImportError:
         raise UsageError(
             "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
@@ -239,13 +269,16 @@ def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about
     run_id = settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
     try:
         ledger = BudgetLedger(url)
-        ledger.reserve(
+        check_name("run_id", run_id)
+        identity = _identity(settings, run_id, about, mechanism)
+        charge = ledger.reserve(
             settings.dataset,
             run_id,
             worst.event,
-            local_epsilon=local_epsilon,
+            identity=identity,
+            local_event=local_event,
             privacy_unit=settings.privacy_unit,
-            memoized=settings.memoize_key_file is not None,
+            memoized=bool(identity.key),
             about={"question": about, **untracked(settings)},
         )
     except BudgetExceededError as error:
@@ -254,7 +287,24 @@ def reserve(settings: Settings, worst: Price | None, local_epsilon: float, about
         raise UsageError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
         raise UsageError(str(error)) from None
-    return RunCharge(ledger, run_id, settings.dataset, _people(settings, ledger, run_id))
+    return RunCharge(ledger, charge, _people(settings, ledger, run_id))
+
+
+def _identity(settings: Settings, run_id: str, about: str, mechanism: str) -> ReleaseIdentity:
+    """What is released. Where the key cannot be read here, no restart is free."""
+    identity = ReleaseIdentity(
+        settings.dataset,
+        getattr(settings, "release_id", None) or run_id,
+        mechanism,
+        tuple(about.split(", ")),
+        privacy_unit=settings.privacy_unit,
+    )
+    if settings.memoize_key_file is None:
+        return identity
+    try:
+        return identity.committed(read_key(settings.memoize_key_file))
+    except ValueError:
+        return identity
 
 
 def untracked(settings: Settings) -> dict[str, str]:
@@ -265,7 +315,7 @@ def untracked(settings: Settings) -> dict[str, str]:
 def _people(settings: Settings, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:
     if settings.people_store is None or settings.people_key_file is None:
         return None
-    population = ledger.state.population_of(settings.dataset).name
+    population = ledger.population(settings.dataset)
     return PeopleFolder(settings.people_store, settings.people_key_file, population, run_id)
 
 
@@ -287,6 +337,7 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
     """
     flags = options.view_as(ReleaseOptions)
     if flags.no_ledger:
+        check_may_be_uncharged()
         return None
     if not (flags.ledger or os.environ.get(LEDGER_VARIABLE)):
         raise UsageError(f"--ledger is missing (or {LEDGER_VARIABLE}, or --no-ledger)")
@@ -309,6 +360,17 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
 
 def ledger_url(settings: Settings) -> str | None:
     """The ledger that is named by a flag or by the environment; None if there is none."""
-    if settings.no_ledger:
+    named = settings.ledger or os.environ.get(LEDGER_VARIABLE) or None
+    if settings.no_ledger or named is None:
+        check_may_be_uncharged()
         return None
-    return settings.ledger or os.environ.get(LEDGER_VARIABLE) or None
+    return named
+
+
+def check_may_be_uncharged() -> None:
+    """A UsageError where a run without a ledger is not allowed (BEAM_LDP_REQUIRE_LEDGER)."""
+    if os.environ.get(REQUIRE_VARIABLE, "") not in ("", "0"):
+        raise UsageError(
+            f"{REQUIRE_VARIABLE} is set: every run that is no simulation is charged to a ledger "
+            f"(--ledger or {LEDGER_VARIABLE}), and --no-ledger is not allowed"
+        )

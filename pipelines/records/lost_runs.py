@@ -101,24 +101,28 @@ class RoundPrice:
 
     Attributes:
         event: of one round, for somebody who may be in it, as ledgers store it.
-        local_epsilon: likewise.
+        sent: event of what that person sends in a round, where `event` says only what a trusted
+            server publishes; else None.
         most: rounds that one person is in at most.
     """
 
     event: dict[str, Any]
-    local_epsilon: float
+    sent: dict[str, Any] | None
     most: int
 
     def event_of(self, rounds: int) -> dict[str, Any]:
         """What so many rounds released, as ledgers store it."""
+        return self._repeated(self.event, rounds)
+
+    def sent_in(self, rounds: int) -> dict[str, Any] | None:
+        """What somebody sent who was in as many of them as may be."""
+        return None if self.sent is None else self._repeated(self.sent, rounds)
+
+    def _repeated(self, event: dict[str, Any], rounds: int) -> dict[str, Any]:
         times = min(rounds, self.most)
         if times == 1:
-            return self.event
-        return event_to_json(dp_accounting.SelfComposedDpEvent(event_from_json(self.event), times))
-
-    def local_epsilon_of(self, rounds: int) -> float:
-        """For somebody who was in as many of them as may be."""
-        return min(rounds, self.most) * self.local_epsilon
+            return event
+        return event_to_json(dp_accounting.SelfComposedDpEvent(event_from_json(event), times))
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ class Note:
             again under this name.
         launcher: who runs it.
         rounds: of a training; None of a release.
+        attempt: which start of the run; None where there was but one.
     """
 
     run_id: str
@@ -138,6 +143,7 @@ class Note:
     ends_with_launcher: bool
     launcher: Launcher
     rounds: RoundPrice | None = None
+    attempt: str | None = None
 
     def write(self, staging: str) -> None:
         """Leave it."""

@@ -8,11 +8,13 @@ from typing import Any
 
 import dp_accounting
 
+from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.accounting.adaped import (
     adaped_message_event,
     adaped_round_event,
     joint_multiplier,
 )
+from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.accounting.reconstruction import DiffuseTarget, Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
 from beam_ldp.accounting.reconstruction_sparse import SparseTarget
@@ -174,7 +176,9 @@ class LocalCentralPlan(Plan):
 
     @cached_property
     def round_price(self) -> RoundPrice:
-        return replace(super().round_price, most=self.messages_of(max(1, self.rounds)))
+        sent = event_to_json(LocalRandomizerDpEvent(self.mechanism.local_epsilon))
+        most = self.messages_of(max(1, self.rounds))
+        return replace(super().round_price, sent=sent, most=most)
 
     @property
     def targets(self) -> list[Target]:

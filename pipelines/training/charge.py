@@ -66,7 +66,10 @@ def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
     local = plan.local_epsilon_of(plan.rounds)
     if local is None:
         _refuse_where_local(settings)
-    charge = charging.reserve(cast(Settings, settings), worst, local or 0.0, f"train {plan.model}")
+    sent = plan.round_price.sent_in(plan.rounds)
+    charge = charging.reserve(
+        cast(Settings, settings), worst, f"train {plan.model}", local_event=sent
+    )
     try:
         yield charge, run
     except BaseException:
@@ -113,10 +116,12 @@ def _settle_part(plan: Plan, charge: NoCharge, run: Run, console: Console) -> No
 def settlement(plan: Plan, charge: NoCharge, run: Run) -> dict[str, Any]:
     """What the ledger is told of the rounds that began."""
     bound = plan.epsilon_of(run.begun)
+    sent = run.begun if run.most_messages is None else run.most_messages
     return {
         "run_id": charge.facts["run_id"],
         "event": plan.round_price.event_of(run.begun),
-        "local_epsilon": local_epsilon_of(plan, run) or 0.0,
+        "local_event": plan.round_price.sent_in(sent),
+        "proof": f"{run.begun:,} rounds began",
         "mechanism": plan.config,
         "question": f"train {plan.model}",
         "epsilon": float(bound),

@@ -159,7 +159,7 @@ class Plan(ABC):
     def round_price(self) -> RoundPrice:
         """What a ledger is told of rounds that began, should this program be lost."""
         event = event_to_json(self.charged_event)
-        return RoundPrice(event, self.local_epsilon_of(1) or 0.0, max(1, self.rounds))
+        return RoundPrice(event, None, max(1, self.rounds))
 
     @property
     def busiest(self) -> int:

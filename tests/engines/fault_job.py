@@ -156,8 +156,7 @@ class FaultJob:
             tables,
             releases,
             withheld,
-            local_epsilon=ORACLE.local_epsilon,
-            memoized=self.memoized,
+            identity=IDENTITY.committed(KEY) if self.memoized else IDENTITY,
         )
         out = str(self.results)
         releases | "Write releases" >> WriteResults(out, "releases", Release)

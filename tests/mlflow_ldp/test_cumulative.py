@@ -30,6 +30,8 @@ if not mlflow_ldp.available():
 
 from mlflow.tracking import MlflowClient  # noqa: E402
 
+from tests.ledger.asked import asked  # noqa: E402
+
 pytestmark = pytest.mark.exact
 
 EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 50_000)
@@ -63,8 +65,8 @@ def ledger(tmp_path: Path) -> BudgetLedger:
 def release(ledger: BudgetLedger, name: str, store: str | None = None, **record: Any) -> Any:
     """One release, charged; logged where a store is named."""
     told = {"epsilon": PRICE, "delta": 1e-6, "question": "answers", "num_reports": 50_000}
-    ledger.reserve("visits", name, EVENT, local_epsilon=2.0)
-    ledger.settle(name, EVENT, about=told)
+    ledger.reserve("visits", name, EVENT, identity=asked("visits", name))
+    ledger.settle(name, EVENT, identity=asked("visits", name), about=told)
     if store is None:
         return None
     shown = {**told, "dataset": "visits", "local_epsilon": 2.0, "event": event_to_json(EVENT)}
@@ -96,7 +98,7 @@ def chart(store: str, name: str) -> list[tuple[int, float]]:
 def test_a_run_shows_what_all_runs_have_spent(ledger: BudgetLedger, store: str) -> None:
     release(ledger, "first", store)
     logged = release(ledger, "second", store)
-    ledger.reserve("visits", "open", EVENT, local_epsilon=2.0)
+    ledger.reserve("visits", "open", EVENT, identity=asked("visits", "open"))
     status = ledger.status("visits")
     shown = mlflow.get_run(logged.run_id).data.metrics
     assert shown["privacy.epsilon"] == PRICE
@@ -160,7 +162,7 @@ def test_the_mirror_completes_the_chart(ledger: BudgetLedger, store: str) -> Non
 
 def test_the_history_ends_where_the_ledger_stands(ledger: BudgetLedger) -> None:
     release(ledger, "first")
-    ledger.reserve("visits", "second", EVENT, local_epsilon=2.0)
+    ledger.reserve("visits", "second", EVENT, identity=asked("visits", "second"))
     *_, last = history(ledger.rows(), "visits")
     assert last.values == spending(ledger.state.population_of("visits"), 0)
     assert (last.step, last.time) == (ledger.state.head.count, ledger.state.time)
@@ -338,8 +340,14 @@ def test_a_mirrored_charge_composes_too(ledger: BudgetLedger, store: str) -> Non
 
 
 def test_what_was_not_to_be_logged_is_not_missing(ledger: BudgetLedger) -> None:
-    ledger.reserve("visits", "quiet", EVENT, local_epsilon=2.0, about={"untracked": "--no-mlflow"})
-    ledger.settle("quiet", EVENT)
+    ledger.reserve(
+        "visits",
+        "quiet",
+        EVENT,
+        identity=asked("visits", "quiet"),
+        about={"untracked": "--no-mlflow"},
+    )
+    ledger.settle("quiet", EVENT, identity=asked("visits", "quiet"))
     (check,) = [c for c in audit(ledger.rows(), tracked={}).checks if "tracking" in c.name]
     assert check.outcome == "passed" and "1 runs were not to be logged" in check.findings[0]
     release(ledger, "loud")

@@ -21,6 +21,7 @@ from mlflow_ldp.dataset import dataset_input, schema_digest
 from mlflow_ldp.mirroring import mirror
 from mlflow_ldp.server import read_server
 from mlflow_ldp.tracker import PrivacyTracker
+from tests.ledger.asked import asked
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -193,8 +194,13 @@ def test_a_tracked_run_and_the_ledger_say_the_same(ledger: BudgetLedger, tmp_pat
 
 @pytest.mark.exact
 def test_what_a_server_lacks_is_mirrored_once(ledger: BudgetLedger, store: str) -> None:
-    ledger.reserve("visits", "lost", ROUND, local_epsilon=2.0)
-    ledger.settle("lost", ROUND, about={"epsilon": 1.0, "delta": 1e-6, "question": "answers"})
+    ledger.reserve("visits", "lost", ROUND, identity=asked("visits", "lost"))
+    ledger.settle(
+        "lost",
+        ROUND,
+        identity=asked("visits", "lost"),
+        about={"epsilon": 1.0, "delta": 1e-6, "question": "answers"},
+    )
     (logged,) = mirror(ledger, tracking_uri=store)
     assert mirror(ledger, tracking_uri=store) == []
     assert mlflow.get_run(logged.run_id).data.metrics["privacy.epsilon"] == 1.0

@@ -15,6 +15,7 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.anchors import make_key, private_bytes, public_bytes, read_anchors
 from beam_ldp.pipelines.cli import group
+from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.e2e
 
@@ -37,9 +38,14 @@ def ledger(url: str) -> BudgetLedger:
     """One run that was settled, and one that is open."""
     made = BudgetLedger.create(url)
     made.set_budget("visits", epsilon=1.0, delta=1e-6, local_epsilon=3.0, by="Ada", why="2026")
-    made.reserve("visits", "first", PURE, local_epsilon=0.25)
-    made.settle("first", PURE, about={"epsilon": 0.25, "delta": 1e-6, "question": "answers"})
-    made.reserve("visits", "second", PURE, local_epsilon=0.25)
+    made.reserve("visits", "first", PURE, identity=asked("visits", "first"))
+    made.settle(
+        "first",
+        PURE,
+        identity=asked("visits", "first"),
+        about={"epsilon": 0.25, "delta": 1e-6, "question": "answers"},
+    )
+    made.reserve("visits", "second", PURE, identity=asked("visits", "second"))
     return made
 
 
@@ -90,7 +96,7 @@ def test_changed(ledger: BudgetLedger, url: str, file: Path, statement: str) -> 
 
 
 def test_over_budget(ledger: BudgetLedger, url: str) -> None:
-    ledger.settle("second", LocalRandomizerDpEvent(2.0), local_epsilon=2.0)
+    ledger.settle("second", LocalRandomizerDpEvent(2.0), identity=asked("visits", "second"))
     assert audit(url).exit_code == 1
 
 
@@ -132,7 +138,7 @@ def test_anchors_are_written_signed_and_checked(
     anchors = tmp_path / "anchors.jsonl"
     sign = ["--write-anchor", str(anchors), "--sign-with", str(tmp_path / "secret.pem")]
     assert audit(url, *sign).exit_code == 0
-    ledger.settle("second", PURE)
+    ledger.settle("second", PURE, identity=asked("visits", "second"))
     assert audit(url, *sign).exit_code == 0
     assert [a.count for a in read_anchors(anchors)] == [6, 7]
 
@@ -200,8 +206,10 @@ def test_the_page_tells_everything_and_fetches_nothing(
 def test_hostile_names_stay_text(ledger: BudgetLedger, url: str, tmp_path: Path) -> None:
     ledger.set_budget(HOSTILE, epsilon=1.0, delta=1e-6, privacy_unit=HOSTILE, why=HOSTILE)
     about = {"question": HOSTILE, "mechanism": HOSTILE, "num_reports": HOSTILE, "epsilon": HOSTILE}
-    ledger.reserve(HOSTILE, HOSTILE, PURE, local_epsilon=0.25, privacy_unit=HOSTILE, about=about)
-    ledger.settle(HOSTILE, PURE, about=about)
+    ledger.reserve(
+        HOSTILE, HOSTILE, PURE, identity=asked(HOSTILE, HOSTILE), privacy_unit=HOSTILE, about=about
+    )
+    ledger.settle(HOSTILE, PURE, identity=asked(HOSTILE, HOSTILE), about=about)
     assert audit(url, "--html", str(tmp_path / "report.html")).exit_code == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<script" not in page and "<img" not in page

@@ -20,6 +20,7 @@ from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import DONE, MISUSED, NOTHING_RELEASED, main
 from beam_ldp.pipelines.records import charging
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.e2e
 
@@ -160,8 +161,10 @@ def test_bad_urls_are_usage_errors(url: str) -> None:
 
 
 def test_show_what_the_next_runs_would_cost(ledger: BudgetLedger, url: str) -> None:
-    ledger.reserve("visits", "first", PURE, local_epsilon=EPSILON, about={"question": "answers"})
-    ledger.settle("first", PURE)
+    ledger.reserve(
+        "visits", "first", PURE, identity=asked("visits", "first"), about={"question": "answers"}
+    )
+    ledger.settle("first", PURE, identity=asked("visits", "first"))
     shown = command("budget", "show", "--ledger", url)
     assert shown.exit_code == 0
     assert "the next run of each kind" in shown.output and "answers" in shown.output
@@ -184,7 +187,7 @@ def test_hostile_names_cannot_colour_or_steer_the_terminal(ledger: BudgetLedger,
     with pytest.raises(ValueError, match="why must be"):
         ledger.set_budget(name, epsilon=2.0, delta=1e-6, why=STEERING)
     # Whoever writes the database itself can write anything.
-    ledger.reserve(name, "run", PURE, local_epsilon=EPSILON)
+    ledger.reserve(name, "run", PURE, identity=asked(name, "run"))
     body = {**ledger.rows()[-2].body, "epsilon": 2.0, "why": STEERING}
     store = RowStore(url)
     with store.writing() as appender:
@@ -196,8 +199,8 @@ def test_hostile_names_cannot_colour_or_steer_the_terminal(ledger: BudgetLedger,
 
 
 def test_give_a_reservation_back(ledger: BudgetLedger, url: str) -> None:
-    ledger.reserve("visits", "never began", PURE, local_epsilon=EPSILON)
-    ledger.reserve("visits", "crashed", PURE, local_epsilon=EPSILON)
+    ledger.reserve("visits", "never began", PURE, identity=asked("visits", "never began"))
+    ledger.reserve("visits", "crashed", PURE, identity=asked("visits", "crashed"))
     how = ["--ledger", url, "--why", "the input was missing"]
     assert command("budget", "abandon", "never began", "--never-began", *how).exit_code == 0
     assert command("budget", "abandon", "crashed", *how).exit_code == 0
@@ -214,7 +217,7 @@ def test_a_run_on_the_last_epsilon_and_the_one_after_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """What fills the budget to the last bit runs; what goes beyond it reads nothing."""
-    ledger.reserve("visits", "earlier", PURE, local_epsilon=EPSILON)
+    ledger.reserve("visits", "earlier", PURE, identity=asked("visits", "earlier"))
     worst = ledger.status("visits").epsilon_with(WORST)
     people = f"{data}/people.csv"
 

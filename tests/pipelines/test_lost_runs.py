@@ -19,6 +19,7 @@ from beam_ldp.pipelines.frequency import DONE, Frequency, main
 from beam_ldp.pipelines.options import parse_flags
 from beam_ldp.pipelines.records.lost_runs import NOTE, Launcher, Note, find_lost_runs
 from beam_ldp.pipelines.running.job import ends_with_launcher
+from tests.ledger.asked import asked
 
 EVENT = LocalRandomizerDpEvent(0.5)
 
@@ -103,7 +104,7 @@ def test_a_launcher_that_was_killed(place: Path, where: str) -> None:
 def leave(place: Path, **how: object) -> Path:
     """A staging folder as a lost run leaves it."""
     ledger = BudgetLedger()
-    ledger.reserve("visits", "lost", EVENT, local_epsilon=0.5)
+    ledger.reserve("visits", "lost", EVENT, identity=asked("visits", "lost"))
     dead = replace(Launcher.this(), started="1")
     note = Note("lost", ledger.state.ledger_id, True, dead)
     staging = place / ".out.staging-0123abcd"

@@ -22,9 +22,10 @@ from beam_ldp.pipelines.records.lost_runs import (
     RoundPrice,
     find_lost_runs,
 )
+from tests.ledger.asked import asked
 
 EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 1000)
-PRICE = RoundPrice(event_to_json(EVENT), 2.0, 10)
+PRICE = RoundPrice(event_to_json(EVENT), None, 10)
 DEAD = replace(Launcher.this(), started="1")
 pytestmark = pytest.mark.exact
 
@@ -36,7 +37,7 @@ def place(tmp_path, monkeypatch):
     made = BudgetLedger.create(url)
     made.set_budget("visits", epsilon=10.0, delta=1e-6, local_epsilon=100.0)
     worst = dp_accounting.SelfComposedDpEvent(EVENT, 10)
-    made.reserve("visits", "lost", worst, local_epsilon=20.0)
+    made.reserve("visits", "lost", worst, identity=asked("visits", "lost"))
     return tmp_path
 
 
@@ -50,6 +51,11 @@ def leave(place, begun, price=PRICE, launcher=DEAD):
             counter.begin()
     Note("lost", BudgetLedger().state.ledger_id, True, launcher, price).write(str(staging))
     return staging
+
+
+def held():
+    ledger = BudgetLedger()
+    return RunCharge(ledger, ledger.charge("lost"))
 
 
 def finalize(place):
@@ -114,7 +120,7 @@ def test_a_record_beside_no_counted_round_is_never_given_back(place):
     leave(place, 0)
     partial = place / ".out.partial-0123abcd"
     partial.mkdir()
-    record = {"run_id": "lost", "event": event_to_json(EVENT), "local_epsilon": 2.0,
+    record = {"run_id": "lost", "event": event_to_json(EVENT), "rounds": 1,
               "mechanism": {"mechanism": "x"}}  # fmt: skip
     (partial / "privacy.json").write_text(json.dumps(record))
     assert finalize(place)[0] == 0
@@ -127,7 +133,7 @@ def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
     monkeypatch.setattr("beam_ldp.pipelines.records.lost_runs.os.fsync", synced.append)
     staging = place / "staging"
     staging.mkdir()
-    charge = RunCharge(BudgetLedger(), "lost", "visits")
+    charge = held()
     charge.begin_round()  # without a note nothing is counted
     charge.leave_note(str(staging), ends_with_launcher=True, rounds=PRICE)
     assert len(synced) == 1  # the folder, so that the file is there
@@ -141,6 +147,6 @@ def test_every_round_is_on_disk_when_begin_returns(place, monkeypatch):
 def test_notes_of_releases_have_no_rounds(place):
     staging = place / ".out.staging-0123abcd"
     staging.mkdir()
-    RunCharge(BudgetLedger(), "lost", "visits").leave_note(str(staging), ends_with_launcher=True)
+    held().leave_note(str(staging), ends_with_launcher=True)
     (found,) = find_lost_runs(str(place / "out"))
     assert found.note.rounds is None and not (staging / BEGUN).exists()

@@ -296,7 +296,7 @@ def test_all_rounds_are_reserved_and_those_that_ran_are_settled(ledger):
     event = event_to_json(dp_accounting.SelfComposedDpEvent(plan.event, 7))
     told = settlement(plan, SimpleNamespace(facts={"run_id": "first"}), Run(7))
     assert told["event"] == event == plan.round_price.event_of(7)
-    assert told["local_epsilon"] == 14.0 == plan.round_price.local_epsilon_of(7)
+    assert told["local_event"] is None and told["proof"] == "7 rounds began"
 
 
 @pytest.mark.exact
