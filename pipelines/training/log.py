@@ -39,7 +39,7 @@ class Tracked:
         """Before round `number`."""
         price = self._plan.round_price
         if self._tracker is not None and number < price.most:
-            event, local = self._plan.charged_event, price.local_epsilon
+            event, local = self._plan.charged_event, self._plan.local_epsilon_of(1) or 0.0
             self._tracker.charge(event, number, local_epsilon=local, num_reports=num_reports)
 
     @property
