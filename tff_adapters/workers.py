@@ -1,8 +1,13 @@
-"""TensorFlow Federated's worker process ends with the program that started it.
+"""TensorFlow Federated's worker process starts, or says that it cannot, and ends with its program.
 
 The C++ runtime is a child, `worker_binary`, that inherits stdout and outlives the program: then
 `python train.py | tail` never ends. Importing `tff_adapters.compat` sees to it that the worker
 ends when the interpreter does, after an exception or Ctrl-C too.
+
+TensorFlow Federated asks the system for a free port, lets go of it, and gives it to the worker,
+which binds it a second later. On a busy machine another program may have it by then; the worker
+dies, and the program waits for it for ever. Importing `tff_adapters.compat` has ports chosen where
+nothing but workers takes them, and makes a worker that died while it started an error.
 """
 
 from __future__ import annotations
@@ -11,12 +16,56 @@ import atexit
 import contextlib
 import gc
 import os
+import random
 import signal
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 _PATIENCE = 5.0  # seconds that a worker has to end by itself
+_LEAST_PORT, _TRIED_PORTS = 10_000, 100
+_OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def start_workers_surely() -> None:
+    """Choose the ports of workers so that none is lost, and do not wait for a worker that died."""
+    from tensorflow_federated.python.core.impl.executor_stacks import executor_factory
+
+    executor_factory.portpicker = SimpleNamespace(pick_unused_port=unused_port)
+    executor_factory.time = SimpleNamespace(sleep=_wait_for_living)
+
+
+def unused_port() -> int:
+    """A free port below those that the system gives to connections, which take any at any time."""
+    for _ in range(_TRIED_PORTS):
+        port = random.SystemRandom().randrange(_LEAST_PORT, _first_outgoing_port())
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.bind(("", port))
+            return port
+    raise OSError(f"no free port in {_TRIED_PORTS} trials for a worker of TensorFlow Federated")
+
+
+def _first_outgoing_port() -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return max(_LEAST_PORT + 1000, int(_OUTGOING_PORTS.read_text().split()[0]))
+    return 32_768
+
+
+def _wait_for_living(seconds: float) -> None:
+    """Wait for a worker to start.
+
+    Raises:
+        RuntimeError: if it has died; the next computation starts another.
+    """
+    time.sleep(seconds)
+    for manager in _managers():
+        if isinstance(manager._process, subprocess.Popen) and manager._process.poll() is not None:
+            manager._process = manager._stub = None
+            raise RuntimeError("the worker of TensorFlow Federated died while it started")
 
 
 def end_workers() -> int:

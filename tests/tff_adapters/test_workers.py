@@ -1,14 +1,17 @@
-"""TFF's worker ends with its program: at its end, on an exception, on Ctrl-C and on SIGTERM."""
+"""TFF's worker starts or is an error, and ends with its program, however that ends."""
 
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import psutil
 import pytest
+
+from tff_adapters import workers
 
 COMPUTE = """
 import sys, time
@@ -57,3 +60,46 @@ def test_a_program_that_is_interrupted_ends_its_worker(name, wrapped):
     rest, _ = child.communicate(timeout=60)  # ends only when nobody holds the pipe
     assert rest == "" and child.returncode != 0
     assert not psutil.wait_procs(workers, timeout=60)[1]
+
+
+@pytest.mark.e2e
+def test_a_worker_whose_port_is_lost_is_an_error_and_not_a_hang():
+    """Another program took the port: the wait for the worker had no end. A process of its own,
+    because this one has a worker."""
+    code = """
+import socket
+import numpy as np
+import tff_adapters.compat
+import tensorflow_federated as tff
+from tensorflow_federated.python.core.impl.executor_stacks import executor_factory
+from tff_adapters.workers import unused_port
+taken = socket.create_server(("", 0))
+ports = [taken.getsockname()[1]]
+picker = lambda: ports.pop() if ports else unused_port()
+executor_factory.portpicker.pick_unused_port = picker
+add = tff.tensorflow.computation(lambda x: x + 1, np.int32)
+try:
+    print(add(1))
+except RuntimeError as error:
+    print(error)
+print(add(2))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.split("\n")
+    assert "the worker of TensorFlow Federated died while it started" in lines[0]
+    assert lines[1] == "3"
+
+
+@pytest.mark.exact
+def test_ports_of_workers_are_none_that_connections_take(monkeypatch):
+    first = workers._first_outgoing_port()
+    ports = {workers.unused_port() for _ in range(50)}
+    assert len(ports) > 40 and all(10_000 <= port < first for port in ports)
+    monkeypatch.setattr(workers, "_OUTGOING_PORTS", workers.Path("/nowhere"))
+    assert workers._first_outgoing_port() == 32_768
+    monkeypatch.setattr(workers.random.SystemRandom, "randrange", lambda *_: taken)
+    with socket.create_server(("", 0)) as server:
+        taken = server.getsockname()[1]
+        with pytest.raises(OSError, match="no free port in 100 trials"):
+            workers.unused_port()
