@@ -88,12 +88,14 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     `privacy_events` credits sampling for everything that a client sends at once: where that is more
     than one message (or `adaptive_clip` adds its bit), only the sum of local epsilons is used.
 
-    Zero clients give zeros. Measurements, under "mean": `reports`, the clients received;
+    Zero clients give zeros. Measurements, under "mean": `reports`, the clients received, without
+    those that were dropped;
     `bits_per_client`, what each handed over; `report_bits`, what the report of one value takes by
     itself; `predicted_error`, the root of the mean squared error of the whole vector that the
     mechanism promises for worst values (clipping not included), infinite for zero clients; `clip`,
-    the round's clipping norm, where it adapts. Under "sum", those of the inner sum, where there is
-    one.
+    the round's clipping norm, where it adapts. Under "shuffle": `impossible`, the clients that were
+    dropped because they sent what no honest client can. Under "sum", those of the inner sum, where
+    there is one: of a sum nobody can tell what its parts were.
 
     Args:
         mechanism: a mean mechanism that has a kernel, its `to_config()`, or a function that makes
@@ -188,11 +190,9 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         def advance(state: Any, values: Any) -> Any:
             told = language.federated_map(public, (state.privacy, state.clip))
             sent = language.federated_map(client, (values, language.federated_broadcast(told)))
-            inner, statistics, reports, inner_measured = transport.collect(state.inner, sent)
+            inner, statistics, reports, on_the_way = transport.collect(state.inner, sent)
             found = language.federated_map(read, (state.privacy, state.clip, statistics, reports))
-            measured = OrderedDict(mean=found.measured)
-            if inner_measured is not None:
-                measured["sum"] = inner_measured
+            measured = OrderedDict(mean=found.measured, **on_the_way)
             return tff.templates.MeasuredProcessOutput(
                 language.federated_zip(LocallyPrivateState(found.privacy, found.clip, inner)),
                 found.mean,

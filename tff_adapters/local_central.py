@@ -50,12 +50,21 @@ class LocalCentralState(NamedTuple):
     privacy: CentralRecord
 
 
+class _Total(NamedTuple):
+    """Of a round: sum of projected messages, and how many were added up, and dropped."""
+
+    sum: Any
+    reports: Any
+    impossible: Any
+
+
 class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
     """The noisy mean of randomized and projected updates of clients who joined by a coin.
 
     The result is (sum of projected messages + N(0, (z rho)^2 I)) / (q N). The divisor is fixed: the
-    number of clients that came is not used. A round without clients is noise. Nothing is measured
-    but that number (`reports`), which says nothing about data; it is not protected.
+    number of clients that came is not used. A round without clients is noise. A message that no
+    honest client can send is dropped. Nothing is measured but how many were added up (`reports`)
+    and dropped (`impossible`), which says nothing about data; it is not protected.
 
     The server's noise comes from TensorFlow's generator, in floating point (docs/federated.md).
 
@@ -125,19 +134,25 @@ class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
 
         @tff.tensorflow.computation
         def nothing() -> Any:
-            return tf.zeros([size], tf.float64), tf.constant(0)
+            return _Total(tf.zeros([size], tf.float64), tf.constant(0), tf.constant(0))
 
         total_type = nothing.type_signature.result
         message_type = message.type_signature.result
 
         @tff.tensorflow.computation(total_type, message_type)
         def accumulate(total: Any, sent: Any) -> Any:
+            possible = tf.cast(kernel.possible(sent[None, ...])[0], tf.int32)
             decoded = kernel.decode(kernel.accumulate(sent[None, ...]), tf.constant(1))
-            return total[0] + clip_to_ball(decoded[None, :], "l2", self.projection)[0], total[1] + 1
+            short = clip_to_ball(decoded[None, :], "l2", self.projection)[0]
+            return _Total(
+                total.sum + tf.cast(possible, tf.float64) * short,
+                total.reports + possible,
+                total.impossible + 1 - possible,
+            )
 
         @tff.tensorflow.computation(total_type, total_type)
         def merge(first: Any, second: Any) -> Any:
-            return first[0] + second[0], first[1] + second[1]
+            return _Total(*(one + other for one, other in zip(first, second)))
 
         @tff.tensorflow.computation(total_type)
         def report(total: Any) -> Any:
@@ -146,11 +161,11 @@ class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
         @tff.tensorflow.computation(total_type)
         def release(total: Any) -> Any:
             noise = client_generator().normal([size], 0.0, deviation, tf.float64)
-            return unflatten((total[0] + noise) / divisor, specs)
+            return unflatten((total.sum + noise) / divisor, specs)
 
         @tff.tensorflow.computation(total_type)
         def measure(total: Any) -> Any:
-            return OrderedDict(reports=total[1])
+            return OrderedDict(reports=total.reports, impossible=total.impossible)
 
         @tff.tensorflow.computation
         def start() -> Any:

@@ -302,7 +302,8 @@ def _check(state: Any, event: dp_accounting.DpEvent | None, number: int, num_cli
     if last_event(state) != event:
         raise SamplingMismatchError(
             f"round {number} was charged for the reports of {num_clients} clients, and received "
-            "those of another number; its result is dropped"
+            "those of another number (clients that sent what no honest client can do not count); "
+            "its result is dropped"
         )
     if rounds_run(state) != number + 1:
         raise SamplingMismatchError(

@@ -6,9 +6,11 @@ Both take what `send` made of a client's reports, and give the statistics that k
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tff_adapters import gathering
@@ -40,7 +42,7 @@ class Transport:
         """Bits of what `send` makes."""
         raise NotImplementedError
 
-    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, Any]:
+    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
         """Next state, statistics per kernel and number of clients at the server, measurements."""
         raise NotImplementedError
 
@@ -52,6 +54,9 @@ class ShuffledMessages(Transport):
     (`tff_adapters.gathering`) concatenates them; its report step, the shuffler, takes the messages
     apart, permutes every message column uniformly and on its own, over all values of all clients,
     and passes on nothing else. The server reads the permuted reports, adds up and decodes.
+
+    A client that sends anything that no honest client can (another number of messages, a report
+    that its mechanism does not make) is dropped by the shuffler with all it sent, and counted.
     """
 
     def __init__(self, kernels: Kernels, values_per_client: int, seed: int | None = None) -> None:
@@ -71,51 +76,81 @@ class ShuffledMessages(Transport):
     def bits_per_client(self) -> int:
         return 8 * self.values_per_client * sum(kernel.message_bytes for kernel in self.kernels)
 
-    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, Any]:
-        reports = self.shuffle(sent)
-        read = language.federated_map(self._read(reports.type_signature.member), reports)
-        return state, read[0], read[1], None
+    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+        shuffled = self.shuffle(sent)
+        read = language.federated_map(self._read(shuffled.type_signature.member), shuffled)
+        return state, read[0], read[1], {"shuffle": OrderedDict(impossible=read[2])}
 
     def shuffle(self, sent: Any) -> Any:
-        """The permuted reports of all clients, per kernel, at the server."""
+        """Permuted reports per kernel, and how many clients were dropped, at the server."""
         width = [kernel.message_bytes for kernel in self.kernels]
-        gathered = tff.to_type(tuple(gathering.spec(size) for size in width))
+        gathered = tff.to_type((tuple(gathering.spec(size) for size in width), np.int32))
 
         @tff.tensorflow.computation
         def zero() -> Any:
-            return tuple(gathering.nothing(size) for size in width)
+            return tuple(gathering.nothing(size) for size in width), tf.constant(0)
 
         @tff.tensorflow.computation(gathered, sent.type_signature.member)
         def accumulate(so_far: Any, messages: Any) -> Any:
-            return tuple(gathering.with_one(all_, one) for all_, one in zip(so_far, messages))
+            return self._with_one(*so_far, messages)
 
         @tff.tensorflow.computation(gathered, gathered)
         def merge(first: Any, second: Any) -> Any:
-            return tuple(gathering.merged(pair) for pair in zip(first, second))
+            parts = tuple(gathering.merged(pair) for pair in zip(first[0], second[0]))
+            return parts, first[1] + second[1]
 
         @tff.tensorflow.computation(gathered)
-        def shuffler(messages: Any) -> Any:
+        def shuffler(so_far: Any) -> Any:
             nothing = tf.zeros([1, 0], tf.float64)
             seed = self._seed
             generator = client_generator() if seed is None else seeded_generator(seed, 0, nothing)
-            return tuple(
-                kernel.permute(kernel.unpack(gathering.rows(part)), generator)
-                for kernel, part in zip(self.kernels, messages)
-            )
+            reports, dropped = self._possible([gathering.rows(part) for part in so_far[0]])
+            permuted = tuple(k.permute(part, generator) for k, part in zip(self.kernels, reports))
+            return permuted, so_far[1] + dropped
 
         return language.federated_aggregate(sent, zero(), accumulate, merge, shuffler)
 
-    def _read(self, reports_type: Any) -> Any:
-        @tff.tensorflow.computation(reports_type)
-        def read(reports: Any) -> Any:
+    def _with_one(self, gathered: Any, dropped: Any, messages: Any) -> Any:
+        """With the messages of one more client, if they are as many as a client has."""
+        rows = tf.stack([tf.shape(part)[0] for part in messages])
+
+        def kept() -> Any:
+            one = zip(gathered, messages)
+            return tuple(gathering.with_one(all_, part) for all_, part in one), dropped
+
+        def refused() -> Any:
+            return tuple(map(tuple, gathered)), dropped + 1
+
+        return tf.cond(tf.reduce_all(tf.equal(rows, self.values_per_client)), kept, refused)
+
+    def _possible(self, packed: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Reports of the clients all of whose messages are possible, and how many others are."""
+        reports, possible = zip(*(k.unpack_possible(p) for k, p in zip(self.kernels, packed)))
+        values = self.values_per_client
+        honest = tf.reduce_all(
+            tf.reshape(tf.stack(possible, axis=1), [-1, values * len(packed)]), 1
+        )
+        kept = tf.repeat(honest, values)
+        dropped = tf.reduce_sum(tf.cast(~honest, tf.int32))
+        return [tf.boolean_mask(part, kept) for part in reports], dropped
+
+    def _read(self, shuffled_type: Any) -> Any:
+        @tff.tensorflow.computation(shuffled_type)
+        def read(shuffled: Any) -> Any:
+            reports, impossible = shuffled
             statistics = [k.accumulate(part) for k, part in zip(self.kernels, reports)]
-            return tuple(statistics), tf.shape(reports[0])[0] // self.values_per_client
+            clients = tf.shape(reports[0])[0] // self.values_per_client
+            return tuple(statistics), clients, impossible
 
         return read
 
 
 class Sums(Transport):
-    """Integer statistics, added up by an inner factory: nobody sees less than what it shows."""
+    """Integer statistics, added up by an inner factory: nobody sees less than what it shows.
+
+    Nobody can tell whether a client sent what it may, either: where only sums arrive, one client
+    can move a mean as far as the inner sum's bounds let it.
+    """
 
     def __init__(self, kernels: Kernels, values_per_client: int, sum_factory: Any) -> None:
         super().__init__(kernels, values_per_client)
@@ -135,7 +170,7 @@ class Sums(Transport):
         entries = [(math.prod(k.statistic_shape), k.statistic_dtype.size) for k in self.kernels]
         return sum(8 * count * size for count, size in entries)
 
-    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, Any]:
+    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
         outputs = [
             process.next(
                 language.federated_map(_part(state, i), state),
@@ -148,7 +183,7 @@ class Sums(Transport):
             language.federated_zip(tuple(output.state for output in outputs)),
             language.federated_zip(tuple(output.result for output in outputs)),
             language.federated_sum(ones),
-            outputs[0].measurements,
+            {"sum": outputs[0].measurements},
         )
 
 

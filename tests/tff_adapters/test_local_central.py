@@ -43,7 +43,7 @@ def test_types_of_the_process():
     signature = process.next.type_signature
     assert signature.parameter[1] == tff.FederatedType(VALUE_TYPE, tff.CLIENTS)
     assert signature.result.result == tff.FederatedType(VALUE_TYPE, tff.SERVER)
-    measured = tff.FederatedType(OrderedDict(reports=np.int32), tff.SERVER)
+    measured = tff.FederatedType(OrderedDict(reports=np.int32, impossible=np.int32), tff.SERVER)
     assert signature.result.measurements == measured
 
 

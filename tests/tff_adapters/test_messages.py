@@ -120,15 +120,17 @@ def test_the_server_gets_reports_and_nothing_else():
     """Type: a tuple of reports at the server. Values: the multiset of what clients sent."""
     kernel = kernel_for(LInfMean(64, 2.0))
     server_gets = shuffled(kernel)
-    expected = language.FederatedType((tff.TensorType(np.uint8, (None, 1)),), language.SERVER)
+    reports = (tff.TensorType(np.uint8, (None, 1)),)
+    expected = language.FederatedType((reports, np.int32), language.SERVER)
     assert server_gets.type_signature.result.is_equivalent_to(expected)
     sent = np.arange(40, dtype=np.uint8)
     messages = [(row,) for row in kernel.pack(tf.constant(sent[:, None])).numpy()[:, None, :]]
-    got = [server_gets(messages)[0][:, 0] for _ in range(2)]
+    got = [server_gets(messages)[0][0][:, 0] for _ in range(2)]
     assert all(sorted(order.tolist()) == sent.tolist() for order in got)
     # Orders that agree with the clients', or with each other, have probability 1/40!.
     assert got[0].tolist() != sent.tolist() and got[0].tolist() != got[1].tolist()
-    assert server_gets([])[0].shape == (0, 1)
+    (none,), dropped = server_gets([])
+    assert none.shape == (0, 1) and dropped == 0
 
 
 @pytest.mark.exact

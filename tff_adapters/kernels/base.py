@@ -76,7 +76,24 @@ class ClientKernel(ABC):
 
     @abstractmethod
     def unpack(self, packed: Any) -> Any:
-        """Inverse of `pack`."""
+        """Inverse of `pack`; of rows that `pack` does not make, anything."""
+
+    @abstractmethod
+    def possible(self, reports: Any) -> Any:
+        """Which reports a client that follows the mechanism can have sent: bool `(n,)`.
+
+        The same as the mechanism's own `possible`.
+        """
+
+    def unpack_possible(self, packed: Any) -> tuple[Any, Any]:
+        """`unpack`, and which rows a client that follows the mechanism can have sent, padding too.
+
+        Whoever can send can send any of those; what is left out could move a mean further.
+        """
+        reports = self.unpack(packed)
+        padding = 8 * self.message_bytes - self.mechanism.bits_per_report
+        spare = tf.bitwise.bitwise_and(packed[:, -1], tf.constant((1 << padding) - 1, tf.uint8))
+        return reports, self.possible(reports) & tf.equal(spare, 0)
 
     def permute(self, reports: Any, generator: Any) -> Any:
         """The reports in uniformly random order; message columns each in an order of its own.

@@ -121,6 +121,10 @@ class BlockKernel(ClientKernel):
     def unpack(self, packed: Any) -> Any:
         return tf.cast(unpack_rows(packed, self._widths), self._report_dtype)
 
+    def possible(self, reports: Any) -> Any:
+        size = tf.constant(self.mechanism.layout.columns.size.astype(np.int64))
+        return tf.reduce_all(tf.cast(reports, tf.int64) // 2 < size, axis=1)
+
     def permute(self, reports: Any, generator: Any) -> Any:
         if self.mechanism.messages_per_user == 1:
             return super().permute(reports, generator)

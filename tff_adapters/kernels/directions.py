@@ -54,6 +54,14 @@ class FixedPointKernel(ClientKernel):
         signed = tf.bitcast(words - self._offset, tf.int32)
         return tf.cast(signed, tf.as_dtype(self.mechanism.report_dtype))
 
+    def possible(self, reports: Any) -> Any:
+        """Vectors of a length that the mechanism sends, without a coordinate beyond the grid."""
+        exact = tf.cast(reports, tf.float64)
+        lengths, slack = map(tf.constant, self.mechanism._lengths_sent)
+        near = tf.abs(tf.norm(exact, axis=1)[:, None] - lengths) <= slack
+        largest = float(self.mechanism.fixed_point.largest)
+        return tf.reduce_any(near, axis=1) & (tf.reduce_max(tf.abs(exact), axis=1) <= largest)
+
     @property
     def _offset(self) -> Any:
         return tf.constant(1 << (self.mechanism.fixed_point.bits - 1), tf.uint32)

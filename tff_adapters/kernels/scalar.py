@@ -64,6 +64,9 @@ class ScalarKernel(ClientKernel):
         indices = unpack_rows(packed, self._widths)[:, 0]
         return tf.cast(indices, tf.as_dtype(self.mechanism.report_dtype))
 
+    def possible(self, reports: Any) -> Any:
+        return tf.cast(reports, tf.int64) < self._num_points
+
     @property
     def _widths(self) -> list[tuple[int, int]]:
         return [(1, self.mechanism.bits_per_report)]
