@@ -16,13 +16,7 @@ import attr
 import dp_accounting
 
 from beam_ldp.accounting.hockey_stick import check_reports
-from beam_ldp.accounting.packed_pair import (
-    PackedPair,
-    check_pair,
-    pack_pair,
-    pack_pairs,
-    unpack_pair,
-)
+from beam_ldp.accounting.packed_pair import PackedPair, pack_pair, pack_pairs, unpack_pair
 from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -55,13 +49,14 @@ def _whole(least: int) -> Any:
 
 
 def _one_pair(instance: Any, attribute: Any, value: PackedPair | None) -> None:
+    """A pair that contradicts the local epsilon describes another mechanism: neither is trusted."""
     if value is not None:
-        check_pair(value, instance.local_epsilon, "pair")
+        unpack_pair(value).check_local_epsilon(instance.local_epsilon)
 
 
 def _all_pairs(instance: Any, attribute: Any, value: tuple[PackedPair, ...]) -> None:
     for witness in value:
-        check_pair(witness, instance.local_epsilon, "witnesses")
+        _one_pair(instance, attribute, witness)
 
 
 UNKNOWN_GROUPS = 0  # the mechanism splits the crowd by a rule that an event cannot hold

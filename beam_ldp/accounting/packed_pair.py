@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -52,26 +51,3 @@ def unpack_pair(packed: PackedPair) -> ShufflePair:
 def pack_pairs(pairs: Iterable[Any]) -> tuple[PackedPair, ...]:
     """Each of them, packed."""
     return tuple(cast(PackedPair, pack_pair(pair)) for pair in pairs)
-
-
-_TOLERANCE = 1e-9  # of rounding, in pairs whose ratios were worked out in floating point
-
-
-def check_pair(packed: PackedPair, local_epsilon: float, name: str) -> None:
-    """A ValueError where a report of the pair tells two values apart by more than `local_epsilon`.
-
-    A pair is what a mechanism says of itself. One that contradicts its own local epsilon describes
-    another mechanism: neither number can be trusted then.
-    """
-    mass, _, table, _ = packed
-    worst = 0.0
-    for first, second, probability in table:
-        sides = [first, second, 1.0] if mass == 1.0 else [first, second]  # a witness's third value
-        if probability > 0.0 and max(sides) > 0.0:
-            least = min(sides)
-            worst = max(worst, math.log(max(sides) / least) if least > 0.0 else math.inf)
-    if worst > local_epsilon + _TOLERANCE:
-        raise ValueError(
-            f"{name} must tell two values apart by local_epsilon ({local_epsilon:g}) at most, got "
-            f"a log-ratio of {worst:g}"
-        )

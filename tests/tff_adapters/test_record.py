@@ -97,20 +97,20 @@ def test_events_by_what_was_sent():
         ),
         (
             record([ONE_BIT], [[50, 3]], 2, sampling),
-            SubsampledShuffledDpEvent(one, 1000, 50, 4, 2),
+            SubsampledShuffledDpEvent(one, 1000, 50, points_per_client=4, points_sampled=2),
         ),
         # One sample for both: composing two sampled events would price two samples.
         (
             record([ONE_BIT, bit], [[50, 3]], 2, sampling),
-            SubsampledShuffledDpEvent(both, 1000, 50, 4, 2),
+            SubsampledShuffledDpEvent(both, 1000, 50, points_per_client=4, points_sampled=2),
         ),
         (
             record([TWO_BITS], [[50, 3]], 1, sampling),
-            SubsampledShuffledDpEvent(LocalRandomizerDpEvent(4.0), 1000, 50, 4),
+            SubsampledShuffledDpEvent(TWO_BITS.dp_event(), 1000, 50, points_per_client=4),
         ),
         (
             record([ONE_BIT], [[52, 3]], 1, DeclaredSampling(1000, 50, 4, "self")),
-            SubsampledShuffledDpEvent(one, 1000, 50, 4, 1, "self"),
+            SubsampledShuffledDpEvent(one, 1000, 50, points_per_client=4, sampling="self"),
         ),
         (record([ONE_BIT], [[50, 3]], 1, DeclaredSampling(50, 50)), ShuffledDpEvent(one, 50)),
     ]
@@ -149,7 +149,9 @@ def test_price_of_one_sample_for_two_messages_is_not_that_of_two_samples():
 def test_rounds_that_sampling_does_not_give_are_refused(sampling, reports):
     state = record([ONE_BIT], [[reports, 1]], 1, sampling)
     for ask in (privacy_events, privacy_event, last_event, lambda s: planned_event(s, reports)):
-        with pytest.raises(SamplingMismatchError, match=f"the reports of {reports} clients"):
+        with pytest.raises(
+            SamplingMismatchError, match=f"a round of {reports} clients has no price"
+        ):
             ask(state)
 
 

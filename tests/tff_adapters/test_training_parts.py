@@ -174,7 +174,7 @@ def test_samplers_say_what_they_do():
     )
     assert full_participation(100).event(local) == ShuffledDpEvent(local, 100)
     assert full_participation(100).event(local, 4, 2) == SubsampledShuffledDpEvent(
-        local, 100, 100, 4, 2
+        local, 100, 100, points_per_client=4, points_sampled=2
     )
     assert full_participation(100).event(local, 2, 2) == ShuffledDpEvent(local, 200)
     assert SelfSampling(100, 10).event(local, 3) == SubsampledShuffledDpEvent(
