@@ -31,6 +31,7 @@ from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.running.watch import JobError, explain
 from beam_ldp.pipelines.streams.flags import StreamSettings, check_stream
 from beam_ldp.pipelines.streams.live import Watched
+from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
 from beam_ldp.pipelines.streams.results import (
     OPENED,
     MarkOpened,
@@ -44,7 +45,7 @@ from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, SlidingSums, WindowRules
 from beam_ldp.transforms.blocks import TableBlock
-from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.carried import CarriedDomain, read_key
 from beam_ldp.transforms.limits import FirstReleases
 
 LOOK_EVERY = 0.5  # seconds between two looks at the results
@@ -64,10 +65,45 @@ class Stream:
         self.question = question
         self.stream = stream
         self.settings = question.settings
-        self.folder = Path(self.settings.output).absolute()
+        self.folder = Path(self.settings.output.removeprefix("file://")).absolute()
         self.choice = question.choose()
+        self.domain = CarriedDomain(self.settings.domain, self.settings.other_label)
+        self.run_id = self.settings.run_id or f"{self.settings.dataset}-{uuid.uuid4().hex[:12]}"
+        try:
+            self.identity = self._composite().identity
+            if self.identity is not None and self.settings.memoize_key_file is not None:
+                key = read_key(self.settings.memoize_key_file)
+                self.identity = self.identity.committed(key)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        found = run_that_goes_on(self.folder, self.identity, self.settings.run_id)
+        self.run_id = found or self.run_id
         self.budget = self._budget()
         self.attempt = ""  # of the charge, once it is reserved
+
+    def _composite(self) -> PrivateFrequencies:
+        settings, stream = self.settings, self.stream
+        return PrivateFrequencies(
+            self.choice.randomizer,  # type: ignore[arg-type]
+            domain=self.domain,
+            column=settings.column,
+            user_id_column=settings.user_id,
+            min_reports=settings.min_reports,
+            output=settings.shuffle_output,  # type: ignore[arg-type]
+            bad_rows="dead_letter" if settings.bad_rows_leave_a_trace else "other",
+            question=self.question.about,
+            memoize_key_file=settings.memoize_key_file,
+            release_id=settings.release_id,
+            dataset=settings.declared_dataset,
+            privacy_unit=settings.privacy_unit,
+            seed=settings.seed,
+            budget=self._budget(),
+            windows=WindowRules(
+                late="release" if stream.late == "release" else "dead_letter",
+                delay=stream.watermark_delay,
+                public_bounds=stream.public_bounds,
+            ),
+        )
 
     def _budget(self) -> ChargeTo | None:
         url = ledger_url(self.settings)
@@ -76,7 +112,7 @@ class Stream:
         return ChargeTo(
             self.settings.dataset,
             self.settings.ledger,  # what the environment names, workers read there too
-            run_id=self.settings.run_id or f"{self.settings.dataset}-{uuid.uuid4().hex[:12]}",
+            run_id=self.run_id,
             windows=self.stream.budget_windows,
             honest_fraction=self.settings.honest_fraction,
             privacy_unit=self.settings.privacy_unit,
@@ -105,38 +141,18 @@ class Stream:
         if stream.period is not None:
             mark = beam.ParDo(MarkOpened(str(self.folder)))
             rows = rows | "Mark opened" >> mark.with_output_types(TableBlock)
-        domain = CarriedDomain(settings.domain, settings.other_label)
-        released = rows | "PrivateFrequencies" >> PrivateFrequencies(
-            self.choice.randomizer,  # type: ignore[arg-type]
-            domain=domain,
-            column=settings.column,
-            user_id_column=settings.user_id,
-            min_reports=settings.min_reports,
-            output=settings.shuffle_output,  # type: ignore[arg-type]
-            bad_rows="dead_letter" if settings.bad_rows_leave_a_trace else "other",
-            question=self.question.about,
-            memoize_key_file=settings.memoize_key_file,
-            release_id=settings.release_id,
-            dataset=settings.declared_dataset,
-            seed=settings.seed,
-            budget=self.budget,
-            windows=WindowRules(
-                late="release" if stream.late == "release" else "dead_letter",
-                delay=stream.watermark_delay,
-                public_bounds=stream.public_bounds,
-            ),
-        )
+        released = rows | "PrivateFrequencies" >> self._composite()
         withheld, bad_values = [released.withheld], released.bad_rows
         if self.budget is None:  # no ledger counts
             released = released | "First" >> FirstReleases(stream.budget_windows)
             withheld.append(released.withheld)
         place = str(self.folder)
         local = self.choice.randomizer.local_epsilon
-        pricing = Pricing(settings.delta, settings.honest_fraction, local)
-        released | "Write windows" >> WriteWindows(place, domain, pricing)
+        pricing = Pricing(settings.delta, settings.honest_fraction, local, self.identity)
+        released | "Write windows" >> WriteWindows(place, self.domain, pricing)
         if stream.slide is not None and stream.window is not None:
             sums = released | "Slide" >> SlidingSums(stream.window, stream.slide)
-            sums | "Write sums" >> WriteWindows(place, domain, pricing)
+            sums | "Write sums" >> WriteWindows(place, self.domain, pricing)
         said = withheld | "All withheld" >> beam.Flatten()
         said | "Write withheld" >> beam.ParDo(WriteWithheld(place))
         bad = {"columns": table[BAD_ROWS], "values": bad_values}
@@ -203,7 +219,7 @@ def _run(values: argparse.Namespace, flags: Sequence[str], console: Console) -> 
         return DONE
     console.print(run.plan_line(question, job.choice), style="dim", highlight=False)
     pipeline = _pipeline(job, flags)
-    job.folder.mkdir(parents=True, exist_ok=True)
+    begin(job.folder, job.identity, job.run_id)
     settings = question.settings
     watched = Watched(job.folder, stream.budget_windows, settings.delta)
     why, state = "the job ended", dict[str, Any]()
@@ -231,12 +247,6 @@ def _check_output(question: Frequency) -> None:
     settings = question.settings
     if not outputs.is_local(settings.output):
         raise UsageError("--output must be a local folder with --stream")
-    folder = Path(settings.output)
-    if folder.exists() and any(folder.iterdir()):
-        raise UsageError(
-            f"--output {settings.output} is not empty; a stream only adds files, so give it a "
-            "folder of its own"
-        )
 
 
 def _pipeline(job: Stream, flags: Sequence[str]) -> beam.Pipeline:

@@ -1,13 +1,15 @@
-"""What is said about a release that did not happen."""
+"""Which part of a release something is, and what is said about one that did not happen."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 
-from beam_ldp.transforms.blocks import Withheld
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.transforms.blocks import Release, Withheld
 from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.sums import NO_KEY
 
@@ -19,6 +21,18 @@ def window_bounds(window: Any) -> tuple[int, int] | None:
     if isinstance(window, GlobalWindow):
         return None
     return window.start.micros, window.end.micros
+
+
+def part_of(identity: ReleaseIdentity, said: Release | Withheld) -> ReleaseIdentity:
+    """The identity of a window of a release: late reports of it, and sums of panes, are others.
+
+    Memoized noise is drawn under that of the window, late or not: a person reports in it once.
+    """
+    if said.window is None:
+        return identity
+    window = identity.of_window(*said.window)
+    kind = " sum" if getattr(said, "derived", False) else " late" if said.late else ""
+    return replace(window, part=window.part + kind)
 
 
 class GroupNames:

@@ -39,8 +39,10 @@ from beam_ldp.pipelines.outputs import SCHEMA_VERSION, as_json
 from beam_ldp.pipelines.records.price import price_of
 from beam_ldp.pipelines.running.results import bad_row_lines
 from beam_ldp.pipelines.views.tables import as_csv
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import BadRowBlock, Release, ValueBlock, Withheld
 from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.gate import part_of
 from beam_ldp.transforms.windows import LATE, TOO_LATE
 
 OPENED = ".opened"  # folder with one empty file per window that a row was seen of
@@ -53,11 +55,12 @@ WRITING = ".writing"  # folder of what is not finished; only its owner may look 
 
 @dataclass(frozen=True)
 class Pricing:
-    """How releases are priced: as the flags of the same names."""
+    """How releases are priced, as the flags of the same names; and the identity of the stream."""
 
     delta: float
     honest_fraction: float
     local_epsilon: float
+    identity: ReleaseIdentity | None = None
 
 
 class WriteWindows(beam.PTransform):
@@ -100,8 +103,11 @@ def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
         price = price_of(release, pricing.delta, pricing.honest_fraction)
         bound, event = price.bound, price.event
     start, end = release.window or (0, 0)
+    identity = pricing.identity and part_of(pricing.identity, release)
     return {
         "schema_version": SCHEMA_VERSION,
+        "identity": None if identity is None else identity.to_json(),
+        "identity_digest": None if identity is None else identity.digest.hex(),
         "question": release.question,
         "window_start": iso(start),
         "window_end": iso(end),

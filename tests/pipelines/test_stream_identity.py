@@ -1,0 +1,165 @@
+"""What a stream is: its folder, its identity, who may go on in it, and what stays released."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from beam_ldp.pipelines import frequency
+from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.stream import Stream
+from beam_ldp.pipelines.streams.flags import check_stream
+from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
+from beam_ldp.pipelines.streams.results import STREAM, Pricing, told_of
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.transforms.gate import part_of
+from tests.pipelines.test_stream import ORACLE, a_release
+
+pytestmark = pytest.mark.exact
+
+IDENTITY = ReleaseIdentity("telemetry", "colours", ORACLE.config_digest().hex(), ("colour",))
+MEMOIZED = IDENTITY.committed(bytes(range(32)))
+OTHERS = [
+    replace(MEMOIZED, columns=("shape",)),
+    replace(MEMOIZED, values="ab"),
+    replace(MEMOIZED, mechanism="ab"),
+    replace(MEMOIZED, bounding="one row of each uid"),
+    IDENTITY.committed(bytes(32)),
+    replace(MEMOIZED, release_id="week-2"),
+]
+
+
+# The folder ---------------------------------------------------------------------------------------
+
+
+def test_a_new_stream_says_whose_folder_it_is(tmp_path):
+    folder = tmp_path / "out"
+    assert run_that_goes_on(folder, MEMOIZED, None) is None
+    begin(folder, MEMOIZED, "run-1")
+    told = json.loads((folder / STREAM).read_text())
+    assert ReleaseIdentity.from_json(told["identity"]) == MEMOIZED and told["run_id"] == "run-1"
+
+
+def test_an_equal_stream_goes_on_as_the_run_that_it_was(tmp_path):
+    begin(tmp_path, MEMOIZED, "run-1")
+    assert run_that_goes_on(tmp_path, MEMOIZED, None) == "run-1"
+    assert run_that_goes_on(tmp_path, MEMOIZED, "run-1") == "run-1"
+    begin(tmp_path, MEMOIZED, "run-1")
+    with pytest.raises(UsageError, match="that of run run-1"):
+        run_that_goes_on(tmp_path, MEMOIZED, "run-2")
+
+
+@pytest.mark.parametrize(
+    "other", OTHERS, ids=["column", "list", "mechanism", "rule", "key", "release"]
+)
+def test_another_stream_is_refused_in_its_folder(tmp_path, other):
+    begin(tmp_path, MEMOIZED, "run-1")
+    with pytest.raises(UsageError, match="holds another stream: it differs in its"):
+        run_that_goes_on(tmp_path, other, "run-1")
+
+
+def test_fresh_noise_does_not_go_on(tmp_path):
+    begin(tmp_path / "fresh", IDENTITY, "run-1")
+    begin(tmp_path / "nameless", None, "run-1")
+    begin(tmp_path / "memoized", MEMOIZED, "run-1")
+    for place, identity in (("fresh", IDENTITY), ("nameless", None), ("memoized", IDENTITY)):
+        with pytest.raises(UsageError, match="second reports"):
+            run_that_goes_on(tmp_path / place, identity, "run-1")
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty"):
+        run_that_goes_on(tmp_path, MEMOIZED, None)
+    (tmp_path / STREAM).write_text("{")
+    with pytest.raises(UsageError, match="cannot be read"):
+        run_that_goes_on(tmp_path, MEMOIZED, None)
+
+
+def test_of_two_streams_that_begin_at_once_the_second_is_refused(tmp_path):
+    """Both have seen an empty folder."""
+    begin(tmp_path, MEMOIZED, "run-1")
+    with pytest.raises(UsageError, match="at the same moment"):
+        begin(tmp_path, MEMOIZED, "run-2")
+
+
+# The identity of its parts ------------------------------------------------------------------------
+
+
+def test_every_release_of_a_stream_has_an_identity_of_its_own():
+    kinds: list[dict[str, Any]] = [{}, {"late": True}, {"derived": True}]
+    releases = [a_release(start, **how) for start in (0, 60) for how in kinds]
+    told = [told_of(r, Pricing(1e-8, 1.0, 2.0, MEMOIZED)) for r in releases]
+    assert len({t["identity_digest"] for t in told}) == len(releases)
+    for release, said in zip(releases, told, strict=True):
+        identity = ReleaseIdentity.from_json(said["identity"])
+        assert identity == part_of(MEMOIZED, release)
+        assert identity.digest.hex() == said["identity_digest"]
+        assert identity.question == MEMOIZED.question
+    assert ReleaseIdentity.from_json(told[0]["identity"]) == MEMOIZED.of_window(0, 60 * 10**6)
+    assert told_of(releases[0], Pricing(1e-8, 1.0, 2.0))["identity"] is None
+
+
+# The program --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flags(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "first.csv").write_text("colour,shape,id,t\nred,round,1,5\n")
+    (tmp_path / "colours").write_text("red\ngreen\n")
+    (tmp_path / "more").write_text("red\ngreen\nblue\n")
+    for name, byte in (("key", b"k"), ("other", b"o")):
+        (tmp_path / name).write_bytes(byte * 32)
+        (tmp_path / name).chmod(0o600)
+    return [
+        "--input", str(tmp_path / "in"), "--input-format", "csv", "--column", "colour",
+        "--user-id", "id", "--domain", str(tmp_path / "colours"), "--time-column", "t",
+        "--window", "60s", "--budget-windows", "9", "--local-epsilon", "2", "--delta", "1e-8",
+        "--min-reports", "10", "--dataset", "people", "--release-id", "colours",
+        "--memoize-key-file", str(tmp_path / "key"), "--no-ledger", "--run-id", "live",
+        "--output", str(tmp_path / "out"), "--stream",
+    ]  # fmt: skip
+
+
+def a_stream(flags: list[str], **other: str) -> Stream:
+    changed = list(flags)
+    for name, value in other.items():
+        changed[changed.index("--" + name.replace("_", "-")) + 1] = value
+    values = parse_flags(changed, frequency.FLAGS)[0]
+    return Stream(Frequency(Frequency.check(values)), check_stream(values))
+
+
+def test_the_program_goes_on_with_the_same_question_and_refuses_others(flags, tmp_path):
+    first = a_stream(flags)
+    begin(first.folder, first.identity, first.run_id)
+    assert first.identity.key and first.identity.release_id == "colours"
+    again = a_stream(flags)
+    assert (again.identity, again.run_id) == (first.identity, "live")
+    changes = {
+        "column": {"column": "shape"},
+        "list, bins or ranges": {"domain": str(tmp_path / "more")},
+        "mechanism": {"local_epsilon": "1"},
+        "key": {"memoize_key_file": str(tmp_path / "other")},
+        "release id": {"release_id": "others"},
+        "dataset": {"dataset": "others"},
+    }
+    for named, change in changes.items():
+        with pytest.raises(UsageError, match=f"differs in its .*{named}"):
+            a_stream(flags, **change)
+
+
+def test_where_the_files_lie_is_no_part_of_what_is_asked(flags, tmp_path):
+    """Another spelling of the input is the same stream."""
+    assert (
+        a_stream(flags).identity == a_stream(flags, input=str(tmp_path / "in" / "*.csv")).identity
+    )
+
+
+def test_a_key_that_cannot_be_read_is_a_usage_error(flags, tmp_path):
+    with pytest.raises(UsageError, match="memoize_key_file must be readable"):
+        a_stream(flags, memoize_key_file=str(tmp_path / "nothing"))
