@@ -17,13 +17,14 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release, Withheld
 from beam_ldp.transforms.counters import counter
-from beam_ldp.transforms.gate import window_bounds
+from beam_ldp.transforms.gate import part_of, window_bounds
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
 
 USED_UP = "the windows of the budget are used up"
+ENDED_BEFORE = "released or withheld already by an earlier start of this run"
 
 
 def _accounting(module: str) -> Any:
@@ -166,13 +167,21 @@ class Reservation:
     grouped: bool
     people: PeopleFolder | None = None
 
-    def settle(self, ledger: BudgetLedger, release: Release) -> bool:
-        """Write down what is released. False: no window is left for it."""
+    def settle(self, ledger: BudgetLedger, release: Release) -> str:
+        """Write down what is released; why it may not be, or "".
+
+        What an earlier start of the run has ended stays as it is: rows may have come since, and a
+        second release of the same reports beside the first one would show theirs.
+        """
+        part = self._part(release)
+        if self._ended_before(ledger, part):
+            return ENDED_BEFORE
         event = self.worst
         if not self.grouped and (self.honest_fraction == 1 or _is_shuffled(release.event)):
             honest_event = _honest_event(release.event, self.honest_fraction)
             event = _accounting("event_json").event_to_json(honest_event)
         about = {
+            "attempt": self.attempt,
             "window": _label(release),
             "output": release.output,
             "mechanism": release.mechanism.get("mechanism", ""),
@@ -185,13 +194,13 @@ class Reservation:
             ledger.settle(
                 self.run_id,
                 event,
-                identity=self._part(release),
+                identity=part,
                 attempt=self.attempt,
                 about=about,
             )
         except BlockUsedUpError:
-            return False
-        return True
+            return USED_UP
+        return ""
 
     def abandon(self, ledger: BudgetLedger, withheld: Withheld) -> None:
         """Give the central price of a window back, of which nothing was released.
@@ -200,26 +209,41 @@ class Reservation:
         """
         from beam_ldp.ledger import BlockUsedUpError
 
-        if self.grouped or withheld.late:
+        part = self._part(withheld)
+        if self.grouped or withheld.late or self._ended_before(ledger, part):
             return
         try:
             ledger.abandon(
                 self.run_id,
-                part=self._part(withheld).part if self.is_block else "",
+                part=part.part if self.is_block else "",
                 attempt=self.attempt,
                 randomized=True,
                 why=withheld.reason,
-                about={"window": _label(withheld), "num_reports": withheld.num_reports},
+                about={
+                    "attempt": self.attempt,
+                    "window": _label(withheld),
+                    "num_reports": withheld.num_reports,
+                },
             )
         except BlockUsedUpError:
             return  # this window was never reserved
 
+    def _ended_before(self, ledger: BudgetLedger, part: ReleaseIdentity) -> bool:
+        """Whether another start of the run ended this window. Only memoized runs start again."""
+        from beam_ldp.ledger import LedgerError
+
+        if not (self.is_block and self.identity.key):
+            return False
+        try:
+            ended = ledger.charge(self.run_id, part.part)
+        except LedgerError:  # it is open
+            return False
+        return bool(ended.about.get("attempt") != self.attempt)
+
     def _part(self, said: Release | Withheld) -> ReleaseIdentity:
-        """The identity of a window; that of its late reports is another."""
-        if said.window is None:
-            return replace(self.identity, part="all") if self.is_block else self.identity
-        part = self.identity.of_window(*said.window)
-        return replace(part, part=f"{part.part} late") if said.late else part
+        if said.window is None and self.is_block:
+            return replace(self.identity, part="all")
+        return part_of(self.identity, said)
 
 
 def charge(
@@ -323,20 +347,18 @@ class _Settle(_Charging):
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         release = element[1] if isinstance(element, tuple) else element
         try:
-            left = release.event is None or self._reservation.settle(self._open(), release)
+            why = "" if release.event is None else self._reservation.settle(self._open(), release)
         except self._away():
             if self._reservation.is_block:  # which window is the last one is not known
                 raise
             self._say()
-            left = True
-        if left:
+            why = ""
+        if not why:
             yield element
         else:
             bounds = window_bounds(window)
             group, late = release.group, release.late
-            notice = Withheld(
-                release.num_reports, 0, USED_UP, release.question, group, bounds, late
-            )
+            notice = Withheld(release.num_reports, 0, why, release.question, group, bounds, late)
             yield TaggedOutput("withheld", notice)
 
 

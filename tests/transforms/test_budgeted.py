@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.transforms.window import FixedWindows, IntervalWindow, TimestampedValue
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
@@ -17,7 +18,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, ScalarMean
 from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean
-from beam_ldp.transforms.budgeted import USED_UP, Charged, ChargeTo, GivenBack
+from beam_ldp.transforms.budgeted import ENDED_BEFORE, USED_UP, Charged, ChargeTo, GivenBack
 from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.pipeline
@@ -227,8 +228,8 @@ def test_settling_twice_is_once_and_another_release_is_an_error(
 ) -> None:
     """A retried bundle settles again; a second release for one charge must not leave."""
     held = reservation(ChargeTo("visits", url, run_id="run"))
-    assert held.settle(ledger, release(180))
-    assert held.settle(ledger, release(180))
+    assert held.settle(ledger, release(180)) == ""
+    assert held.settle(ledger, release(180)) == ""
     with pytest.raises(LedgerError, match="settled already"):
         held.settle(ledger, release(190))
 
@@ -236,11 +237,85 @@ def test_settling_twice_is_once_and_another_release_is_an_error(
 def test_no_window_beyond_the_last(ledger: BudgetLedger, url: str) -> None:
     held = reservation(ChargeTo("visits", url, run_id="run", windows=2))
     other = BudgetLedger(url)  # of another worker
-    assert held.settle(ledger, release(180, (0, 1)))
-    assert held.settle(other, release(180, (1, 2)))
-    assert held.settle(ledger, release(180, (1, 2)))
-    assert not held.settle(other, release(180, (2, 3)))
-    assert "budget" in USED_UP
+    assert held.settle(ledger, release(180, (0, 1))) == ""
+    assert held.settle(other, release(180, (1, 2))) == ""
+    assert held.settle(ledger, release(180, (1, 2))) == ""
+    assert held.settle(other, release(180, (2, 3))) == USED_UP
+
+
+def restarted(url: str, **changed: Any) -> Any:
+    """One more start of the same memoized stream."""
+    from beam_ldp.randomizers.identity import ReleaseIdentity
+
+    named = ReleaseIdentity("visits", "week", ORACLE.config_digest().hex(), ("answer",))
+    how = {"columns": named.columns, "values": "", **changed}
+    budget = ChargeTo("visits", url, run_id="run", windows=4)
+    return budget.reserve(
+        budget.worst_event(ORACLE, LEAST),
+        identity=replace(named, **how).committed(bytes(32)),
+        windowing=FixedWindows(1),
+        bounded=False,
+    )
+
+
+def test_a_stream_that_starts_again_releases_no_window_twice(
+    ledger: BudgetLedger, url: str
+) -> None:
+    """Whatever came since: more rows of the window, the same number of others, or too few."""
+    from beam_ldp.transforms import Withheld
+
+    first = restarted(url)
+    assert first.settle(ledger, release(180, (0, 1))) == ""
+    first.abandon(ledger, Withheld(3, LEAST, "too few", window=(1, 2)))
+    again = restarted(url)
+    spent = ledger.charge("run", "window 0 1")
+    for count in (180, 190):
+        assert again.settle(ledger, release(count, (0, 1))) == ENDED_BEFORE
+        assert again.settle(ledger, release(count, (1, 2))) == ENDED_BEFORE
+    again.abandon(ledger, Withheld(3, LEAST, "too few", window=(0, 1)))
+    assert ledger.charge("run", "window 0 1") == spent
+    assert again.settle(ledger, release(170, (2, 3))) == ""
+    assert again.settle(ledger, release(170, (2, 3))) == ""  # a retry
+    assert ledger.charge("run").count == 1  # one window is left of four
+
+
+def test_of_two_starts_at_once_the_older_one_settles_nothing(
+    ledger: BudgetLedger, url: str
+) -> None:
+    first = restarted(url)
+    restarted(url)
+    with pytest.raises(LedgerError, match="another start of run 'run' took over"):
+        first.settle(ledger, release(180, (0, 1)))
+
+
+@pytest.mark.parametrize("changed", [{"columns": ("other",)}, {"values": "ab"}, {"bounding": "x"}])
+def test_a_stream_that_asks_something_else_does_not_start_again(
+    ledger: BudgetLedger, url: str, changed: dict[str, Any]
+) -> None:
+    restarted(url)
+    with pytest.raises(LedgerError, match="its release differs"):
+        restarted(url, **changed)
+
+
+def test_a_window_and_its_late_reports_are_two_parts(ledger: BudgetLedger, url: str) -> None:
+    held = restarted(url)
+    late = replace(release(180, (0, 1)), late=True)
+    assert held.settle(ledger, release(180, (0, 1))) == held.settle(ledger, late) == ""
+    assert ledger.charge("run").count == 2
+    assert ledger.charge("run", "window 0 1 late").about["window"] == [0, 1, "late"]
+
+
+def test_what_an_earlier_start_released_is_withheld_and_said(
+    ledger: BudgetLedger, url: str
+) -> None:
+    from beam_ldp.transforms.budgeted import _Settle
+
+    restarted(url).settle(ledger, release(180, (0, 10**6)))
+    doer = _Settle(restarted(url))
+    doer.setup()
+    (notice,) = doer.process(release(180, (0, 10**6)), window=IntervalWindow(0, 1))
+    assert notice.tag == "withheld" and notice.value.reason == ENDED_BEFORE
+    assert notice.value.window == (0, 10**6) and notice.value.min_reports == 0
 
 
 def test_a_ledger_that_is_away_keeps_the_worst_case(
