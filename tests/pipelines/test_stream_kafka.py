@@ -23,6 +23,7 @@ from tests.engines.cache import fetch_into_cache
 from tests.engines.processes import Group
 from tests.engines.servers import Engine
 from tests.engines.victims import pooled_workers
+from tests.ledger.parts import parts_of
 
 LIVE_SECONDS = int(os.environ.get("BEAM_LDP_LIVE_SECONDS", "600"))
 START_SECONDS = 300  # in which the first window must come out
@@ -147,7 +148,7 @@ def check(folder: Path, sent: int, least: int) -> None:
     assert len(set(windows)) == len(windows) >= least
     ledger = BudgetLedger(ledger_of(folder))
     assert audit(ledger.rows()).clean
-    charges = [ledger.state.charge(f"{kafka_job.RUN}/{i}") for i in range(WINDOWS)]
+    charges = parts_of(ledger, kafka_job.RUN)
     settled = [charge.about["window"] for charge in charges if charge.status == "settled"]
     assert sorted((iso(window[0]), window[-1] == "late") for window in settled) == windows
 

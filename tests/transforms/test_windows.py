@@ -35,6 +35,7 @@ from beam_ldp.transforms.windows import (
     Schedule,
 )
 from tests.identities import identity
+from tests.ledger.parts import parts_of
 
 LOCAL = "--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 ORACLE = KRandomizedResponse(3, 25.0)  # a report is another value once in 10^10
@@ -261,7 +262,7 @@ def test_a_stream_stops_when_its_budget_is_used(tmp_path):
     assert facts(releases) == [(0, 60, 6, False), (0, 60, 8, True)]
     assert said(withheld) == [(60, 2, TOO_FEW, False), (300, 9, USED_UP, False)]
     ledger = BudgetLedger(url)
-    charges = [ledger.state.charge(f"r/{i}") for i in range(3)]
+    charges = parts_of(ledger, "r")
     found = {str(c.about["window"]): (c.status, c.about.get("num_reports")) for c in charges}
     micro = 10**6
     assert found == {
