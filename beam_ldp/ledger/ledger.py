@@ -729,8 +729,9 @@ class BudgetLedger:
         check_text("why", why)
         check_name("by", by := by or login())
         found = [found for found in self.rows() if found.number == row]
-        if not found or found[0].kind != BUDGET:
-            raise LedgerError(f"row {row} is no budget that could be accepted")
+        acceptable = found and (found[0].kind == BUDGET or "succeeds" in found[0].body)
+        if not acceptable:
+            raise LedgerError(f"row {row} is no budget, and no succession, that could be accepted")
         with self._writing() as it:
             made = Acceptance(it.books.ledger_id, row, found[0].hash, by, why).sign(key)
             it.append(ACCEPT, made.to_json())

@@ -203,7 +203,7 @@ def test_an_anchor_of_another_ledger_is_a_fault(
 
 
 def test_an_audit_says_how_much_is_anchored(lived: BudgetLedger, anchor: Anchor) -> None:
-    lived.settle("third", PURE)
+    lived.settle("third", PURE, identity=asked("visits", "third"))
     report = audit(lived.rows(), [replace(anchor, count=6, hash=lived.rows()[5].hash), anchor])
     assert str(report.coverage) == (
         "covers 8 of 9 rows, last anchored at 2026-01-01T00:00:00+00:00"

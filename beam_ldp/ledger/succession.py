@@ -1,0 +1,369 @@
+"""A way on for a damaged ledger: a successor that carries over what can be read, and says so.
+
+Rows that were changed, lost or set back cannot be mended. A successor is a ledger of its own, whose
+first row names the old one, its head, and what is wrong with it. It carries over
+
+* every row up to the first fault, as it stands, under its number: datasets, budgets, charges,
+  identities. Who published what, and what they may not publish again, stays;
+* behind the fault, whatever raises what is spent (reservations, releases that cost more than was
+  reserved, second publications), and nothing that lowers it;
+* for rows that are lost or changed, whose price nobody knows, one charge in every population: of
+  the whole budget, unless somebody states what they cost at most, with a name and a reason. What
+  was stated instead of that is a fault of every audit until the auditor accepts the first row.
+
+Every audit tells all of it, for ever.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.ledger.anchors import Anchor
+from beam_ldp.ledger.books import Population
+from beam_ldp.ledger.checks import check_name, check_text, login
+from beam_ldp.ledger.errors import LedgerError
+from beam_ldp.ledger.identities import release_key
+from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
+from beam_ldp.ledger.rows import (
+    BUDGET,
+    CHECKPOINT,
+    DATASET,
+    GENESIS,
+    RENAME,
+    REPLACE,
+    RESERVE,
+    RESUME,
+    SETTLE,
+    Head,
+    LedgerCorruptedError,
+    Row,
+    faults,
+    next_row,
+    row_hash,
+)
+from beam_ldp.ledger.runs import finite
+from beam_ldp.ledger.state import LedgerState
+from beam_ldp.ledger.store import RowStore
+from beam_ldp.randomizers.identity import ReleaseIdentity
+
+_MOST_FAULTS = 20  # that the first row tells
+_RAISING = (RESERVE, RESUME, REPLACE)  # kinds that never lower what is spent
+
+
+@dataclass(frozen=True)
+class Succession:
+    """What a successor's first row says of the ledger before it.
+
+    Attributes:
+        ledger_id: of the old ledger.
+        rows, head: rows that were found there, and the hash of the last one.
+        sound: rows up to the first fault, carried over as they stand.
+        carried: rows of this ledger that were carried over or charged for lost ones.
+        unknown: rows that are lost or changed.
+        wrong: what is wrong with the old ledger.
+        stated: what unknown rows cost at most, as somebody stated (a local epsilon per
+            population); empty: the whole budget of each was charged.
+        balances: per population, divergences and local epsilons that were carried over, by period.
+        by, why: who decided it, and the reason.
+    """
+
+    ledger_id: str
+    rows: int
+    head: str
+    sound: int
+    carried: int
+    unknown: int
+    wrong: tuple[str, ...]
+    stated: dict[str, float]
+    balances: dict[str, Any]
+    by: str
+    why: str
+
+    @classmethod
+    def of(cls, row: Row) -> Succession | None:
+        """What a first row says; None of a ledger that began with nothing."""
+        told = row.body.get("succeeds") if row.kind == GENESIS else None
+        if told is None:
+            return None
+        try:
+            return cls(**{**told, "wrong": tuple(map(str, told["wrong"]))})
+        except (KeyError, TypeError):
+            raise LedgerCorruptedError("row 0 does not say what this ledger succeeds") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """As the first row holds it."""
+        return {**asdict(self), "wrong": list(self.wrong)}
+
+    def told(self) -> list[str]:
+        """In words, for audits."""
+        found = [
+            f"this ledger succeeds ledger {self.ledger_id} of {self.rows:,} rows (hash "
+            f"{self.head}): {self.sound:,} rows were sound and are here as they stood; decided by "
+            f"{self.by}, reason given: {self.why or 'none'}",
+            *(f"of the old ledger: {fault}" for fault in self.wrong),
+        ]
+        if self.unknown and not self.stated:
+            found.append(
+                f"{self.unknown:,} rows were lost or changed; the whole budget of every population "
+                "was charged for them"
+            )
+        return found
+
+    def faults(self, rows: Sequence[Row]) -> list[str]:
+        """What is wrong with it: a balance that was not carried over."""
+        state = LedgerState()
+        try:
+            state.apply(rows[: self.carried])
+        except LedgerCorruptedError:
+            return ["what was carried over does not hold together"]
+        if _balances(state) != self.balances:
+            return ["the balances are not those that were carried over"]
+        return []
+
+    def leniencies(self) -> list[str]:
+        """What was stated of lost rows instead of charging the whole budget for them."""
+        return [
+            f"{self.unknown:,} rows of the old ledger were lost or changed, and {self.by} stated "
+            f"that they cost {name!r} a local epsilon of {local:g} at most"
+            for name, local in self.stated.items()
+        ]
+
+    def charged(self, number: int) -> bool:
+        """Whether a row was charged for what is uncertain of the old ledger: beyond any budget."""
+        return self.sound <= number < self.carried
+
+
+def succeed(
+    old: RowStore,
+    new: RowStore,
+    *,
+    why: str,
+    by: str | None = None,
+    lost_local_epsilon: float | None = None,
+    anchors: Iterable[Anchor] = (),
+) -> Succession:
+    """Make a ledger that goes on where a damaged one cannot.
+
+    Args:
+        old: the damaged ledger; it is only read. Nobody may use it any more.
+        new: a place without a ledger.
+        why, by: for the record; default: the login name.
+        lost_local_epsilon: what the lost rows cost each population's people at most, a sum of local
+            epsilons; default: the whole budget is charged for them.
+        anchors: heads of the old ledger that were kept elsewhere: they show how many rows are gone.
+
+    Returns:
+        What the new ledger's first row says.
+
+    Raises:
+        LedgerError: if the old ledger holds together, or there is a ledger at the new place.
+        LedgerUnavailableError: if a database is away.
+    """
+    check_text("why", why)
+    check_name("by", by := by or login())
+    rows = old.rows()
+    if not rows or rows[0].kind != GENESIS or not _is_whole(rows[0]):
+        raise LedgerError("the old ledger's first row is gone or changed: nothing can be carried")
+    old_id = str(rows[0].body["ledger_id"])
+    sound = _sound(rows)
+    gone, said = _gone(rows, old_id, anchors)
+    if sound == len(rows) and not gone:
+        raise LedgerError(
+            "the old ledger holds together: there is nothing to succeed. If its database was set "
+            "back, give the anchors that show it"
+        )
+    unknown = gone + _missing(rows, sound)
+    wrong = [*list(faults(rows))[:_MOST_FAULTS], *said] or ["a row does not follow from the others"]
+    carried = _Carried(rows, sound)
+    if unknown:
+        carried.charge_lost(old_id, lost_local_epsilon)
+    stated = {} if lost_local_epsilon is None or not unknown else {
+        name: float(lost_local_epsilon) for name in carried.charged
+    }  # fmt: skip
+    found = Succession(
+        ledger_id=old_id,
+        rows=len(rows),
+        head=rows[-1].hash,
+        sound=sound,
+        carried=len(carried.bodies) + 1,
+        unknown=unknown,
+        wrong=tuple(wrong),
+        stated=stated,
+        balances=_balances(carried.state),
+        by=by,
+        why=why,
+    )
+    _write(new, found, carried)
+    return found
+
+
+def _write(new: RowStore, found: Succession, carried: _Carried) -> None:
+    if new.version() is not None:
+        raise LedgerError(f"{new.shown_url} holds a ledger already: name a new place")
+    new.migrate()
+    with new.writing() as appender:
+        if appender.rows(0):
+            raise LedgerError(f"{new.shown_url} holds a ledger already: name a new place")
+        for row in carried.chained({"ledger_id": uuid.uuid4().hex, "succeeds": found.to_json()}):
+            appender.append(row)
+
+
+class _Carried:
+    """The rows that go over, chained anew."""
+
+    def __init__(self, rows: Sequence[Row], sound: int) -> None:
+        self.state = LedgerState()
+        self.bodies: list[tuple[str, dict[str, Any]]] = []
+        self.charged: list[str] = []
+        self.state.apply([next_row(Head(), GENESIS, {"ledger_id": "carried"})])
+        for row in rows[1:sound]:
+            self._take(row.kind, _unsigned(row))
+        for row in rows[sound:]:
+            if _is_whole(row) and _raises(row, self.state):
+                self._try(row)
+
+    def charge_lost(self, old_id: str, local: float | None) -> None:
+        """One charge in each population for rows whose price nobody knows; it stays open."""
+        for name, population in self.state.populations.items():
+            if population.budget is not None:
+                self._take(RESERVE, self._lost(name, population, old_id, local))
+                self.charged.append(name)
+
+    def chained(self, genesis: dict[str, Any]) -> Iterable[Row]:
+        """All rows of the new ledger."""
+        state = LedgerState()
+        for kind, body in [(GENESIS, genesis), *self.bodies]:
+            if kind == CHECKPOINT:
+                body = {**body, "books": state.to_json()}
+            row = next_row(state.head, kind, body)
+            state.apply([row])
+            yield row
+
+    def _take(self, kind: str, body: dict[str, Any]) -> None:
+        if kind == CHECKPOINT:
+            body = {**body, "books": self.state.to_json()}
+        self.state.apply([next_row(self.state.head, kind, body)])
+        self.bodies.append((kind, body))
+
+    def _try(self, row: Row) -> None:
+        body = _unsigned(row)
+        body["time"] = max(str(body.get("time", "")), self.state.time)
+        try:
+            if row.kind == RESERVE:
+                budget = self.state.population_of(body["dataset"]).budget
+                assert budget is not None
+                body["period"] = budget.period_of(body["time"])
+            self._take(row.kind, body)
+        except Exception:  # of a row behind the fault nothing is certain
+            return
+
+    def _lost(
+        self, name: str, population: Population, old_id: str, local: float | None
+    ) -> dict[str, Any]:
+        budget = population.budget
+        assert budget is not None
+        everything = 2 * (budget.epsilon + (budget.local_epsilon or 0.0)) + 1
+        event = as_json(LocalRandomizerDpEvent(everything if local is None else local))
+        dataset = min(population.datasets)
+        identity = ReleaseIdentity(dataset, f"lost rows of {old_id[:12]}")
+        first = self.state.first_name_of(dataset)
+        return {
+            "time": self.state.time,
+            "run_id": f"lost rows of {old_id[:12]}: {name}"[:200],
+            "part": "",
+            "dataset": dataset,
+            "population": name,
+            "period": budget.period_of(self.state.time),
+            "quota": "",
+            "release_key": release_key(name, first, identity),
+            "identity": identity.to_json(),
+            "identity_digest": identity.digest.hex(),
+            "memoized": False,
+            "attempt": uuid.uuid4().hex,
+            "event": event,
+            "loss": loss_of(event, budget.orders).to_json(),
+            "local_event": None,
+            "local_epsilon": finite(local_loss_of(event)),
+            "count": 1,
+            "is_block": False,
+            "left": 1,
+            "about": {"question": "rows of the old ledger that are lost or changed"},
+            "certificate": None,
+            "writer": None,
+        }
+
+
+def _sound(rows: Sequence[Row]) -> int:
+    """Rows up to the first that is no part of the chain, or does not follow."""
+    state = LedgerState()
+    for count, row in enumerate(rows):
+        try:
+            state.apply([row])
+        except LedgerCorruptedError:
+            return count
+    return len(rows)
+
+
+def _missing(rows: Sequence[Row], sound: int) -> int:
+    """Rows behind the fault that are not there, or not what was written."""
+    there = {row.number for row in rows[sound:] if _is_whole(row)}
+    last = max((row.number for row in rows), default=-1)
+    return sum(number not in there for number in range(sound, last + 1))
+
+
+def _gone(rows: Sequence[Row], ledger_id: str, anchors: Iterable[Anchor]) -> tuple[int, list[str]]:
+    """Rows that there were by an anchor and that are not there; and what is wrong, in words."""
+    ours = [anchor for anchor in anchors if anchor.ledger_id == ledger_id and anchor.count]
+    wrong = [anchor for anchor in ours if anchor.fault(rows, ledger_id) is not None]
+    if not wrong:
+        return 0, []
+    kept = max((anchor.count for anchor in ours if anchor not in wrong), default=0)
+    most = max(wrong, key=lambda anchor: anchor.count)
+    forked = any(0 < a.count <= len(rows) for a in wrong)
+    gone = most.count - (kept if forked else min(len(rows), most.count))
+    return gone, [str(most.fault(rows, ledger_id))]
+
+
+def _is_whole(row: Row) -> bool:
+    """Whether a row is what was once written, wherever it stands."""
+    try:
+        return row.hash == row_hash(row.number, row.kind, row.text, row.previous)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _raises(row: Row, state: LedgerState) -> bool:
+    """Whether a row behind the fault may be believed: it lowers nothing that is spent."""
+    body = row.body
+    if row.kind in _RAISING or row.kind in (DATASET, RENAME):
+        return True
+    if row.kind == BUDGET:
+        population = state.populations.get(body.get("population", ""))
+        return population is not None and population.budget is None
+    return row.kind == SETTLE and bool(body.get("overspent"))
+
+
+def _unsigned(row: Row) -> dict[str, Any]:
+    """The body; a signature covers the old chain, and is worth nothing in another."""
+    writer = row.body.get("writer")
+    if not isinstance(writer, dict):
+        return dict(row.body)
+    return {**row.body, "writer": {**writer, "key": None, "signature": None}}
+
+
+def _balances(state: LedgerState) -> dict[str, Any]:
+    return {
+        name: {
+            str(period): {
+                "loss": population.loss(period).to_json(),
+                "local_epsilon": finite(population.local_loss(period)),
+            }
+            for period in sorted(population.accounts)
+        }
+        for name, population in state.populations.items()
+        if population.budget is not None
+    }
