@@ -13,6 +13,7 @@ from beam_ldp.ledger.ledger import BudgetLedger
 from beam_ldp.ledger.people import DamagedTagsError, PeopleKey, record_people
 from beam_ldp.ledger.people_count import PeopleCount
 from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row
+from beam_ldp.ledger.sinks import AnchorError, RolledBackError
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.status import BudgetStatus
 from beam_ldp.ledger.store import LedgerMissingError, LedgerUnavailableError
@@ -20,6 +21,7 @@ from beam_ldp.ledger.store import LedgerMissingError, LedgerUnavailableError
 __all__ = [
     "Acceptance",
     "Anchor",
+    "AnchorError",
     "AuditReport",
     "BlockUsedUpError",
     "Books",
@@ -40,6 +42,7 @@ __all__ = [
     "PeopleKey",
     "Population",
     "Quota",
+    "RolledBackError",
     "Row",
     "audit",
     "record_people",

@@ -48,6 +48,7 @@ from beam_ldp.ledger.rows import (
     next_row,
 )
 from beam_ldp.ledger.runs import finite, followed, least_local, of_run, overspends, part_of
+from beam_ldp.ledger.sinks import Anchoring, AnchorSink, open_anchors
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.status import BudgetStatus, status_of
 from beam_ldp.ledger.store import Appender, LedgerUnavailableError, Reader, RowStore
@@ -72,6 +73,9 @@ class BudgetLedger:
 
     Args:
         url: of the database; default: the environment variable BEAM_LDP_LEDGER.
+        anchors: where heads are kept that a restore of the database does not reach, and looked for
+            before each reservation: a sink, or its URL; default: the environment variable
+            BEAM_LDP_ANCHORS (see `sinks`).
         clock: gives the time; for tests. Default: the database's, or this machine's with SQLite.
 
     Raises:
@@ -93,7 +97,11 @@ class BudgetLedger:
     """
 
     def __init__(
-        self, url: str | None = None, *, clock: Callable[[], datetime] | None = None
+        self,
+        url: str | None = None,
+        *,
+        anchors: str | AnchorSink | Anchoring | None = None,
+        clock: Callable[[], datetime] | None = None,
     ) -> None:
         url = url or os.environ.get(URL_VARIABLE)
         if not url:
@@ -103,6 +111,7 @@ class BudgetLedger:
             )
         self._store = RowStore(url)
         self._store.check()
+        self._anchoring = open_anchors(anchors)
         self._clock = clock
         self._writer = Writer.this()
         self._books: Books | None = None
@@ -110,7 +119,13 @@ class BudgetLedger:
         self._alone = threading.RLock()  # threads may share a ledger
 
     @classmethod
-    def create(cls, url: str, *, clock: Callable[[], datetime] | None = None) -> BudgetLedger:
+    def create(
+        cls,
+        url: str,
+        *,
+        anchors: str | AnchorSink | Anchoring | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> BudgetLedger:
         """Make a ledger, or open the one that is there."""
         store = RowStore(url)
         store.migrate()
@@ -119,7 +134,10 @@ class BudgetLedger:
                 body = {"ledger_id": uuid.uuid4().hex}
                 appender.append(next_row(Head(), GENESIS, body))
         store.close()
-        return cls(url, clock=clock)
+        made = cls(url, anchors=anchors, clock=clock)
+        if made.books.head.count == 1:
+            made._check_anchors()  # leaves the first one
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
@@ -387,6 +405,7 @@ class BudgetLedger:
         loss = loss_of(told, orders)  # priced before the lock is taken: others need not wait
         sent = None if local_event is None else as_json(local_event)
         local = local_loss_of(sent or told)
+        self._check_anchors()
         with self._writing(run_id, token) as it:
             population = population_of(it.books, dataset)
             budget = budget_of(population, dataset)
@@ -627,6 +646,7 @@ class BudgetLedger:
             books = self._opened()
             known = population_of_charge(books, self.charge(run_id))
             loss_of(told, budget_of(known, run_id).orders)
+        self._check_anchors()
         with self._writing(run_id) as it:
             whole = _charge(it.appender, run_id)
             label = identity.part if whole.is_block else ""
@@ -763,6 +783,14 @@ class BudgetLedger:
                 if isinstance(error, LedgerUnavailableError) and run_id is not None:
                     raise error.about(run_id, attempt) from None
                 raise
+            if it.rows and self._anchoring is not None:
+                self._anchoring.after_append(it.books.ledger_id, it.books.head)
+
+    def _check_anchors(self) -> None:
+        """An AnchorError if the ledger was set back, or nobody can tell."""
+        if self._anchoring is not None:
+            books = self.books
+            self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.rows)
 
     def _opened(self) -> Books:
         """The books as they were last read: for what does not change, such as orders."""

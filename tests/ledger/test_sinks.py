@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import multiprocessing
+import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit
 from beam_ldp.ledger.anchors import Anchor, read_anchors
 from beam_ldp.ledger.rows import DATASET, GENESIS, Head, Row, next_row
 from beam_ldp.ledger.sinks import (
@@ -25,6 +28,7 @@ from beam_ldp.ledger.sinks import (
     open_anchors,
     open_sink,
 )
+from tests.ledger.asked import asked
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -328,3 +332,84 @@ def test_a_store_that_beam_knows(tmp_path: Path) -> None:
     ledger = Ledger(sink)
     with pytest.raises(RolledBackError):
         ledger.reserve()
+
+
+# A ledger with anchors ----------------------------------------------------------------------------
+
+
+def spend(ledger: BudgetLedger, name: str) -> None:
+    event, identity = LocalRandomizerDpEvent(5.0), asked("visits", name)
+    charge = ledger.reserve("visits", name, event, identity=identity)
+    ledger.settle(name, event, identity=identity, attempt=charge.attempt)
+
+
+@pytest.fixture
+def backed_up(tmp_path: Path) -> tuple[str, Path]:
+    """A ledger of which 10 of 16 are spent, and its database as it was when 5 were."""
+    url = f"sqlite:///{tmp_path / 'privacy.db'}"
+    anchors = f"file://{tmp_path}/anchors.jsonl"
+    ledger = BudgetLedger.create(url, anchors=anchors)
+    ledger.set_budget("visits", epsilon=16.0, delta=1e-6, local_epsilon=16.0)
+    spend(ledger, "first")
+    with sqlite3.connect(tmp_path / "backup.db") as backup:
+        sqlite3.connect(tmp_path / "privacy.db").backup(backup)
+    spend(ledger, "second")
+    return url, tmp_path
+
+
+def restore(folder: Path) -> None:
+    for name in ("privacy.db-wal", "privacy.db-shm"):
+        (folder / name).unlink(missing_ok=True)
+    (folder / "privacy.db").write_bytes((folder / "backup.db").read_bytes())
+
+
+def test_a_database_that_was_set_back_is_not_overspent(
+    backed_up: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, folder = backed_up
+    restore(folder)
+    without = BudgetLedger(url)
+    assert without.status("visits").local_spent == 5.0
+    spend(without, "third")  # nobody can tell
+    restore(folder)
+    monkeypatch.setenv("BEAM_LDP_ANCHORS", f"file://{folder}/anchors.jsonl")
+    ledger = BudgetLedger(url)
+    with pytest.raises(RolledBackError, match="2 rows are gone"):
+        spend(ledger, "third")
+    assert ledger.status("visits").local_committed == 5.0
+
+
+def test_every_row_is_anchored_before_the_call_returns(backed_up: tuple[str, Path]) -> None:
+    url, folder = backed_up
+    counts = [anchor.count for anchor in read_anchors(folder / "anchors.jsonl")]
+    assert counts == [1, 3, 4, 5, 6, 7]
+    report = audit(BudgetLedger(url).rows(), read_anchors(folder / "anchors.jsonl"))
+    assert str(report.coverage).startswith("covers 7 of 7 rows")
+
+
+def test_a_sink_that_is_gone_stops_the_next_run(backed_up: tuple[str, Path]) -> None:
+    url, folder = backed_up
+    (folder / "anchors.jsonl").unlink()
+    ledger = BudgetLedger(url, anchors=f"file://{folder}/anchors.jsonl")
+    with pytest.raises(AnchorError, match="holds no anchor"):
+        spend(ledger, "third")
+    state = ledger.state
+    FileAnchors(folder / "anchors.jsonl").put(  # as `audit --write-anchor` does
+        Anchor(state.ledger_id, state.head.count, state.head.hash, state.time)
+    )
+    spend(ledger, "third")
+
+
+def test_a_sink_that_fails_after_the_row_names_what_stands(
+    backed_up: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, folder = backed_up
+    ledger = BudgetLedger(url, anchors=f"file://{folder}/anchors.jsonl")
+
+    def full(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(FileAnchors, "put", full)
+    with pytest.raises(LedgerUnavailableError, match="stays charged"):
+        spend(ledger, "third")
+    assert ledger.status("visits").local_committed == 15.0
