@@ -7,14 +7,13 @@ from datetime import datetime, timezone
 from html import escape
 from typing import TYPE_CHECKING
 
+from beam_ldp.pipelines.records.audit_plots import epsilon_svg, local_svg
 from beam_ldp.pipelines.records.statement import number
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import AuditReport, Charge, Population
-    from beam_ldp.ledger.auditing import CumulativePoint
+    from beam_ldp.ledger import AuditReport, Budget, Charge, Population
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 800, 300, 80, 20, 12, 44
-_MOST_POINTS = 2000
+MOST_CHARGES = 1000  # that a page shows of a population, the last ones
 
 
 def audit_page(report: AuditReport, url: str, dataset: str | None = None) -> str:
@@ -30,7 +29,7 @@ def audit_page(report: AuditReport, url: str, dataset: str | None = None) -> str
     chosen = None if dataset is None else report.state.population_of(dataset).name
     parts = [
         f"<h1>Privacy audit: the ledger is <span class={tone}>{verdict}</span></h1>",
-        f"<p>{report.num_rows:,} rows of {_said(url)}, read {_said(now)}.</p>",
+        f"<p>{report.num_rows:,} rows of {_said(url)}, read {_said(now)}. {_coverage(report)}</p>",
         _checks(report),
     ]
     for name, population in report.state.populations.items():
@@ -40,6 +39,18 @@ def audit_page(report: AuditReport, url: str, dataset: str | None = None) -> str
     return _PAGE.format(title="Privacy audit", style=_STYLE, body="\n".join(parts))
 
 
+def _coverage(report: AuditReport) -> str:
+    """How much of the ledger is anchored, in a sentence."""
+    if report.coverage is None:
+        return (
+            "No anchors were given: that its end was cut, or all of it written anew, would not "
+            "show."
+        )
+    tone = "good" if report.coverage.covered == report.coverage.rows else "unsure"
+    said = _said(report.coverage)
+    return f'<span class="{tone}">Anchored elsewhere: {said}.</span>'
+
+
 def _said(text: object) -> str:
     return escape(str(text))
 
@@ -47,7 +58,11 @@ def _said(text: object) -> str:
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
     """A table of cells that are HTML already."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
-    body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
+    names = [escape(heading, quote=True) for heading in headings]
+    body = "".join(
+        "<tr>" + "".join(f'<td data-name="{n}">{c}</td>' for n, c in zip(names, row)) + "</tr>"
+        for row in rows
+    )
     return f'<div class="wide"><table class="{kind}"><tr>{head}</tr>{body}</table></div>'
 
 
@@ -83,7 +98,9 @@ def _population(population: Population, report: AuditReport) -> str:
             f"{budget.delta:g} is spent or reserved; {max(0.0, budget.epsilon - stands):.4g} "
             f"remains. Local epsilons of one {_said(population.privacy_unit)} sum to at most "
             f"{number(local)} ({limit}), for somebody who took part in everything.</p>",
-            curve_svg(curve),
+            epsilon_svg(curve),
+            local_svg(curve),
+            *_quotas(population),
             *_people(population),
             "<h3>Budgets that were granted</h3>",
             _table(
@@ -98,16 +115,34 @@ def _population(population: Population, report: AuditReport) -> str:
                 ],
             ),
         ]  # fmt: skip
-    parts += [
-        "<h3>What was released</h3>",
-        _table(
-            ("when", "run", "data set", "question", "mechanism", "reports", "epsilon printed",
-             "recomputed", "local epsilon", "status"),
-            [_charge(charge, report) for charge in population.charges.values()],
-            "released",
-        ),
-    ]  # fmt: skip
+    charges = sorted(population.charges.values(), key=lambda charge: charge.number)
+    shown = charges[-MOST_CHARGES:]
+    parts.append("<h3>What was charged</h3>")
+    if len(shown) < len(charges):
+        parts.append(f"<p>The last {len(shown):,} of {len(charges):,} charges.</p>")
+    if budget is not None:
+        parts.append(
+            _table(
+                ("when", "run", "what was asked", "reports", "epsilon", "local epsilon", "status"),
+                [_charge(charge, budget, report) for charge in shown],
+                "released",
+            )
+        )
     return "\n".join(parts)
+
+
+def _quotas(population: Population) -> list[str]:
+    """Shares of the budget that are kept for somebody."""
+    if not population.quotas:
+        return []
+    rows = [
+        (_said(q.name), f"{100 * q.share:g} %", _said(q.by), _said(q.why))
+        for q in population.quotas.values()
+    ]
+    return [
+        "<h3>Shares that are kept</h3>",
+        _table(("for whom", "share", "by", "why"), rows),
+    ]
 
 
 def _people(population: Population) -> list[str]:
@@ -137,65 +172,71 @@ def _people(population: Population) -> list[str]:
     ]
 
 
-def _charge(charge: Charge, report: AuditReport) -> Sequence[str]:
-    about = charge.about
-    printed, price = about.get("epsilon"), report.prices.get(charge.run_id)
-    status = charge.status + (" (more than reserved)" if charge.overspent else "")
+def _charge(charge: Charge, budget: Budget, report: AuditReport) -> Sequence[str]:
+    about, identity = charge.about, charge.identity
+    asked = about.get("question") or ", ".join(identity.columns)
+    where = " · ".join(
+        text
+        for text in (
+            charge.dataset,
+            f"release {identity.release_id}",
+            identity.part,
+            f"group {identity.group}" if identity.group else "",
+        )
+        if text
+    )
     return (
-        f"<span>{_said(charge.time[:16].replace('T', ' '))}</span>",
-        _said(charge.run_id),
-        _said(charge.dataset),
-        _said(about.get("question", "")),
-        _said(about.get("mechanism", "")),
+        f"{_said(charge.time[:16].replace('T', ' '))}{_small(f'row {charge.number:,}')}",
+        f"{_said(charge.run_id)}{_small(where)}{_small(f'identity {identity.digest.hex()[:16]}')}",
+        f"{_said(asked)}{_small(about.get('mechanism', ''))}",
         _said(about.get("num_reports", "")),
-        number(printed) if isinstance(printed, float) else "",
-        "" if price is None else number(price),
-        number(charge.local_epsilon),
-        _said(status),
+        _epsilon(charge, budget, report),
+        _local(charge),
+        _status(charge),
     )
 
 
-def curve_svg(curve: Sequence[CumulativePoint]) -> str:
-    """Committed epsilon after each row, against the budget: a picture without a script."""
-    if not curve:
-        return ""
-    every = max(1, len(curve) // _MOST_POINTS)
-    points = [*curve[::every], curve[-1]]
-    most = max(max(p.committed, p.budget) for p in points) * 1.05
-    wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-    steps = max(1, len(points) - 1)
+def _small(text: object) -> str:
+    return f"<small>{_said(text)}</small>" if text else ""
 
-    def x(i: int) -> float:
-        return _LEFT + wide * i / steps
 
-    def y(value: float) -> float:
-        return _TOP + high * (1 - value / most)
+def _epsilon(charge: Charge, budget: Budget, report: AuditReport) -> str:
+    """What readers of the output cost each person: recomputed, and as it was printed."""
+    if charge.status == "abandoned":
+        return f"0{_small('given back')}"
+    price, printed = report.prices.get(charge.run_id), charge.about.get("epsilon")
+    if price is None:  # at the budget's delta, of this charge alone
+        alone = charge.loss.epsilon(budget.orders, budget.delta)[0]
+        return f"{number(alone)}{_small('at worst' if charge.status == 'reserved' else '')}"
+    return f"{number(price)}{_small(f'printed {number(printed)}') if _is_number(printed) else ''}"
 
-    def path(values: Sequence[float]) -> str:
-        start = f"M{x(0):.1f},{y(values[0]):.1f}"
-        return start + "".join(f"H{x(i):.1f}V{y(v):.1f}" for i, v in enumerate(values) if i)
 
-    marks = "".join(
-        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(v):.1f}" y2="{y(v):.1f}" class="grid"/>'
-        f'<text x="{_LEFT - 8}" y="{y(v) + 4:.1f}" text-anchor="end">{v:.3g}</text>'
-        for v in (0.0, most / 3, 2 * most / 3)
-    )
-    granted = points[-1].budget
-    marks += (
-        f'<text x="{_LEFT - 8}" y="{y(granted) + 4:.1f}" text-anchor="end">{granted:.3g}</text>'
-    )
-    ends = (
-        f'<text x="{_LEFT}" y="{_HEIGHT - 14}">{_said(points[0].time[:10])}</text>'
-        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 14}" text-anchor="end">'
-        f"{_said(points[-1].time[:10])}</text>"
-    )
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="cumulative epsilon">'
-        f'{marks}{ends}<path d="{path([p.budget for p in points])}" class="limit"/>'
-        f'<path d="{path([p.committed for p in points])}" class="spent"/></svg>'
-        '<p class="key"><span class="spent">—</span> epsilon spent or reserved, row by row; '
-        '<span class="limit">- -</span> the budget</p>'
-    )
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _local(charge: Charge) -> str:
+    """What whoever sees reports costs each person."""
+    said = number(charge.local_total)
+    if charge.status == "abandoned":
+        return f"{said}{_small('spent: people had randomized' if charge.local_total else '')}"
+    return f"{said}{_small('at worst' if charge.status == 'reserved' else '')}"
+
+
+def _status(charge: Charge) -> str:
+    notes = [
+        str(charge.about.get("abandoned", "")) if charge.status == "abandoned" else "",
+        f"{charge.count:,} parts are open" if charge.is_block and charge.count else "",
+        f"started {charge.attempts} times" if charge.attempts > 1 else "",
+        f"published {charge.published} times" if charge.published > 1 else "",
+        f"share of {charge.quota}" if charge.quota else "",
+    ]
+    status = "open" if charge.status == "reserved" else charge.status
+    tone = {"open": "unsure", "abandoned": "unsure"}.get(status, "good")
+    said = f'<span class="{tone}">{status}</span>'
+    if charge.overspent:
+        said += ' <span class="bad">more than reserved</span>'
+    return said + "".join(map(_small, notes))
 
 
 def _how(report: AuditReport) -> str:
@@ -214,25 +255,25 @@ def _how(report: AuditReport) -> str:
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:64rem;padding:0 1rem;
-color:#1b2733;background:#fff}
+color:#1b2733;background:#fff;overflow-wrap:anywhere}
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem}h3{font-size:1rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;width:100%}
-th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px solid #d5dbe1;
-overflow-wrap:break-word;min-width:4.5rem;max-width:24rem}
-td span{white-space:nowrap}
-th{overflow-wrap:normal;white-space:nowrap}
+th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px solid #d5dbe1}
+th{overflow-wrap:normal}td{overflow-wrap:anywhere;min-width:4rem}
+small{display:block;color:#5f6b76;font-size:.8rem}
+.released td:first-child{min-width:6.2rem}.released td:nth-child(2){min-width:11rem}
 .good{color:#17683a;font-weight:600}.bad{color:#b3261e;font-weight:700}
 .unsure{color:#8a5a00;font-weight:600}
 svg{width:100%;height:auto}svg text{font-size:13px;fill:#5f6b76}
-svg .grid{stroke:#e3e8ec}svg path{fill:none;stroke-width:2}
+svg .grid{stroke:#e3e8ec}svg path{fill:none;stroke-width:2}svg text.limit{fill:#b3261e}
 path.spent{stroke:#1f5fa8}path.limit{stroke:#b3261e;stroke-dasharray:6 4}
-.key{font-size:.9rem;color:#5f6b76}.key .spent{color:#1f5fa8}.key .limit{color:#b3261e}
+.key{font-size:.9rem;color:#5f6b76;margin-top:0}.key .spent{color:#1f5fa8}.key .limit{color:#b3261e}
 meter{width:8rem}
-code{overflow-wrap:anywhere}
-@media(max-width:600px){svg text{font-size:24px}.released{min-width:60rem}meter{width:5rem}
-td,th{min-width:0}.stacked th{display:none}.stacked td{display:block;border:0;max-width:none}
-.stacked tr{display:block;border-bottom:1px solid #d5dbe1;padding:.4rem 0}
-.stacked td:empty{display:none}}
+@media(max-width:600px){svg text{font-size:24px}meter{width:5rem}th{display:none}
+tr{display:block;border-bottom:1px solid #d5dbe1;padding:.4rem 0}
+td{display:block;border:0;padding:.1rem .6rem}td:empty{display:none}
+td::before{content:attr(data-name) ": ";color:#5f6b76}
+.stacked td::before{content:none}small{display:inline;margin-left:.4rem}}
 """
 
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
