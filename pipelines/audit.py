@@ -47,6 +47,10 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
               help="audit the tracking server alone, whatever ledger is named")  # fmt: skip
 @click.option("--people-store", metavar="DIR",
               help="folder of keyed hashes: count anew what each person was charged")  # fmt: skip
+@click.option("--sample", type=click.IntRange(min=1), metavar="N",
+              help="of a very large ledger, price N distinct events, drawn at random")  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1,
+              help="processes that price events (default: one for each core)")  # fmt: skip
 @click.option("--html", type=click.Path(path_type=Path), help="write the report for people")
 @click.option("--write-anchor", type=click.Path(path_type=Path),
               help="append the head of the ledger to this file, if the audit is clean")  # fmt: skip
@@ -63,6 +67,8 @@ def audit(
     mlflow_uri: str | None,
     from_mlflow: bool,
     people_store: str | None,
+    sample: int | None,
+    workers: int,
     html: Path | None,
     write_anchor: Path | None,
     sign_with: Path | None,
@@ -109,6 +115,8 @@ def audit(
             public_key=key,
             tracked=tracked,
             people=people,
+            sample=sample,
+            workers=workers,
         )
     if dataset is not None and dataset not in report.state.datasets:
         raise click.UsageError(f"the ledger knows no dataset {dataset!r}")

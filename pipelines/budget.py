@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.succeed import succeed
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ def budget() -> None:
       beam-ldp budget set --dataset telemetry --epsilon 4 --delta 1e-8 --local-epsilon 16 --new
       beam-ldp budget show --dataset telemetry
     """
+
+
+budget.add_command(succeed)
 
 
 @budget.command("init")

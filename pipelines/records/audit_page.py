@@ -263,7 +263,7 @@ th{overflow-wrap:normal}td{overflow-wrap:anywhere;min-width:4rem}
 small{display:block;color:#5f6b76;font-size:.8rem}
 .released td:first-child{min-width:6.2rem}.released td:nth-child(2){min-width:11rem}
 .good{color:#17683a;font-weight:600}.bad{color:#b3261e;font-weight:700}
-.unsure{color:#8a5a00;font-weight:600}
+.unsure{color:#8a5a00;font-weight:600}td>.unsure{white-space:nowrap}
 svg{width:100%;height:auto}svg text{font-size:13px;fill:#5f6b76}
 svg .grid{stroke:#e3e8ec}svg path{fill:none;stroke-width:2}svg text.limit{fill:#b3261e}
 path.spent{stroke:#1f5fa8}path.limit{stroke:#b3261e;stroke-dasharray:6 4}

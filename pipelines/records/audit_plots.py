@@ -39,7 +39,7 @@ def ticks(most: float, count: int = _MOST_TICKS) -> list[float]:
         return [0.0]
     power = 10.0 ** math.floor(math.log10(most / count))
     steps = (factor * power for factor in (1, 2, 2.5, 5, 10, 20))
-    step = next(step for step in steps if most / step <= count - 1 + 1e-9 or step > most)
+    step = next(step for step in steps if int(most / step + 1e-9) < count)
     return [round(i * step, 12) for i in range(int(most / step + 1e-9) + 1)]
 
 

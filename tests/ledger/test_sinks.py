@@ -8,6 +8,7 @@ import multiprocessing
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -351,8 +352,11 @@ def backed_up(tmp_path: Path) -> tuple[str, Path]:
     ledger = BudgetLedger.create(url, anchors=anchors)
     ledger.set_budget("visits", epsilon=16.0, delta=1e-6, local_epsilon=16.0)
     spend(ledger, "first")
-    with sqlite3.connect(tmp_path / "backup.db") as backup:
-        sqlite3.connect(tmp_path / "privacy.db").backup(backup)
+    with (
+        closing(sqlite3.connect(tmp_path / "privacy.db")) as live,
+        closing(sqlite3.connect(tmp_path / "backup.db")) as backup,
+    ):
+        live.backup(backup)
     spend(ledger, "second")
     return url, tmp_path
 

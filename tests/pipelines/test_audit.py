@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 from pathlib import Path
@@ -13,8 +14,10 @@ from click.testing import CliRunner, Result
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
+from beam_ldp.ledger import audit as check
 from beam_ldp.ledger.anchors import make_key, private_bytes, public_bytes, read_anchors
 from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.records.audit_plots import epsilon_svg, local_svg, ticks
 from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.e2e
@@ -167,7 +170,7 @@ def test_the_places_of_a_sink_can_be_audited(
 ) -> None:
     place = f"file://{tmp_path}/anchors.jsonl"
     assert audit(url, "--write-anchor", str(tmp_path / "anchors.jsonl")).exit_code == 0
-    ledger.settle("second", PURE)
+    ledger.settle("second", PURE, identity=asked("visits", "second"))
     told = json.loads(audit(url, "--anchors", place, "--format", "json").output)
     assert (told["clean"], told["anchored"]["rows"], told["anchored"]["of"]) == (True, 6, 7)
     found = audit(url, "--anchors", place, "--anchor-lag", "0")
@@ -224,10 +227,87 @@ def test_the_page_of_one_population(ledger: BudgetLedger, url: str, tmp_path: Pa
     assert "visits" in page and "others" not in page
 
 
-def test_a_page_of_many_charges(ledger: BudgetLedger, tmp_path: Path) -> None:
-    from beam_ldp.ledger import audit as check
-    from beam_ldp.pipelines.records.audit_page import curve_svg
-
+def test_a_page_of_many_points(ledger: BudgetLedger) -> None:
     points: Any = check(ledger.rows()).curves["visits"] * 3000
-    assert len(curve_svg(points)) < 200_000
-    assert curve_svg([]) == ""
+    assert len(epsilon_svg(points)) < 200_000
+    assert epsilon_svg([]) == local_svg([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (1.05, [0, 0.25, 0.5, 0.75, 1]),
+        (4.32, [0, 1, 2, 3, 4]),
+        (27.5, [0, 10, 20]),
+        (1e-7, [0, 2.5e-8, 5e-8, 7.5e-8, 1e-7]),
+        (16.0, [0, 5, 10, 15]),
+        (0.0, [0]),
+        (math.inf, [0]),
+    ],
+)
+def test_ticks_are_round(most: float, expected: list[float]) -> None:
+    assert ticks(most) == pytest.approx(expected)
+
+
+def cells(page: str, run_id: str) -> dict[str, str]:
+    """The cells of a charge, without tags."""
+    (row,) = [r for r in page.split("<tr>") if f">{run_id}<" in r]
+    found = re.findall(r'<td data-name="([^"]+)">(.*?)</td>', row)
+    return {name: " ".join(re.sub("<[^>]+>", " ", cell).split()) for name, cell in found}
+
+
+def test_every_charge_says_what_it_cost_and_what_became_of_it(
+    ledger: BudgetLedger, url: str, tmp_path: Path
+) -> None:
+    """A run that was given up burned its local epsilon: it is no empty row."""
+    identity = asked("visits", "third", columns=("hiv",), part="window 1 2")
+    ledger.reserve("visits", "third", PURE, identity=identity)
+    ledger.abandon("third", randomized=True, why="too few came")
+    audit(url, "--html", str(tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    third = cells(page, "third")
+    assert third["status"] == "abandoned too few came"
+    assert third["local epsilon"] == "0.25 spent: people had randomized"
+    assert third["epsilon"] == "0 given back"
+    assert third["what was asked"] == "hiv"
+    for part in ("visits · release third · window 1 2", identity.digest.hex()[:16]):
+        assert part in third["run"]
+    assert cells(page, "first")["epsilon"] == "0.25 printed 0.25"
+    second = cells(page, "second")
+    assert (second["status"], second["local epsilon"]) == ("open", "0.25 at worst")
+    assert second["epsilon"] == "0.25 at worst"
+
+
+def test_the_page_says_how_much_is_anchored(ledger: BudgetLedger, url: str, tmp_path: Path) -> None:
+    page, anchors = tmp_path / "report.html", str(tmp_path / "anchors.jsonl")
+    audit(url, "--html", str(page), "--write-anchor", anchors)
+    assert "No anchors were given" in page.read_text(encoding="utf-8")
+    audit(url, "--html", str(page), "--anchors", anchors)
+    assert "Anchored elsewhere: covers 6 of 6 rows" in page.read_text(encoding="utf-8")
+
+
+# A way on -----------------------------------------------------------------------------------------
+
+
+def test_a_damaged_ledger_has_a_successor(
+    ledger: BudgetLedger, url: str, file: Path, tmp_path: Path
+) -> None:
+    change(file, "UPDATE beam_ldp_ledger SET hash = 'x' WHERE run_id = 'second'")
+    new = f"sqlite:///{tmp_path / 'new.db'}"
+    told = ["budget", "succeed", "--from", url, "--ledger", new]
+    assert CliRunner().invoke(group, told).exit_code == 2  # no reason
+    found = CliRunner().invoke(group, [*told, "--why", "the disk", "--by", "Ada"])
+    assert found.exit_code == 0, found.output
+    assert "whole budget" in " ".join(found.output.split())
+    assert audit(new).exit_code == 0
+    assert "the disk" in audit(new).output
+    again = CliRunner().invoke(group, [*told, "--why", "again"])
+    assert again.exit_code == 2 and "holds a ledger already" in again.output
+
+
+def test_a_sample_is_told(ledger: BudgetLedger, url: str) -> None:
+    other = LocalRandomizerDpEvent(0.5)
+    ledger.reserve("visits", "third", other, identity=asked("visits", "third"))
+    found = audit(url, "--sample", "1")
+    assert found.exit_code == 0
+    assert "1 of 2 distinct events were priced" in " ".join(found.output.split())
