@@ -120,9 +120,76 @@ def set_budget(ledger: str | None, dataset: str, new: bool, privacy_unit: str, *
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"there is no dataset {dataset!r}{hint} (--new makes it)")
         if dataset in known:
-            privacy_unit = book.state.population_of(dataset).privacy_unit
+            privacy_unit = book.books.population_of(dataset).privacy_unit
+        elsewhere = charged_elsewhere(book, dataset, how["population"])
         status = book.set_budget(dataset, privacy_unit=privacy_unit, **how)
+    console = Console()
+    if elsewhere:
+        console.print(
+            f"[yellow]warning:[/yellow] {escape(printable(dataset))} is a population of its own, "
+            f"with a budget beside that of {escape(printable(', '.join(elsewhere)))}, whose people "
+            "are charged already: somebody who is in both loses the sum. If they are the same "
+            "people, they share a budget with --population",
+            soft_wrap=True,
+        )
+    show_status(console, status)
+
+
+def charged_elsewhere(book: BudgetLedger, dataset: str, population: str | None) -> list[str]:
+    """Populations that are charged, where a new dataset would make another one; at most three."""
+    books = book.books
+    if dataset in books.datasets or (population or dataset) in books.populations:
+        return []
+    return [name for name, held in books.populations.items() if held.charged][:3]
+
+
+@budget.command("quota")
+@ledger_option
+@click.option("--dataset", required=True, help="any of the people's datasets")
+@click.option("--quota", required=True, metavar="NAME", help="whose share: a team, a questioner")
+@click.option("--share", type=float, required=True, help="of the budget, from 0 to 1")
+@click.option("--by", help="who grants it (default: the login name)")
+@click.option("--why", default="", help="for the record, which audits show")
+def quota(
+    ledger: str | None, dataset: str, quota: str, share: float, by: str | None, why: str
+) -> None:
+    """Keep a share of a budget for somebody, whom nobody else can outrun.
+
+    Runs name it with --quota. What no quota keeps is for runs that name none.
+    """
+    book = open_ledger(ledger)
+    with ledger_errors():
+        status = book.set_quota(dataset, quota, share=share, by=by, why=why)
     show_status(Console(), status)
+
+
+@budget.command("rename")
+@ledger_option
+@click.argument("dataset")
+@click.argument("to")
+@click.option("--by", help="who renames it (default: the login name)")
+@click.option("--why", default="", help="for the record, which audits show")
+def rename(ledger: str | None, dataset: str, to: str, by: str | None, why: str) -> None:
+    """Give DATASET the name TO. Its people, its budget and what it was charged stay."""
+    book = open_ledger(ledger)
+    with ledger_errors():
+        book.rename(dataset, to, by=by, why=why)
+    Console().print(f"{escape(printable(dataset))} is {escape(printable(to))} now", soft_wrap=True)
+
+
+@budget.command("accept-time")
+@ledger_option
+@click.option("--why", required=True, help="for the record, which audits show")
+@click.option("--by", help="who accepts it (default: the login name)")
+def accept_time(ledger: str | None, why: str, by: str | None) -> None:
+    """Say that this machine's clock is right, though the last row is more than 32 days old.
+
+    Only ledgers in SQLite need it: PostgreSQL has a clock of its own.
+    """
+    book = open_ledger(ledger)
+    with ledger_errors():
+        now = book.accept_time(why=why, by=by)
+    Console().print(f"the ledger goes on at {now}", soft_wrap=True)
 
 
 @budget.command("show")
@@ -222,7 +289,7 @@ def abandon(ledger: str | None, run_id: str, why: str, never_began: bool) -> Non
 
 
 def _one_per_population(book: BudgetLedger) -> list[str]:
-    state = book.state
+    state = book.books
     return [min(p.datasets) for p in state.populations.values() if p.budget is not None]
 
 
@@ -245,6 +312,8 @@ def show_status(console: Console, status: BudgetStatus) -> None:
     console.print(
         f"local epsilons per {unit}: {local} {limit}, for somebody who took part in everything"
     )
+    for held in status.quotas:
+        console.print(f"{held.share:g} of it is kept for {escape(printable(held.name))}")
     if status.people is not None:
         show_people(console, status, status.people, unit)
     kinds = next_runs(status)
@@ -313,6 +382,7 @@ def _json(status: BudgetStatus) -> dict[str, Any]:
         "local_epsilon": granted.local_epsilon,
         "period": status.period,
         "period_days": granted.period_days,
+        "quotas": {held.name: held.share for held in status.quotas},
         "spent": status.spent,
         "reserved": status.reserved,
         "left": status.left,

@@ -188,6 +188,8 @@ class RowStore:
         found = self.version()
         if found is not None and found > SCHEMA:
             raise LedgerMissingError(self._newer(found))
+        if found is not None and found < SCHEMA:
+            raise LedgerMissingError(self._older(found))
         config = Config()
         folder = str(Path(__file__).parent / "migrations")
         config.set_main_option("script_location", folder.replace("%", "%%"))
@@ -213,10 +215,13 @@ class RowStore:
         if found > SCHEMA:
             raise LedgerMissingError(self._newer(found))
         if found < SCHEMA:
-            raise LedgerMissingError(
-                f"{self.shown_url} has an older form ({found}): `beam-ldp budget init` brings it "
-                "to this version's, and loses nothing"
-            )
+            raise LedgerMissingError(self._older(found))
+
+    def _older(self, found: str) -> str:
+        return (
+            f"{self.shown_url} has form {found}, which no release of beam-ldp ever wrote: it is "
+            f"not read by this one (form {SCHEMA}); make another ledger"
+        )
 
     def _newer(self, found: str) -> str:
         return (

@@ -99,7 +99,7 @@ def test_old_ledgers_are_still_read(tmp_path: Path) -> None:
     from beam_ldp.ledger.store import SCHEMA
 
     files = sorted(LEDGERS.glob("*.sql"))
-    assert [path.stem for path in files] == [f"{i:04}" for i in range(1, int(SCHEMA) + 1)]
+    assert [path.stem for path in files] == [f"{i:04}" for i in range(2, int(SCHEMA) + 1)]
     for path in files:
         database = tmp_path / f"{path.stem}.db"
         with sqlite3.connect(database) as connection:
