@@ -1,0 +1,358 @@
+"""What a charge is of: one question per release id, one attempt that settles, no report twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import dp_accounting
+import pytest
+
+from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
+from beam_ldp.ledger import (
+    BlockUsedUpError,
+    BudgetExceededError,
+    BudgetLedger,
+    Charge,
+    LedgerCorruptedError,
+    LedgerError,
+    audit,
+)
+from beam_ldp.ledger.rows import Row, next_row
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from tests.ledger.asked import KEY, asked
+
+pytestmark = pytest.mark.exact
+
+PURE = LocalRandomizerDpEvent(0.25)
+FEW, MANY = (ShuffledDpEvent(LocalRandomizerDpEvent(2.0), n) for n in (2_000, 100_000))
+NIGHTLY = asked("visits", "nightly", columns=("hiv",), key=KEY)
+DIGEST = "5a" * 16
+
+
+@pytest.fixture(autouse=True)
+def granted(ledger: BudgetLedger) -> None:
+    ledger.set_budget("visits", epsilon=3.0, delta=1e-6, local_epsilon=20.0)
+
+
+def reserve(ledger: BudgetLedger, run: str, identity: ReleaseIdentity, event: Any = PURE,
+            **how: Any) -> Charge:  # fmt: skip
+    return ledger.reserve(
+        "visits", run, event, identity=identity, memoized=bool(identity.key), **how
+    )
+
+
+def clean(ledger: BudgetLedger) -> bool:
+    return audit(ledger.rows()).clean
+
+
+# One question -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"columns": ("hepc",)}, "columns"),
+        ({"mechanism": "01"}, "mechanism"),
+        ({"values": "01"}, "list, bins or ranges"),
+        ({"groups": "01"}, "list of groups"),
+        ({"bounding": "one row of each uid"}, "rule that bounds"),
+        ({"privacy_unit": "household"}, "privacy unit"),
+        ({"reports_per_envelope": 2}, "reports per envelope"),
+        ({"key": "cd" * 16}, "secret key"),
+        ({"key": ""}, "secret key"),
+    ],
+)
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_release_id_stands_for_one_question(
+    ledger: BudgetLedger, change: dict[str, Any], named: str, settled: bool
+) -> None:
+    """The first exploit of all: two columns on one charge, under one run id or under another."""
+    reserve(ledger, "first", NIGHTLY)
+    if settled:
+        ledger.settle("first", PURE, identity=NIGHTLY)
+    head = ledger.books.head
+    with pytest.raises(LedgerError, match=named):
+        reserve(ledger, "second", replace(NIGHTLY, **change))
+    with pytest.raises(LedgerError, match="has its charge already"):
+        reserve(ledger, "first", replace(NIGHTLY, **change))
+    assert ledger.books.head == head
+
+
+def test_another_release_id_is_another_release(ledger: BudgetLedger) -> None:
+    reserve(ledger, "first", NIGHTLY)
+    reserve(ledger, "second", replace(NIGHTLY, release_id="week-48", columns=("hepc",)))
+    assert ledger.status("visits").committed == 0.5 and clean(ledger)
+
+
+def test_settling_needs_the_identity_that_was_reserved(ledger: BudgetLedger) -> None:
+    reserve(ledger, "run", NIGHTLY)
+    with pytest.raises(LedgerError, match="differs in its columns"):
+        ledger.settle("run", PURE, identity=replace(NIGHTLY, columns=("hepc",)))
+    with pytest.raises(ValueError, match="identity must be of dataset"):
+        ledger.reserve("visits", "other", PURE, identity=asked("elsewhere", "x"))
+    with pytest.raises(ValueError, match="commit to a key exactly where"):
+        ledger.reserve("visits", "other", PURE, identity=NIGHTLY, memoized=False)
+
+
+def test_the_same_reports_at_the_same_moment(ledger: BudgetLedger) -> None:
+    reserve(ledger, "first", NIGHTLY)
+    with pytest.raises(LedgerError, match="is releasing this very release"):
+        reserve(ledger, "second", NIGHTLY)
+    ledger.settle("first", PURE, identity=NIGHTLY)
+    with pytest.raises(LedgerError, match="was published by run 'first'"):
+        reserve(ledger, "second", NIGHTLY)
+
+
+def test_fresh_noise_adds_up(ledger: BudgetLedger) -> None:
+    fresh = replace(NIGHTLY, key="")
+    for run in ("first", "second"):
+        reserve(ledger, run, fresh)
+        ledger.settle(run, PURE, identity=fresh)
+    assert ledger.status("visits").local_spent == 0.5
+
+
+# Attempts -----------------------------------------------------------------------------------------
+
+
+def test_only_the_newest_start_settles(ledger: BudgetLedger, url: str, clock: Any) -> None:
+    older = reserve(ledger, "run", NIGHTLY)
+    newer = reserve(BudgetLedger(url, clock=clock), "run", NIGHTLY)
+    assert older.attempt != newer.attempt and newer.attempts == 2
+    for end in (
+        lambda: ledger.settle("run", PURE, identity=NIGHTLY, attempt=older.attempt),
+        lambda: ledger.abandon("run", randomized=False, why="", attempt=older.attempt),
+    ):
+        with pytest.raises(LedgerError, match="another start of run 'run' took over"):
+            end()
+    with pytest.raises(LedgerError, match="started 2 times"):
+        ledger.settle("run", PURE, identity=NIGHTLY)
+    ledger.settle("run", PURE, identity=NIGHTLY, attempt=newer.attempt)
+    assert ledger.status("visits").spent == 0.25 and clean(ledger)
+
+
+def test_a_lost_answer_is_taken_up_again(ledger: BudgetLedger) -> None:
+    """The same attempt is the same start, of fresh noise too; another one is a repetition."""
+    fresh = asked("visits", "fresh")
+    first = reserve(ledger, "run", fresh, attempt="token")
+    head = ledger.books.head
+    assert reserve(ledger, "run", fresh, attempt="token") == first
+    assert ledger.books.head == head
+    with pytest.raises(LedgerError, match="a charge of its own"):
+        reserve(ledger, "run", fresh, attempt="other")
+
+
+def test_a_run_that_began_twice_gives_no_local_epsilon_back(ledger: BudgetLedger) -> None:
+    """The first start may have asked people, whatever the second one knows of itself."""
+    reserve(ledger, "run", NIGHTLY)
+    newer = reserve(ledger, "run", NIGHTLY)
+    ledger.abandon("run", randomized=False, why="no input", attempt=newer.attempt)
+    status = ledger.status("visits")
+    assert (status.committed, status.local_spent) == (0.0, 0.25) and clean(ledger)
+
+
+# What people lose locally -------------------------------------------------------------------------
+
+
+def rounds(event: Any, count: int) -> Any:
+    return dp_accounting.SelfComposedDpEvent(event, count)
+
+
+def test_the_local_epsilon_is_the_events(ledger: BudgetLedger) -> None:
+    assert reserve(ledger, "run", asked("visits", "run"), rounds(MANY, 3)).local_epsilon == 6.0
+    with pytest.raises(BudgetExceededError, match="local epsilons"):
+        reserve(ledger, "more", asked("visits", "more"), rounds(MANY, 8))
+    with pytest.raises(TypeError, match="local_epsilon"):
+        reserve(ledger, "more", asked("visits", "more"), MANY, local_epsilon=0.1)
+
+
+def test_nothing_is_no_charge(ledger: BudgetLedger) -> None:
+    for event in (dp_accounting.NoOpDpEvent(), rounds(dp_accounting.NoOpDpEvent(), 5)):
+        with pytest.raises(ValueError, match="releases nothing"):
+            reserve(ledger, "run", asked("visits", "run"), event)
+
+
+def test_a_settlement_lowers_nothing_without_a_proof(ledger: BudgetLedger) -> None:
+    cheaper = ShuffledDpEvent(LocalRandomizerDpEvent(0.1), 2_000)
+    run = asked("visits", "run")
+    reserve(ledger, "run", run, FEW)
+    assert ledger.settle("run", cheaper, identity=run).local_epsilon == 2.0
+    assert ledger.status("visits").local_spent == 2.0 and clean(ledger)
+
+
+@pytest.mark.parametrize(("randomized", "local"), [(None, 4.0), (0, 0.0)])
+def test_rounds_that_never_began_are_not_spent(
+    ledger: BudgetLedger, randomized: int | None, local: float
+) -> None:
+    run = asked("visits", "run")
+    reserve(ledger, "run", run, rounds(MANY, 5))
+    charge = ledger.settle("run", rounds(MANY, 2), identity=run, proof="2 rounds began",
+                           num_randomized=randomized)  # fmt: skip
+    assert charge.local_epsilon == local == ledger.status("visits").local_spent
+    assert clean(ledger)
+
+
+def test_a_trusted_server_has_no_local_epsilon(ledger: BudgetLedger) -> None:
+    noise = dp_accounting.GaussianDpEvent(30.0)
+    run = asked("visits", "run")
+    with pytest.raises(BudgetExceededError, match="would make it inf"):
+        reserve(ledger, "run", run, noise)
+    sent = rounds(LocalRandomizerDpEvent(3.0), 2)
+    charge = reserve(ledger, "run", run, noise, local_event=sent)
+    assert charge.local_epsilon == 6.0
+    ledger.settle("run", noise, identity=run)
+    assert ledger.status("visits").local_spent == 6.0
+    ledger.set_budget("pictures", epsilon=3.0, delta=1e-6)  # no limit
+    ledger.reserve("pictures", "other", noise, identity=asked("pictures", "other"))
+    assert ledger.status("pictures").local_committed == float("inf") and clean(ledger)
+
+
+# Blocks -------------------------------------------------------------------------------------------
+
+HOURS = asked("visits", "hours", key=KEY)
+
+
+def test_a_block_is_one_row_and_each_part_ends_once(ledger: BudgetLedger) -> None:
+    before = ledger.books.head.count
+    block = reserve(ledger, "hours", HOURS, PURE, count=5)
+    assert ledger.books.head.count == before + 1
+    assert ledger.status("visits").local_committed == 1.25
+    one, two, three, late = (HOURS.of_window(i, i + 1) for i in range(4))
+    how = {"attempt": block.attempt}
+    first = ledger.settle("hours", PURE, identity=one, **how)
+    assert ledger.settle("hours", PURE, identity=one, **how) == first
+    with pytest.raises(LedgerError, match="settled already"):
+        ledger.settle("hours", LocalRandomizerDpEvent(0.2), identity=one, **how)
+    ledger.abandon("hours", part=two.part, randomized=True, why="too few", **how)
+    ledger.abandon("hours", count=1, randomized=True, why="ended", **how)
+    ledger.settle("hours", PURE, identity=three, **how)
+    assert ledger.charge("hours").count == 1
+    ledger.abandon("hours", randomized=False, why="ended", **how)
+    with pytest.raises(BlockUsedUpError):
+        ledger.settle("hours", PURE, identity=late, **how)
+    status = ledger.status("visits")
+    assert (status.spent, status.local_spent, status.num_open) == (0.5, 1.0, 0)
+    assert ledger.charge("hours", one.part) == first and clean(ledger)
+
+
+def test_a_window_is_not_released_by_two_blocks(ledger: BudgetLedger) -> None:
+    """A stream that is continued under another name keeps its windows apart."""
+    reserve(ledger, "2026", HOURS, PURE, count=1)
+    with pytest.raises(LedgerError, match="is releasing"):
+        reserve(ledger, "2027", HOURS, PURE, count=2)
+    noon, night = HOURS.of_window(12, 13), HOURS.of_window(0, 1)
+    ledger.settle("2026", PURE, identity=noon)
+    reserve(ledger, "2027", HOURS, PURE, count=2)
+    with pytest.raises(LedgerError, match="was published by run '2026/window 12 13'"):
+        ledger.settle("2027", PURE, identity=noon)
+    ledger.settle("2027", PURE, identity=night)
+    assert clean(ledger)
+
+
+# A second publication -----------------------------------------------------------------------------
+
+
+def published(ledger: BudgetLedger) -> None:
+    reserve(ledger, "run", NIGHTLY, FEW)
+    ledger.settle("run", MANY, identity=NIGHTLY, report_digest=DIGEST)
+
+
+def test_equal_reports_again_are_free(ledger: BudgetLedger) -> None:
+    published(ledger)
+    head = ledger.books.head
+    charge = ledger.republish("run", identity=NIGHTLY, report_digest=DIGEST)
+    assert (charge.published, ledger.books.head) == (1, head)
+
+
+def test_other_people_are_priced_in_place_of_the_first_charge(ledger: BudgetLedger) -> None:
+    published(ledger)
+    before = ledger.status("visits")
+    with pytest.raises(LedgerError, match="not those that were published"):
+        ledger.republish("run", identity=NIGHTLY, report_digest="00")
+    charge = ledger.republish("run", FEW, identity=NIGHTLY, report_digest="00", cells=[2000])
+    after = ledger.status("visits")
+    assert charge.published == 2 and before.spent < after.spent
+    assert after.spent == pytest.approx(before.epsilon_with(FEW), rel=0.5)
+    assert after.spent < before.epsilon_with(FEW)  # it is not added
+    assert after.local_spent == before.local_spent == 2.0  # the same reports
+    assert ledger.republish("run", identity=NIGHTLY, report_digest="00") == charge
+    assert clean(ledger)
+
+
+def test_a_second_publication_never_costs_less(ledger: BudgetLedger) -> None:
+    published(ledger)
+    before = ledger.status("visits").loss
+    more = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 10**9)
+    ledger.republish("run", more, identity=NIGHTLY, report_digest="00")
+    assert ledger.status("visits").loss == before and clean(ledger)
+
+
+def test_what_cannot_be_published_again(ledger: BudgetLedger) -> None:
+    with pytest.raises(LedgerError, match="no finite epsilon"):
+        ledger.republish("run", FEW, identity=NIGHTLY, report_digest="00", reason="values")
+    with pytest.raises(LedgerError, match="no reservation"):
+        ledger.republish("run", FEW, identity=NIGHTLY, report_digest="00")
+    reserve(ledger, "run", NIGHTLY)
+    with pytest.raises(LedgerError, match="no settled release"):
+        ledger.republish("run", FEW, identity=NIGHTLY, report_digest="00")
+    dear = rounds(LocalRandomizerDpEvent(1.0), 9)
+    ledger.settle("run", PURE, identity=NIGHTLY, report_digest=DIGEST)
+    with pytest.raises(BudgetExceededError):
+        ledger.republish("run", dear, identity=NIGHTLY, report_digest="00")
+
+
+# Rows that lie about it ---------------------------------------------------------------------------
+
+
+def forged(rows: list[Row], kind: str, **body: Any) -> list[Row]:
+    return [*rows, next_row(rows[-1].head, kind, body)]
+
+
+LIES: list[tuple[str, dict[str, Any]]] = [
+    ("reserve", {"local_epsilon": 0.1}),
+    ("reserve", {"population": "others"}),
+    ("reserve", {"period": 1}),
+    ("reserve", {"release_key": "00"}),
+    ("reserve", {"count": 0}),
+    ("reserve", {"loss": {"divergences": [0.0], "pure": 0.0}}),
+    ("settle", {"local_epsilon": 0.1}),
+    ("settle", {"gives_back_local": 9.0}),
+    ("settle", {"gives_back": {"divergences": [1.0] * 5, "pure": 1.0}}),
+    ("settle", {"count": 2}),
+    ("settle", {"period": 3}),
+    ("settle", {"quota": "x"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "lie"), LIES)
+def test_a_full_reading_believes_no_row(
+    ledger: BudgetLedger, kind: str, lie: dict[str, Any]
+) -> None:
+    run = asked("visits", "run")
+    reserve(ledger, "run", run, MANY)
+    rows = ledger.rows()
+    body = rows[-1].body
+    if kind == "settle":
+        ledger.settle("run", MANY, identity=run)
+        body = ledger.rows()[-1].body
+    else:
+        rows = rows[:-1]
+    assert audit(forged(rows, kind, **body)).clean
+    report = audit(forged(rows, kind, **{**body, **lie}))
+    assert [c.outcome for c in report.checks if "follows" in c.name] == ["failed"]
+
+
+def test_a_checkpoint_that_lies_is_found(ledger: BudgetLedger, url: str, clock: Any) -> None:
+    run = asked("visits", "run")
+    reserve(ledger, "run", run, PURE)
+    ledger.checkpoint()
+    *rows, last = ledger.rows()
+    assert clean(ledger)
+    books = last.body["books"]
+    books["populations"]["visits"]["accounts"] = []
+    report = audit(forged(rows, "checkpoint", **{**last.body, "books": books}))
+    assert not report.clean
+    with pytest.raises(LedgerCorruptedError):
+        from beam_ldp.ledger import Books
+
+        Books.from_checkpoint(replace(last, text=last.text.replace("visits", "wisits")))
