@@ -25,8 +25,12 @@ hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_configure() -> None:
-    """Being told to end is an interrupt: fixtures still end the servers that they started."""
+    """Being told to end is an interrupt: fixtures still end the servers that they started.
+
+    Files that tests write are their owner's, as key files have to be.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.umask(0o077)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What stages carry to the workers: small things in the job graph, big and secret ones as paths."""
+"""What stages carry to the workers: small things in the job graph, big ones as paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import OTHER, Domain
 from beam_ldp.randomizers.identity import digest_of
-from beam_ldp.randomizers.randomness import MIN_KEY_BYTES
 
 NAMESPACE = "beam_ldp"  # of all Beam metrics
 INLINE_BYTES = 1 << 18
@@ -165,24 +164,6 @@ def check_domain_size(size: int, expected: int) -> None:
 def _read_domain(path: str, other: str, size: int, updated: float) -> Domain:
     with FileSystems.open(path, mime_type="application/octet-stream") as file:
         return Domain.from_lines(file.read(), other)
-
-
-def read_key(path: str) -> bytes:
-    """The secret bytes of a memoize key file, read where they are used.
-
-    Raises:
-        ValueError: if the file cannot be read or is too short; nothing of it is quoted.
-    """
-    try:
-        with FileSystems.open(path, mime_type="application/octet-stream") as file:
-            key = file.read()
-    except Exception:
-        raise ValueError(f"memoize_key_file must be readable on every worker: {path}") from None
-    if len(key) < MIN_KEY_BYTES:
-        raise ValueError(
-            f"memoize_key_file must hold at least {MIN_KEY_BYTES} secret bytes, see {path}"
-        )
-    return bytes(key)
 
 
 def check_min_reports(min_reports: int) -> int:

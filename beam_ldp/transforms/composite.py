@@ -18,7 +18,8 @@ from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Withheld
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.budgeted import ChargeTo, charge
-from beam_ldp.transforms.carried import CarriedDomain, check_min_reports, read_key
+from beam_ldp.transforms.carried import CarriedDomain, check_min_reports
+from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.permanent import PriceAsPermanent, check_permanent
 from beam_ldp.transforms.randomize import Randomize

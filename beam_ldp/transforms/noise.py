@@ -8,7 +8,7 @@ from typing import Any
 from apache_beam.transforms.window import GlobalWindow
 
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.carried import read_key
+from beam_ldp.transforms.keys import read_key
 
 
 @dataclass(frozen=True)

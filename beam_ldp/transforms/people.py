@@ -17,8 +17,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.typehints import typehints
 
 from beam_ldp.transforms.blocks import ValueBlock
-from beam_ldp.transforms.carried import read_key
 from beam_ldp.transforms.gate import window_bounds
+from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.windows import is_streamed
 
 if TYPE_CHECKING:  # the extra `ledger` is needed only where hashes are left
@@ -86,13 +86,7 @@ class PeopleFolder:
         """
         from beam_ldp.ledger.people import PeopleKey
 
-        try:
-            return PeopleKey(read_key(self.key_file), self.population)
-        except ValueError:
-            raise ValueError(
-                "people_key_file must hold at least 32 secret bytes and be readable on every "
-                f"worker: {self.key_file}"
-            ) from None
+        return PeopleKey(read_key(self.key_file, "people_key_file"), self.population)
 
 
 class LeaveHashes(beam.PTransform):

@@ -19,7 +19,7 @@ from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.budgeted import ChargeTo
-from beam_ldp.transforms.carried import read_key
+from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.people import PeopleFolder, files_at
 
 if TYPE_CHECKING:
