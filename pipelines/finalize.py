@@ -46,6 +46,7 @@ def finalize(
     record = read_record(output)
     if record is None:
         if code is None:
+            _refuse_stream(output)
             raise click.UsageError(
                 f"{output} holds no privacy record, and no run with this output was lost on the "
                 "way. A reservation whose run left nothing at all stays charged; if you know that "
@@ -57,6 +58,19 @@ def finalize(
         record, output, book, mlflow_uri, mlflow_experiment, console
     )
     sys.exit(DONE if logged and not code else NOT_YET)
+
+
+def _refuse_stream(output: str) -> None:
+    """A UsageError that says what becomes of a stream, if the output is one."""
+    from beam_ldp.pipelines.streams.place import run_of
+
+    run_id = run_of(output)
+    if run_id is not None:
+        raise click.UsageError(
+            f"{output} holds a stream, each window of which was settled before it appeared. If it "
+            f"was lost, start it again with the same flags, or end its job and `beam-ldp "
+            f"budget abandon {run_id}` what it did not use"
+        )
 
 
 def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> BudgetLedger | None:

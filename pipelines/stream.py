@@ -116,6 +116,7 @@ class Stream:
             windows=self.stream.budget_windows,
             honest_fraction=self.settings.honest_fraction,
             privacy_unit=self.settings.privacy_unit,
+            untracked="--no-mlflow" if self.settings.no_mlflow else "--stream",
         )
 
     def build(self, pipeline: beam.Pipeline) -> None:

@@ -54,6 +54,7 @@ class ChargeTo:
         people_store, people_key_file: where workers leave keyed hashes of the people asked, and the
             file with the secret key, which only they read; see `beam_ldp.ledger.people`. Default:
             none are left, and the run counts as one that asked everybody.
+        untracked: why the run is in no tracker, if it is to be in none: audits then do not miss it.
     """
 
     dataset: str
@@ -64,6 +65,7 @@ class ChargeTo:
     privacy_unit: str = "user"
     people_store: str | None = None
     people_key_file: str | None = None
+    untracked: str = ""
 
     def __post_init__(self) -> None:
         if (self.people_store is None) != (self.people_key_file is None):
@@ -117,6 +119,9 @@ class ChargeTo:
                 "to reserve"
             )
         run_id = self.run_id or f"{self.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+        about = {"question": question, "run": run_id}
+        if self.untracked:
+            about["untracked"] = self.untracked
         ledger = BudgetLedger(self.url)
         charge = ledger.reserve(
             self.dataset,
@@ -126,7 +131,7 @@ class ChargeTo:
             memoized=bool(identity.key),
             count=self.windows,
             privacy_unit=self.privacy_unit,
-            about={"question": question, "run": run_id},
+            about=about,
         )
         told = _accounting("event_json").event_to_json(event)
         people = self._people(ledger.population(self.dataset), run_id)

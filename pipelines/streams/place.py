@@ -75,6 +75,16 @@ def begin(folder: Path, identity: ReleaseIdentity | None, run_id: str) -> None:
         raise UsageError(f"--output {folder}: another stream began here at the same moment")
 
 
+def run_of(folder: str) -> str | None:
+    """The run of a stream; None for any other folder.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
+    told = _read(Path(folder.removeprefix("file://")))
+    return None if told is None else str(told["run_id"])
+
+
 def _read(folder: Path) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads((folder / STREAM).read_text("utf-8"))

@@ -7,8 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from apache_beam.transforms.window import FixedWindows
+from click.testing import CliRunner
 
+from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency
+from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.stream import Stream
@@ -16,6 +20,7 @@ from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
 from beam_ldp.pipelines.streams.results import STREAM, Pricing, told_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.transforms import ChargeTo
 from beam_ldp.transforms.gate import part_of
 from tests.pipelines.test_stream import ORACLE, a_release
 
@@ -85,6 +90,28 @@ def test_of_two_streams_that_begin_at_once_the_second_is_refused(tmp_path):
     begin(tmp_path, MEMOIZED, "run-1")
     with pytest.raises(UsageError, match="at the same moment"):
         begin(tmp_path, MEMOIZED, "run-2")
+
+
+def test_finalize_says_what_becomes_of_a_stream(tmp_path):
+    begin(tmp_path / "out", MEMOIZED, "run-1")
+    found = CliRunner().invoke(finalize, [str(tmp_path / "out")])
+    assert found.exit_code == 2
+    said = " ".join(found.output.split())
+    assert "holds a stream" in said and "budget abandon run-1" in said
+
+
+def test_a_stream_says_in_the_ledger_that_it_is_in_no_tracker(tmp_path):
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = BudgetLedger.create(url)
+    ledger.set_budget("telemetry", epsilon=9, delta=1e-6, local_epsilon=99)
+    budget = ChargeTo("telemetry", url, run_id="live", windows=2, untracked="--stream")
+    held = budget.reserve(
+        budget.worst_event(ORACLE, 900),
+        identity=MEMOIZED, windowing=FixedWindows(60), bounded=False,
+    )  # fmt: skip
+    assert held.settle(ledger, a_release(0)) == ""
+    report = audit(ledger.rows(), tracked={})
+    assert report.clean, report.checks
 
 
 # The identity of its parts ------------------------------------------------------------------------
