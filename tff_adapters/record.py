@@ -331,6 +331,17 @@ def _found(state: Any) -> list[Record]:
     return found
 
 
+def same_rounds(state: Any, other: Any) -> bool:
+    """Whether the rounds of two states do the same, by the records in them."""
+    return list(map(_what_runs, _found(state))) == list(map(_what_runs, _found(other)))
+
+
+def _what_runs(record: Record) -> Any:
+    if isinstance(record, PrivacyRecord):
+        return _config(record)
+    return round_event(record), int(record.num_clients)
+
+
 def rounds_run(state: Any) -> int:
     """Rounds until this state."""
     return max(map(_num_rounds, privacy_records(state)), default=0)

@@ -20,6 +20,7 @@ from tff_adapters.record import (
     privacy_events,
     rounds_charged,
     rounds_run,
+    same_rounds,
 )
 
 
@@ -262,10 +263,17 @@ def train(
         UnpricedFlowError: if something leaves clients that nothing prices.
         SamplingMismatchError: if a round is not what was declared, which is found before the round
             is charged; or not what was charged.
-        ValueError: if the budget does not know rounds of `state`.
+        ValueError: if the budget does not know rounds of `state`, or `state` is that of another
+            training: one whose rounds do something else.
     """
     flows = () if budget is None else check_flows(process, public_flows)
-    state = process.initialize() if state is None else state
+    if state is None:
+        state = process.initialize()
+    elif budget is not None and not same_rounds(state, process.initialize()):
+        raise ValueError(
+            "state must be of this process: its record says another mechanism, clip, sampling or "
+            "noise, by which the rounds to come would be priced. Start another training"
+        )
     start, seeded = rounds_run(state), False
     if budget is not None:
         _refuse_unknown(budget, rounds_charged(state))

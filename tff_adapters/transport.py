@@ -92,7 +92,7 @@ class ShuffledMessages(Transport):
 
         @tff.tensorflow.computation(gathered, sent.type_signature.member)
         def accumulate(so_far: Any, messages: Any) -> Any:
-            return self._with_one(*so_far, messages)
+            return self._with_one(so_far[0], so_far[1], messages)
 
         @tff.tensorflow.computation(gathered, gathered)
         def merge(first: Any, second: Any) -> Any:

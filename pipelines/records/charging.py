@@ -230,6 +230,8 @@ def reserve(
     worst: Price | None,
     about: str,
     *,
+    identity: ReleaseIdentity | None = None,
+    run_id: str | None = None,
     mechanism: str = "",
     local_event: Any = None,
 ) -> NoCharge:
@@ -239,6 +241,8 @@ def reserve(
         settings: the flags.
         worst: the price if only `min_reports` arrive; None in a simulation.
         about: the public name of what is asked.
+        identity: of the release; default: one of the mechanism and what is asked.
+        run_id: name of the charge.
         mechanism: digest of its configuration, hexadecimal.
         local_event: what people send, where the event of the price says only what a trusted server
             publishes.
@@ -266,11 +270,11 @@ def reserve(
             "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
         ) from None
 
-    run_id = settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
+    run_id = run_id or settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
     try:
         ledger = BudgetLedger(url)
         check_name("run_id", run_id)
-        identity = _identity(settings, run_id, about, mechanism)
+        identity = identity or _identity(settings, run_id, about, mechanism)
         charge = ledger.reserve(
             settings.dataset,
             run_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.randomizers.identity import ReleaseIdentity
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.training.learn import Measured
@@ -28,6 +30,7 @@ class Run:
     """What has run so far.
 
     Attributes:
+        identity: of the training.
         begun: rounds that were charged, whether or not they ended.
         curve: measurements on public data with the price so far, one per epoch.
         metrics: TensorFlow Federated's, of the last round.
@@ -36,6 +39,8 @@ class Run:
         report: more to be printed with the run.
         flows: what left clients in each round.
     """
+
+    identity: ReleaseIdentity
 
     begun: int = 0
     curve: list[tuple[Measured, float]] = field(default_factory=list)
@@ -60,7 +65,9 @@ def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
     Raises:
         NothingReleasedError: if the budget does not allow it.
     """
-    settings, run = plan.settings, Run()
+    settings = plan.settings
+    name = settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
+    run = Run(plan.identity(name))
     event = plan.charged_event_of(plan.rounds)
     worst = Price(plan.epsilon_of(plan.rounds), plan.reports_per_round, event)
     local = plan.local_epsilon_of(plan.rounds)
@@ -68,7 +75,12 @@ def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
         _refuse_where_local(settings)
     sent = plan.round_price.sent_in(plan.rounds)
     charge = charging.reserve(
-        cast(Settings, settings), worst, f"train {plan.model}", local_event=sent
+        cast(Settings, settings),
+        worst,
+        f"train {plan.model}",
+        identity=run.identity,
+        run_id=name,
+        local_event=sent,
     )
     try:
         yield charge, run
@@ -119,6 +131,7 @@ def settlement(plan: Plan, charge: NoCharge, run: Run) -> dict[str, Any]:
     sent = run.begun if run.most_messages is None else run.most_messages
     return {
         "run_id": charge.facts["run_id"],
+        "identity": run.identity.to_json(),
         "event": plan.round_price.event_of(run.begun),
         "local_event": plan.round_price.sent_in(sent),
         "proof": f"{run.begun:,} rounds began",

@@ -19,6 +19,8 @@ from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
 from beam_ldp.pipelines.training.learn import Measured
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.record import TrainRecord
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from mlflow_ldp.runs import IDENTITY_TAG
 from tff_adapters import PrivacyReleaseManager
 
 
@@ -86,7 +88,9 @@ class Tracked:
 
 
 @contextmanager
-def tracked(plan: Plan, charge: NoCharge, console: Console) -> Iterator[Tracked]:
+def tracked(
+    plan: Plan, charge: NoCharge, identity: ReleaseIdentity, console: Console
+) -> Iterator[Tracked]:
     """The record of this training in MLflow, unless it is not wanted or not installed."""
     settings = plan.settings
     if settings.no_mlflow or not mlflow_ldp.available():
@@ -111,7 +115,8 @@ def tracked(plan: Plan, charge: NoCharge, console: Console) -> Iterator[Tracked]
             num_users=plan.data.num_clients,
         )
     with tracker:
-        tracker.tag({"privacy.charged": charge.facts["charged"]})  # the tracker knows no ledger
+        told = {"privacy.charged": charge.facts["charged"]}  # the tracker knows no ledger
+        tracker.tag(told | {IDENTITY_TAG: identity.digest.hex()})
         yield Tracked(plan, tracker, uri, console)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -19,6 +21,7 @@ from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import RoundPrice
 from beam_ldp.pipelines.training.facts import DataFacts
 from beam_ldp.pipelines.training.settings import TrainSettings
+from beam_ldp.randomizers.identity import ReleaseIdentity
 
 _ROWS = 10  # of a printed price list
 
@@ -155,6 +158,22 @@ class Plan(ABC):
             self.price_after(min(self.rounds, epoch * self.rounds_per_epoch)) for epoch in chosen
         ]
 
+    def identity(self, release_id: str) -> ReleaseIdentity:
+        """What a training of this name is: its data, model, mechanism, and all that clients do.
+
+        How long it goes on, and where its files go, is no part of it.
+        """
+        asked = {k: v for k, v in asdict(self.settings).items() if k not in _NOT_ASKED}
+        asked |= {"parameters": self.dimension, "clients": self.data.num_clients}
+        return ReleaseIdentity(
+            self.settings.dataset,
+            release_id,
+            mechanism=_digest(self.config).hex(),
+            columns=("train", self.settings.algorithm, self.model),
+            values=_digest(asked).hex(),
+            privacy_unit=self.settings.privacy_unit,
+        )
+
     @cached_property
     def round_price(self) -> RoundPrice:
         """What a ledger is told of rounds that began, should this program be lost."""
@@ -166,6 +185,21 @@ class Plan(ABC):
         """Rounds that nobody comes in more of, but with a chance of one in a million."""
         n, k = self.data.num_clients, self.clients_per_round
         return max(1, int(stats.binom.isf(UNLIKELY / n, max(1, self.rounds), k / n)))
+
+
+# Settings that say where things are, or for how long: another of them is the same training.
+_NOT_ASKED = frozenset(
+    ("data", "test_data", "bad_rows", "epochs", "delta", "target_epsilon", "audit", "baselines",
+     "public_clients", "ledger", "no_ledger", "run_id", "output", "overwrite", "dataset", "format",
+     "only_plan", "mlflow_uri", "mlflow_experiment", "no_mlflow", "memoize_key_file",
+     "people_store", "people_key_file")
+)  # fmt: skip
+
+
+def _digest(told: Any) -> bytes:
+    """16 bytes that identify JSON-able values; of a mechanism's configuration, its own digest."""
+    canonical = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).digest()[:16]
 
 
 def composed(event: dp_accounting.DpEvent, rounds: int, delta: float) -> PrivacyBound:

@@ -51,6 +51,8 @@ class TrainRecord(PrivacyRecord):
         round_event: what one round releases, as `epsilon` counts it; `event` is what a ledger is
             charged for all, `charged_epsilon` what that costs where it is another.
         reconstruction: the audit of all messages of the client that sent most.
+        identity: of the training, as `ReleaseIdentity.to_json` tells it, and
+        identity_digest: its digest, hexadecimal.
         flows: everything that left clients in a round, read from the computation
             (`tff_adapters.Flow`).
     """
@@ -90,6 +92,8 @@ class TrainRecord(PrivacyRecord):
     charged_epsilon: float | None = None
     round_event: dict[str, Any] | None = None
     reconstruction: dict[str, Any] | None = None
+    identity: dict[str, Any] | None = None
+    identity_digest: str | None = None
     flows: tuple[dict[str, str], ...] = ()
 
 
@@ -160,6 +164,9 @@ def make_record(plan: Plan, clients_left_out: int, run: Run, charge: NoCharge) -
         reader=plan.reader,
         personal_accuracy=_known(last.personal),
         local_only_accuracy=_known(run.alone),
+        release_id=run.identity.release_id,
+        identity=run.identity.to_json(),
+        identity_digest=run.identity.digest.hex(),
         flows=tuple(flow.to_json() for flow in run.flows),
         **_of_algorithm(plan, run),
         **charge.facts,

@@ -43,7 +43,7 @@ def train(
     Raises:
         JobError: if a round fails, or is not as declared.
     """
-    with folder.staging() as staging, tracked(plan, charge, console) as log:
+    with folder.staging() as staging, tracked(plan, charge, ran.identity, console) as log:
         charge.leave_note(staging, ends_with_launcher=True, rounds=plan.round_price)
         try:
             learner = learner_for(plan, clients)

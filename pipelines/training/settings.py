@@ -13,7 +13,7 @@ from beam_ldp.accounting.reconstruction import DiffuseTarget, Target
 from beam_ldp.accounting.reconstruction_sparse import SparseTarget
 from beam_ldp.pipelines.flags import positive_number
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.settings import LEDGER_VARIABLE, need
+from beam_ldp.pipelines.settings import LEDGER_VARIABLE, UNNAMED, need
 from beam_ldp.pipelines.training.flags import (
     ADAPED,
     ADAPTIVE,
@@ -167,7 +167,7 @@ def check_train(values: argparse.Namespace) -> TrainSettings:
         projection=values.projection or 0.0,
         audit=_audit(values.audit),
         baselines=_baselines(values),
-        dataset=values.dataset or values.data,
+        dataset=values.dataset or (values.data if values.data in BUNDLED else UNNAMED),
         privacy_unit=values.privacy_unit or "user",
     )
     settings = TrainSettings(**fields)
