@@ -16,7 +16,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.training.charge import Run, settlement
+from beam_ldp.pipelines.training.charge import Run, charged, settlement
 from beam_ldp.pipelines.training.facts import DataFacts, bundled_facts, count_parameters
 from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.plans import make_plan
@@ -212,6 +212,74 @@ def test_mechanisms_send_one_message_of_the_local_epsilon():
     assert isinstance(mechanism_for(settings_of(DRY), 650), PrivUnit)
 
 
+# Identity --------------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--epochs 31", "--target-epsilon 0.5", "--delta 1e-6", "--output elsewhere",
+        "--run-id two", "--format json",
+    ],
+)  # fmt: skip
+def test_how_long_and_where_to_is_the_same_training(more):
+    assert plan_of(DRY, more).identity("one") == plan_of(DRY).identity("one")
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--clip 0.006", "--norm linf", "--local-epsilon 2.5", "--model logistic",
+        "--mechanism PrivUnitGaussian", "--clients-per-round 100", "--sampling self",
+        "--learning-rate 0.3", "--algorithm fedavg", "--clip adaptive", "--dataset other",
+        "--points-per-client 2", "--points-per-client 2 --points-sampled 2",
+        "--algorithm fedavg --batch-size 7",
+    ],
+)  # fmt: skip
+def test_another_question_is_another_training(more):
+    usual = plan_of(DRY).identity("one")
+    other = plan_of(DRY, more).identity("one")
+    assert other.digest != usual.digest and other.question != usual.question
+
+
+@pytest.mark.exact
+def test_an_identity_says_what_is_trained_and_never_where_its_data_lies(tmp_path):
+    plan = plan_of(DRY)
+    identity = plan.identity("one")
+    assert identity.columns == ("train", "cldp-sgd", "cnn-16") and identity.release_id == "one"
+    assert identity.mechanism == plan.mechanism.config_digest().hex()
+    assert identity.dataset == "mnist5k" and identity.privacy_unit == "user"
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"")
+    own = (
+        f"--data {path} --client-id uid --features f* --label y --classes 2 --local-epsilon 2 "
+        "--clients-per-round 5 --epochs 1 --delta 1e-5 --dry-run"
+    )
+    assert settings_of(own).dataset == "unnamed"
+    assert settings_of(own, "--dataset people").dataset == "people"
+
+
+@pytest.mark.e2e
+def test_a_training_under_a_name_that_is_taken_is_refused(tmp_path):
+    """By the reservation, before anything is trained; what is charged stays as it was."""
+    ledger = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
+    ledger.set_budget("d", epsilon=99.0, delta=1e-5, local_epsilon=1e5)
+    text = f"{USUAL} --dataset d --run-id one --no-mlflow --ledger {ledger.url} --output x"
+    plan = plan_of(text)
+    with charged(plan, Console(quiet=True)) as (charge, run):
+        run.begun = 2
+        charge.settle(settlement(plan, charge, run))
+    first = BudgetLedger(ledger.url).charge("one")
+    assert first.identity == plan.identity("one") and first.status == "settled"
+    spent = BudgetLedger(ledger.url).status("d").local_spent
+    for more in ("", "--clip 0.006", "--model logistic", "--local-epsilon 1.5"):
+        with pytest.raises(UsageError), charged(plan_of(text, more), Console(quiet=True)):
+            raise AssertionError("it began")
+    assert BudgetLedger(ledger.url).status("d").local_spent == spent == 4.0
+
+
 # The program -----------------------------------------------------------------------------------
 
 
@@ -294,7 +362,9 @@ def test_all_rounds_are_reserved_and_those_that_ran_are_settled(ledger):
         raise KeyboardInterrupt
     assert BudgetLedger(ledger.url).status("d").local_committed == 14.0
     event = event_to_json(dp_accounting.SelfComposedDpEvent(plan.event, 7))
-    told = settlement(plan, SimpleNamespace(facts={"run_id": "first"}), Run(7))
+    told = settlement(
+        plan, SimpleNamespace(facts={"run_id": "first"}), Run(plan.identity("first"), 7)
+    )
     assert told["event"] == event == plan.round_price.event_of(7)
     assert told["local_event"] is None and told["proof"] == "7 rounds began"
 
@@ -334,7 +404,12 @@ def test_a_budget_of_users_is_no_budget_of_examples(ledger):
 def test_record_and_statement(more):
     plan = plan_of(USUAL, f"--output x --epochs 2 {more}")
     measured = SimpleNamespace(rounds=plan.rounds, loss=1.0, accuracy=0.5, personal=math.nan)
-    run = Run(plan.rounds, [(measured, 0.1)], {"a": {"b": {"bits_per_client": 99}}})
+    run = Run(
+        plan.identity("first"),
+        plan.rounds,
+        [(measured, 0.1)],
+        {"a": {"b": {"bits_per_client": 99}}},
+    )
     record = make_record(plan, 0, run, SimpleNamespace(facts={"charged": "no: test"}))
     told = record.to_json()
     json.dumps(told, allow_nan=False)

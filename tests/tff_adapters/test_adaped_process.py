@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.adaped import adaped_message_event, adaped_round_event
+from tff_adapters import EpsilonBudget, SamplingMismatchError, train
 from tff_adapters.adaped import AdapedOutput, AdapedState, build_dp_adaped
 from tff_adapters.adaped_steps import (
     Classifier,
@@ -23,7 +24,12 @@ from tff_adapters.adaped_steps import (
     distillation,
     local_step,
 )
-from tff_adapters.adaped_training import PersonalModels, build_accuracy, train_adaped
+from tff_adapters.adaped_training import (
+    PersonalModels,
+    PersonalRounds,
+    build_accuracy,
+    train_adaped,
+)
 from tff_adapters.central_record import CentralRecord, events_so_far, round_event
 
 FEATURES, CLASSES = 4, 3
@@ -330,6 +336,24 @@ def test_another_number_of_clients_fails(model):
 
 
 # Price ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+def test_another_number_of_clients_is_found_before_it_is_charged(model):
+    """Two of three came: the server would have failed, after the charge."""
+    process = build_dp_adaped(model, **SETTINGS)
+    rounds = PersonalRounds(process, [dataset(i) for i in range(3)])
+    budget = EpsilonBudget(None, 1e-5)
+    with pytest.raises(SamplingMismatchError, match="the declared sampling gives 3"):
+        train(rounds, lambda _: [0, 1], 1, budget)
+    assert budget.spent.num_charges == 0
+    assert train(rounds, lambda _: [0, 1, 2], 1, budget).spent.num_charges == 1
+    other = PersonalRounds(
+        build_dp_adaped(model, **{**SETTINGS, "noise_multiplier": 9.0}), [None] * 3
+    )
+    state = train(rounds, lambda _: [0, 1, 2], 1, EpsilonBudget(None, 1e-5)).state
+    with pytest.raises(ValueError, match="state must be of this process"):
+        train(other, lambda _: [0, 1, 2], 2, EpsilonBudget(None, 1e-5, state=state), state=state)
 
 
 @pytest.mark.exact

@@ -69,6 +69,9 @@ def test_a_training_stops_at_its_target_is_charged_logged_and_its_pipe_ends(tmp_
     assert (record["rounds"], record["stopped"], record["run_id"]) == (3, "target", "one")
     assert record["epsilon"] <= target
     assert record == json.loads((out / "privacy.json").read_text())
+    charge = BudgetLedger(ledger.url).charge("one")
+    assert charge.identity.to_json() == record["identity"]
+    assert charge.identity.digest.hex() == record["identity_digest"]
     (flow,) = record["flows"]
     assert flow["verdict"] == "ours" and flow["protection"] == "PrivUnit, local epsilon = 4"
     assert "## What leaves a client\n" in (out / "privacy.md").read_text()
@@ -80,7 +83,7 @@ def test_a_training_stops_at_its_target_is_charged_logged_and_its_pipe_ends(tmp_
                      "plot.png"}  # fmt: skip
     model = tf.keras.models.load_model(out / "model.keras")
     assert model.count_params() == 650 and any(np.any(w) for w in model.get_weights())
-    _check_mlflow(tmp_path / "mlflow.db", told["mlflow_run_id"])
+    _check_mlflow(tmp_path / "mlflow.db", told["mlflow_run_id"], record["identity_digest"])
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_metrics_that_somebody_lets_out_end_the_training_before_a_round(tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def _check_mlflow(database, run_id):
+def _check_mlflow(database, run_id, identity):
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=f"sqlite:///{database}")
@@ -137,6 +140,7 @@ def _check_mlflow(database, run_id):
         assert [metric.step for metric in found] == [0, 1, 2]
     assert client.get_metric_history(run_id, "train.epsilon")[-1].step == 2
     assert set(run.data.metrics) >= {"train.accuracy", "train.loss", "train.epsilon"}
+    assert run.data.tags["privacy.identity"] == identity
     assert run.data.params["privacy.charged"] == run.data.tags["privacy.charged"] == "yes"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
+from dataclasses import replace
 
 import dp_accounting
 import mlflow
@@ -85,6 +86,48 @@ def test_resumes_with_what_was_spent(process):
     )
     assert (numbers, second.stopped_by) == ([2], "budget")
     assert second.spent.epsilon == pytest.approx(price(event, 3))
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "other",
+    [
+        LocallyPrivateMeanFactory(LInfMean(3, 8.0, messages=(1,), message_epsilons=(8.0,))),
+        LocallyPrivateMeanFactory(replace(MECHANISM, radius=5.0)),
+        LocallyPrivateMeanFactory(MECHANISM, sampling=DeclaredSampling(100, CLIENTS)),
+        LocallyPrivateMeanFactory(MECHANISM, min_reports=30),
+    ],
+    ids=["mechanism", "clip", "sampling", "min_reports"],
+)  # fmt: skip
+def test_the_state_of_another_training_is_refused(process, other):
+    """Its record would have priced every further round by the mechanism that ran before."""
+    first = train(process, clients, 1, EpsilonBudget(None, DELTA))
+    budget = EpsilonBudget(None, DELTA, state=first.state)
+    with pytest.raises(ValueError, match="state must be of this process"):
+        train(other.create(FLOATS3), clients, 2, budget, state=first.state)
+    assert budget.spent.num_charges == 1
+    again = LocallyPrivateMeanFactory(MECHANISM).create(FLOATS3)
+    assert train(again, clients, 2, budget, state=first.state).spent.num_charges == 2
+
+
+@pytest.mark.exact
+def test_a_short_round_leaves_the_ledger_as_it_was(tmp_path):
+    """Too few to be a sample, too few for the threshold: known before, charged never."""
+    ledger = BudgetLedger.create(f"sqlite:///{tmp_path}/ledger.db")
+    ledger.set_budget("people", epsilon=1e6, delta=DELTA)
+    before = ledger.status("people").committed
+    for options, message in (
+        ({"sampling": DeclaredSampling(100, 5)}, "a round of 4 clients has no price: .*Draw anoth"),
+        ({"min_reports": 5}, "a round of 4 clients gives no result: min_reports is 5. Wait until"),
+    ):
+        process = LocallyPrivateMeanFactory(MECHANISM, **options).create(FLOATS3)
+        with PrivacyTracker(
+            "people", DELTA, ledger=ledger, tracking_uri=f"sqlite:///{tmp_path}/mlflow.db"
+        ) as tracker:
+            with pytest.raises(SamplingMismatchError, match=message):
+                train(process, lambda n: clients(n, 4), 1, tracker)
+            assert tracker.spent.num_charges == 0
+    assert BudgetLedger(ledger.url).status("people").committed == before
 
 
 @pytest.mark.exact
