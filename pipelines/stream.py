@@ -45,7 +45,8 @@ from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, SlidingSums, WindowRules
 from beam_ldp.transforms.blocks import TableBlock
-from beam_ldp.transforms.carried import CarriedDomain, read_key
+from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.limits import FirstReleases
 
 LOOK_EVERY = 0.5  # seconds between two looks at the results
