@@ -51,7 +51,8 @@ class L2Mean(BlockMean):
         dimension: coordinates per vector.
         local_epsilon: local budget.
         cutoff: truncation of rotated coordinates, in units of radius/sqrt(size).
-        rotation_seed: public seed of the signs, the same for all users of one release.
+        rotation_seed: public seed of the signs, the same for all users of one release:
+            `rotation.rotation_seed_of(identity)`, so that no value can have been chosen for it.
         expected_users: up to how many users the default cutoff keeps the bias below the noise.
 
     >>> mechanism = L2Mean(dimension=784, local_epsilon=4.0)
@@ -197,6 +198,16 @@ class L2Mean(BlockMean):
         """Expected absolute bias of a component over the public signs, at most."""
         assert self.cutoff is not None
         return truncation_bias(self.cutoff)[1] * self.radius if self._truncates else 0.0
+
+    def bias_bound_at(self, failure_probability: float) -> float:
+        """Absolute bias of a component that the signs exceed with at most this probability.
+
+        `bias_bound` is an expectation over the signs, and intervals hold on average over them; for
+        one choice of signs this is Markov's inequality, for vectors that do not depend on them.
+        """
+        if not 0 < failure_probability <= 1:
+            raise ValueError(f"failure_probability must lie in (0, 1], got {failure_probability!r}")
+        return self.bias_bound / failure_probability
 
     @property
     def bias_norm_bound(self) -> float:

@@ -8,17 +8,31 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 from scipy import special
 
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
 
 
 def padded_size(dimension: int) -> int:
     """The next power of two."""
     return 1 << (dimension - 1).bit_length()
+
+
+def rotation_seed_of(identity: ReleaseIdentity) -> int:
+    """The public seed of a release's rotation, in [0, 2**48): a function of its identity.
+
+    Signs that are the same in every release leave the same vectors cut off in all of them, and
+    whoever picks values can pick such vectors. The mechanism's digest, which the seed is part of,
+    and the key and part of the release are left out.
+    """
+    public = replace(identity, mechanism="", part="", group="", key="")
+    text = b"beam-ldp rotation of a release" + public.digest
+    return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")
 
 
 @lru_cache(maxsize=8)

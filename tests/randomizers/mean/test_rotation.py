@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import integrate, linalg, stats
 
-from beam_ldp.randomizers.mean import rotation
+from beam_ldp.randomizers.mean import L2Mean, rotation
+from tests.identities import identity
 
 pytestmark = pytest.mark.exact
 
@@ -90,3 +92,36 @@ def test_union_cutoff_against_exact_sign_sums():
         cutoff = rotation.union_cutoff(1, failure)
         assert law[np.abs(sums) / math.sqrt(12) > cutoff].sum() <= failure
     assert rotation.union_cutoff(512 * 1000, 0.01) == pytest.approx(6.07, abs=0.01)
+
+
+def test_the_seed_of_a_release_follows_from_its_question():
+    one = identity("week-47", "visits", columns=("steps",), mechanism="ab")
+    seed = rotation.rotation_seed_of(one)
+    assert 0 <= seed < 2**48
+    for same in ({"mechanism": "cd"}, {"part": "round 3"}, {"key": "00"}, {"group": "red"}):
+        assert rotation.rotation_seed_of(replace(one, **same)) == seed
+    others = [
+        identity("week-48", "visits", columns=("steps",)),
+        identity("week-47", "sales", columns=("steps",)),
+        identity("week-47", "visits", columns=("pulse",)),
+    ]
+    assert len({seed, *map(rotation.rotation_seed_of, others)}) == 4
+    mechanism = L2Mean(8, 4.0, rotation_seed=seed)
+    assert mechanism.to_config()["rotation_seed"] == seed
+
+
+def test_the_bias_for_one_choice_of_signs_has_a_failure_probability():
+    """Over 2,000 choices of signs, for one vector: beyond the bound not more often than stated."""
+    vector = np.eye(16)[:1] + 1e-3
+    bound = L2Mean(16, 4.0, cutoff=1.2, radius=float(np.linalg.norm(vector)))
+    beyond = {0.5: 0, 0.05: 0}
+    for seed in range(2000):
+        mechanism = replace(bound, rotation_seed=seed)
+        biased = mechanism._decode(mechanism._encode(vector)[0] - 0.5)
+        bias = np.abs(biased - vector[0])
+        for chance in beyond:
+            beyond[chance] += float((bias > mechanism.bias_bound_at(chance)).mean())
+    assert all(found <= 2000 * chance for chance, found in beyond.items())
+    for bad in (0.0, -1.0, 1.5, math.nan):
+        with pytest.raises(ValueError, match="failure_probability must lie"):
+            bound.bias_bound_at(bad)
