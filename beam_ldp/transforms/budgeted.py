@@ -179,7 +179,7 @@ class Reservation:
         second release of the same reports beside the first one would show theirs.
         """
         part = self._part(release)
-        if self._ended_before(ledger, part):
+        if self._ended_before(ledger, release):
             return ENDED_BEFORE
         event = self.worst
         if not self.grouped and (self.honest_fraction == 1 or _is_shuffled(release.event)):
@@ -215,7 +215,7 @@ class Reservation:
         from beam_ldp.ledger import BlockUsedUpError
 
         part = self._part(withheld)
-        if self.grouped or withheld.late or self._ended_before(ledger, part):
+        if self.grouped or withheld.late or self._ended_before(ledger, withheld):
             return
         try:
             ledger.abandon(
@@ -233,14 +233,21 @@ class Reservation:
         except BlockUsedUpError:
             return  # this window was never reserved
 
-    def _ended_before(self, ledger: BudgetLedger, part: ReleaseIdentity) -> bool:
-        """Whether another start of the run ended this window. Only memoized runs start again."""
-        from beam_ldp.ledger import LedgerError
+    def _ended_before(self, ledger: BudgetLedger, said: Release | Withheld) -> bool:
+        """Whether another start of the run ended this window. Only memoized runs start again.
 
+        Late reports of such a window stay away too: this start cannot know who was in time then.
+        """
         if not (self.is_block and self.identity.key):
             return False
+        parts = {self._part(said).part, self._part(replace(said, late=False)).part}
+        return any(self._ended_by_another(ledger, part) for part in parts)
+
+    def _ended_by_another(self, ledger: BudgetLedger, part: str) -> bool:
+        from beam_ldp.ledger import LedgerError
+
         try:
-            ended = ledger.charge(self.run_id, part.part)
+            ended = ledger.charge(self.run_id, part)
         except LedgerError:  # it is open
             return False
         return bool(ended.about.get("attempt") != self.attempt)

@@ -272,6 +272,9 @@ def test_a_stream_that_starts_again_releases_no_window_twice(
     for count in (180, 190):
         assert again.settle(ledger, release(count, (0, 1))) == ENDED_BEFORE
         assert again.settle(ledger, release(count, (1, 2))) == ENDED_BEFORE
+        # Late in this start, but perhaps in time in the one that released the window.
+        late = replace(release(count, (0, 1)), late=True)
+        assert again.settle(ledger, late) == ENDED_BEFORE
     again.abandon(ledger, Withheld(3, LEAST, "too few", window=(0, 1)))
     assert ledger.charge("run", "window 0 1") == spent
     assert again.settle(ledger, release(170, (2, 3))) == ""
