@@ -6,7 +6,7 @@ import getpass
 import math
 import os
 
-from beam_ldp.ledger.rows import Row, canonical
+from beam_ldp.ledger.rows import Row
 
 LONGEST_NAME, LONGEST_TEXT = 200, 2000  # characters
 LARGEST_BODY = 1 << 20  # bytes of a row
@@ -30,7 +30,7 @@ def check_text(argument: str, text: str) -> None:
 
 def check_size(row: Row) -> None:
     """A ValueError for a row that is no record any more."""
-    if len(canonical(row.body)) > LARGEST_BODY:
+    if len(row.text.encode()) > LARGEST_BODY:
         raise ValueError(
             f"about and event must take at most {LARGEST_BODY:,} bytes together: they are a "
             "record, not the data"

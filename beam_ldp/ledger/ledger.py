@@ -400,7 +400,8 @@ class BudgetLedger:
         token = attempt or uuid.uuid4().hex
         check_name("attempt", token)
         told = as_json(event)
-        known = population_of(self._opened(), dataset)
+        books = self._opened()
+        known = population_of(books if dataset in books.datasets else self.books, dataset)
         orders = budget_of(known, dataset).orders
         loss = loss_of(told, orders)  # priced before the lock is taken: others need not wait
         sent = None if local_event is None else as_json(local_event)

@@ -176,7 +176,8 @@ def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
     if releases_nothing(parsed):
         raise ValueError("event releases nothing: there is nothing to charge")
     accountant.compose(parsed)
-    return Loss(tuple(accountant.divergences().tolist()), accountant.get_epsilon(0.0))
+    divergences = tuple(max(0.0, value) for value in accountant.divergences().tolist())
+    return Loss(divergences, float(accountant.get_epsilon(0.0)))
 
 
 def main_share(orders: int) -> float:
@@ -204,7 +205,20 @@ def exceeds(real: Loss, worst: Loss) -> bool:
 
 def local_loss_of(event: dict[str, Any]) -> float:
     """What one person's reports lose, by an event, to whoever sees them; see `local_epsilon_of`."""
-    return _local_loss_of(json.dumps(event, sort_keys=True))
+    simple = _simple_local(event.get("event"))
+    return _local_loss_of(json.dumps(event, sort_keys=True)) if simple is None else simple
+
+
+def _simple_local(event: Any) -> float | None:
+    """The same of one shuffle or one report, without making the event; None for all others."""
+    kind = event.get("kind") if isinstance(event, dict) else None
+    local = event.get("local_event") if kind == "ShuffledDpEvent" else event
+    if kind not in ("ShuffledDpEvent", "LocalRandomizerDpEvent") or not isinstance(local, dict):
+        return None
+    found = local.get("local_epsilon")
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < math.inf:
+        return None
+    return float(found)
 
 
 @lru_cache(maxsize=4096)

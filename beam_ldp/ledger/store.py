@@ -111,6 +111,7 @@ class RowStore:
                 "memory would be forgotten"
             )
         self._engine = self._make_engine()
+        self._keeper: Connection | None = None
 
     @property
     def is_sqlite(self) -> bool:
@@ -148,7 +149,9 @@ class RowStore:
                     "url needs PostgreSQL's driver: pip install 'beam-ldp[postgresql]'"
                 ) from None
         engine = sa.create_engine(
-            self.url, connect_args={"timeout": BUSY_SECONDS}, poolclass=sa.NullPool
+            self.url,
+            connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
+            poolclass=sa.NullPool,
         )
         # Python's driver would begin transactions late; a writer must lock before it reads.
         sa.event.listen(engine, "connect", _without_implicit_begin)
@@ -261,6 +264,7 @@ class RowStore:
                 answer to the commit was lost.
         """
         with self._reaching("written"), self._engine.connect() as connection:
+            self._keep()
             try:
                 self._lock(connection)
                 yield Appender(connection, is_sqlite=self.is_sqlite)
@@ -279,8 +283,20 @@ class RowStore:
             connection.exec_driver_sql(f"SET LOCAL {limit} = '{round(1000 * BUSY_SECONDS)}ms'")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
+    def _keep(self) -> None:
+        """Hold SQLite's log open: whoever closes it last copies all of it, which takes long.
+
+        Nothing is ever asked through this connection, so it sees no file that is gone.
+        """
+        if self.is_sqlite and self._keeper is None:
+            self._keeper = self._engine.connect()
+            self._keeper.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+
     def close(self) -> None:
         """Let go of all connections."""
+        if self._keeper is not None:
+            self._keeper.close()
+            self._keeper = None
         self._engine.dispose()
 
 

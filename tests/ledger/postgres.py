@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
 
+PAGE = Path(__file__).parents[2] / "docs" / "ledger.md"
 _OWNER = "postgres"  # the server refuses to run as root
 
 
@@ -46,3 +48,23 @@ def server() -> Iterator[str]:
             _run(str(binaries / "pg_ctl"), "-D", str(data), "-m", "immediate", "-w", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def grant_roles(url: str) -> None:
+    """Make the two roles of the page on the ledger, and grant them what it says."""
+    import sqlalchemy as sa
+
+    (statements,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.S)
+    made, granted = statements.split("GRANT", 1)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        known = connection.exec_driver_sql("SELECT 1 FROM pg_roles WHERE rolname = 'ldp_runs'")
+        if not known.fetchall():  # roles are the server's, tables the database's
+            connection.exec_driver_sql(made)
+        connection.exec_driver_sql(f"GRANT {granted}")
+    engine.dispose()
+
+
+def as_runs(url: str) -> str:
+    """The URL of the role that may charge, and nothing else; SQLite has no roles."""
+    return url.replace("ledger@", "ldp_runs@", 1) if url.startswith("postgresql") else url

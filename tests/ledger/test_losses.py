@@ -83,3 +83,10 @@ def test_what_has_no_price_is_refused() -> None:
         as_json(dp_accounting.UnsupportedDpEvent())
     nothing_left = loss_of(as_json(dp_accounting.NonPrivateDpEvent()), ORDERS)
     assert nothing_left.epsilon(ORDERS, 1e-6)[0] == math.inf
+
+
+@pytest.mark.parametrize("local", [1e-13, 1e-9, 8.0])
+def test_no_loss_is_below_zero(local: float) -> None:
+    """Rounding made divergences of the smallest losses negative: a row of them is no row."""
+    loss = loss_of(as_json(LocalRandomizerDpEvent(local)), (1.05, 2.0, 300.0))
+    assert min(loss.divergences) >= 0 and Loss.from_json(loss.to_json()) == loss

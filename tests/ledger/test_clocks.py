@@ -1,0 +1,189 @@
+"""Wrong clocks, renamed datasets, quotas: what nobody gets more by."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, Population, audit
+from beam_ldp.ledger.books import REPLACE_ONE
+from beam_ldp.ledger.charges import Budget, Quota
+from beam_ldp.ledger.deciding import capacity, refusal, share_of
+from beam_ldp.ledger.losses import Loss, orders_for
+from tests.ledger.asked import asked
+from tests.ledger.conftest import Clock
+
+pytestmark = pytest.mark.exact
+
+PURE = LocalRandomizerDpEvent(0.25)
+
+
+def grant(ledger: BudgetLedger, dataset: str = "visits", **how: Any) -> None:
+    ledger.set_budget(dataset, **{"epsilon": 1.0, "delta": 1e-6, "local_epsilon": 100.0, **how})
+
+
+def spend(ledger: BudgetLedger, run_id: str, dataset: str = "visits", **how: Any) -> None:
+    run = asked(dataset, run_id)
+    ledger.reserve(dataset, run_id, PURE, identity=run, **how)
+    ledger.settle(run_id, PURE, identity=run)
+
+
+# Clocks -------------------------------------------------------------------------------------------
+
+
+def test_a_clock_in_2036_wins_no_budget_and_blocks_nobody(
+    ledger: BudgetLedger, url: str, clock: Clock
+) -> None:
+    grant(ledger, period_days=30)
+    for i in range(4):
+        spend(ledger, f"run {i}")
+    ledger.reserve("visits", "open", LocalRandomizerDpEvent(1e-13), identity=asked("visits", "o"))
+    ahead = Clock()
+    ahead.move(days=3653)
+    wrong = BudgetLedger(url, clock=ahead)
+    assert wrong.status("visits").period == 0
+    for act in (lambda: spend(wrong, "stolen"), lambda: grant(wrong, epsilon=9.0, period_days=30)):
+        with pytest.raises(LedgerError, match="accept-time"):
+            act()
+    wrong.settle("open", LocalRandomizerDpEvent(1e-13), identity=asked("visits", "o"))
+    assert wrong.books.time.startswith("2026-01-01")  # a settlement is never held up
+    clock.move(days=30)
+    spend(ledger, "february")
+    assert ledger.status("visits").period == 1 and audit(ledger.rows()).clean
+
+
+def test_a_long_rest_is_ended_by_an_act_that_stands_in_the_ledger(
+    ledger: BudgetLedger, clock: Clock
+) -> None:
+    grant(ledger)
+    clock.move(days=32)
+    spend(ledger, "in time")
+    clock.move(days=33)
+    with pytest.raises(LedgerError, match="more than 32 days"):
+        spend(ledger, "late")
+    assert ledger.accept_time(why="it was summer", by="Ada") == ledger.books.time
+    spend(ledger, "late")
+    (row,) = [row for row in ledger.rows() if row.kind == "time"]
+    assert row.body["by"] == "Ada" and row.body["before"] < row.body["time"]
+
+
+# Names --------------------------------------------------------------------------------------------
+
+
+def test_a_renamed_dataset_keeps_what_it_was_charged(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    spend(ledger, "run")
+    ledger.rename("visits", "sessions", why="a better word")
+    assert ledger.status("sessions").spent == 0.25
+    with pytest.raises(LedgerError, match="it is 'sessions' now"):
+        spend(ledger, "more")
+    with pytest.raises(LedgerError, match="it is taken"):
+        grant(ledger, "visits", population="sessions")
+    with pytest.raises(LedgerError, match="there is, or was"):
+        ledger.rename("sessions", "visits")
+    with pytest.raises(LedgerError, match="stands for another question already.*dataset"):
+        ledger.reserve("sessions", "again", PURE, identity=asked("sessions", "run"))
+    spend(ledger, "new", "sessions")
+    assert ledger.status("sessions").spent == 0.5 and audit(ledger.rows()).clean
+
+
+def test_names_after_a_checkpoint(ledger: BudgetLedger, url: str, clock: Clock) -> None:
+    grant(ledger)
+    ledger.rename("visits", "sessions")
+    ledger.checkpoint()
+    opened = BudgetLedger(url, clock=clock)
+    with pytest.raises(LedgerError, match="it is 'sessions' now"):
+        spend(opened, "more")
+    ledger.rename("sessions", "stays")
+    with pytest.raises(LedgerError, match="it is 'stays' now"):
+        spend(opened, "more")
+
+
+# Quotas -------------------------------------------------------------------------------------------
+
+
+def test_a_team_spends_its_share_and_nobody_elses(ledger: BudgetLedger) -> None:
+    grant(ledger, epsilon=8.0, local_epsilon=4.0)
+    ledger.set_quota("visits", "maps", share=0.5)
+    ledger.set_quota("visits", "ads", share=0.25, why="a pilot")
+    for i in range(4):
+        spend(ledger, f"ads {i}", quota="ads")
+    with pytest.raises(BudgetExceededError, match="0.25 for 'ads'"):
+        spend(ledger, "one more", quota="ads")
+    for i in range(4):
+        spend(ledger, f"rest {i}")
+    with pytest.raises(BudgetExceededError, match="for all without a quota"):
+        spend(ledger, "another")
+    for i in range(8):
+        spend(ledger, f"maps {i}", quota="maps")
+    assert ledger.status("visits").local_spent == 4.0 and audit(ledger.rows()).clean
+    with pytest.raises(LedgerError, match="has no quota 'sales'"):
+        spend(ledger, "sales", quota="sales")
+
+
+def test_quotas_that_do_not_fit(ledger: BudgetLedger) -> None:
+    grant(ledger, epsilon=8.0, local_epsilon=1.0)
+    for i in range(3):
+        spend(ledger, f"run {i}")
+    with pytest.raises(LedgerError, match="runs without a quota"):
+        ledger.set_quota("visits", "maps", share=0.5)
+    ledger.set_quota("visits", "maps", share=0.25)
+    with pytest.raises(LedgerError, match="more than the budget"):
+        ledger.set_quota("visits", "ads", share=0.8)
+    with pytest.raises(ValueError, match="share must"):
+        ledger.set_quota("visits", "ads", share=1.5)
+
+
+STEPS = 40
+
+
+@pytest.mark.parametrize("schedules", [60, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_no_sequence_of_requests_exceeds_a_share_or_exhausts_anothers(schedules: int) -> None:
+    """Random requests, settlements and gifts back by three teams and the rest, with any losses.
+
+    The decision is a function of totals, so schedules need no database. What must hold after each
+    request: the population is within its budget, every share is kept, and whoever asks for what
+    fits its own share gets it, whatever the others did.
+    """
+    draw = random.Random(1)
+    orders = orders_for(1.0, 1e-6)
+    budget = Budget(1.0, 1e-6, 10.0, orders, None, "2026-01-01T00:00:00+00:00", 0)
+    full, told = capacity(budget), {"granted": 0, "refused": 0}
+    for _ in range(schedules):
+        people = Population("p", "user", REPLACE_ONE, budgets=[budget])
+        shares = sorted(draw.random() for _ in range(3))
+        for name, share in zip("abc", (shares[0], shares[1] - shares[0], shares[2] - shares[1])):
+            people.quotas[name] = Quota(name, share)
+        held: list[dict[str, Any]] = []
+        for _ in range(STEPS):
+            if held and draw.random() < 0.3:  # one ends, at less than it reserved
+                end = held.pop(draw.randrange(len(held)))
+                kind = draw.choice(("settle", "abandon"))
+                real = [draw.random() * d for d in end["loss"]["divergences"]]
+                people.take_charge(kind, {
+                    **end, "gives_back": end["loss"], "gives_back_local": end["local_epsilon"],
+                    "loss": {"divergences": real, "pure": None},
+                })  # fmt: skip
+                continue
+            quota = draw.choice(("", "a", "b", "c"))
+            cost = full * draw.random() ** 3
+            loss = Loss((cost, *(cost * draw.random() * 5 for _ in orders[1:])), float("inf"))
+            local = 10 * draw.random() ** 3
+            own, share = people.account(0, quota), share_of(people.quotas, quota)
+            fits = (
+                own.loss.divergences[0] + cost <= share * full and own.local + local <= share * 10.0
+            )
+            refused = refusal(people, 0, loss, local, 1, quota)
+            assert fits == (refused is None), refused
+            told["refused" if refused else "granted"] += 1
+            if refused is None:
+                row = {"period": 0, "quota": quota, "loss": loss.to_json(), "count": 1,
+                       "local_epsilon": local}  # fmt: skip
+                people.take_charge("reserve", row)
+                held.append(row)
+            assert people.loss(0).epsilon(orders, budget.delta)[0] <= 1.0 + 1e-9
+            assert people.local_loss(0) <= 10.0 + 1e-9
+    assert min(told.values()) > 5 * schedules
