@@ -18,6 +18,7 @@ from beam_ldp.pipelines.devices.asked import Asked, AskedLists, AskedNumber
 from beam_ldp.pipelines.devices.collecting import (
     FLAGS,
     Agreed,
+    FromDevices,
     check_collected,
     collected_words,
     count,
@@ -90,7 +91,7 @@ class CollectPartsRecord(PartsRecord):
     sampling: str = "fixed"
 
 
-class Collect(Frequency):
+class Collect(FromDevices, Frequency):
     """How often does each value occur, from reports that were randomized elsewhere?"""
 
     name = "collect"
@@ -133,7 +134,7 @@ class Collect(Frequency):
             return list(zip(settings.domains, digests, agreed.asked.lists))
         if agreed.asked is not None:  # bins, which release.json holds
             return []
-        return [(settings.domain, self.domain.digest.hex(), agreed.terms.domain_digest.hex())]
+        return [(settings.domain, self.domain.digest.hex(), agreed.terms.identity.values)]
 
     @classmethod
     def of(cls, values: argparse.Namespace) -> Collect | CollectMean:
@@ -168,7 +169,7 @@ class Collect(Frequency):
             values,
             agreed,
             CollectSettings,
-            column=values.question or named or agreed.terms.release_id,
+            column=values.question or named or agreed.terms.identity.release_id,
             columns=columns,
             domain=", ".join(dict.fromkeys(domains)),
             domains=domains,
@@ -188,7 +189,7 @@ class Collect(Frequency):
         return Choice(randomizer, n, price, rare_error(randomizer, n))
 
     def inputs(self) -> Rows:
-        return [("release", self.settings.agreed.terms.release_id), *super().inputs()]
+        return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
         settings, agreed = self.settings, self.settings.agreed
@@ -199,7 +200,7 @@ class Collect(Frequency):
             sampling=agreed.sampling,
             question=self.about,
         )
-        found = count(pipeline, settings, agreed, estimate, settings.groups)
+        found = count(pipeline, settings, agreed, estimate, settings.groups, self.staging)
         if self.survey is None:
             return found
         assert isinstance(randomizer, Questions)

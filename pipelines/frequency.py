@@ -197,6 +197,10 @@ class Frequency(Question[FrequencySettings]):
     def about(self) -> str:
         return self.settings.column
 
+    @property
+    def plausible(self) -> tuple[Any, Any]:
+        return 0.0, 1.0
+
     def choose(self) -> Choice:
         if self.survey is not None:
             return self.survey.choose(self.settings, self.settings.design)

@@ -117,6 +117,13 @@ class Mean(Question[MeanSettings]):
         kind = kinds[norm] if isinstance(norm, str) else f"l_{norm:g} norm"
         return f"{kind} at most {settings.radius:g}"
 
+    @property
+    def plausible(self) -> tuple[Any, Any]:
+        if self.ranges is not None:
+            return np.array(self.ranges.low), np.array(self.ranges.high)
+        radius = self.settings.radius
+        return (0.0, 1.0) if self.settings.norm == "binary" else (-radius, radius)
+
     def choose(self) -> MeanChoice:
         return choose(self.settings, self.dimension, self.ranges)
 

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from beam_ldp.pipelines.flags import Groups
 from beam_ldp.pipelines.options import ReleaseOptions, UsageError
-from beam_ldp.pipelines.records.gates import gate_reports
+from beam_ldp.pipelines.records.gates import gate_estimates, gate_reports
 from beam_ldp.pipelines.records.price import Price, expected_price, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.running import job, results
@@ -229,6 +229,16 @@ class Question(ABC, Generic[S]):
     def price(self, release: Release) -> Price:
         """What was received costs."""
         return price_of(release, self.settings.delta, self.settings.honest_fraction)
+
+    def warnings(self, release: Release) -> tuple[str, ...]:
+        """What is odd about the reports themselves, said before the result."""
+        bounds = self.plausible
+        return () if bounds is None else gate_estimates(release, *bounds)
+
+    @property
+    def plausible(self) -> tuple[Any, Any] | None:
+        """Between which numbers an estimate without noise lies; None where that is not known."""
+        return None
 
     record_type: ClassVar[type[PrivacyRecord]] = PrivacyRecord
 

@@ -23,7 +23,7 @@ from beam_ldp import log_events
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import DeviceValues, ListValues, NumberValues
-from beam_ldp.pipelines.flags import COMMON, DATA, MECHANISM, OUTPUT, PRICE, Groups
+from beam_ldp.pipelines.flags import COMMON, DATA, MECHANISM, OUTPUT, PRICE, Groups, whole_number
 from beam_ldp.pipelines.frequencies.groups import GROUP_FLAGS
 from beam_ldp.pipelines.frequencies.numeric import NUMBER_FLAGS
 from beam_ldp.pipelines.frequencies.questions import DESIGN_FLAGS
@@ -31,7 +31,12 @@ from beam_ldp.pipelines.frequency import FLAGS as FREQUENCY
 from beam_ldp.pipelines.frequency import FrequencySettings, asked_of, check_column
 from beam_ldp.pipelines.means.settings import FLAGS as MEAN
 from beam_ldp.pipelines.means.settings import check_mean
-from beam_ldp.pipelines.options import ReleaseOptions, UsageError, help_text, parse_flags
+from beam_ldp.pipelines.options import (
+    ReleaseOptions,
+    UsageError,
+    help_text,
+    parse_flags,
+)
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.records.statement_words import WEAK_LOCAL_EPSILON
@@ -101,6 +106,11 @@ FLAGS: Groups = {
             "metavar": "DIR", "help": "new folder for the reports and release.json",
         },
         "--dataset": COMMON[OUTPUT]["--dataset"],
+        "--reports-per-envelope": {
+            "type": whole_number, "default": 1, "metavar": "N",
+            "help": "so many people's reports in one envelope, which release.json then grants to "
+            "everybody who sends (default: 1, as devices send them)",
+        },
         "--format": COMMON[OUTPUT]["--format"],
         "--config": COMMON[OUTPUT]["--config"],
     },
@@ -114,28 +124,30 @@ SUMMARY = (
 )
 USAGE = (
     "--input PATH (--column NAME (--domain FILE | --bins EDGES) | --columns NAMES --radius R) "
-    "(--local-epsilon EPS0 | --epsilon EPS --delta D --expected-users N) --release-id NAME "
-    "--output DIR [...]"
+    "(--local-epsilon EPS0 | --epsilon EPS --delta D --expected-users N) --dataset NAME "
+    "--release-id NAME --output DIR [...]"
 )
 EXAMPLES = """examples:
   where the values are
     beam-ldp randomize --input values.csv --column url --domain urls.txt --local-epsilon 3 \\
-        --release-id week-47 --output reports
+        --dataset telemetry --release-id week-47 --output reports
   where the reports go
     beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
         --delta 1e-8 --min-reports 9e5 --output out
   several questions, of which each person answers one; or a number: its quantiles
     beam-ldp randomize --input survey.csv --column hair --domain hair.txt --column eyes \\
-        --domain eyes.txt --local-epsilon 2 --release-id week-47 --output reports
+        --domain eyes.txt --local-epsilon 2 --dataset telemetry --release-id week-47 \\
+        --output reports
     beam-ldp randomize --input people.csv --column age --bins 0:120:120 --quantiles 0.1,0.5,0.9 \\
-        --local-epsilon 2 --release-id week-47 --output reports
+        --local-epsilon 2 --dataset telemetry --release-id week-47 --output reports
   means of numbers, each in a public range, with the noise that meets a central price
     beam-ldp randomize --input visits.csv --columns minutes --user-id uid --range 0 1440 \\
-        --epsilon 1 --delta 1e-8 --expected-users 1e6 --release-id week-47 --output reports
+        --epsilon 1 --delta 1e-8 --expected-users 1e6 --dataset telemetry \\
+        --release-id week-47 --output reports
   a public group with every report; the smallest group that is released has 20,000 people
     beam-ldp randomize --input values.csv --column url --domain urls.txt --user-id uid \\
         --group-by country --groups countries.txt --epsilon 1 --delta 1e-8 --min-reports 20000 \\
-        --release-id week-47 --output reports
+        --dataset telemetry --release-id week-47 --output reports
 
 exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
             3 nothing was written (no row could be used, or too many could not);
@@ -166,7 +178,7 @@ def check(values: argparse.Namespace) -> DeviceValues:
         )
     asked = [name for name in MEAN_FLAGS if getattr(values, _attribute(name)) != _default(name)]
     if not asked:
-        return ListValues(_check_list(values))
+        return ListValues(_check_list(values), values.reports_per_envelope)
     for name in ("column", "domain", "bins", "quantiles", "between", "group_by", "groups"):
         if getattr(values, name) is not None:
             raise UsageError(
@@ -174,7 +186,7 @@ def check(values: argparse.Namespace) -> DeviceValues:
             )
     if values.bad_rows == "other":
         raise UsageError("--bad-rows of numbers must be dead-letter or zero")
-    return NumberValues(check_mean(values))
+    return NumberValues(check_mean(values), values.reports_per_envelope)
 
 
 def _is_there(path: str) -> bool:

@@ -83,7 +83,9 @@ def execute(
         gate_bad_rows(found.num_bad_rows, settings)
         price = question.price(release)
         messages = choice.randomizer.messages_per_user
-        warnings = gate_price(price, release, settings, messages)
+        warnings = (
+            *question.warnings(release), *gate_price(price, release, settings, messages),
+        )  # fmt: skip
         for warning in warnings:
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
         record = make_record(

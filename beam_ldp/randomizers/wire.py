@@ -1,15 +1,15 @@
 """The envelope in which packed reports travel from devices to the collector.
 
-Its length is a function of public things alone: the mechanism and how many reports it holds. Format
-1, bit by bit: docs/wire-format.md.
+Its length is a function of public things alone: the mechanism and how many people's reports it
+holds. Format 2, byte by byte: docs/wire-format.md. Whole files of envelopes: `wire_stream`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,42 +18,41 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.crc32 import crc32_of_rows
+from beam_ldp.randomizers.identity import ReleaseIdentity
 
 MAGIC = b"\x89LDP"  # no text begins with that byte
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DIGEST_BYTES = ID_BYTES = 16
-CHECKSUM_BYTES = 8
+CHECKSUM_BYTES = 4
 MAX_ENVELOPE_BYTES = 1 << 24
-NO_DOMAIN = bytes(DIGEST_BYTES)
 NO_ID = bytes(ID_BYTES)
-TERMS_VERSION = 1
+TERMS_VERSION = 2
 
-_SIMULATED = 1  # the one flag
-_PREFIX = struct.Struct(">4sBB16s16s16s")  # what sender and collector agreed upon
-_SUFFIX = struct.Struct(">16sI")  # what an envelope has of its own: id, number of reports
-PREFIX_BYTES = _PREFIX.size
-HEADER_BYTES = _PREFIX.size + _SUFFIX.size
+SIMULATED_FLAG = 1  # of 8; 2 is kept for sealed reports, 4 for headers of batches
+ONLY_COLUMN = 0  # of 2**16: which message column or level of several; there are no others yet
+HEAD = struct.Struct(">4sBBH")  # magic, version, flags, column
+PREFIX_BYTES = HEAD.size + DIGEST_BYTES  # what sender and collector agreed upon
+_SUFFIX = struct.Struct(">16sI")  # what an envelope has of its own: id, number of people
+HEADER_BYTES = PREFIX_BYTES + _SUFFIX.size
 OVERHEAD_BYTES = HEADER_BYTES + CHECKSUM_BYTES
 
 NOT_AN_ENVELOPE = "not an envelope"
 TOO_SHORT = "cut short"
-TOO_LONG = "longer than an envelope may be"
 TRAILING = "followed by other bytes"
 UNKNOWN_VERSION = "unknown format version"
 UNKNOWN_FLAGS = "unknown flags"
-OTHER_MECHANISM = "another mechanism, or other parameters"
-OTHER_DOMAIN = "another public list of values"
-OTHER_RELEASE = "another release"
+UNKNOWN_COLUMN = "unknown message column"
+OTHER_RELEASE = "another release, question or mechanism"
 NOT_SIMULATED = "of people, in a simulation"
 SIMULATED = "simulated, among reports of people"
 NO_REPORTS = "no reports"
-WRONG_COUNT = "number of reports does not fit the length"
+TOO_MANY = "reports of more people than an envelope of this release may hold"
 WRONG_CHECKSUM = "wrong checksum"
 IMPOSSIBLE = "reports that the mechanism cannot send"
 REASONS = (
-    NOT_AN_ENVELOPE, TOO_SHORT, TOO_LONG, TRAILING, UNKNOWN_VERSION, UNKNOWN_FLAGS,
-    OTHER_MECHANISM, OTHER_DOMAIN, OTHER_RELEASE, NOT_SIMULATED, SIMULATED, NO_REPORTS,
-    WRONG_COUNT, WRONG_CHECKSUM, IMPOSSIBLE,
+    NOT_AN_ENVELOPE, TOO_SHORT, TRAILING, UNKNOWN_VERSION, UNKNOWN_FLAGS, UNKNOWN_COLUMN,
+    OTHER_RELEASE, NOT_SIMULATED, SIMULATED, NO_REPORTS, TOO_MANY, WRONG_CHECKSUM, IMPOSSIBLE,
 )  # fmt: skip
 
 
@@ -75,37 +74,33 @@ class ReleaseTerms:
 
     Args:
         randomizer: what devices run.
-        release_id: name of the release; a new one for every release.
-        domain_digest: `Domain.digest` of the public list of values; `NO_DOMAIN` where the
-            mechanism's parameters say everything.
+        identity: of the release. Its digest stands in every envelope, so that one of another
+            release, question, list, mechanism or key is refused.
         simulated: reports are drawn with a seed and protect nobody. Such reports and those of
             people are never mixed.
 
     Raises:
-        ValueError: if the release has no name, a digest is not 16 bytes, or one report alone is
-            longer than an envelope may be.
+        ValueError: if the identity is of another mechanism, or one report alone is longer than an
+            envelope may be.
 
-    >>> from beam_ldp.randomizers.domain import Domain
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
-    >>> colours = Domain(("red", "green", "blue"))
-    >>> terms = ReleaseTerms(KRandomizedResponse(4, 2.0), "week-47", colours.digest)
-    >>> sent = encode_envelope(terms, terms.randomizer.randomize(colours.encode(["green"])))
+    >>> oracle = KRandomizedResponse(4, 2.0)
+    >>> week = ReleaseIdentity("telemetry", "week-47", oracle.config_digest().hex(), ("url",))
+    >>> terms = ReleaseTerms(oracle, week)
+    >>> sent = encode_envelope(terms, oracle.randomize(np.array([2])))
     >>> len(sent)
-    83
+    49
     >>> len(decode_envelope(terms, sent).reports)
     1
     """
 
     randomizer: LocalRandomizer
-    release_id: str
-    domain_digest: bytes = NO_DOMAIN
+    identity: ReleaseIdentity
     simulated: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.release_id, str) or not self.release_id:
-            raise ValueError("release_id must be a non-empty name")
-        if not isinstance(self.domain_digest, bytes) or len(self.domain_digest) != DIGEST_BYTES:
-            raise ValueError(f"domain_digest must be {DIGEST_BYTES} bytes")
+        if self.identity.mechanism != self.randomizer.config_digest().hex():
+            raise ValueError("identity is of another mechanism than randomizer")
         if self.max_reports < 1:
             raise ValueError(
                 f"randomizer must send reports of less than {MAX_ENVELOPE_BYTES:,} bytes, got "
@@ -114,51 +109,39 @@ class ReleaseTerms:
 
     @property
     def mechanism_text(self) -> str:
-        """The mechanism's parameters as the text whose digest travels with every report."""
+        """The mechanism's parameters as the text whose digest stands in the identity."""
         return json.dumps(self.randomizer.to_config(), sort_keys=True, separators=(",", ":"))
 
-    @property
-    def release_digest(self) -> bytes:
-        """16 bytes that identify the release, however long its name is."""
-        return release_digest_of(self.release_id)
+    @cached_property
+    def head(self) -> bytes:
+        """The first bytes of every envelope of this release, whatever the group."""
+        flags = SIMULATED_FLAG if self.simulated else 0
+        return HEAD.pack(MAGIC, FORMAT_VERSION, flags, ONLY_COLUMN)
 
     @cached_property
+    def digest(self) -> bytes:
+        """16 bytes that identify the release, its question, mechanism and key."""
+        return self.identity.digest[:DIGEST_BYTES]
+
+    @property
     def prefix(self) -> bytes:
         """The first bytes of every envelope of this release."""
-        return _PREFIX.pack(
-            MAGIC,
-            FORMAT_VERSION,
-            _SIMULATED if self.simulated else 0,
-            self.randomizer.config_digest(),
-            self.domain_digest,
-            self.release_digest,
-        )
-
-    def begins_at(self, data: bytes, at: int) -> bool:
-        """Whether an envelope of this release begins there."""
-        return data.startswith(self.prefix, at)
-
-    def find_begin(self, data: bytes, start: int, stop: int) -> int:
-        """Where an envelope of this release begins, with all of its first bytes before `stop`; -1
-        if nowhere."""
-        return data.find(self.prefix, start, stop)
+        return self.head + self.digest
 
     @cached_property
-    def _bits(self) -> int:
-        return self.randomizer.bits_per_report
+    def report_bytes(self) -> int:
+        """Length of one person's packed report, which begins and ends with a byte."""
+        return -(-self.randomizer.bits_per_report // 8)
 
-    @property
+    @cached_property
     def max_reports(self) -> int:
-        """The most reports that fit one envelope."""
-        return 8 * (MAX_ENVELOPE_BYTES - OVERHEAD_BYTES) // self._bits
-
-    def payload_bytes(self, num_reports: int) -> int:
-        """Length of that many packed reports."""
-        return -(-self._bits * num_reports // 8)
+        """The most people whose reports may stand in one envelope: as many as were granted."""
+        fitting = (MAX_ENVELOPE_BYTES - OVERHEAD_BYTES) // self.report_bytes
+        return min(self.identity.reports_per_envelope, fitting)
 
     def envelope_bytes(self, num_reports: int) -> int:
         """Length of an envelope: it depends on nothing else."""
-        return OVERHEAD_BYTES + self.payload_bytes(num_reports)
+        return OVERHEAD_BYTES + self.report_bytes * num_reports
 
     def to_json(self) -> dict[str, Any]:
         """What `release.json` holds: all that a client needs beside the list of values.
@@ -169,11 +152,10 @@ class ReleaseTerms:
         return {
             "terms_version": TERMS_VERSION,
             "format_version": FORMAT_VERSION,
-            "release_id": self.release_id,
+            "release_id": self.identity.release_id,
+            "identity": self.identity.to_json(),
+            "identity_digest": self.identity.digest.hex(),
             "mechanism": self.mechanism_text,
-            "mechanism_digest": self.randomizer.config_digest().hex(),
-            "domain_digest": self.domain_digest.hex(),
-            "release_digest": self.release_digest.hex(),
             "bits_per_report": self.randomizer.bits_per_report,
             "simulated": self.simulated,
         }
@@ -190,12 +172,11 @@ class ReleaseTerms:
             if version != TERMS_VERSION:
                 raise ValueError(f"terms_version must be {TERMS_VERSION}, got {version!r}")
             config = json.loads(found["mechanism"])
-            if not isinstance(config, dict):
-                raise ValueError("mechanism must be the text of a JSON object")
+            if not isinstance(config, dict) or not isinstance(found["identity"], Mapping):
+                raise ValueError("mechanism must be the text of a JSON object, identity an object")
             terms = cls(
                 LocalRandomizer.from_config(config),
-                found["release_id"],
-                bytes.fromhex(found["domain_digest"]),
+                ReleaseIdentity.from_json(found["identity"]),
                 found["simulated"] is True,
             )
         except KeyError as error:
@@ -213,7 +194,7 @@ class Envelope:
     """What one envelope held.
 
     Attributes:
-        reports: as `randomizer.unpack` gives them.
+        reports: as `randomizer.unpack_each` gives them.
         envelope_id: 16 bytes by which copies are known; None where the sender gave none.
     """
 
@@ -234,8 +215,8 @@ def encode_envelope(
             device. Default: fresh random ones. `NO_ID` for none.
 
     Raises:
-        ValueError: for no reports, more than fit, an id of another length, or reports that the
-            mechanism cannot pack.
+        ValueError: for no reports, more than an envelope of this release may hold, an id of another
+            length, or reports that the mechanism cannot pack.
     """
     if not 1 <= len(reports) <= terms.max_reports:
         raise ValueError(
@@ -244,10 +225,36 @@ def encode_envelope(
     envelope_id = os.urandom(ID_BYTES) if envelope_id is None else envelope_id
     if len(envelope_id) != ID_BYTES:
         raise ValueError(f"envelope_id must be {ID_BYTES} bytes, got {len(envelope_id)}")
-    content = b"".join(
-        (terms.prefix, _SUFFIX.pack(envelope_id, len(reports)), terms.randomizer.pack(reports))
+    packed = terms.randomizer.pack_each(reports).tobytes()
+    content = terms.prefix + _SUFFIX.pack(envelope_id, len(reports)) + packed
+    return content + checksum(content)
+
+
+def encode_envelopes(terms: ReleaseTerms, reports: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Many envelopes of equally many reports each, as `encode_envelope` makes them one by one.
+
+    Args:
+        terms: of the release.
+        reports: those of the first envelope, of the second, and so on.
+        ids: uint8 `(envelopes, 16)`.
+
+    Returns:
+        uint8 `(envelopes, length)`.
+    """
+    each, rest = divmod(len(reports), len(ids))
+    if rest or not 1 <= each <= terms.max_reports:
+        raise ValueError(f"reports must number from 1 to {terms.max_reports} for each of ids")
+
+    found = np.empty((len(ids), terms.envelope_bytes(each)), dtype=np.uint8)
+    found[:, :PREFIX_BYTES] = np.frombuffer(terms.prefix, dtype=np.uint8)
+    found[:, PREFIX_BYTES : PREFIX_BYTES + ID_BYTES] = ids
+    found[:, HEADER_BYTES - 4 : HEADER_BYTES] = np.frombuffer(each.to_bytes(4, "big"), np.uint8)
+    found[:, HEADER_BYTES:-CHECKSUM_BYTES] = terms.randomizer.pack_each(reports).reshape(
+        len(ids), -1
     )
-    return content + _checksum(content)
+    sums = crc32_of_rows(found[:, :-CHECKSUM_BYTES])
+    found[:, -CHECKSUM_BYTES:] = sums.astype(">u4").view(np.uint8).reshape(-1, CHECKSUM_BYTES)
+    return found
 
 
 def decode_envelope(terms: ReleaseTerms, data: bytes) -> Envelope:
@@ -260,7 +267,7 @@ def decode_envelope(terms: ReleaseTerms, data: bytes) -> Envelope:
         EnvelopeError: with one of `REASONS`, for everything that is not exactly an envelope of this
             release.
     """
-    check_prefix(terms, data)
+    check_prefix(terms.head, (terms.digest,), data)
     return open_envelope(terms, data)
 
 
@@ -270,61 +277,46 @@ def open_envelope(terms: ReleaseTerms, data: bytes) -> Envelope:
     Raises:
         EnvelopeError: as `decode_envelope`.
     """
-    if len(data) < OVERHEAD_BYTES:
+    if len(data) < HEADER_BYTES:
         raise EnvelopeError(TOO_SHORT)
-    if len(data) > MAX_ENVELOPE_BYTES:
-        raise EnvelopeError(TOO_LONG)
-    envelope_id, count = _SUFFIX.unpack_from(data, _PREFIX.size)
-    sound = data[-CHECKSUM_BYTES:] == _checksum(data[:-CHECKSUM_BYTES])
-    length = terms.envelope_bytes(count)
-    if sound and count == 0:
+    envelope_id, count = _SUFFIX.unpack_from(data, PREFIX_BYTES)
+    if count == 0:
         raise EnvelopeError(NO_REPORTS)
+    if count > terms.max_reports:
+        raise EnvelopeError(TOO_MANY)
+    length = terms.envelope_bytes(count)
     if len(data) != length:
-        if sound:
-            raise EnvelopeError(WRONG_COUNT)
         raise EnvelopeError(TOO_SHORT if len(data) < length else TRAILING)
-    if not sound:
+    if data[-CHECKSUM_BYTES:] != checksum(data[:-CHECKSUM_BYTES]):
         raise EnvelopeError(WRONG_CHECKSUM)
-    try:
-        reports = terms.randomizer.unpack(data[HEADER_BYTES:-CHECKSUM_BYTES], count)
-    except ValueError:
-        raise EnvelopeError(IMPOSSIBLE) from None
+    payload = np.frombuffer(data, np.uint8, count * terms.report_bytes, HEADER_BYTES)
+    reports, possible = terms.randomizer.unpack_each(payload.reshape(count, terms.report_bytes))
+    if not possible.all():
+        raise EnvelopeError(IMPOSSIBLE)
     return Envelope(reports, None if envelope_id == NO_ID else envelope_id)
 
 
-def release_digest_of(release_id: str) -> bytes:
-    """16 bytes that identify a release by its name."""
-    return hashlib.sha256(release_id.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]
-
-
-def count_of(data: bytes, start: int = 0) -> int:
-    """The number of reports that the envelope which begins at `start` says it holds."""
-    count: int = _SUFFIX.unpack_from(data, start + _PREFIX.size)[1]
-    return count
-
-
-def check_prefix(terms: ReleaseTerms, data: bytes) -> None:
-    """An EnvelopeError unless the data begin as every envelope of this release does."""
-    if data.startswith(terms.prefix):
-        return
-    if not data.startswith(MAGIC[: len(data)]) or not data:
+def check_prefix(head: bytes, digests: tuple[bytes, ...], data: bytes) -> int:
+    """Index of the digest that an envelope carries; an EnvelopeError for any other beginning."""
+    if not data or not data.startswith(MAGIC[: len(data)]):
         raise EnvelopeError(NOT_AN_ENVELOPE)
     if len(data) > len(MAGIC) and data[len(MAGIC)] != FORMAT_VERSION:
         raise EnvelopeError(UNKNOWN_VERSION)
-    if len(data) < _PREFIX.size:
+    if len(data) < PREFIX_BYTES:
         raise EnvelopeError(TOO_SHORT)
-    _, _, flags, mechanism, domain, release = _PREFIX.unpack_from(data)
-    if flags & ~_SIMULATED:
+    _, _, flags, column = HEAD.unpack_from(data)
+    if flags & ~SIMULATED_FLAG:
         raise EnvelopeError(UNKNOWN_FLAGS)
-    for found, expected, reason in (
-        (mechanism, terms.randomizer.config_digest(), OTHER_MECHANISM),
-        (domain, terms.domain_digest, OTHER_DOMAIN),
-        (release, terms.release_digest, OTHER_RELEASE),
-    ):
-        if found != expected:
-            raise EnvelopeError(reason)
-    raise EnvelopeError(SIMULATED if flags else NOT_SIMULATED)
+    if column != ONLY_COLUMN:
+        raise EnvelopeError(UNKNOWN_COLUMN)
+    digest = data[HEAD.size : PREFIX_BYTES]
+    if digest not in digests:
+        raise EnvelopeError(OTHER_RELEASE)
+    if not data.startswith(head):
+        raise EnvelopeError(SIMULATED if flags else NOT_SIMULATED)
+    return digests.index(digest)
 
 
-def _checksum(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()[:CHECKSUM_BYTES]
+def checksum(content: bytes) -> bytes:
+    """CRC-32, as zlib and Ethernet know it."""
+    return zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big")

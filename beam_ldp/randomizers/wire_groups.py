@@ -1,7 +1,6 @@
-"""Releases of public groups: each group is a release of its own, known by the digest it carries.
+"""Releases of public groups: the identity of each has the group in it, so each has its own digest.
 
-The envelope has no field for a group and needs none: the release of the group `DE` of the release
-`week-47` has the name `week-47`, a line feed, `DE`. A collector that knows the public list of
+The envelope has no field for a group and needs none: a collector that knows the public list of
 groups knows all their digests.
 """
 
@@ -13,32 +12,11 @@ from functools import cached_property
 
 from beam_ldp.randomizers.wire import (
     DIGEST_BYTES,
-    OTHER_RELEASE,
-    PREFIX_BYTES,
     Envelope,
-    EnvelopeError,
     ReleaseTerms,
     check_prefix,
     open_envelope,
-    release_digest_of,
 )
-
-_HEAD_BYTES = PREFIX_BYTES - DIGEST_BYTES  # what all groups share
-
-
-def group_release_id(release_id: str, group: str) -> str:
-    """Name of the release that a group of a release is.
-
-    Raises:
-        ValueError: for a line feed in either name: two groups could then be one release.
-
-    >>> group_release_id("week-47", "DE")
-    'week-47\\nDE'
-    """
-    for name, value in (("release_id", release_id), ("group", group)):
-        if "\n" in value:
-            raise ValueError(f"{name} must have no line feed in it, where there are groups")
-    return f"{release_id}\n{group}"
 
 
 @dataclass(frozen=True)
@@ -50,14 +28,15 @@ class GroupTerms:
         groups: their names, in the order of their indices.
 
     Raises:
-        ValueError: for no group, one that is named twice, and a line feed in a name.
+        ValueError: for no group, one that is named twice, and names that an identity refuses.
 
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
+    >>> from beam_ldp.randomizers.identity import ReleaseIdentity
     >>> from beam_ldp.randomizers.wire import encode_envelope
-    >>> shared = ReleaseTerms(KRandomizedResponse(4, 2.0), "week-47")
-    >>> terms = GroupTerms(shared, ("DE", "FR", "other"))
-    >>> sent = encode_envelope(terms.of(1), shared.randomizer.randomize([2]))
-    >>> terms.decode(sent)[0]
+    >>> oracle = KRandomizedResponse(4, 2.0)
+    >>> week = ReleaseIdentity("telemetry", "week-47", oracle.config_digest().hex())
+    >>> terms = GroupTerms(ReleaseTerms(oracle, week), ("DE", "FR", "other"))
+    >>> terms.decode(encode_envelope(terms.of(1), oracle.randomize([2])))[0]
     1
     """
 
@@ -66,42 +45,21 @@ class GroupTerms:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
-        if not self.groups or len(set(self.groups)) < len(self.groups):
+        if not all(self.groups) or not self.groups or len(set(self.groups)) < len(self.groups):
             raise ValueError("groups must be distinct names, at least one")
-        group_release_id(self.terms.release_id, "".join(self.groups))
+        if self.terms.identity.group:
+            raise ValueError("terms must be those of no group")
+        self.digests  # noqa: B018  (names that an identity refuses are refused here)
 
     @cached_property
-    def _head(self) -> bytes:
-        return self.terms.prefix[:_HEAD_BYTES]
-
-    @cached_property
-    def _index(self) -> dict[bytes, int]:
-        names = (group_release_id(self.terms.release_id, group) for group in self.groups)
-        return {release_digest_of(name): i for i, name in enumerate(names)}
+    def digests(self) -> tuple[bytes, ...]:
+        """What envelopes of each group carry."""
+        of_group = self.terms.identity.of_group
+        return tuple(of_group(group).digest[:DIGEST_BYTES] for group in self.groups)
 
     def of(self, group: int) -> ReleaseTerms:
         """The terms of one group, by its index."""
-        name = group_release_id(self.terms.release_id, self.groups[group])
-        return replace(self.terms, release_id=name)
-
-    def begins_at(self, data: bytes, at: int) -> bool:
-        """Whether an envelope of one of the groups begins there."""
-        if not data.startswith(self._head, at):
-            return False
-        return data[at + _HEAD_BYTES : at + PREFIX_BYTES] in self._index
-
-    def find_begin(self, data: bytes, start: int, stop: int) -> int:
-        """Where an envelope of one of the groups begins, with all of its first bytes before `stop`;
-        -1 if nowhere."""
-        while 0 <= (at := data.find(self._head, start, stop)) <= stop - PREFIX_BYTES:
-            if self.begins_at(data, at):
-                return at
-            start = at + 1
-        return -1
-
-    def envelope_bytes(self, num_reports: int) -> int:
-        """Length of an envelope, the same for all groups."""
-        return self.terms.envelope_bytes(num_reports)
+        return replace(self.terms, identity=self.terms.identity.of_group(self.groups[group]))
 
     def decode(self, data: bytes) -> tuple[int, Envelope]:
         """Index of the group and what the envelope held, every byte of it checked.
@@ -109,8 +67,18 @@ class GroupTerms:
         Raises:
             EnvelopeError: as `decode_envelope`; for a group that is not in the list too.
         """
-        if not self.begins_at(data, 0):
-            check_prefix(self.terms, data)  # says what is wrong,
-            raise EnvelopeError(OTHER_RELEASE)  # or it names the release and none of its groups
-        group = self._index[data[_HEAD_BYTES:PREFIX_BYTES]]
+        group = check_prefix(self.terms.head, self.digests, data)
         return group, open_envelope(self.terms, data)
+
+
+AnyTerms = ReleaseTerms | GroupTerms
+
+
+def shared(terms: AnyTerms) -> ReleaseTerms:
+    """What all groups share; the terms themselves where there are none."""
+    return terms.terms if isinstance(terms, GroupTerms) else terms
+
+
+def digests_of(terms: AnyTerms) -> tuple[bytes, ...]:
+    """What envelopes may carry: a digest for each group."""
+    return terms.digests if isinstance(terms, GroupTerms) else (terms.digest,)

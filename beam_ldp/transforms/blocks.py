@@ -217,11 +217,13 @@ class BadRow:
         source: where the row comes from.
         position: its position in the source; -1 where that is unknown.
         reason: one of a few fixed phrases.
+        length: bytes that it takes, where that is known; else 0.
     """
 
     source: str
     position: int
     reason: str
+    length: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,12 +235,14 @@ class BadRowBlock:
         positions: `(n,)` their positions in the source; None where those are unknown.
         codes: `(n,)` uint8, index of each row's reason in `reasons`.
         reasons: fixed phrases.
+        lengths: `(n,)` bytes that each takes; None where rows are no ranges of bytes.
     """
 
     source: str
     positions: np.ndarray | None
     codes: np.ndarray
     reasons: tuple[str, ...]
+    lengths: np.ndarray | None = None
 
     @classmethod
     def of(cls, source: str, rows: Sequence[tuple[int, str]]) -> BadRowBlock:
@@ -258,9 +262,14 @@ class BadRowBlock:
         positions: list[int] = self.positions.tolist()
         return positions
 
+    def listed_lengths(self) -> list[int]:
+        """Bytes that every row takes; 0 where that is not known."""
+        return [0] * len(self) if self.lengths is None else self.lengths.tolist()
+
     def __iter__(self) -> Iterator[BadRow]:
-        for position, code in zip(self.listed_positions(), self.codes.tolist()):
-            yield BadRow(self.source, position, self.reasons[code])
+        rows = zip(self.listed_positions(), self.codes.tolist(), self.listed_lengths())
+        for position, code, length in rows:
+            yield BadRow(self.source, position, self.reasons[code], length)
 
 
 @dataclass(frozen=True)
@@ -399,8 +408,11 @@ _register(
     ShuffledSum,
     statistic=ARRAY, num_reports=INTEGER, mechanism_digest=BYTES, simulated=FLAG, late=FLAG,
 )  # fmt: skip
-_register(BadRow, source=TEXT, position=INTEGER, reason=TEXT)
-_register(BadRowBlock, source=TEXT, positions=POSITIONS, codes=ARRAY, reasons=block_coder.JSON)
+_register(BadRow, source=TEXT, position=INTEGER, reason=TEXT, length=INTEGER)
+_register(
+    BadRowBlock,
+    source=TEXT, positions=POSITIONS, codes=ARRAY, reasons=block_coder.JSON, lengths=ARRAY,
+)  # fmt: skip
 _register(TableBlock, source=TEXT, first_position=INTEGER, batch=block_coder.BATCH)
 _register(
     Withheld,

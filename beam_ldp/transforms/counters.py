@@ -50,7 +50,8 @@ METRICS = (
            "more"),
     Metric("reports_written", "counter", "WriteReports", "reports packed into envelopes"),
     Metric("envelopes_read", "counter", "ReadReports", "sound envelopes, copies included"),
-    Metric("envelopes_refused", "counter", "ReadReports", "envelopes that were refused"),
+    Metric("envelopes_refused", "counter", "ReadReports", "envelopes that were "
+           "refused, and ranges of other bytes"),
     Metric("envelopes_refused_by_reason", "counter", "ReadReports", "the same, one per reason"),
     Metric("envelopes_repeated", "counter", "ReadReports", "copies, not counted again"),
     Metric("reports_received", "counter", "ReadReports", "reports that went on to the shuffle"),

@@ -2,86 +2,78 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import TaggedOutput
 
-from beam_ldp.randomizers.identity import length_prefixed
-from beam_ldp.randomizers.wire import ID_BYTES
-from beam_ldp.transforms.blocks import BadRowBlock, ReportBlock
-from beam_ldp.transforms.counters import counter
-from beam_ldp.transforms.envelopes import BAD_REPORTS, EnvelopeBlock
-from beam_ldp.transforms.randomize import ORIGIN_BYTES
-from beam_ldp.transforms.report_terms import CarriedTerms
+from beam_ldp.randomizers.wire_stream import Part
+from beam_ldp.transforms.aside import Aside, Kept
 
 DUPLICATE = "sent before: another envelope has its id"
-_ID_SHARDS = 64
+_ENTRY = 3  # words of an id and its place
+_THIRTY_TWO = np.uint64(32)
 
 
-def ids_of(block: EnvelopeBlock) -> Iterator[tuple[int, tuple[str, bytes, bytes]]]:
-    """Ids and offsets of the envelopes that have one, a part for every shard of ids."""
-    named = np.flatnonzero(block.ids.any(axis=1))
-    shards = block.ids[named, 0] % _ID_SHARDS
-    for shard in np.unique(shards).tolist():
-        rows = named[shards == shard]
-        offsets = np.ascontiguousarray(block.offsets[rows], dtype="<i8")
-        yield shard, (block.source, offsets.tobytes(), block.ids[rows].tobytes())
+def named_before(ids: np.ndarray) -> np.ndarray:
+    """Which of these ids stand further up already: bool `(n,)`.
+
+    Args:
+        ids: uint8 `(n, 16)`; zeros are no id, and never a copy.
+    """
+    return _before(np.ascontiguousarray(ids).view("<u8").reshape(-1, 2))
+
+
+def _before(words: np.ndarray) -> np.ndarray:
+    """The same of ids as two words each. Sorting one word tells where to look closer: ids are
+    random, and two share a word where they are equal, or somebody chose them to."""
+    found = np.zeros(len(words), dtype=bool)
+    ordered = np.sort(words[:, 0])
+    shared = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(shared):
+        return found
+    rows = np.flatnonzero(np.isin(words[:, 0], shared) & words.any(axis=1))
+    rows = rows[np.lexsort((rows, words[rows, 1], words[rows, 0]))]
+    found[rows[1:]] = (words[rows[1:]] == words[rows[:-1]]).all(axis=1)
+    return found
+
+
+def listed_ids(part: Part, num_parts: int, routing: bytes) -> Iterator[tuple[int, bytes]]:
+    """Ids and offsets of envelopes that have one, each once, for every group of ids one piece.
+
+    Args:
+        part: what was read.
+        num_parts: into how many groups ids are put.
+        routing: 16 secret bytes by which they are.
+    """
+    ids = np.ascontiguousarray(part.ids).view("<u8").reshape(-1, 2)
+    rows = np.flatnonzero(ids.any(axis=1) & ~_before(ids))
+    entries = np.empty((len(rows), _ENTRY), dtype="<u8")
+    entries[:, 0], entries[:, 1:] = part.offsets[rows].view("<u8"), ids[rows]
+    numbers = _route(entries[:, 1:], num_parts, routing)
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    for number, own in zip(found.tolist(), np.split(entries[order], starts[1:])):
+        yield number, own.tobytes()
+
+
+def _route(ids: np.ndarray, num_parts: int, routing: bytes) -> np.ndarray:
+    """The group of each id: multiply-shift (Dietzfelbinger 1996), under secret multipliers."""
+    first, second = np.frombuffer(routing, dtype="<u8") | np.uint64(1)
+    mixed = ids[:, 0] * first + ids[:, 1] * second
+    high = (mixed ^ (mixed >> _THIRTY_TWO)) * first >> _THIRTY_TWO
+    return (high * np.uint64(num_parts) >> _THIRTY_TWO).astype(np.int32)
 
 
 def copies_of(
-    element: tuple[int, Iterable[tuple[str, bytes, bytes]]],
-) -> Iterator[tuple[str, bytes]]:
-    """Of every source the offsets of the envelopes whose id came before."""
-    parts = sorted(element[1])
-    sources = [source for source, _, _ in parts]
-    offsets = [np.frombuffer(listed, dtype="<i8") for _, listed, _ in parts]
-    ids = np.frombuffer(b"".join(listed for *_, listed in parts), dtype=f"V{ID_BYTES}")
-    where = np.repeat(np.arange(len(parts)), [len(listed) for listed in offsets])
-    places = np.concatenate(offsets)
-    order = np.lexsort((places, _ranks(sources)[where]))
-    _, first = np.unique(ids[order], return_index=True)
-    copied = np.ones(len(ids), dtype=bool)
-    copied[order[first]] = False
-    for part in np.unique(where[copied]).tolist():
-        yield sources[part], places[copied & (where == part)].tobytes()
-
-
-def _ranks(names: list[str]) -> np.ndarray:
-    """The place of each name among all of them."""
-    return np.unique(np.array(names), return_inverse=True)[1]
-
-
-class TakeOnce(beam.DoFn):
-    """Envelopes to reports, without those that came before."""
-
-    def __init__(self, terms: CarriedTerms) -> None:
-        self._carried = terms
-
-    def setup(self) -> None:
-        terms = self._carried.terms
-        self._digest, self._simulated = terms.randomizer.config_digest(), terms.simulated
-        self._received = counter("reports_received")
-        self._repeated = counter("envelopes_repeated")
-
-    def process(self, block: EnvelopeBlock, copies: Mapping[str, bytes]) -> Iterator[Any]:
-        again = np.isin(block.offsets, np.frombuffer(copies.get(block.source, b""), dtype="<i8"))
-        if again.any():
-            self._repeated.inc(int(again.sum()))
-            rows = [(offset, DUPLICATE) for offset in block.offsets[again].tolist()]
-            yield TaggedOutput(BAD_REPORTS, BadRowBlock.of(block.source, rows))
-        kept = np.repeat(~again, block.counts)
-        reports = block.reports[kept]
-        groups = None
-        if block.groups is not None:
-            groups = np.repeat(block.groups, block.counts)[kept]
-        if len(reports):
-            self._received.inc(len(reports))
-            place = b"%d" % block.offsets[0]
-            origin = hashlib.blake2b(
-                length_prefixed(block.source.encode(), place), digest_size=ORIGIN_BYTES
-            ).digest()
-            yield ReportBlock(reports, self._digest, groups, origin, self._simulated)
+    element: tuple[int, Iterable[tuple[str, int, int, Kept]]], aside: Aside
+) -> Iterator[tuple[tuple[str, int], Kept]]:
+    """Of every part of a file the offsets of the envelopes whose id came before, in this group."""
+    pieces = sorted(element[1], key=lambda piece: piece[:2])
+    read = [np.frombuffer(kept.read(), "<u8").reshape(-1, _ENTRY) for *_, kept in pieces]
+    entries = np.concatenate(read)
+    bounds = np.cumsum([len(piece) for piece in read])
+    del read
+    again = _before(entries[:, 1:])
+    for (path, _, start, _), own in zip(pieces, np.split(np.arange(len(entries)), bounds[:-1])):
+        if again[own].any():
+            yield (path, start), aside.keep(entries[own[again[own]], 0].tobytes())

@@ -1,137 +1,188 @@
-"""The envelopes of a file, each checked; the sound ones in blocks."""
+"""The reports of files of envelopes, each envelope checked and each id taken once.
+
+Every file is read twice: once for the ids of its sound envelopes, and once for their reports when
+it is known which ids came before. In between nothing but ids is held, and of these so many at a
+time as a setting allows.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import TaggedOutput
 
-from beam_ldp.randomizers.wire import ID_BYTES, NO_ID, Envelope, EnvelopeError, decode_envelope
-from beam_ldp.randomizers.wire_stream import split_stream
-from beam_ldp.transforms.block_coder import ARRAY, TEXT, register
-from beam_ldp.transforms.blocks import BadRowBlock
+from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.wire import REASONS
+from beam_ldp.randomizers.wire_groups import AnyTerms, GroupTerms, shared
+from beam_ldp.randomizers.wire_stream import Part, Ranges, Row, join_ranges, margin, read_part
+from beam_ldp.transforms.aside import Aside
+from beam_ldp.transforms.blocks import BadRowBlock, ReportBlock
 from beam_ldp.transforms.counters import ByReason, counter
+from beam_ldp.transforms.envelope_copies import DUPLICATE, listed_ids, named_before
+from beam_ldp.transforms.file_parts import CHANGED, FilePart, PartReader
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
-from beam_ldp.transforms.report_terms import BINARY, CarriedTerms
+from beam_ldp.transforms.randomize import ORIGIN_BYTES
+from beam_ldp.transforms.report_terms import CarriedTerms
 
-BAD_REPORTS = "bad_reports"
+BAD_REPORTS, EDGES, TALLIES, PARTS = "bad_reports", "edges", "tallies", "parts"
+
+Edges = tuple[int, list[Row]]  # where a stretch begins, and its outer ranges
 
 
-@dataclass(frozen=True, eq=False)
-class EnvelopeBlock:
-    """What many envelopes of one file held, in their order.
+class Tally(NamedTuple):
+    """What was received of a file.
 
     Attributes:
-        source: the file.
-        offsets: `(m,)` where each envelope begins.
-        counts: `(m,)` reports in each.
-        ids: `(m, 16)` uint8; zeros where there is none.
-        reports: of all of them, one after the other.
-        groups: `(m,)` index of each envelope's group; None where there are no groups.
+        reports, envelopes: how many counted.
+        largest: most reports in one envelope.
     """
 
-    source: str
-    offsets: np.ndarray
-    counts: np.ndarray
-    ids: np.ndarray
-    reports: np.ndarray
-    groups: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.offsets)
+    reports: int
+    envelopes: int
+    largest: int
 
 
-register(
-    EnvelopeBlock,
-    source=TEXT,
-    offsets=ARRAY,
-    counts=ARRAY,
-    ids=ARRAY,
-    reports=ARRAY,
-    groups=ARRAY,
-)
-
-
-class ReadFile(beam.DoFn):
-    """The sound envelopes of a file, in blocks; the others go to the second output."""
+class _Read(beam.DoFn):
+    """What both passes do with a part of a file."""
 
     def __init__(self, terms: CarriedTerms) -> None:
         self._carried = terms
 
     def setup(self) -> None:
-        self._terms, self._groups = self._carried.terms, self._carried.of_groups
-        self._rows = rows_in(BLOCK_BYTES, report_bytes(self._terms.randomizer))
+        self._terms: AnyTerms = self._carried.any
+        self._margin = margin(self._terms)
+
+    def _stretches(self, reader: PartReader) -> Iterator[tuple[int, int, Part]]:
+        for stretch in reader:
+            found = read_part(self._terms, stretch.data, stretch.begin, stretch.start, stretch.stop)
+            yield stretch.start, stretch.stop, found
+
+
+class ListIds(_Read):
+    """The first pass: ids of the sound envelopes of a part of a file.
+
+    Out: `(number, (path, place, start of the part, Kept))`: ids and offsets, by the number of the
+    group of ids that they belong to. Second: `(name of the part, (part, digest))`.
+    """
+
+    def __init__(self, terms: CarriedTerms, aside: Aside) -> None:
+        super().__init__(terms)
+        self._aside = aside
+
+    def process(self, part: FilePart) -> Iterator[Any]:
+        reader = PartReader(part, self._margin)
+        for start, _, found in self._stretches(reader):
+            for number, content in listed_ids(found, part.num_parts, part.routing):
+                yield number, (part.path, start, part.start, self._aside.keep(content))
+        yield TaggedOutput(PARTS, (part.name, (part, reader.digest)))
+
+
+class TakeOnce(_Read):
+    """The second pass: reports of the sound envelopes that are no copies.
+
+    In: `(name, {"parts": [(part, digest)], "copies": [Kept]})`. Out: `ReportBlock`s; beside them
+    `BadRowBlock`s, the ranges at the edges of the part, and a `Tally`, both with the path.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        randomizer = shared(self._terms).randomizer
+        self._digest, self._simulated = randomizer.config_digest(), shared(self._terms).simulated
+        self._rows = rows_in(BLOCK_BYTES, report_bytes(randomizer))
         self._read = counter("envelopes_read")
-        self._refused = counter("envelopes_refused")
+        self._received = counter("reports_received")
+        self._repeated = counter("envelopes_repeated")
+        self._refused = CountRefused()
+
+    def process(self, element: tuple[Any, dict[str, Iterable[Any]]]) -> Iterator[Any]:
+        _, given = element
+        ((part, digest),) = given["parts"]
+        copied = [np.frombuffer(kept.read(), dtype="<i8") for kept in given["copies"]]
+        places = np.sort(np.concatenate(copied)) if copied else np.zeros(0, np.int64)
+        reader = PartReader(part, self._margin)
+        for start, stop, found in self._stretches(reader):
+            self._read.inc(len(found))
+            again = named_before(found.ids)
+            if len(places):
+                again |= np.isin(found.offsets, places)
+            if again.any():
+                self._repeated.inc(int(again.sum()))
+                yield TaggedOutput(BAD_REPORTS, self._copies(part.path, found, again))
+            yield from self._refuse(part.path, start, stop, found.refused)
+            yield from self._take(part.path, found, ~again)
+        if reader.digest != digest:
+            raise ValueError(f"{part.path}: {CHANGED}")
+
+    def _take(self, path: str, found: Part, taken: np.ndarray) -> Iterator[Any]:
+        counts = found.counts[taken]
+        if not len(counts):
+            return
+        kept = np.repeat(taken, found.counts)
+        reports = found.reports if taken.all() else found.reports[kept]
+        groups = None
+        if isinstance(self._terms, GroupTerms):
+            groups = np.repeat(found.groups[taken], counts)
+        self._received.inc(len(reports))
+        tally = Tally(len(reports), len(counts), int(counts.max()))
+        yield TaggedOutput(TALLIES, (path, tally))
+        for start in range(0, len(reports), self._rows):
+            rows = slice(start, start + self._rows)
+            place = b"%d %d" % (found.offsets[0], start)
+            yield ReportBlock(
+                reports[rows],
+                self._digest,
+                None if groups is None else groups[rows],
+                hashlib.blake2b(
+                    length_prefixed(path.encode(), place), digest_size=ORIGIN_BYTES
+                ).digest(),
+                self._simulated,
+            )
+
+    def _copies(self, path: str, found: Part, again: np.ndarray) -> BadRowBlock:
+        lengths = shared(self._terms).envelope_bytes(0) + (
+            shared(self._terms).report_bytes * found.counts[again]
+        )
+        codes = np.zeros(len(lengths), dtype=np.uint8)
+        return BadRowBlock(path, found.offsets[again], codes, (DUPLICATE,), lengths)
+
+    def _refuse(self, path: str, start: int, stop: int, ranges: Ranges) -> Iterator[Any]:
+        """Ranges that may go on in the neighbours are left to `JoinEdges`."""
+        if not len(ranges):
+            return
+        outer = (ranges.starts == start) | (ranges.stops == stop)
+        outer[1:2] |= outer[0] & (ranges.starts[1:2] == ranges.stops[0])
+        listed = ranges.where(outer)
+        if len(listed):
+            yield TaggedOutput(EDGES, (path, (start, listed.rows)))
+        if not outer.all():
+            yield TaggedOutput(BAD_REPORTS, self._refused.block(path, ranges.where(~outer)))
+
+
+class JoinEdges(beam.DoFn):
+    """Of every file the refused ranges that touch edges of its parts, joined."""
+
+    def setup(self) -> None:
+        self._refused = CountRefused()
+
+    def process(self, element: tuple[str, Iterable[Edges]]) -> Iterator[BadRowBlock]:
+        path, edges = element
+        yield self._refused.block(path, join_ranges(edges))
+
+
+class CountRefused:
+    """Refused ranges as bad rows, counted by reason."""
+
+    def __init__(self) -> None:
+        self._all = counter("envelopes_refused")
         self._reasons = ByReason("envelopes_refused_by_reason")
 
-    def process(self, path: str) -> Iterator[Any]:
-        sound: list[tuple[int, bytes, np.ndarray, int]] = []
-        bad: list[tuple[int, str]] = []
-        waiting = 0
-        try:
-            file = FileSystems.open(path, BINARY)
-        except Exception as error:
-            raise ValueError(f"{path}: cannot be opened ({type(error).__name__})") from None
-        with file:
-            for offset, data in split_stream(self._groups or self._terms, _reader(file, path)):
-                try:
-                    group, envelope = self._decode(data)
-                except EnvelopeError as error:
-                    bad.append((offset, error.reason))
-                else:
-                    envelope_id = envelope.envelope_id or NO_ID
-                    sound.append((offset, envelope_id, envelope.reports, group))
-                    waiting += len(envelope.reports)
-                if waiting >= self._rows:
-                    yield self._block(path, sound)
-                    sound, waiting = [], 0
-                if len(bad) >= self._rows:
-                    yield self._bad(path, bad)
-                    bad = []
-        if sound:
-            yield self._block(path, sound)
-        if bad:
-            yield self._bad(path, bad)
-
-    def _decode(self, data: bytes) -> tuple[int, Envelope]:
-        """What an envelope holds, and of which group; without groups 0."""
-        if self._groups is None:
-            return 0, decode_envelope(self._terms, data)
-        return self._groups.decode(data)
-
-    def _block(self, path: str, sound: list[tuple[int, bytes, np.ndarray, int]]) -> EnvelopeBlock:
-        offsets, ids, reports, groups = zip(*sound)
-        self._read.inc(len(sound))
-        return EnvelopeBlock(
-            path,
-            np.array(offsets, dtype=np.int64),
-            np.array([len(part) for part in reports], dtype=np.int64),
-            np.frombuffer(b"".join(ids), dtype=np.uint8).reshape(-1, ID_BYTES),
-            np.concatenate(reports),
-            None if self._groups is None else np.array(groups, dtype=np.int64),
-        )
-
-    def _bad(self, path: str, bad: list[tuple[int, str]]) -> TaggedOutput:
-        self._refused.inc(len(bad))
-        for reason, count in Counter(reason for _, reason in bad).items():
-            self._reasons.inc(reason, count)
-        return TaggedOutput(BAD_REPORTS, BadRowBlock.of(path, bad))
-
-
-def _reader(file: Any, path: str) -> Any:
-    """The file's `read`, whose failures name the file and quote nothing."""
-
-    def read(size: int) -> bytes:
-        try:
-            return bytes(file.read(size))
-        except Exception as error:
-            raise ValueError(f"{path}: cannot be read ({type(error).__name__})") from None
-
-    return read
+    def block(self, path: str, ranges: Ranges) -> BadRowBlock:
+        """The bad rows of a file."""
+        self._all.inc(len(ranges))
+        for code, count in zip(*np.unique(ranges.codes, return_counts=True)):
+            self._reasons.inc(REASONS[code], int(count))
+        return BadRowBlock(path, ranges.starts, ranges.codes, REASONS, ranges.stops - ranges.starts)

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.pvalue import AsDict
 from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.transforms.aside import Aside
 from beam_ldp.transforms.blocks import BadRowBlock, ReportBlock
-from beam_ldp.transforms.envelope_copies import TakeOnce, copies_of, ids_of
-from beam_ldp.transforms.envelopes import BAD_REPORTS, EnvelopeBlock, ReadFile
+from beam_ldp.transforms.envelope_copies import copies_of
+from beam_ldp.transforms.envelopes import (
+    BAD_REPORTS,
+    EDGES,
+    PARTS,
+    TALLIES,
+    JoinEdges,
+    ListIds,
+    TakeOnce,
+    Tally,
+)
+from beam_ldp.transforms.file_parts import find_parts
 from beam_ldp.transforms.report_terms import CarriedTerms
+
+ID_BYTES_AT_A_TIME = 1 << 28
+_Name = typehints.Tuple[str, int]
 
 
 class ReadReports(beam.PTransform):
     """Reads files of envelopes into the reports that `Shuffle` takes.
 
-    Every envelope is checked: one of another release, mechanism or list, one that is cut short,
-    changed, or holds what the mechanism cannot send is refused, whole, and listed in the attribute
-    `bad_rows` of the result, a collection of `BadRowBlock`: file, offset and reason, never content.
+    Every envelope is checked: one of another release, question or mechanism, one that is cut short,
+    changed, holds more people's reports than it may, or what the mechanism cannot send is refused,
+    whole, and listed in the attribute `bad_rows` of the result, a collection of `BadRowBlock`:
+    file, offset, length and reason, never content. Other bytes are listed by the range.
 
     **Copies.** An envelope whose id was seen before in any of the files is refused as well: a
     transport that retries, a file that is read twice, an attacker who sends recorded bytes again
@@ -35,8 +47,12 @@ class ReadReports(beam.PTransform):
     once (an account, a one-time token at the transport). Envelopes without id are taken as they
     come: two equal ones may well be of two people.
 
+    Files are read twice, in parts of 16 MiB (compressed ones whole): for ids, and for reports. What
+    comes out does not depend on how parts are spread over workers.
+
     Takes the root of a pipeline. Files whose names begin with `_` or `.` or end in `.json` are left
-    out. Compressed files are recognised by their ending.
+    out. Compressed files are recognised by their ending. The attribute `received` of the result
+    holds a `Tally` for every file with reports that count, as `(path, Tally)`.
 
     Args:
         patterns: paths and globs, on any file system that Beam knows; a folder stands for the files
@@ -44,9 +60,13 @@ class ReadReports(beam.PTransform):
         terms: of the release.
         groups: the public list of groups, where every envelope is of one of them; one of a group
             that is not in the list is of another release.
+        id_bytes: memory for ids that a worker compares at a time; 64 bytes each.
+        scratch: a folder that all workers can read and write, where ids lie between the passes, 24
+            bytes each; its caller deletes it afterwards. Default: the engine exchanges them, which
+            Beam's local runner does in memory.
 
     Raises:
-        ValueError: at run time, if nothing matches or a file cannot be read.
+        ValueError: at run time, if nothing matches, or a file cannot be read or changes meanwhile.
     """
 
     def __init__(
@@ -55,80 +75,70 @@ class ReadReports(beam.PTransform):
         terms: ReleaseTerms,
         *,
         groups: Domain | str | Path | None = None,
+        id_bytes: int = ID_BYTES_AT_A_TIME,
+        scratch: str | None = None,
     ) -> None:
         super().__init__()
+        if isinstance(id_bytes, bool) or id_bytes != int(id_bytes) or id_bytes < 1:
+            raise ValueError(f"id_bytes must be an integer >= 1, got {id_bytes}")
         self._patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
         self._terms = CarriedTerms(terms, groups)
+        self._smallest = terms.envelope_bytes(1)
+        self._id_bytes = int(id_bytes)
+        self._aside = Aside("" if scratch is None else scratch.rstrip("/"))
 
     def expand(self, root: Any) -> beam.PCollection:
         pipeline = root.pipeline if hasattr(root, "pipeline") else root
-        read = (
+        listed = (
             pipeline
             | "Patterns" >> beam.Create([self._patterns])
-            | "Find files" >> beam.FlatMap(find_report_files).with_output_types(str)
-            | "Spread files" >> beam.Reshuffle()
-            | "Read"
-            >> beam.ParDo(ReadFile(self._terms))
-            .with_output_types(EnvelopeBlock)
-            .with_outputs(BAD_REPORTS, main="envelopes")
+            | "Find files" >> beam.FlatMap(find_parts, self._id_bytes, self._smallest)
+            # Fixes the parts and the routing of ids before anything is read.
+            | "Spread parts" >> beam.Reshuffle()
+            | "List ids"
+            >> beam.ParDo(ListIds(self._terms, self._aside)).with_outputs(PARTS, main="ids")
         )
+        listed.ids.element_type = typehints.Tuple[int, Any]
+        listed[PARTS].element_type = typehints.Tuple[_Name, Any]
         copies = (
-            read.envelopes
-            | "Ids" >> beam.FlatMap(ids_of).with_output_types(typehints.Tuple[int, Any])
+            listed.ids
             | "By id" >> beam.GroupByKey()
-            | "Copies" >> beam.FlatMap(copies_of).with_output_types(typehints.Tuple[str, bytes])
-            | "By source" >> beam.GroupByKey()
-            | "As list" >> beam.MapTuple(lambda source, found: (source, b"".join(found)))
+            | "Copies"
+            >> beam.FlatMap(copies_of, self._aside).with_output_types(typehints.Tuple[_Name, Any])
         )
-        out = read.envelopes | "Once each" >> beam.ParDo(
-            TakeOnce(self._terms), AsDict(copies)
-        ).with_output_types(ReportBlock).with_outputs(BAD_REPORTS, main="reports")
-        refused = []
-        for name, part in (("Refused", read[BAD_REPORTS]), ("Repeated", out[BAD_REPORTS])):
-            part.element_type = BadRowBlock
-            refused.append(part | name >> beam.Map(_same).with_output_types(BadRowBlock))
+        out = (
+            {"parts": listed[PARTS], "copies": copies}
+            | "By part" >> beam.CoGroupByKey()
+            | "Take once"
+            >> beam.ParDo(TakeOnce(self._terms)).with_outputs(
+                BAD_REPORTS, EDGES, TALLIES, main="reports"
+            )
+        )
         reports: beam.PCollection = out.reports
         reports.element_type = ReportBlock
-        reports.bad_rows = refused | "All refused" >> beam.Flatten()
+        reports.bad_rows = self._refused(out)
+        out[TALLIES].element_type = typehints.Tuple[str, Any]
+        reports.received = out[TALLIES] | "Received" >> beam.CombinePerKey(_add)
         return reports
+
+    def _refused(self, out: Any) -> beam.PCollection:
+        out[EDGES].element_type = typehints.Tuple[str, Any]
+        out[BAD_REPORTS].element_type = BadRowBlock
+        joined = (
+            out[EDGES]
+            | "By file" >> beam.GroupByKey()
+            | "Join" >> beam.ParDo(JoinEdges()).with_output_types(BadRowBlock)
+        )
+        return (out[BAD_REPORTS], joined) | "All refused" >> beam.Flatten()
 
     def display_data(self) -> dict[str, Any]:
         return {"patterns": ", ".join(self._patterns)}
 
 
-def find_report_files(patterns: Sequence[str]) -> list[str]:
-    """The files that the patterns mean, each once.
-
-    Raises:
-        ValueError: for a pattern that matches no file.
-    """
-    found: set[str] = set()
-    for pattern in patterns:
-        try:
-            listed = _listed(pattern)
-        except (BeamIOError, OSError, ValueError) as error:
-            raise ValueError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
-        paths = {path for path in listed if not _left_out(path)}
-        if not paths:
-            raise ValueError(f"{pattern}: no file of reports matches")
-        found |= paths
-    return sorted(found)
-
-
-def _listed(pattern: str) -> list[str]:
-    """Paths that match; a pattern that names a folder stands for what is in it."""
-    found = [file.path for file in FileSystems.match([pattern])[0].metadata_list]
-    own = pattern.rstrip("/")
-    if all(path.rstrip("/") == own for path in found):
-        inside = [file.path for file in FileSystems.match([f"{own}/*"])[0].metadata_list]
-        found = inside or found
-    return found
-
-
-def _left_out(path: str) -> bool:
-    name = path.rstrip("/").rsplit("/", 1)[-1]
-    return name.startswith(("_", ".")) or name.endswith(".json")
-
-
-def _same(rows: BadRowBlock) -> BadRowBlock:
-    return rows
+def _add(tallies: Iterable[Tally]) -> Tally:
+    """What was received of a file in all of its parts."""
+    listed = list(tallies)
+    if not listed:
+        return Tally(0, 0, 0)
+    reports, envelopes, largest = zip(*listed)
+    return Tally(sum(reports), sum(envelopes), max(largest))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.wire import ReleaseTerms
-from beam_ldp.randomizers.wire_groups import GroupTerms
+from beam_ldp.randomizers.wire_groups import AnyTerms, GroupTerms
 from beam_ldp.transforms.carried import Carried, CarriedDomain
 
 SUFFIX = ".ldp"
@@ -18,7 +18,7 @@ class CarriedTerms:
 
     def __init__(self, terms: ReleaseTerms, groups: Domain | str | Path | None) -> None:
         self.carried = Carried(terms.randomizer)
-        self._rest = (terms.release_id, terms.domain_digest, terms.simulated)
+        self._rest = (terms.identity, terms.simulated)
         self._groups = None if groups is None else CarriedDomain(groups)
 
     @property
@@ -29,3 +29,8 @@ class CarriedTerms:
     def of_groups(self) -> GroupTerms | None:
         """The terms of every group; None where there are no groups."""
         return None if self._groups is None else GroupTerms(self.terms, self._groups.load().labels)
+
+    @property
+    def any(self) -> AnyTerms:
+        """The terms of every group, or the terms."""
+        return self.of_groups or self.terms

@@ -17,7 +17,7 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.randomness import envelope_ids
-from beam_ldp.randomizers.wire import ID_BYTES, OTHER_MECHANISM, ReleaseTerms, encode_envelope
+from beam_ldp.randomizers.wire import ID_BYTES, ReleaseTerms, encode_envelopes
 from beam_ldp.transforms.blocks import ReportBlock, ValueBlock
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.noise import Noise
@@ -26,14 +26,14 @@ from beam_ldp.transforms.report_terms import BINARY, SUFFIX, CarriedTerms
 from beam_ldp.transforms.stage_types import expect
 from beam_ldp.transforms.sums import MismatchError
 
-_ENVELOPE_BYTES = 1 << 20  # of payload, where a block is cut into envelopes
-
 
 class WriteReports(beam.PTransform):
     """Packs reports into envelopes and writes them to files: what leaves the device, or the edge.
 
     Nothing but the reports is written: no ids of people, no times. Their order is that of the
-    people, so these files show each report with its place; there the local epsilon protects.
+    people, so these files show each report with its place; there the local epsilon protects. An
+    envelope holds one person's report, as those of devices do, or as many people's as the identity
+    of the release grants an edge (`reports_per_envelope`).
 
     In: `ReportBlock`s. Out: the path of every file, `str`.
 
@@ -43,8 +43,6 @@ class WriteReports(beam.PTransform):
         groups: the public list of groups (as `EncodeRows` takes it), where blocks hold the reports
             of several: every envelope then is of one group, and says which.
         num_files: at most so many files.
-        reports_per_envelope: at most so many in one envelope; 1 is what devices send. Default: as
-            many as make a megabyte.
 
     Raises:
         StageError: if the input is not the output of `Randomize`.
@@ -59,17 +57,9 @@ class WriteReports(beam.PTransform):
         *,
         groups: Domain | str | Path | None = None,
         num_files: int = 4,
-        reports_per_envelope: int | None = None,
     ) -> None:
         super().__init__()
-        for name, number in (
-            ("num_files", num_files), ("reports_per_envelope", reports_per_envelope or 1)
-        ):  # fmt: skip
-            if isinstance(number, bool) or number != int(number) or number < 1:
-                raise ValueError(f"{name} must be an integer >= 1, got {number}")
-        fitting = max(1, 8 * _ENVELOPE_BYTES // terms.randomizer.bits_per_report)
-        most = min(terms.max_reports, fitting)
-        self._most = min(most, reports_per_envelope or most)
+        _check_number(num_files)
         self._folder = folder.rstrip("/")
         self._num_files = num_files
         self._terms = CarriedTerms(terms, groups)
@@ -77,7 +67,7 @@ class WriteReports(beam.PTransform):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("WriteReports", pcoll, ReportBlock)
         packed = pcoll | "Pack" >> beam.ParDo(
-            _Pack(self._terms, self._most, self._num_files)
+            _Pack(self._terms, self._num_files)
         ).with_output_types(typehints.Tuple[int, bytes])
         return packed | "Files" >> _WriteFiles(self._folder)
 
@@ -104,8 +94,8 @@ class WriteMemoizedReports(beam.PTransform):
 
     Raises:
         StageError: if the input is no collection of `ValueBlock`s.
-        ValueError: for noise that is not memoized, and simulated terms; at run time for blocks
-            without user ids.
+        ValueError: for noise that is not memoized, or under another identity than the terms, and
+            for simulated terms; at run time for blocks without user ids.
     """
 
     def __init__(
@@ -122,6 +112,9 @@ class WriteMemoizedReports(beam.PTransform):
             raise ValueError("terms.simulated must be false: memoized noise is no simulation")
         if not noise.memoized:
             raise ValueError("noise must be memoized: give it a memoize_key_file")
+        if noise.identity != terms.identity:
+            raise ValueError("noise must be drawn under the identity of the terms")
+        _check_number(num_files)
         self._folder = folder.rstrip("/")
         carried = CarriedTerms(terms, groups)
         self._doer = _PackPeople(carried, noise, num_files)
@@ -132,6 +125,9 @@ class WriteMemoizedReports(beam.PTransform):
             typehints.Tuple[int, bytes]
         )
         return packed | "Files" >> _WriteFiles(self._folder)
+
+
+_PLACES = 256 ** np.arange(3, -1, -1, dtype=np.int64)  # of the bytes of a number
 
 
 class _WriteFiles(beam.PTransform):
@@ -150,8 +146,13 @@ class _WriteFiles(beam.PTransform):
         )
 
 
+def _check_number(num_files: int) -> None:
+    if isinstance(num_files, bool) or num_files != int(num_files) or num_files < 1:
+        raise ValueError(f"num_files must be an integer >= 1, got {num_files}")
+
+
 class _Packer:
-    """Reports to envelopes, each with the number of its file."""
+    """Reports to envelopes, those of each file together."""
 
     def __init__(self, carried: CarriedTerms, num_files: int) -> None:
         self._terms, self._groups = carried.terms, carried.of_groups
@@ -163,7 +164,9 @@ class _Packer:
     def check(self, block: ReportBlock) -> None:
         """The block must be of this release."""
         if block.mechanism_digest != self._digest:
-            raise MismatchError(f"WriteReports: the reports were made by {OTHER_MECHANISM}")
+            raise MismatchError(
+                "WriteReports: the reports were made by another mechanism, or other parameters"
+            )
         if block.simulated != self._terms.simulated:
             raise MismatchError(
                 "WriteReports: terms.simulated must be true exactly where reports are drawn with "
@@ -175,11 +178,17 @@ class _Packer:
                 "of groups"
             )
 
-    def pack(self, reports: np.ndarray, group: int | None, envelope_id: bytes) -> tuple[int, bytes]:
-        """One envelope."""
-        envelope = encode_envelope(self._terms_of(group), reports, envelope_id)
+    def pack(self, reports: np.ndarray, group: int | None, ids: np.ndarray) -> Iterator[Any]:
+        """Equally many reports in each envelope of a group: `(file, envelopes)`."""
+        if not len(ids):
+            return
+        envelopes = encode_envelopes(self._terms_of(group), reports, ids)
         self._written.inc(len(reports))
-        return int.from_bytes(envelope_id, "big") % self._num_files, envelope
+        files = ids[:, :4].astype(np.int64) @ _PLACES % self._num_files
+        order = np.argsort(files, kind="stable")
+        found, starts = np.unique(files[order], return_index=True)
+        for number, own in zip(found.tolist(), np.split(envelopes[order], starts[1:])):
+            yield number, own.tobytes()
 
     def _terms_of(self, group: int | None) -> ReleaseTerms:
         if group is None or self._groups is None:
@@ -207,36 +216,40 @@ class _PackPeople(RandomizeBlocks):
             assert self._key is not None and block.user_ids is not None
             stop = start + len(reports)
             ids = envelope_ids(self._key, block.user_ids[start:stop], self._noise.of(window))
-            groups = [None] * len(reports) if reports.groups is None else reports.groups.tolist()
-            for i, (group, envelope_id) in enumerate(zip(groups, ids)):
-                yield self._packer.pack(reports.reports[i : i + 1], group, envelope_id)
+            for group, rows in _by_group(reports):
+                yield from self._packer.pack(reports.reports[rows], group, ids[rows])
             start = stop
 
 
 class _Pack(beam.DoFn):
-    def __init__(self, terms: CarriedTerms, most: int, num_files: int) -> None:
-        self._carried, self._most, self._num_files = terms, most, num_files
+    def __init__(self, terms: CarriedTerms, num_files: int) -> None:
+        self._carried, self._num_files = terms, num_files
 
     def setup(self) -> None:
         self._packer = _Packer(self._carried, self._num_files)
+        self._most = self._carried.terms.max_reports
 
     def process(self, block: ReportBlock) -> Iterator[tuple[int, bytes]]:
         self._packer.check(block)
-        for group, reports in _by_group(block):
-            for start in range(0, len(reports), self._most):
-                part = reports[start : start + self._most]
-                yield self._packer.pack(part, group, os.urandom(ID_BYTES))
+        for group, rows in _by_group(block):
+            reports = block.reports[rows]
+            whole = len(reports) // self._most * self._most
+            for part, number in (
+                (reports[:whole], whole // self._most),
+                (reports[whole:], int(whole < len(reports))),
+            ):
+                ids = np.frombuffer(os.urandom(ID_BYTES * number), np.uint8).reshape(-1, ID_BYTES)
+                yield from self._packer.pack(part, group, ids)
 
 
-def _by_group(block: ReportBlock) -> Iterator[tuple[int | None, np.ndarray]]:
-    """The reports of each group of a block; they stay in their order."""
+def _by_group(block: ReportBlock) -> Iterator[tuple[int | None, Any]]:
+    """The rows of each group of a block; they stay in their order."""
     if block.groups is None:
-        yield None, block.reports
+        yield None, slice(None)
         return
     order = np.argsort(block.groups, kind="stable")
     groups, starts = np.unique(block.groups[order], return_index=True)
-    for group, rows in zip(groups.tolist(), np.split(order, starts[1:])):
-        yield group, block.reports[rows]
+    yield from zip(groups.tolist(), np.split(order, starts[1:]))
 
 
 def _write_file(element: tuple[int, Iterable[bytes]], folder: str) -> str:

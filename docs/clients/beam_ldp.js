@@ -12,8 +12,10 @@ const beamLdp = (() => {
   const WORDS = 1n << 64n; // values of a random word
   const LOW = WORDS - 1n;
   const MAGIC = [0x89, 0x4c, 0x44, 0x50];
-  const FORMAT_VERSION = 1;
-  const TERMS_VERSION = 1;
+  const FORMAT_VERSION = 2;
+  const TERMS_VERSION = 2;
+  const IDENTITY_VERSION = 2;
+  const OVERHEAD = 48; // bytes of an envelope beside its reports
   const MAX_LOCAL_EPSILON = 8; // beyond it, a report by itself tells the value almost surely
   const MAX_ENVELOPE_BYTES = 1 << 24;
 
@@ -93,7 +95,7 @@ const beamLdp = (() => {
       randomize(value) {
         return this.fromWord(value, randomWords(1)[0]);
       },
-      pack: (reports) => packSymbols(reports, Math.max(1, bitLength(v - 1n))),
+      pack: (report) => packSymbol(report, Math.max(1, bitLength(v - 1n))),
     };
   }
 
@@ -147,21 +149,17 @@ const beamLdp = (() => {
 
   // Packing ------------------------------------------------------------------------------------
 
-  /** Each symbol as `bits` bits, most significant first, without gaps. */
-  function packSymbols(symbols, bits) {
-    const out = new Uint8Array(Math.ceil((symbols.length * bits) / 8));
-    let at = 0;
-    for (const symbol of symbols) {
-      for (let i = bits - 1; i >= 0; i--, at++) {
-        if (Math.floor(symbol / 2 ** i) % 2) out[at >> 3] |= 0x80 >> (at & 7);
-      }
+  /** A symbol as `bits` bits, most significant first, in whole bytes. */
+  function packSymbol(symbol, bits) {
+    const out = new Uint8Array(Math.ceil(bits / 8));
+    for (let i = bits - 1, at = 0; i >= 0; i--, at++) {
+      if (Math.floor(symbol / 2 ** i) % 2) out[at >> 3] |= 0x80 >> (at & 7);
     }
     return out;
   }
 
-  /** Rows of bits without gaps, bytes filled from their least significant bit on. */
-  function packBits(rows) {
-    const bits = rows.flat();
+  /** A row of bits in whole bytes, filled from their least significant bit on. */
+  function packBits(bits) {
     const out = new Uint8Array(Math.ceil(bits.length / 8));
     bits.forEach((bit, at) => { if (bit) out[at >> 3] |= 1 << (at & 7); });
     return out;
@@ -190,24 +188,60 @@ const beamLdp = (() => {
     return out;
   }
 
-  /** The digest of the public list: every name behind its length, `other` last. */
-  async function domainDigest(values, other) {
-    const parts = [...values, other].flatMap((name) => {
-      const bytes = utf8(name);
-      const length = new DataView(new ArrayBuffer(8));
-      length.setBigUint64(0, BigInt(bytes.length), true);
-      return [new Uint8Array(length.buffer), bytes];
-    });
-    return digest(join(...parts));
+  /** A number in so many bytes, the most significant first. */
+  function bigEndian(number, length) {
+    return Uint8Array.from({ length }, (_, i) => Math.floor(number / 256 ** (length - 1 - i)) % 256);
+  }
+
+  /** CRC-32, as in zlib and PNG. */
+  function crc32(bytes) {
+    let sum = 0xffffffff;
+    for (const byte of bytes) sum = CRC_TABLE[(sum ^ byte) & 0xff] ^ (sum >>> 8);
+    return (sum ^ 0xffffffff) >>> 0;
+  }
+
+  const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+    let sum = byte;
+    for (let i = 0; i < 8; i++) sum = sum & 1 ? (sum >>> 1) ^ 0xedb88320 : sum >>> 1;
+    return sum;
+  });
+
+  /** The digest of a list of byte strings: every one behind its length. */
+  async function digestOf(...parts) {
+    const prefixed = parts.flatMap((bytes) => [bigEndian(bytes.length, 8).reverse(), bytes]);
+    return digest(join(...prefixed));
+  }
+
+  /** The digest of the public list, `other` last. */
+  const domainDigest = (values, other) => digestOf(...[...values, other].map(utf8));
+
+  // The identity of a release --------------------------------------------------------------------
+
+  /** Canonical JSON of an identity, as `release.json` holds it: keys sorted, nothing between. */
+  function identityText(identity) {
+    const sorted = Object.keys(identity).sort().map((name) => [name, identity[name]]);
+    return JSON.stringify(Object.fromEntries(sorted));
+  }
+
+  /** 32 bytes that identify the release. */
+  const identityDigest = (identity) =>
+    sha256(join(utf8("beam-ldp release identity\n"), utf8(identityText(identity))));
+
+  /** 16 bytes, hexadecimal, that tell secret keys apart, and nothing about them. */
+  async function keyCommitment(key) {
+    const how = { name: "HMAC", hash: "SHA-256" };
+    const imported = await crypto.subtle.importKey("raw", key, how, false, ["sign"]);
+    const signed = await crypto.subtle.sign("HMAC", imported, utf8("beam-ldp key commitment"));
+    return toHex(new Uint8Array(signed).slice(0, 16));
   }
 
   /** A release as this device takes part in it. Made by `open`. */
   class Survey {
-    constructor(terms, config, mechanism, values, other, digests) {
+    constructor(terms, config, mechanism, values, other, identified) {
       Object.assign(this, { terms, config, mechanism, values, other });
       this.localEpsilon = config.local_epsilon;
       this.prefix = join(
-        Uint8Array.from([...MAGIC, FORMAT_VERSION, terms.simulated ? 1 : 0]), ...digests);
+        Uint8Array.from([...MAGIC, FORMAT_VERSION, terms.simulated ? 1 : 0, 0, 0]), identified);
     }
 
     /** Index of a value; the last one, `other`, for everything outside the list. */
@@ -226,13 +260,12 @@ const beamLdp = (() => {
     /** The envelope of some reports, as bytes. */
     async envelope(reports, id = crypto.getRandomValues(new Uint8Array(16))) {
       must(id.length === 16, "an id has 16 bytes");
-      must(reports.length >= 1 && reports.length < 2 ** 32, "an envelope holds a report or more");
-      const count = new DataView(new ArrayBuffer(4));
-      count.setUint32(0, reports.length);
-      const content = join(
-        this.prefix, id, new Uint8Array(count.buffer), this.mechanism.pack(reports));
-      must(content.length + 8 <= MAX_ENVELOPE_BYTES, "too many reports for one envelope");
-      return join(content, (await sha256(content)).slice(0, 8));
+      const most = this.terms.identity.reports_per_envelope;
+      must(reports.length >= 1 && reports.length <= most, `an envelope holds 1 to ${most} reports`);
+      const packed = join(...reports.map((report) => this.mechanism.pack(report)));
+      must(packed.length + OVERHEAD <= MAX_ENVELOPE_BYTES, "too many reports for one envelope");
+      const content = join(this.prefix, id, bigEndian(reports.length, 4), packed);
+      return join(content, bigEndian(crc32(content), 4));
     }
 
     /** Randomize a value and put its report into an envelope of its own. */
@@ -252,25 +285,29 @@ const beamLdp = (() => {
     const { other = "other", maxLocalEpsilon = MAX_LOCAL_EPSILON, groups, group } = options;
     must(terms.terms_version === TERMS_VERSION, "unknown version of the terms");
     must(terms.format_version === FORMAT_VERSION, "unknown version of the format");
-    must(terms.release_id && typeof terms.release_id === "string", "the release has no name");
+    const identity = terms.identity;
+    must(identity && identity.identity_version === IDENTITY_VERSION, "unknown kind of identity");
+    must(identity.release_id && typeof identity.release_id === "string", "the release has no name");
+    must(terms.release_id === identity.release_id, "release_id is another one");
     must(new Set([...values, other]).size === values.length + 1, "the list repeats a value");
-    const digests = [
-      await digest(utf8(terms.mechanism)),
-      await domainDigest(values, other),
-      await digest(utf8(terms.release_id)),
-    ];
-    ["mechanism_digest", "domain_digest", "release_digest"].forEach((name, i) => {
-      must(terms[name] === toHex(digests[i]), `${name} is another one`);
-    });
-    if (terms.groups_digest !== undefined) {
+    must(identity.mechanism === toHex(await digest(utf8(terms.mechanism))),
+      "the mechanism is another one");
+    must(identity.values === toHex(await domainDigest(values, other)), "the list is another one");
+    must(terms.identity_digest === toHex(await identityDigest(identity)),
+      "identity_digest is another one");
+    must(identity.key === "" && identity.group === "", "a release of somebody else");
+    let named = "";
+    if (identity.groups !== "") {
       must(Array.isArray(groups), "a release of groups: the list of groups is missing");
-      must(toHex(await domainDigest(groups, "other")) === terms.groups_digest,
-        "groups_digest is another one");
-      const named = groups.includes(group) ? group : "other";
-      digests[2] = await digest(utf8(`${terms.release_id}\n${named}`)); // a release of its own
+      const listed = await domainDigest(groups, "other");
+      const both = toHex(await digestOf(utf8(terms.group_by), listed));
+      must(both === identity.groups && toHex(listed) === terms.groups_digest,
+        "the list of groups is another one");
+      named = groups.includes(group) ? group : "other";
     } else {
       must(groups === undefined && group === undefined, "the release has no groups");
     }
+    const identified = (await identityDigest({ ...identity, group: named })).slice(0, 16);
     const config = JSON.parse(terms.mechanism);
     must(config.version === 1 && Object.hasOwn(mechanisms, config.mechanism), "unknown mechanism");
     must(config.domain_size === values.length + 1, "the list has another size");
@@ -279,10 +316,13 @@ const beamLdp = (() => {
     must(epsilon <= Math.min(maxLocalEpsilon, 700), `local_epsilon ${epsilon} is above the limit`);
     const mechanism = mechanisms[config.mechanism](config);
     must(terms.bits_per_report === mechanism.bits, "bits_per_report is another one");
-    return new Survey(terms, config, mechanism, [...values], other, digests);
+    return new Survey(terms, config, mechanism, [...values], other, identified);
   }
 
-  return { open, TermsError, Survey, toHex, twoLevelThreshold, unaryThresholds };
+  return {
+    open, TermsError, Survey, toHex, twoLevelThreshold, unaryThresholds, identityText, identityDigest,
+    keyCommitment, crc32,
+  };
 })();
 
 if (typeof module !== "undefined") module.exports = beamLdp;

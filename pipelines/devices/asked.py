@@ -1,11 +1,10 @@
 """What each number of a report is about, where it is more than one value of one list. Public.
 
-The text of it stands in `release.json`, and its digest in every envelope, in the place of a list's.
+The text of it stands in `release.json`; what it is digested to stands in the release's identity.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ from beam_ldp.pipelines.options import UsageError
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy
+from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.randomizers.wire import DIGEST_BYTES
+from beam_ldp.transforms.encode_questions import Levels
 
 
 class Asked(ABC):
@@ -37,9 +37,14 @@ class Asked(ABC):
         return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property
-    def digest(self) -> bytes:
-        """16 bytes, in the place of a list's digest."""
-        return hashlib.sha256(self.text.encode()).digest()[:DIGEST_BYTES]
+    @abstractmethod
+    def asked_columns(self) -> tuple[str, ...]:
+        """The columns, as the identity of the release names them."""
+
+    @property
+    @abstractmethod
+    def values(self) -> bytes:
+        """The digest of lists, bins or tree, as the identity of the release has it."""
 
     @staticmethod
     def from_text(text: Any) -> Asked:
@@ -73,6 +78,14 @@ class AskedLists(Asked):
     def to_json(self) -> dict[str, Any]:
         return {"columns": list(self.columns), "lists": list(self.lists)}
 
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def values(self) -> bytes:
+        return digest_of(*map(bytes.fromhex, self.lists))
+
     def check_fits(self, randomizer: LocalRandomizer) -> None:
         if not isinstance(randomizer, Questions) or len(randomizer.oracles) != len(self.columns):
             raise ValueError("release terms contradict themselves: number of questions")
@@ -104,6 +117,17 @@ class AskedNumber(Asked):
                 "between": [[repr(low), repr(high)] for low, high in wanted.ranges],
             }
         return found
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def values(self) -> bytes:
+        bins, fan_out = self.wanted.bins, self.wanted.fan_out
+        if fan_out is None:
+            return bins.digest
+        return digest_of(Levels(self.column, Hierarchy(bins, fan_out)).digest)
 
     def check_fits(self, randomizer: LocalRandomizer) -> None:
         found: tuple[int, ...] = ()

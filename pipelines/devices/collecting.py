@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import apache_beam as beam
+from rich.console import Console
 
+from beam_ldp.pipelines.devices.received import (
+    Received,
+    WriteReceived,
+    outsized,
+    read_received,
+)
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.flags import BUDGET, COMMON, DATA, MECHANISM, OUTPUT, PRICE, Flags, Groups
 from beam_ldp.pipelines.frequencies.numeric import NUMBER_FLAGS
 from beam_ldp.pipelines.frequency import FLAGS as FREQUENCY
 from beam_ldp.pipelines.means.settings import FLAGS as MEAN
 from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.statement_words import Words
+from beam_ldp.pipelines.running import results
 from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.settings import SHOWN, Settings, check_common
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms import Aggregate, ReadReports
 from beam_ldp.transforms.absent_groups import with_absent_groups
 from beam_ldp.transforms.blocks import Release
@@ -47,6 +58,10 @@ FLAGS: Groups = {
             "metavar": "FILE",
             "help": "release.json: what devices and collector agreed upon (see `beam-ldp "
             "randomize`)",
+        },
+        "--release-id": {
+            "metavar": "NAME",
+            "help": "the release that is meant: release.json must be of it (default: what it says)",
         },
         "--question": {
             "metavar": "NAME", "help": "what was asked, for the record (default: the release id)",
@@ -90,6 +105,8 @@ PERSONS_UNKNOWN = (
     "see to"
 )
 
+_IDS = "ids"  # folder in staging
+
 S = TypeVar("S", bound=Settings)
 
 
@@ -104,6 +121,7 @@ def check_collected(
     target, strict = values.epsilon, values.strict
     if strict and target is None:
         raise UsageError("--strict needs --epsilon: there is no target to hold")
+    _check_named(values, agreed)
     for name, value in _decided_elsewhere(agreed).items():
         setattr(values, name, value)
     values.input = values.reports
@@ -116,6 +134,18 @@ def check_collected(
     own |= {"release": values.release, "agreed": agreed, "num_files": len(files)}
     settings = check_common(values, kind, **own)
     return replace(settings, epsilon=target, strict=strict)
+
+
+def _check_named(values: argparse.Namespace, agreed: ReleaseFile) -> None:
+    """What a flag names must be what `release.json` names."""
+    identity = agreed.terms.identity
+    for flag, given, found in (
+        ("--dataset", values.dataset, identity.dataset),
+        ("--release-id", values.release_id, identity.release_id),
+        ("--privacy-unit", values.privacy_unit, identity.privacy_unit),
+    ):
+        if given and given != found:
+            raise UsageError(f"{flag} {given}: {values.release} is of {found!r}")
 
 
 def _decided_elsewhere(agreed: ReleaseFile) -> dict[str, object]:
@@ -134,7 +164,8 @@ def _decided_elsewhere(agreed: ReleaseFile) -> dict[str, object]:
         "mechanism": type(terms.randomizer).__name__,
         "max_bits": None,
         "memoize_key_file": None,
-        "release_id": terms.release_id,
+        "dataset": terms.identity.dataset,
+        "release_id": terms.identity.release_id,
         "seed": 0 if terms.simulated else None,
         "staged": None,
         "people_store": None,
@@ -148,8 +179,9 @@ def count(
     agreed: ReleaseFile,
     estimate: beam.PTransform,
     groups: str | None = None,
+    staging: str | None = None,
 ) -> Outputs:
-    """Read, shuffle, add, estimate.
+    """Read, shuffle, add, estimate; beside it, what was received of each file.
 
     Args:
         pipeline: to build into.
@@ -157,9 +189,14 @@ def count(
         agreed: what `release.json` says.
         estimate: the last stage.
         groups: path of the public list of groups, if any.
+        staging: folder that all workers can read and write, gone afterwards.
     """
     terms = agreed.terms
-    reports = pipeline | "Read" >> ReadReports(settings.input, terms, groups=groups)
+    scratch = None if staging is None else f"{staging}/{_IDS}"
+    read = ReadReports(settings.input, terms, groups=groups, scratch=scratch)
+    reports = pipeline | "Read" >> read
+    if staging is not None:
+        reports.received | "Write received" >> WriteReceived(staging)
     shuffle = Shuffle(
         terms.randomizer,
         settings.min_reports,
@@ -198,6 +235,37 @@ def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
         noise=f"{drawn}* noise: drawn on the devices. That they did so, and with fresh randomness, "
         "is what they promise their owners; nothing here could check it",
     )
+
+
+class FromDevices:
+    """What questions have in common whose reports were randomized elsewhere. Mixed in first.
+
+    Attributes:
+        staging: where workers leave what they leave, while the pipeline is built and run.
+        received: of each file.
+    """
+
+    settings: Any
+    staging: str | None = None
+    received: Received = Received()
+
+    def identity(self, choice: Choice) -> ReleaseIdentity:
+        """What `release.json` says."""
+        found: ReleaseIdentity = self.settings.agreed.terms.identity
+        return found
+
+    def collect(
+        self, choice: Choice, flags: Sequence[str], staging: str, console: Console
+    ) -> results.Collected:
+        """Run the pipeline; what was received of each file is kept for the warnings."""
+        self.staging = staging
+        found: results.Collected = super().collect(choice, flags, staging, console)  # type: ignore[misc]
+        self.received = read_received(staging)
+        return found
+
+    def warnings(self, release: Release) -> tuple[str, ...]:
+        """Who sent an outsized share, and what no honest reports say."""
+        return (*outsized(self.received), *super().warnings(release))  # type: ignore[misc]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import apache_beam as beam
 
 from beam_ldp.pipelines.devices.collecting import (
     Agreed,
+    FromDevices,
     check_collected,
     collected_words,
     count,
@@ -43,7 +44,7 @@ class CollectMeanRecord(MeanRecord):
     """The record of numbers that came from elsewhere."""
 
 
-class CollectMean(Mean):
+class CollectMean(FromDevices, Mean):
     """What is the mean, from reports that were randomized elsewhere?"""
 
     name = "collect"
@@ -76,7 +77,7 @@ class CollectMean(Mean):
             values,
             agreed,
             CollectMeanSettings,
-            columns=(values.question or agreed.terms.release_id,),
+            columns=(values.question or agreed.terms.identity.release_id,),
             dimension=randomizer.dimension,
             norm=randomizer.norm,
             radius=randomizer.radius,
@@ -94,7 +95,7 @@ class CollectMean(Mean):
         return chosen(self.settings, randomizer, self.ranges, None)
 
     def inputs(self) -> Rows:
-        return [("release", self.settings.agreed.terms.release_id), *super().inputs()]
+        return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
         settings, agreed = self.settings, self.settings.agreed
@@ -106,7 +107,7 @@ class CollectMean(Mean):
             question=self.about,
             ranges=self.ranges,
         )
-        return count(pipeline, settings, agreed, estimate)
+        return count(pipeline, settings, agreed, estimate, staging=self.staging)
 
 
 @words_of.register

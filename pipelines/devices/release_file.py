@@ -7,7 +7,6 @@ is about one row that was drawn.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import beam_ldp.randomizers.mean  # noqa: F401  (so that configurations of all k
 from beam_ldp.pipelines.devices.asked import Asked
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
+from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.questions import Questions
@@ -42,16 +42,16 @@ class Coordinates:
 
     @property
     def text(self) -> str:
-        """As JSON, whose digest travels in every envelope."""
+        """As JSON."""
         found: dict[str, Any] = {"columns": list(self.names)}
         if self.ranges is not None:
             found |= {"low": list(self.ranges.low), "high": list(self.ranges.high)}
         return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property
-    def digest(self) -> bytes:
-        """16 bytes, in the place of a list's digest."""
-        return hashlib.sha256(self.text.encode()).digest()[:DIGEST_BYTES]
+    def values(self) -> bytes:
+        """The digest of the ranges, as the identity of the release has it."""
+        return b"" if self.ranges is None else self.ranges.digest
 
     @classmethod
     def from_text(cls, text: Any) -> Coordinates:
@@ -78,8 +78,7 @@ class ReleaseFile:
     """All that `release.json` holds.
 
     Attributes:
-        terms: of the release; of means the digest of the list is that of `coordinates`, of several
-            questions and of bins that of `asked`.
+        terms: of the release. Its identity must be of these coordinates, questions and groups.
         sampling: "iid" where a person has one report about one of their rows, drawn at random.
         coordinates: of a mean.
         group_by: column of the public group, where every report is of one.
@@ -95,14 +94,14 @@ class ReleaseFile:
     asked: Asked | None = None
 
     def __post_init__(self) -> None:
-        randomizer = self.terms.randomizer
+        randomizer, identity = self.terms.randomizer, self.terms.identity
         if isinstance(randomizer, MeanRandomizer):
             if self.coordinates is None:
                 raise ValueError("release terms of a mean lack coordinates")
-            if self.coordinates.digest != self.terms.domain_digest:
+            if self.coordinates.values.hex() != identity.values:
                 raise ValueError("release terms contradict themselves: coordinates")
-            if len(self.coordinates.names) != randomizer.dimension:
-                raise ValueError("release terms contradict themselves: number of coordinates")
+            if self.coordinates.names != labels_of(identity.columns, randomizer.dimension):
+                raise ValueError("release terms contradict themselves: names of coordinates")
             if self.coordinates.ranges is not None:
                 self.coordinates.ranges.check_fits(randomizer)
         elif not isinstance(randomizer, FrequencyOracle | Questions):
@@ -112,6 +111,11 @@ class ReleaseFile:
         self._check_asked()
         if (self.group_by is None) != (self.groups_digest is None):
             raise ValueError("group_by and groups_digest belong together")
+        groups = b""
+        if self.group_by is not None and self.groups_digest is not None:
+            groups = digest_of(self.group_by.encode(), self.groups_digest)
+        if groups.hex() != identity.groups or identity.group:
+            raise ValueError("release terms contradict themselves: groups")
         if self.sampling not in ("fixed", "iid"):
             raise ValueError('sampling must be "fixed" or "iid"')
 
@@ -120,7 +124,10 @@ class ReleaseFile:
             if isinstance(self.terms.randomizer, Questions):
                 raise ValueError("release terms of several questions lack questions")
             return
-        if self.asked.digest != self.terms.domain_digest:
+        identity = self.terms.identity
+        if (self.asked.asked_columns, self.asked.values.hex()) != (
+            identity.columns, identity.values,
+        ):  # fmt: skip
             raise ValueError("release terms contradict themselves: questions")
         self.asked.check_fits(self.terms.randomizer)
 
@@ -137,7 +144,7 @@ class ReleaseFile:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> ReleaseFile:
-        """Inverse of `to_json`; without the later fields, files of version 0.1 and of devices.
+        """Inverse of `to_json`.
 
         Raises:
             ValueError: if something is missing, unknown, or contradicts something else.

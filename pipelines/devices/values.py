@@ -27,8 +27,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.randomizers.wire import NO_DOMAIN, ReleaseTerms
-from beam_ldp.randomizers.wire_groups import group_release_id
+from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.transforms import EncodeRows, EncodeVectors
 from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.composite import bounding_of, release_identity
@@ -44,14 +43,17 @@ class DeviceValues(ABC):
     Attributes:
         settings: the flags, checked.
         release: what devices and collector agree upon.
-        identity: of the release; what its noise is drawn under, where that is memoized.
         groups: path of the public list of groups, if there are any.
     """
 
     settings: Settings
     release: ReleaseFile
-    identity: ReleaseIdentity
     groups: str | None = None
+
+    @property
+    def identity(self) -> ReleaseIdentity:
+        """Of the release; what its noise is drawn under, where that is memoized."""
+        return self.release.terms.identity
 
     @abstractmethod
     def encoded(self, pipeline: beam.Pipeline) -> Encoded:
@@ -64,7 +66,7 @@ class ListValues(DeviceValues):
     Raises UsageError where no mechanism fits the flags.
     """
 
-    def __init__(self, settings: FrequencySettings) -> None:
+    def __init__(self, settings: FrequencySettings, reports_per_envelope: int = 1) -> None:
         self.settings: FrequencySettings = settings
         self.groups = settings.groups
         lists = [load_domain(path, settings.other_label) for path in settings.domains]
@@ -74,15 +76,13 @@ class ListValues(DeviceValues):
         asked = self._asked()
         listed = None if settings.groups is None else load_groups(settings.groups)
         if self._survey is None:
-            about: Any = self._domain
-            self.identity = identity_of(settings, randomizer, settings.columns, about.digest)
+            columns, digest = settings.columns, self._domain.digest
         else:
             asking = self._survey.asked
+            columns = tuple(question.column for question in asking)
             digest = digest_of(*(question.digest for question in asking))
-            columns = [question.column for question in asking]
-            self.identity = identity_of(settings, randomizer, columns, digest)
         self.release = ReleaseFile(
-            terms_of(settings, randomizer, self._domain.digest if asked is None else asked.digest),
+            terms_of(settings, randomizer, columns, digest, reports_per_envelope),
             "fixed" if settings.user_id is None else "iid",
             None,
             settings.group_by,
@@ -147,17 +147,18 @@ class ListValues(DeviceValues):
 class NumberValues(DeviceValues):
     """A number or a vector of them. Raises UsageError where no mechanism fits the flags."""
 
-    def __init__(self, settings: MeanSettings) -> None:
+    def __init__(self, settings: MeanSettings, reports_per_envelope: int = 1) -> None:
         self.settings: MeanSettings = settings
         self._mean = Mean(settings)
         randomizer = self._mean.choose().randomizer
         assert isinstance(randomizer, MeanRandomizer)
         self._binary = randomizer.norm == "binary"
         coordinates = Coordinates(self._mean.labels, self._mean.ranges)
-        ranges = b"" if self._mean.ranges is None else self._mean.ranges.digest
-        self.identity = identity_of(settings, randomizer, self._mean.columns, ranges)
+        columns = self._mean.columns
         self.release = ReleaseFile(
-            terms_of(settings, randomizer, coordinates.digest), settings.sampling, coordinates
+            terms_of(settings, randomizer, columns, coordinates.values, reports_per_envelope),
+            settings.sampling,
+            coordinates,
         )
 
     def encoded(self, pipeline: beam.Pipeline) -> Encoded:
@@ -173,15 +174,24 @@ class NumberValues(DeviceValues):
         return values, (table[BAD_ROWS], values.bad_rows)
 
 
-def identity_of(
-    settings: Settings, randomizer: LocalRandomizer, columns: Sequence[str], digest: bytes
-) -> ReleaseIdentity:
-    """The identity of a release: that of `frequency` or `mean` with the same flags.
+def terms_of(
+    settings: Settings,
+    randomizer: LocalRandomizer,
+    columns: Sequence[str],
+    digest: bytes,
+    reports_per_envelope: int,
+) -> ReleaseTerms:
+    """The terms of a release, whose identity is that of `frequency` or `mean` with the same flags.
 
     Raises:
         UsageError: for names that are none.
     """
     groups = getattr(settings, "groups", None)
+    if reports_per_envelope != 1 and settings.memoize_key_file is not None:
+        raise UsageError(
+            "--reports-per-envelope must be 1 with --memoize-key-file: every person has an "
+            "envelope of their own, by which copies are known"
+        )
     try:
         identity = release_identity(
             randomizer.config_digest(),
@@ -195,20 +205,8 @@ def identity_of(
             group_column=getattr(settings, "group_by", None),
             bounding=bounding_of(settings.user_id is not None, False, settings.user_id),
         )
+        assert identity is not None  # it has its names
+        identity = replace(identity, reports_per_envelope=reports_per_envelope)
+        return ReleaseTerms(randomizer, identity, settings.seed is not None)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    assert identity is not None  # it has its names
-    return identity
-
-
-def terms_of(
-    settings: Settings, randomizer: LocalRandomizer, digest: bytes = NO_DOMAIN
-) -> ReleaseTerms:
-    """The terms of a release. Raises UsageError."""
-    name, grouped = str(settings.release_id), getattr(settings, "group_by", None) is not None
-    try:
-        if grouped:
-            group_release_id(name, "")
-        return ReleaseTerms(randomizer, name, digest, settings.seed is not None)
-    except ValueError as error:
-        raise UsageError(f"--release-id: {error}" if grouped else str(error)) from None

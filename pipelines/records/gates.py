@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.records.statement import number
@@ -65,6 +68,35 @@ def gate_bad_rows(num_bad_rows: int, settings: Settings) -> None:
             f"nothing was released: {num_bad_rows:,} bad rows, --max-bad-rows is "
             f"{settings.max_bad_rows:,}"
         )
+
+
+NEVER = 1e-6  # how often honest reports bring an estimate that far, for a whole list
+
+
+def gate_estimates(release: Release, low: Any, high: Any) -> tuple[str, ...]:
+    """Warnings where estimates lie where no honest reports bring them: far below what is least, or
+    far above what is most.
+
+    Args:
+        release: what would be released; of several parts each.
+        low, high: between which numbers an estimate without noise lies.
+    """
+    found = []
+    for part in getattr(release, "releases", ()) or (release,):
+        estimate = part.estimate.raw
+        least, most = estimate.confidence_interval(1 - NEVER, simultaneous=True)
+        wild = (most < low) | (least > high)
+        if not wild.any():
+            continue
+        errors = estimate.standard_error[wild]
+        beyond = np.maximum(low - estimate.value, estimate.value - high)[wild]
+        where = " of ".join(str(name) for name in (part.question, part.group) if name)
+        found.append(
+            f"{where}: {wild.sum():,} of {wild.size:,} estimates lie outside of what is possible, "
+            f"by up to {number(float((beyond / errors).max()))} standard errors: noise does not "
+            "bring them there. Reports were forged, or made by another mechanism"
+        )
+    return tuple(found)
 
 
 def gate_price(

@@ -106,6 +106,9 @@ def bad_row_lines(rows: BadRowBlock) -> list[str]:
     """Lines of bad_rows.jsonl. Those of one reason differ in their positions alone."""
     start = f'{{"source": {_as_json(rows.source)}, "position": '
     ends = [f', "reason": {_as_json(reason)}}}' for reason in rows.reasons]
+    if rows.lengths is not None:  # a range of bytes
+        ranges = zip(rows.listed_positions(), rows.codes.tolist(), rows.listed_lengths())
+        return [f'{start}{at}, "length": {size}{ends[code]}' for at, code, size in ranges]
     placed = zip(rows.listed_positions(), rows.codes.tolist())
     return [f"{start}{position}{ends[code]}" for position, code in placed]
 

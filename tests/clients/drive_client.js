@@ -31,10 +31,25 @@ const commands = {
     return {
       law: survey.mechanism.law,
       draws,
-      payload: beamLdp.toHex(survey.mechanism.pack(vector.reports)),
+      payload: vector.reports.map((report) => beamLdp.toHex(survey.mechanism.pack(report))).join(""),
+      identity: beamLdp.identityText(vector.terms.identity),
       envelope: beamLdp.toHex(await survey.envelope(vector.reports, fromHex(vector.envelope_id))),
       bits: survey.mechanism.bits,
     };
+  },
+
+  /** Canonical texts and digests of identities, and the commitment to a key. */
+  async identities({ vectors, key }) {
+    const found = await Promise.all(vectors.map(async ({ identity }) => ({
+      text: beamLdp.identityText(identity),
+      digest: beamLdp.toHex(await beamLdp.identityDigest(identity)),
+    })));
+    return { found, commitment: await beamLdp.keyCommitment(fromHex(key)) };
+  },
+
+  /** Checksums. */
+  async checksums({ contents }) {
+    return contents.map((content) => beamLdp.crc32(fromHex(content)));
   },
 
   /** Thresholds of many laws. */

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import zlib
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,18 +22,21 @@ from scipy import stats
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import HadamardResponse, KRandomizedResponse, UnaryEncoding
+from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.jit import WORD_VALUES
 from beam_ldp.randomizers.thresholds import TwoLevelLaw
 from beam_ldp.randomizers.wire import ReleaseTerms, decode_envelope
 from beam_ldp.randomizers.wire_groups import GroupTerms
+from tests.randomizers import wire_terms
 
 pytestmark = pytest.mark.slow
 
 SIGMA_4_5 = 7e-6  # two-sided
 HERE = Path(__file__).parent
+WIRE_VECTORS = HERE.parent / "randomizers" / "wire_vectors"
 VECTORS = [
     path
-    for path in sorted((HERE.parent / "randomizers" / "wire_vectors").glob("*.json"))
+    for path in sorted(WIRE_VECTORS.glob("*.json"))
     if "mean" not in path.stem  # the client knows frequency oracles alone
 ]
 VALUES = ("red", "green", "blue", "naïve ✓")
@@ -59,7 +64,7 @@ def client(run: str, **command: Any) -> Any:
 
 def terms_of(oracle: Any, release_id: str = "r") -> tuple[ReleaseTerms, tuple[str, ...]]:
     values = VALUES[: oracle.domain_size - 1]
-    return ReleaseTerms(oracle, release_id, Domain(values).digest), values
+    return wire_terms.terms_of(oracle, release_id, values=Domain(values).digest.hex()), values
 
 
 @pytest.mark.exact
@@ -73,7 +78,24 @@ def test_vectors(path):
     assert len(found["draws"]) >= 40
     assert found["payload"] == vector["payload"]
     assert found["envelope"] == vector["envelope"]
+    assert found["identity"] == vector["identity_text"]
     assert found["bits"] == vector["terms"]["bits_per_report"]
+
+
+@pytest.mark.exact
+def test_identities():
+    """Text and digest of each, whatever its names are written in; the commitment to a key."""
+    *vectors, key = json.loads((WIRE_VECTORS / "identities" / "identities.json").read_text("utf-8"))
+    found = client("identities", vectors=vectors, key=key["key"])
+    assert len(vectors) >= 6 and found["commitment"] == key["commitment"]
+    assert found["found"] == [{"text": v["text"], "digest": v["digest"]} for v in vectors]
+
+
+@pytest.mark.exact
+def test_checksums():
+    contents = [b"", b"123456789", bytes(range(256)) * 7]
+    found = client("checksums", contents=[content.hex() for content in contents])
+    assert found == [zlib.crc32(content) for content in contents]
 
 
 @pytest.mark.exact
@@ -162,23 +184,31 @@ def test_terms_that_a_device_refuses():
     terms, values = terms_of(ORACLES["k-RR"])
     sound = terms.to_json()
     strong, _ = terms_of(KRandomizedResponse(5, 9.0))
+    other = sound["identity"]
     cases = [
         (sound, values, {}, "taken"),
         (sound, values, {"maxLocalEpsilon": 1}, "local_epsilon 1.5 is above the limit"),
         (strong.to_json(), values, {}, "local_epsilon 9 is above the limit"),
         (strong.to_json(), values, {"maxLocalEpsilon": 10}, "taken"),
-        (sound, values[:-1], {}, "domain_digest is another one"),
-        (sound, (*values[:-1], "black"), {}, "domain_digest is another one"),
-        (sound, values, {"other": "rest"}, "domain_digest is another one"),
+        (sound, values[:-1], {}, "the list is another one"),
+        (sound, (*values[:-1], "black"), {}, "the list is another one"),
+        (sound, values, {"other": "rest"}, "the list is another one"),
         (sound, (*values, "red"), {}, "the list repeats a value"),
-        ({**sound, "release_id": "week-48"}, values, {}, "release_digest is another one"),
-        ({**sound, "release_id": ""}, values, {}, "the release has no name"),
-        ({**sound, "format_version": 2}, values, {}, "unknown version of the format"),
-        ({**sound, "terms_version": 2}, values, {}, "unknown version of the terms"),
+        ({**sound, "release_id": "week-48"}, values, {}, "release_id is another one"),
+        ({**sound, "identity": {**other, "release_id": ""}}, values, {}, "the release has no name"),
+        ({**sound, "identity": {**other, "dataset": "x"}}, values, {},
+         "identity_digest is another one"),
+        ({**sound, "identity": {**other, "identity_version": 1}}, values, {},
+         "unknown kind of identity"),
+        ({**sound, "identity": None}, values, {}, "unknown kind of identity"),
+        (replace(terms, identity=terms.identity.committed(bytes(32))).to_json(), values, {},
+         "a release of somebody else"),
+        ({**sound, "format_version": 1}, values, {}, "unknown version of the format"),
+        ({**sound, "terms_version": 1}, values, {}, "unknown version of the terms"),
         ({**sound, "bits_per_report": 4}, values, {}, "bits_per_report is another one"),
         (
             {**sound, "mechanism": sound["mechanism"].replace("1.5", "0.5")},
-            values, {}, "mechanism_digest is another one",
+            values, {}, "the mechanism is another one",
         ),
     ]  # fmt: skip
     asked = [{"terms": t, "values": v, "options": o} for t, v, o, _ in cases]
@@ -198,18 +228,19 @@ def test_a_device_names_its_group() -> None:
     """Its envelopes are of the group's own release; a group outside the list is `other`, and a list
     that is not the collector's is refused."""
     groups = Domain(("DE", "städte"))
-    shared, values = terms_of(ORACLES["k-RR"], "week-47")
+    plain, values = terms_of(ORACLES["k-RR"], "week-47")
+    listed = digest_of(b"country", groups.digest).hex()
+    shared = replace(plain, identity=replace(plain.identity, groups=listed))
     terms = ReleaseFile(shared, "fixed", None, "country", groups.digest).to_json()
     collector = GroupTerms(shared, groups.labels)
     for group, expected in (("DE", 0), ("städte", 1), ("elsewhere", 2), (None, 2)):
         options = {"groups": groups.values, "group": group}
         sent = client("answers", terms=terms, values=values, given=["red"], options=options)
         assert collector.decode(bytes.fromhex(sent[0]))[0] == expected
-    plain = shared.to_json()
     cases = [
-        (terms, {"groups": ["DE"], "group": "DE"}, "groups_digest is another one"),
+        (terms, {"groups": ["DE"], "group": "DE"}, "the list of groups is another one"),
         (terms, {"group": "DE"}, "a release of groups: the list of groups is missing"),
-        (plain, {"group": "DE"}, "the release has no groups"),
+        (plain.to_json(), {"group": "DE"}, "the release has no groups"),
     ]
     asked = [{"terms": told, "values": values, "options": how} for told, how, _ in cases]
     assert client("refusals", cases=asked) == [message for *_, message in cases]

@@ -22,8 +22,8 @@ from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.mean import ScalarMean
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
-from beam_ldp.randomizers.wire import ReleaseTerms
 from tests.pipelines.test_frequency import FILES
+from tests.randomizers.wire_terms import terms_of
 
 PEOPLE = 3000
 HAIR, EYES = ["red", "black", "blond"], ["blue", "brown"]
@@ -65,7 +65,7 @@ def memoized(place: Path) -> list[str]:
 def device(place: Path, out: Path, *more: str) -> int:
     return randomize.main(
         [f"--input={place}/values.csv", f"--output={out}", "--release-id=week-47",
-         "--user-id=uid", *more]
+         "--dataset=people", "--user-id=uid", *more]
     )  # fmt: skip
 
 
@@ -229,7 +229,8 @@ LEVELS = EveryQuestion(tuple(KRandomizedResponse(size, 1.0) for size in Hierarch
 
 
 def release(asked: Asked, randomizer: Any) -> ReleaseFile:
-    return ReleaseFile(ReleaseTerms(randomizer, "r", asked.digest), asked=asked)
+    terms = terms_of(randomizer, columns=asked.asked_columns, values=asked.values.hex())
+    return ReleaseFile(terms, asked=asked)
 
 
 @pytest.mark.exact

@@ -17,10 +17,12 @@ from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.run import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, ScalarMean
-from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope
+from beam_ldp.randomizers.wire import OTHER_RELEASE, ReleaseTerms, encode_envelope
 from beam_ldp.randomizers.wire_groups import GroupTerms
 from tests.pipelines.test_frequency import FILES
+from tests.randomizers.wire_terms import terms_of
 
 pytestmark = pytest.mark.e2e
 
@@ -50,7 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def device(place: Path, out: Path, *more: str) -> int:
     return randomize.main(
         [f"--input={place}/values.csv", f"--output={out}", "--release-id=week-47",
-         "--user-id=uid", *more]
+         "--dataset=people", "--user-id=uid", *more]
     )  # fmt: skip
 
 
@@ -240,9 +242,8 @@ def test_a_dry_run_of_numbers_reads_no_report(place: Path, tmp_path: Path, capsy
     reports.mkdir()
     (reports / "a").write_bytes(b"junk")
     coordinates = Coordinates(("a", "b"), CoordinateRanges((0, 1), (2, 3)))
-    terms = ReleaseTerms(LInfMean(2, 3.0), "r", coordinates.digest)
-    told = ReleaseFile(terms, "iid", coordinates).to_json()
-    (reports / "release.json").write_text(json.dumps(told))
+    told = ReleaseFile(terms_of_numbers(LInfMean(2, 3.0), coordinates), "iid", coordinates)
+    (reports / "release.json").write_text(json.dumps(told.to_json()))
     flags = ["--min-reports=1000", "--dry-run", "--format=json"]
     assert gather(tmp_path / "out", reports, *flags) == DONE
     plan = json.loads(capsys.readouterr().out)
@@ -252,24 +253,35 @@ def test_a_dry_run_of_numbers_reads_no_report(place: Path, tmp_path: Path, capsy
     assert "against the best possible" not in capsys.readouterr().out
 
 
+def terms_of_numbers(randomizer: Any, coordinates: Coordinates) -> ReleaseTerms:
+    return terms_of(randomizer, columns=coordinates.names, values=coordinates.values.hex())
+
+
 @pytest.mark.exact
 def test_release_files_survive_a_round_trip() -> None:
     listed, numbers = Domain(("a", "b")), Coordinates(("x",), CoordinateRanges(0, 1))
-    oracle = KRandomizedResponse(3, 1.0)
+    oracle, bit = KRandomizedResponse(3, 1.0), ScalarMean(1, 2.0, signed=True)
+    plain = terms_of(oracle, columns=("c",), values=listed.digest.hex())
+    groups = digest_of(b"g", listed.digest).hex()
+    grouped = terms_of(oracle, columns=("c",), values=listed.digest.hex(), groups=groups)
+    many, names = terms_of(LInfMean(2, 3.0), columns=("list",)), Coordinates(("0", "1"))
     for release in (
-        ReleaseFile(ReleaseTerms(oracle, "r", listed.digest)),
-        ReleaseFile(ReleaseTerms(oracle, "r", listed.digest), "iid", None, "g", listed.digest),
-        ReleaseFile(
-            ReleaseTerms(ScalarMean(1, 2.0, signed=True), "r", numbers.digest), "iid", numbers
-        ),
-        ReleaseFile(
-            ReleaseTerms(ScalarMean(1, 2.0, signed=True), "r", Coordinates(("é",)).digest),
-            coordinates=Coordinates(("é",)),
-        ),
+        ReleaseFile(plain),
+        ReleaseFile(grouped, "iid", None, "g", listed.digest),
+        ReleaseFile(terms_of_numbers(bit, numbers), "iid", numbers),
+        ReleaseFile(terms_of_numbers(bit, Coordinates(("é",))), coordinates=Coordinates(("é",))),
+        ReleaseFile(many, coordinates=names),
     ):
         assert ReleaseFile.from_json(json.loads(json.dumps(release.to_json()))) == release
-    plain = ReleaseTerms(oracle, "r", listed.digest)
-    assert ReleaseFile.from_json(plain.to_json()) == ReleaseFile(plain)
+    for terms, rest in (
+        (plain, ("iid", None, "g", listed.digest)),
+        (grouped, ()),
+        (grouped, ("iid", None, "h", listed.digest)),
+        (grouped, ("iid", None, "g", bytes(16))),
+        (ReleaseTerms(oracle, grouped.identity.of_group("DE")), ("iid", None, "g", listed.digest)),
+    ):
+        with pytest.raises(ValueError, match="contradict themselves: groups"):
+            ReleaseFile(terms, *rest)  # type: ignore[arg-type]
 
 
 @pytest.mark.exact
@@ -283,7 +295,8 @@ def test_release_files_survive_a_round_trip() -> None:
         ({"groups_digest": 5}, "groups_digest must be 16 bytes"),
         ({"coordinates": None}, "lack coordinates"),
         ({"coordinates": 5}, "must be the text of a JSON object"),
-        ({"coordinates": '{"columns":["x","y"]}'}, "contradict themselves: coordinates"),
+        ({"coordinates": '{"columns":["x"]}'}, "contradict themselves: coordinates"),
+        ({"coordinates": '{"columns":["y"],"low":[0],"high":[1]}'}, "names of coordinates"),
         ({"coordinates": '{"columns":[]}'}, "at least one column"),
         ({"coordinates": '{"columns":[3]}'}, "must name columns"),
         ({"coordinates": '{"columns":["x"],"low":0}'}, "low|high"),
@@ -292,9 +305,8 @@ def test_release_files_survive_a_round_trip() -> None:
 )
 def test_release_files_that_contradict_themselves(changed: dict[str, Any], message: str) -> None:
     numbers = Coordinates(("x",), CoordinateRanges(0, 1))
-    good = ReleaseFile(
-        ReleaseTerms(ScalarMean(1, 2.0, signed=True), "r", numbers.digest), "iid", numbers
-    )
+    terms = terms_of_numbers(ScalarMean(1, 2.0, signed=True), numbers)
+    good = ReleaseFile(terms, "iid", numbers)
     with pytest.raises(ValueError, match=message):
         ReleaseFile.from_json({**good.to_json(), **changed})
 
@@ -303,7 +315,12 @@ def test_envelopes_of_other_groups_are_of_another_release(place: Path, tmp_path:
     """A device that names a group of its own, or none, is refused with a reason."""
     listed, groups = Domain(("red", "green")), Domain(("DE",))
     oracle = KRandomizedResponse(3, 2.0)
-    shared = ReleaseTerms(oracle, "week-47", listed.digest)
+    shared = terms_of(
+        oracle,
+        columns=("c",),
+        values=listed.digest.hex(),
+        groups=digest_of(b"country", groups.digest).hex(),
+    )
     ours = GroupTerms(shared, groups.labels)
     theirs = GroupTerms(shared, ("ZZ",))
     report = np.zeros(1, dtype=np.uint8)
@@ -321,4 +338,4 @@ def test_envelopes_of_other_groups_are_of_another_release(place: Path, tmp_path:
     record = json.loads((out / "privacy.json").read_text())
     assert {p["group"]: p["num_reports"] for p in record["parts"]} == {"DE": 20, "other": 20}
     refused = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
-    assert [row["reason"] for row in refused] == ["another release"] * 2
+    assert [row["reason"] for row in refused] == [OTHER_RELEASE]

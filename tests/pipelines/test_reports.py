@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,19 @@ from beam_ldp.pipelines import collect, randomize
 from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import ScalarMean
-from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope
+from beam_ldp.randomizers.wire import (
+    PREFIX_BYTES,
+    TOO_MANY,
+    ReleaseTerms,
+    checksum,
+    encode_envelope,
+    encode_envelopes,
+)
 from tests.pipelines.test_frequency import FILES
 from tests.pipelines.test_outputs import COLUMNS
+from tests.randomizers.wire_terms import terms_of
 
 pytestmark = pytest.mark.e2e
 
@@ -49,7 +60,8 @@ def instead(found: list[str], more: tuple[str, ...]) -> list[str]:
 
 def device_flags(folder: Path, out: str, *more: str) -> list[str]:
     found = [f"--input={folder}/values.csv", "--column=c", f"--domain={folder}/d.txt",
-             "--local-epsilon=3", "--release-id=week-47", f"--output={folder}/{out}"]  # fmt: skip
+             "--local-epsilon=3", "--release-id=week-47", "--dataset=people",
+             f"--output={folder}/{out}"]  # fmt: skip
     return instead(found, more)
 
 
@@ -61,15 +73,18 @@ def collector_flags(folder: Path, out: Path, *more: str, reports: str = "reports
 
 
 def test_only_reports_and_terms_leave_the_device(place: Path) -> None:
-    """No value, no id, no bad row: the files hold 2 bits per person and what is public."""
+    """No value, no id, no bad row: the files hold 49 bytes per person and what is public."""
     files = sorted((place / "reports").iterdir())
     assert [path.name for path in files][0] == "release.json"
     assert {path.suffix for path in files[1:]} == {".ldp"}
     content = b"".join(path.read_bytes() for path in files)
     assert SECRET.encode() not in content and b"red" not in content
-    assert PEOPLE * 2 // 8 <= sum(p.stat().st_size for p in files[1:]) <= PEOPLE * 2 // 8 + 1000
+    assert sum(path.stat().st_size for path in files[1:]) == PEOPLE * 49
     terms = ReleaseTerms.from_json(json.loads(files[0].read_text()))
-    assert terms.release_id == "week-47" and terms.domain_digest == Domain(tuple(VALUES)).digest
+    assert terms.identity == ReleaseIdentity(
+        "people", "week-47", terms.randomizer.config_digest().hex(), ("c",),
+        Domain(tuple(VALUES)).digest.hex(),
+    )  # fmt: skip
     assert terms.randomizer.local_epsilon == 3 and not terms.simulated
 
 
@@ -107,9 +122,8 @@ def test_hostile_files_change_nothing(place: Path, tmp_path: Path, capsys: Any) 
     shutil.copy(reports, mixed / "zz-again.ldp")
     (mixed / "zz-junk.bin").write_bytes(np.random.default_rng(3).bytes(5000))
     terms = ReleaseTerms.from_json(json.loads((mixed / "release.json").read_text()))
-    old = ReleaseTerms(terms.randomizer, "week-46", terms.domain_digest)
-    nothing = np.zeros(500, dtype=np.uint8)
-    (mixed / "zz-old").write_bytes(encode_envelope(old, nothing) * 3)
+    old = ReleaseTerms(terms.randomizer, replace(terms.identity, release_id="week-46"))
+    (mixed / "zz-old").write_bytes(encode_envelope(old, np.zeros(1, dtype=np.uint8)) * 3)
     second = tmp_path / "second"
     shutil.copy(place / "d.txt", tmp_path)
     assert collect.main(collector_flags(tmp_path, second, reports="mixed")) == DONE
@@ -120,8 +134,9 @@ def test_hostile_files_change_nothing(place: Path, tmp_path: Path, capsys: Any) 
     assert by_file == {
         "zz-again.ldp": "sent before: another envelope has its id",
         "zz-junk.bin": "not an envelope",
-        "zz-old": "another release",
+        "zz-old": "another release, question or mechanism",
     }
+    assert sum(row["source"].endswith(("junk.bin", "old")) for row in refused) == 2
     limit = collector_flags(tmp_path, tmp_path / "third", "--max-bad-rows=2", reports="mixed")
     capsys.readouterr()
     assert collect.main(limit) == NOTHING_RELEASED
@@ -132,7 +147,7 @@ def test_hostile_files_change_nothing(place: Path, tmp_path: Path, capsys: Any) 
 def test_devices_in_any_language(place: Path, tmp_path: Path) -> None:
     """Envelopes of one report each, as devices send them, in one file."""
     oracle = frequency.HadamardResponse(4, 3.0)
-    terms = ReleaseTerms(oracle, "by hand", Domain(tuple(VALUES)).digest)
+    terms = terms_of(oracle, "by hand", values=Domain(tuple(VALUES)).digest.hex())
     reports = oracle.randomize(np.repeat([0, 1, 3], [1000, 500, 500]), np.random.default_rng(5))
     sent = b"".join(encode_envelope(terms, reports[i : i + 1]) for i in range(2000))
     (tmp_path / "reports").mkdir()
@@ -147,6 +162,106 @@ def test_devices_in_any_language(place: Path, tmp_path: Path) -> None:
     found = pyarrow.csv.read_csv(out / "estimates.csv").to_pydict()["frequency"]
     expected = oracle.estimate(oracle.accumulate(reports), 2000).value
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def forged(terms: ReleaseTerms, symbol: int, count: int) -> bytes:
+    """Envelopes of one report each that somebody chose."""
+    ids = np.random.default_rng(1).bytes(16 * count)
+    reports = np.full(count, symbol, dtype=np.uint8)
+    rows = encode_envelopes(terms, reports, np.frombuffer(ids, np.uint8).reshape(-1, 16))
+    return rows.tobytes()
+
+
+def test_one_forged_envelope_speaks_for_nobody(place: Path, tmp_path: Path) -> None:
+    """Half a megabyte that holds the reports of a hundred thousand people, under a right checksum:
+    refused, and epsilon is that of the people who came. Where release.json grants as much to an
+    edge it counts, which is said before the result."""
+    shutil.copytree(place / "reports", tmp_path / "reports")
+    shutil.copy(place / "d.txt", tmp_path)
+    terms = ReleaseTerms.from_json(json.loads((tmp_path / "reports/release.json").read_text()))
+    many = ReleaseTerms(terms.randomizer, replace(terms.identity, reports_per_envelope=1 << 20))
+    body = encode_envelope(many, np.full(100_000, 2, np.uint8))[PREFIX_BYTES:-4]
+    (tmp_path / "reports" / "zz").write_bytes(terms.prefix + body + checksum(terms.prefix + body))
+    out = tmp_path / "out"
+    assert collect.main(collector_flags(tmp_path, out)) == DONE
+    record = json.loads((out / "privacy.json").read_text())
+    assert record["num_reports"] == PEOPLE and record["num_bad_rows"] == 1
+    refused = json.loads((out / "bad_rows.jsonl").read_text())
+    assert refused["reason"] == TOO_MANY and refused["length"] == 48 + 100_000
+    assert not any("envelope" in warning for warning in record["warnings"])
+
+
+def test_outsized_shares_and_impossible_estimates_are_said_first(
+    place: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """One file with three hundred thousand reports for one value, among four of people's twelve
+    thousand: on the terminal before the table, in the record and in the statement."""
+    shutil.copytree(place / "reports", tmp_path / "reports")
+    shutil.copy(place / "d.txt", tmp_path)
+    terms = ReleaseTerms.from_json(json.loads((tmp_path / "reports/release.json").read_text()))
+    (tmp_path / "reports" / "zz").write_bytes(forged(terms, 2, 300_000))
+    capsys.readouterr()
+    assert collect.main(collector_flags(tmp_path, tmp_path / "out")) == DONE
+    said = capsys.readouterr()
+    assert "holds 300,000 of 312,000 reports, and the other 4 files 3,000 on average" in " ".join(
+        said.err.split()
+    )
+    assert "estimates lie outside of what is possible" in " ".join(said.err.split())
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    statement = (tmp_path / "out" / "privacy.md").read_text()
+    for warning in record["warnings"]:
+        assert warning in statement
+    assert sum("reports" in warning and "holds" in warning for warning in record["warnings"]) == 1
+    assert sum("outside of what is possible" in warning for warning in record["warnings"]) == 1
+
+
+def test_an_edge_may_be_granted_more(place: Path, tmp_path: Path, capsys: Any) -> None:
+    """`--reports-per-envelope` stands in release.json, and so in every envelope's digest."""
+    flags = device_flags(place, "x", f"--output={tmp_path}/reports", "--reports-per-envelope=1000")
+    assert randomize.main(flags) == DONE
+    shutil.copy(place / "d.txt", tmp_path)
+    sizes = [path.stat().st_size for path in (tmp_path / "reports").glob("*.ldp")]
+    assert sum(sizes) == PEOPLE + 48 * 12
+    assert collect.main(collector_flags(tmp_path, tmp_path / "out")) == DONE
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    assert record["num_reports"] == PEOPLE and record["num_bad_rows"] == 0
+    shutil.copy(place / "reports" / "release.json", tmp_path / "reports")
+    assert collect.main(collector_flags(tmp_path, tmp_path / "other")) == NOTHING_RELEASED
+    flags = [*flags, f"--memoize-key-file={place}/d.txt", "--user-id=uid", f"--output={tmp_path}/y"]
+    capsys.readouterr()
+    assert randomize.main(flags) == MISUSED
+    assert "--reports-per-envelope must be 1" in " ".join(capsys.readouterr().err.split())
+
+
+def test_two_spellings_of_the_input_are_one_release(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same people from `values.csv`, `./values.csv` and the absolute path: with a key each has
+    one envelope id, and counts once. Another question under the same name is another release."""
+    people = 2000
+    (tmp_path / "values.csv").write_text(
+        "uid,c,h\n" + "".join(f"{i},red,{'green' if i % 2 else 'blue'}\n" for i in range(people))
+    )
+    (tmp_path / "key").write_bytes(bytes(range(40)))
+    shutil.copy(place / "d.txt", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    inputs = ("values.csv", "./values.csv", str(tmp_path / "values.csv"))
+    memoized = ["--user-id=uid", "--memoize-key-file=key"]
+    for i, path in enumerate(inputs):
+        assert randomize.main(device_flags(tmp_path, str(i), f"--input={path}", *memoized)) == DONE
+    assert randomize.main(device_flags(tmp_path, "other", "--column=h", *memoized)) == DONE
+    told = {(tmp_path / str(i) / "release.json").read_bytes() for i in range(3)}
+    assert len(told) == 1
+    out = tmp_path / "out"
+    flags = collector_flags(tmp_path, out, "--min-reports=2000", reports="0")
+    flags += [f"--reports={tmp_path}/{name}" for name in ("1", "2", "other")]
+    assert collect.main(flags) == DONE
+    record = json.loads((out / "privacy.json").read_text())
+    assert record["num_reports"] == people
+    refused = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
+    reasons = Counter(row["reason"] for row in refused)
+    assert reasons.pop("sent before: another envelope has its id") == 2 * people
+    assert set(reasons) == {"another release, question or mechanism"}
 
 
 def test_too_few_reports_release_nothing(place: Path, tmp_path: Path, capsys: Any) -> None:
@@ -201,6 +316,8 @@ def test_people_do_not_report_twice_by_accident(place: Path, capsys: Any) -> Non
     ("more", "message"),
     [
         (["--release-id="], "--release-id is missing"),
+        (["--dataset="], "--dataset is missing"),
+        (["--reports-per-envelope=0"], "reports_per_envelope must be an integer >= 1"),
         (["--epsilon=1"], "give one of --epsilon"),
         (["--local-epsilon="], "--local-epsilon"),
         (["--strict"], "unknown flag --strict"),
@@ -229,7 +346,7 @@ def test_misused_collectors(place: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "changed.json").write_text(json.dumps({**terms, "release_id": "week-48"}))
-    mean = ReleaseTerms(ScalarMean(1, 2.0), "r").to_json()
+    mean = terms_of(ScalarMean(1, 2.0)).to_json()
     (tmp_path / "mean.json").write_text(json.dumps(mean))
     (tmp_path / "d2.txt").write_text("green\nred\nblue\n")
     for more, message in (
@@ -238,9 +355,12 @@ def test_misused_collectors(place: Path, tmp_path: Path, capsys: Any) -> None:
         ([f"--release={tmp_path}/nowhere.json"], "cannot be read"),
         ([f"--release={tmp_path}/broken.json"], "broken.json: "),
         ([f"--release={tmp_path}/list.json"], "no JSON object"),
-        ([f"--release={tmp_path}/changed.json"], "contradict themselves: release_digest"),
+        ([f"--release={tmp_path}/changed.json"], "contradict themselves: release_id"),
         ([f"--release={tmp_path}/mean.json"], "lack coordinates"),
         ([f"--groups={place}/d.txt"], "--groups is not for reports without groups"),
+        (["--dataset=others"], "--dataset others: "),
+        (["--release-id=week-48"], "--release-id week-48: "),
+        (["--privacy-unit=day"], "--privacy-unit day: "),
         (["--strict"], "--strict needs --epsilon"),
         (["--shape=2x2"], "--shape is for means"),
         (["--staged=x"], "unknown flag --staged"),

@@ -1,6 +1,6 @@
 """Writes the test vectors of the wire format: `python tests/randomizers/make_wire_vectors.py`.
 
-Vectors are kept for ever: one that exists is never written again.
+Vectors of a published format are kept for ever: one that exists is never written again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from beam_ldp.randomizers.frequency import (
     SubsetSelection,
     UnaryEncoding,
 )
+from beam_ldp.randomizers.identity import ReleaseIdentity, key_commitment
 from beam_ldp.randomizers.mean import ScalarMean
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 
@@ -95,27 +96,37 @@ def listed(randomizer: Any, reports: np.ndarray) -> list[Any]:
     return reports.tolist()
 
 
+def terms_of(randomizer: LocalRandomizer, values: bytes) -> wire.ReleaseTerms:
+    """The terms that vectors are about."""
+    identity = ReleaseIdentity(
+        "telemetry, EU", RELEASE, randomizer.config_digest().hex(), ("färbe", 'a "quoted" one'),
+        values.hex(), reports_per_envelope=9,
+    )  # fmt: skip
+    return wire.ReleaseTerms(randomizer, identity)
+
+
 def vector(name: str) -> dict[str, Any]:
     """Everything about one mechanism."""
     randomizer: Any = MECHANISMS[name]
     names: tuple[str, ...] = ()
-    digest = wire.NO_DOMAIN
+    digest = b""
     if not isinstance(randomizer, ScalarMean):
         names = NAMES[-(randomizer.domain_size - 1) :]
         digest = Domain(names).digest
-    terms = wire.ReleaseTerms(randomizer, RELEASE, digest)
+    terms = terms_of(randomizer, digest)
     reports = reports_of(randomizer)
     envelope_id = bytes(range(1, 17))
     one = wire.encode_envelope(terms, reports[:1], wire.NO_ID)
     return {
         "terms": terms.to_json(),
+        "identity_text": terms.identity.text,
         "values": list(names),
         "other": "other",
         "law": law(randomizer),
         "draws": draws(randomizer),
         "reports": listed(randomizer, reports),
         "envelope_id": envelope_id.hex(),
-        "payload": randomizer.pack(reports).hex(),
+        "payload": randomizer.pack_each(reports).tobytes().hex(),
         "envelope": wire.encode_envelope(terms, reports, envelope_id).hex(),
         "envelope_of_the_first_report_without_id": one.hex(),
         "refused": [
@@ -127,7 +138,7 @@ def vector(name: str) -> dict[str, Any]:
 def questions_vector(name: str) -> dict[str, Any]:
     """The same of several questions: reports are rows of bytes, one per message."""
     randomizer = DESIGNS[name]
-    terms = wire.ReleaseTerms(randomizer, RELEASE, bytes(range(16)))
+    terms = terms_of(randomizer, bytes(range(16)))
     generator = np.random.default_rng(11)
     sizes = randomizer.domain_sizes
     values = np.stack([generator.integers(0, size, 9) for size in sizes], axis=1)
@@ -136,9 +147,10 @@ def questions_vector(name: str) -> dict[str, Any]:
     one = wire.encode_envelope(terms, reports[:1], wire.NO_ID)
     return {
         "terms": terms.to_json(),
+        "identity_text": terms.identity.text,
         "reports": reports.tolist(),
         "envelope_id": envelope_id.hex(),
-        "payload": randomizer.pack(reports).hex(),
+        "payload": randomizer.pack_each(reports).tobytes().hex(),
         "envelope": wire.encode_envelope(terms, reports, envelope_id).hex(),
         "envelope_of_the_first_report_without_id": one.hex(),
         "refused": [
@@ -151,24 +163,24 @@ def refused(terms: wire.ReleaseTerms, sound: bytes) -> list[tuple[str, bytes]]:
     """What a collector must not take, and why."""
 
     def signed(content: bytes) -> bytes:
-        return content + wire._checksum(content)
+        return content + wire.checksum(content)
 
     body = sound[: -wire.CHECKSUM_BYTES]
-    flipped = bytes([body[22] ^ 1])
     return [
         (wire.NOT_AN_ENVELOPE, b""),
         (wire.NOT_AN_ENVELOPE, b"value\nred\n"),
         (wire.TOO_SHORT, sound[:3]),
         (wire.TOO_SHORT, sound[:-1]),
         (wire.TRAILING, sound + b"\0"),
-        (wire.UNKNOWN_VERSION, signed(body[:4] + b"\2" + body[5:])),
+        (wire.UNKNOWN_VERSION, signed(body[:4] + b"\3" + body[5:])),
         (wire.UNKNOWN_FLAGS, signed(body[:5] + b"\2" + body[6:])),
+        (wire.UNKNOWN_FLAGS, signed(body[:5] + b"\4" + body[6:])),
+        (wire.UNKNOWN_COLUMN, signed(body[:7] + b"\1" + body[8:])),
         (wire.SIMULATED, signed(body[:5] + b"\1" + body[6:])),
-        (wire.OTHER_MECHANISM, signed(body[:6] + bytes(16) + body[22:])),
-        (wire.OTHER_DOMAIN, signed(body[:22] + flipped + body[23:])),
-        (wire.OTHER_RELEASE, signed(body[:38] + bytes(16) + body[54:])),
-        (wire.NO_REPORTS, signed(body[:70] + bytes(4))),
-        (wire.WRONG_COUNT, signed(body + bytes(1))),
+        (wire.OTHER_RELEASE, signed(body[:8] + bytes(16) + body[24:])),
+        (wire.NO_REPORTS, signed(body[:40] + bytes(4))),
+        (wire.TOO_MANY, signed(body[:40] + b"\0\0\0\12" + 10 * body[44:])),
+        (wire.TRAILING, signed(body + bytes(1))),
         (wire.WRONG_CHECKSUM, sound[:-1] + bytes([sound[-1] ^ 1])),
         *impossible(terms, body, signed),
     ]
@@ -176,11 +188,34 @@ def refused(terms: wire.ReleaseTerms, sound: bytes) -> list[tuple[str, bytes]]:
 
 def impossible(terms: wire.ReleaseTerms, body: bytes, signed: Any) -> list[tuple[str, bytes]]:
     """All bits set: padding that is not zero, or a symbol that does not exist."""
-    payload = b"\xff" * terms.payload_bytes(1)
+    payload = b"\xff" * terms.report_bytes
     return [(wire.IMPOSSIBLE, signed(body[: wire.HEADER_BYTES] + payload))]
 
 
+def identities() -> list[dict[str, Any]]:
+    """Releases, their canonical texts and digests."""
+    key = bytes(range(32))
+    plain = ReleaseIdentity("people", "r")
+    listed = [
+        plain,
+        ReleaseIdentity("naïve – ünïcode ✓ 🎈", 'a "quoted" \\ name / <&>', columns=("b", "a")),
+        ReleaseIdentity(
+            "people", "week-47", "00ff" * 8, ("url",), "ab" * 16, "cd" * 16, "one row of each uid",
+        ).of_window(0, 3_600_000_000).of_group("städte").committed(key),
+        ReleaseIdentity("people", "r", privacy_unit="person-day", reports_per_envelope=4096),
+        plain.of_round(3),
+        plain.permanent,
+    ]  # fmt: skip
+    return [
+        {"identity": one.to_json(), "text": one.text, "digest": one.digest.hex()} for one in listed
+    ] + [{"key": key.hex(), "commitment": key_commitment(key)}]
+
+
 def main() -> None:
+    path = FOLDER / "identities" / "identities.json"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(identities(), indent=1, ensure_ascii=False) + "\n", "utf-8")
     for name in MECHANISMS:
         path = FOLDER / f"{name}.json"
         if not path.exists():

@@ -23,6 +23,7 @@ from beam_ldp.randomizers.wire import (
     decode_envelope,
     encode_envelope,
 )
+from tests.randomizers.wire_terms import terms_of
 from tests.transforms.mean_mechanisms import MECHANISMS as MEANS
 from tests.transforms.mean_mechanisms import vectors_for
 
@@ -33,10 +34,12 @@ VECTORS = sorted((Path(__file__).parent / "wire_vectors").glob("*.json"))
 ORACLES = {name: getattr(frequency, name)(11, 2.0) for name in frequency.__all__}
 EVERY: dict[str, Any] = {**ORACLES, **MEANS}
 
-KRR = ReleaseTerms(KRandomizedResponse(5, 2.0), "week-47", Domain(tuple("abcd")).digest)
-HADAMARD = ReleaseTerms(HadamardResponse(100, 1.0), "week-47")
-UNARY = ReleaseTerms(UnaryEncoding(13, 1.0), "week-47")
-UNIT = ReleaseTerms(PrivUnit(3, 4.0), "week-47")
+MANY = {"reports_per_envelope": 64}
+LIST = Domain(tuple("abcd")).digest.hex()
+KRR = terms_of(KRandomizedResponse(5, 2.0), values=LIST, **MANY)
+HADAMARD = terms_of(HadamardResponse(100, 1.0), **MANY)
+UNARY = terms_of(UnaryEncoding(13, 1.0), **MANY)
+UNIT = terms_of(PrivUnit(3, 4.0), **MANY)
 TERMS = (KRR, HADAMARD, UNARY, UNIT)
 
 
@@ -60,7 +63,7 @@ def reason(terms: ReleaseTerms, data: bytes) -> str:
 @pytest.mark.parametrize("name", EVERY)
 def test_every_mechanism_travels(name):
     randomizer = EVERY[name]
-    terms = ReleaseTerms(randomizer, "r", bytes(range(16)))
+    terms = terms_of(randomizer, **MANY)
     for count in (1, 2, 7, 64):
         reports = some_reports(randomizer, count)
         data = encode_envelope(terms, reports)
@@ -89,7 +92,7 @@ def test_round_trip(which, count, seed, envelope_id):
 def test_length_depends_on_mechanism_and_number_alone():
     """Neither the value nor its report nor the names of list and release can be told from it."""
     for terms in TERMS:
-        longer = ReleaseTerms(terms.randomizer, "a much longer name " * 9, bytes(range(16)))
+        longer = terms_of(terms.randomizer, "a much longer name " * 9, columns=("a", "b"), **MANY)
         lengths = {
             len(encode_envelope(t, some_reports(t.randomizer, 1, seed)))
             for t in (terms, longer)
@@ -109,13 +112,34 @@ def test_ids_are_fresh_unless_given():
 def test_number_of_reports_in_one_envelope():
     with pytest.raises(ValueError, match="from 1 to .* got 0"):
         encode_envelope(KRR, np.zeros(0, dtype=np.uint8))
-    unary = ReleaseTerms(UnaryEncoding(1 << 20, 1.0), "r")
+    with pytest.raises(ValueError, match="from 1 to 64 in one envelope, got 65"):
+        encode_envelope(KRR, np.zeros(65, dtype=np.uint8))
+    alone = terms_of(KRR.randomizer)
+    with pytest.raises(ValueError, match="from 1 to 1 in one envelope, got 2"):
+        encode_envelope(alone, np.zeros(2, dtype=np.uint8))
+    unary = terms_of(UnaryEncoding(1 << 20, 1.0), reports_per_envelope=1 << 20)
     assert unary.envelope_bytes(unary.max_reports) <= wire.MAX_ENVELOPE_BYTES
     assert unary.envelope_bytes(unary.max_reports + 1) > wire.MAX_ENVELOPE_BYTES
     with pytest.raises(ValueError, match=f"from 1 to {unary.max_reports} .* got 200"):
         encode_envelope(unary, np.zeros((200, 1 << 17), dtype=np.uint8))
     with pytest.raises(ValueError, match="randomizer must send reports of less than 16,777,216"):
-        ReleaseTerms(UnaryEncoding(1 << 28, 1.0), "r")
+        terms_of(UnaryEncoding(1 << 28, 1.0))
+    with pytest.raises(ValueError, match="identity is of another mechanism"):
+        ReleaseTerms(UNARY.randomizer, KRR.identity)
+
+
+def test_many_envelopes_at_once_are_those_of_one_at_a_time():
+    ids = np.arange(96, dtype=np.uint8).reshape(6, 16)
+    for terms in TERMS:
+        for each in (1, 3):
+            reports = some_reports(terms.randomizer, 6 * each)
+            found = wire.encode_envelopes(terms, reports, ids)
+            for i, row in enumerate(found):
+                mine = reports[i * each : (i + 1) * each]
+                assert row.tobytes() == encode_envelope(terms, mine, ids[i].tobytes())
+    for count in (5, 6 * 65):
+        with pytest.raises(ValueError, match="from 1 to 64 for each of ids"):
+            wire.encode_envelopes(KRR, np.zeros(count, np.uint8), ids)
 
 
 # Refusals -------------------------------------------------------------------------------------
@@ -136,26 +160,53 @@ def test_every_cut_and_every_extension_is_refused():
     assert reason(KRR, b"") == wire.NOT_AN_ENVELOPE
     for more in (b"\0", b"\xff" * 9, data):
         assert reason(KRR, data + more) == wire.TRAILING
-    assert reason(KRR, data[:74] + bytes(wire.MAX_ENVELOPE_BYTES)) == wire.TOO_LONG
+
+
+def test_an_envelope_speaks_for_as_many_people_as_were_granted():
+    """A forged one of half a megabyte with half a million reports in it, under a right checksum."""
+    alone = terms_of(KRR.randomizer)
+    forged = alone.prefix + bytes(16) + (500_000).to_bytes(4, "big") + bytes(500_000)
+    assert reason(alone, forged + wire.checksum(forged)) == wire.TOO_MANY
+    granted = terms_of(KRR.randomizer, reports_per_envelope=500_000)
+    forged = granted.prefix + forged[wire.PREFIX_BYTES :]
+    assert len(decode_envelope(granted, forged + wire.checksum(forged)).reports) == 500_000
 
 
 def test_terms_that_differ():
+    """In whatever it may be: the release, the question, its list, the mechanism, the key."""
     reports = some_reports(KRR.randomizer, 3)
     data = encode_envelope(KRR, reports)
-    cases = {
-        wire.OTHER_MECHANISM: ReleaseTerms(
-            KRandomizedResponse(5, 2.0000001), "week-47", KRR.domain_digest
-        ),
-        wire.OTHER_DOMAIN: ReleaseTerms(
-            KRR.randomizer, "week-47", Domain(tuple("abdc")).digest
-        ),
-        wire.OTHER_RELEASE: ReleaseTerms(KRR.randomizer, "week-48", KRR.domain_digest),
-        wire.NOT_SIMULATED: ReleaseTerms(KRR.randomizer, "week-47", KRR.domain_digest, True),
-    }  # fmt: skip
-    for expected, terms in cases.items():
-        assert reason(terms, data) == expected
-        backwards = {wire.NOT_SIMULATED: wire.SIMULATED}.get(expected, expected)
-        assert reason(KRR, encode_envelope(terms, reports)) == backwards
+    krr, same = KRR.randomizer, {"values": LIST, **MANY}
+    others = [
+        terms_of(KRandomizedResponse(5, 2.0000001), **same),
+        terms_of(krr, **MANY, values=Domain(tuple("abdc")).digest.hex()),
+        terms_of(krr, "week-48", **same),
+        terms_of(krr, **{**same, "dataset": "others"}),
+        terms_of(krr, columns=("hiv",), **same),
+        terms_of(krr, key="00", **same),
+        terms_of(krr, values=LIST, reports_per_envelope=65),
+        terms_of(krr, "week-48", **same, simulated=True),
+    ]
+    for terms in others:
+        assert reason(terms, data) == wire.OTHER_RELEASE
+        assert reason(KRR, encode_envelope(terms, reports)) == wire.OTHER_RELEASE
+    simulated = terms_of(krr, **same, simulated=True)
+    assert reason(simulated, data) == wire.NOT_SIMULATED
+    assert reason(KRR, encode_envelope(simulated, reports)) == wire.SIMULATED
+
+
+def test_room_that_later_formats_have_is_refused_today():
+    data = encode_envelope(KRR, some_reports(KRR.randomizer, 1))
+    for at, changed, expected in (
+        (4, 3, wire.UNKNOWN_VERSION),
+        (4, 1, wire.UNKNOWN_VERSION),
+        (5, 2, wire.UNKNOWN_FLAGS),  # sealed
+        (5, 5, wire.UNKNOWN_FLAGS),  # a batch header, simulated
+        (6, 1, wire.UNKNOWN_COLUMN),
+        (7, 1, wire.UNKNOWN_COLUMN),
+    ):
+        content = data[:at] + bytes([changed]) + data[at + 1 : -4]
+        assert reason(KRR, content + wire.checksum(content)) == expected
 
 
 def test_reports_that_nobody_can_have_sent():
@@ -163,7 +214,7 @@ def test_reports_that_nobody_can_have_sent():
     body = encode_envelope(KRR, np.array([0], dtype=np.uint8))[: wire.HEADER_BYTES]
     for byte in range(256):
         content = body + bytes([byte])
-        data = content + wire._checksum(content)
+        data = content + wire.checksum(content)
         if byte % 32 == 0 and byte >> 5 < 5:
             assert decode_envelope(KRR, data).reports.tolist() == [byte >> 5]
         else:
@@ -189,11 +240,11 @@ def test_a_hundred_thousand_inputs_never_crash_or_skew():
             base[at : at + len(noise) % 5] = noise[:3]
             data = bytes(base)
         elif kind == 3:
-            content = bytes(base[: wire.HEADER_BYTES]) + generator.bytes(terms.payload_bytes(5))
-            data = content + wire._checksum(content)
+            content = bytes(base[: wire.HEADER_BYTES]) + generator.bytes(5 * terms.report_bytes)
+            data = content + wire.checksum(content)
         else:
             content = terms.prefix + noise
-            data = content + wire._checksum(content)
+            data = content + wire.checksum(content)
         try:
             found = decode_envelope(terms, data)
         except EnvelopeError as error:
@@ -204,14 +255,14 @@ def test_a_hundred_thousand_inputs_never_crash_or_skew():
         terms.randomizer.accumulate(found.reports)
         again = encode_envelope(terms, found.reports, found.envelope_id or wire.NO_ID)
         assert again == data
-    often = ("taken", wire.IMPOSSIBLE, wire.WRONG_COUNT, wire.TOO_SHORT, wire.NOT_AN_ENVELOPE)
-    assert min(taken[kind] for kind in often) > 200, taken
+    often = ("taken", wire.IMPOSSIBLE, wire.WRONG_CHECKSUM, wire.TOO_SHORT, wire.NOT_AN_ENVELOPE)
+    assert min(taken[kind] for kind in often) > 100, taken
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes(data):
     for terms in TERMS:
-        for given_bytes in (data, terms.prefix + data, terms.prefix[:40] + data):
+        for given_bytes in (data, terms.prefix + data, terms.prefix[:20] + data):
             assert reason(terms, given_bytes) in wire.REASONS
 
 
@@ -220,7 +271,7 @@ def test_any_bytes(data):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_terms_as_json(name):
-    terms = ReleaseTerms(EVERY[name], "week 47 ✓", bytes(range(16)), simulated=True)
+    terms = terms_of(EVERY[name], "week 47 ✓", values="00ff", simulated=True)
     found = json.loads(json.dumps(terms.to_json()))
     assert ReleaseTerms.from_json(found) == terms
     assert ReleaseTerms.from_json(found).prefix == terms.prefix
@@ -229,56 +280,50 @@ def test_terms_as_json(name):
 def test_terms_that_are_none():
     found = KRR.to_json()
     for name in found:
-        if name in ("release_id", "mechanism", "domain_digest", "simulated", "terms_version"):
+        if name in ("identity", "mechanism", "simulated", "terms_version"):
             with pytest.raises(ValueError, match=f"release terms lack {name}"):
                 ReleaseTerms.from_json({k: v for k, v in found.items() if k != name})
         else:
             with pytest.raises(ValueError, match=f"contradict themselves: {name}"):
                 ReleaseTerms.from_json({k: v for k, v in found.items() if k != name})
+    identity = found["identity"]
     for change, message in (
-        ({"terms_version": 2}, "terms_version must be 1, got 2"),
-        ({"format_version": 2}, "contradict themselves: format_version"),
+        ({"terms_version": 1}, "terms_version must be 2, got 1"),
+        ({"format_version": 1}, "contradict themselves: format_version"),
         ({"mechanism": "[]"}, "text of a JSON object"),
         ({"mechanism": 5}, "wrong type"),
         ({"mechanism": "[" * 100_000}, "wrong type"),
         ({"mechanism": found["mechanism"] + " "}, "contradict themselves: mechanism"),
-        ({"mechanism": found["mechanism"].replace("2.0", "3.0")}, "mechanism_digest"),
+        ({"mechanism": found["mechanism"].replace("2.0", "3.0")}, "of another mechanism"),
         ({"mechanism": found["mechanism"].replace("KRand", "Rand")}, "name of a randomizer"),
-        ({"domain_digest": "00"}, "domain_digest must be 16 bytes"),
-        ({"release_id": ""}, "release_id must be a non-empty name"),
-        ({"release_id": 7}, "release_id must be a non-empty name"),
+        ({"identity": "r"}, "identity an object"),
+        ({"identity": {**identity, "values": 7}}, "values must be a digest"),
+        ({"identity": {**identity, "release_id": ""}}, "release_id must be printable text"),
+        ({"identity": {**identity, "release_id": "s"}}, "contradict themselves: release_id"),
+        ({"identity": {**identity, "columns": ["c"]}}, "contradict themselves: identity_digest"),
         ({"simulated": "yes"}, "contradict themselves: simulated"),
     ):
         with pytest.raises(ValueError, match=message):
             ReleaseTerms.from_json({**found, **change})
 
 
-def test_an_envelope_holds_no_report_too_many(monkeypatch):
-    monkeypatch.setattr(wire, "MAX_ENVELOPE_BYTES", wire.OVERHEAD_BYTES + 10)
-    most = 10 * 8 // KRR.randomizer.bits_per_report
-    assert KRR.max_reports == most
-    full = np.zeros(most + 1, np.uint8)
-    assert len(encode_envelope(KRR, full[:most])) <= wire.MAX_ENVELOPE_BYTES
-    with pytest.raises(ValueError, match=f"from 1 to {most} in one envelope, got {most + 1}"):
-        encode_envelope(KRR, full)
-
-
 # Vectors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_vectors_of_format_1(path):
+def test_vectors_of_format_2(path):
     """What is published for clients in other languages; it never changes."""
     found = json.loads(path.read_text("utf-8"))
     terms = ReleaseTerms.from_json(found["terms"])
     randomizer: Any = terms.randomizer
     assert terms.to_json() == found["terms"]
     values = tuple(found["values"])
-    digest = Domain(values, found["other"]).digest if values else wire.NO_DOMAIN
-    assert terms.domain_digest == digest
+    digest = Domain(values, found["other"]).digest if values else b""
+    assert terms.identity.values == digest.hex()
+    assert terms.identity.text == found["identity_text"]
     reports = as_reports(randomizer, found["reports"])
     envelope = bytes.fromhex(found["envelope"])
-    assert randomizer.pack(reports).hex() == found["payload"]
+    assert randomizer.pack_each(reports).tobytes().hex() == found["payload"]
     assert encode_envelope(terms, reports, bytes.fromhex(found["envelope_id"])) == envelope
     decoded = decode_envelope(terms, envelope)
     np.testing.assert_array_equal(decoded.reports, reports)
@@ -286,7 +331,7 @@ def test_vectors_of_format_1(path):
     first = bytes.fromhex(found["envelope_of_the_first_report_without_id"])
     assert decode_envelope(terms, first).envelope_id is None
     np.testing.assert_array_equal(decode_envelope(terms, first).reports, reports[:1])
-    assert len(found["refused"]) == 15
+    assert len(found["refused"]) == 16
     for case in found["refused"]:
         assert reason(terms, bytes.fromhex(case["envelope"])) == case["reason"]
 
@@ -328,7 +373,7 @@ def test_the_example_of_the_page():
     page = (ROOT / "docs" / "wire-format.md").read_text("utf-8")
     table = page.split("## An example, byte by byte")[1].split("\n##")[0]
     rows = [line.split("|") for line in table.splitlines() if re.match(r"\| \d", line)]
-    assert len(rows) == 10
+    assert len(rows) == 8
     written = bytes.fromhex("".join(row[3].strip().strip("`").replace(" ", "") for row in rows))
     vector = json.loads((Path(__file__).parent / "wire_vectors" /
                          "k_randomized_response.json").read_text("utf-8"))  # fmt: skip

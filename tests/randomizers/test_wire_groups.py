@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers import wire
+from beam_ldp.randomizers import randomness, wire
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.randomizers.randomness import envelope_ids
 from beam_ldp.randomizers.wire import EnvelopeError, ReleaseTerms, decode_envelope, encode_envelope
-from beam_ldp.randomizers.wire_groups import GroupTerms, group_release_id
-from beam_ldp.randomizers.wire_stream import split_stream
+from beam_ldp.randomizers.wire_groups import GroupTerms
+from beam_ldp.randomizers.wire_stream import read_part
 from tests.identities import identity
+from tests.randomizers.wire_terms import terms_of
 
 pytestmark = pytest.mark.exact
 
-SHARED = ReleaseTerms(KRandomizedResponse(5, 1.5), "week-47")
+SHARED = terms_of(KRandomizedResponse(5, 1.5), reports_per_envelope=9)
 GROUPS = GroupTerms(SHARED, ("DE", "FR", "other"))
 
 
@@ -28,22 +28,19 @@ def reports(count: int) -> np.ndarray:
 
 
 def test_a_group_is_a_release_of_its_own() -> None:
-    assert group_release_id("week-47", "DE") == "week-47\nDE"
     sent = encode_envelope(GROUPS.of(1), reports(3))
     group, envelope = GROUPS.decode(sent)
     assert group == 1 and envelope.reports.tolist() == [0, 1, 2]
-    one = ReleaseTerms(SHARED.randomizer, "week-47\nFR")
+    one = ReleaseTerms(SHARED.randomizer, SHARED.identity.of_group("FR"))
     assert decode_envelope(one, sent).reports.tolist() == [0, 1, 2]
-    assert len({GROUPS.of(i).release_digest for i in range(3)} | {SHARED.release_digest}) == 4
+    assert len({GROUPS.of(i).digest for i in range(3)} | {SHARED.digest}) == 4
+    with pytest.raises(ValueError, match="terms must be those of no group"):
+        GroupTerms(GROUPS.of(1), ("DE",))
+    with pytest.raises(ValueError, match="group must be printable text"):
+        GroupTerms(SHARED, ("a\nb",))
 
 
-@pytest.mark.parametrize("names", [("week\n47", ("DE",)), ("week", ("DE\nFR",))])
-def test_line_feeds_would_make_two_groups_one(names: tuple[str, tuple[str, ...]]) -> None:
-    with pytest.raises(ValueError, match="must have no line feed"):
-        GroupTerms(ReleaseTerms(SHARED.randomizer, names[0]), names[1])
-
-
-@pytest.mark.parametrize("groups", [(), ("DE", "DE")])
+@pytest.mark.parametrize("groups", [(), ("DE", "DE"), ("",)])
 def test_groups_are_distinct(groups: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="distinct names, at least one"):
         GroupTerms(SHARED, groups)
@@ -51,17 +48,16 @@ def test_groups_are_distinct(groups: tuple[str, ...]) -> None:
 
 def test_what_is_refused() -> None:
     sound = encode_envelope(GROUPS.of(0), reports(3))
-    elsewhere = GroupTerms(ReleaseTerms(SHARED.randomizer, "week-46"), ("DE",))
+    elsewhere = GroupTerms(terms_of(SHARED.randomizer, "week-46"), ("DE",))
     cases = {
         wire.OTHER_RELEASE: (
             encode_envelope(SHARED, reports(1)),
             encode_envelope(elsewhere.of(0), reports(1)),
             encode_envelope(GroupTerms(SHARED, ("LI",)).of(0), reports(1)),
         ),
-        wire.TOO_SHORT: (sound[:-1], sound[:40], sound[:60]),
+        wire.TOO_SHORT: (sound[:-1], sound[:20], sound[:43]),
         wire.NOT_AN_ENVELOPE: (b"", b"value\n"),
         wire.WRONG_CHECKSUM: (sound[:-1] + bytes([sound[-1] ^ 1]),),
-        wire.OTHER_MECHANISM: (encode_envelope(_of(KRandomizedResponse(5, 2.0)), reports(1)),),
     }
     for reason, envelopes in cases.items():
         for data in envelopes:
@@ -70,44 +66,54 @@ def test_what_is_refused() -> None:
             assert error.value.reason == reason
 
 
-def _of(randomizer: KRandomizedResponse) -> ReleaseTerms:
-    return GroupTerms(ReleaseTerms(randomizer, "week-47"), ("DE",)).of(0)
-
-
 def test_streams_of_several_groups_come_apart() -> None:
     """Whatever lies between: junk, cut envelopes, those of no group."""
     parts = [encode_envelope(GROUPS.of(i % 3), reports(1 + i)) for i in range(6)]
     foreign = encode_envelope(SHARED, reports(4))
     data = b"junk" + parts[0] + foreign + parts[1][:-3] + parts[2] + b"".join(parts[3:])
-    found = [piece for _, piece in split_stream(GROUPS, io.BytesIO(data).read)]
-    assert b"".join(found) == data
-    assert [p for p in found if p in parts] == [parts[0], *parts[2:]]
+    found = read_part(GROUPS, data)
+    assert found.counts.tolist() == [1, 3, 4, 5, 6]
+    assert found.groups.tolist() == [0, 2, 0, 1, 2]
+    assert [wire.REASONS[code] for code in found.refused.codes] == [
+        wire.NOT_AN_ENVELOPE, wire.OTHER_RELEASE, wire.TOO_SHORT,
+    ]  # fmt: skip
+    np.testing.assert_array_equal(
+        found.reports, np.concatenate([reports(count) for count in (1, 3, 4, 5, 6)])
+    )
+
+
+def test_many_groups_are_told_apart() -> None:
+    groups = GroupTerms(SHARED, tuple(f"group {i}" for i in range(3000)))
+    chosen = [7, 2999, 0, 1500]
+    data = b"".join(encode_envelope(groups.of(i), reports(1)) for i in chosen)
+    assert read_part(groups, data).groups.tolist() == chosen
 
 
 def test_ids_of_people_are_the_same_on_every_run_and_nowhere_else() -> None:
     key, other = bytes(range(32)), bytes(range(1, 33))
+
+    def envelope_ids(*given: Any) -> list[bytes]:
+        found = randomness.envelope_ids(*given)
+        assert found.dtype == np.uint8 and found.shape == (len(given[1]), 16)
+        return [row.tobytes() for row in found]
+
     ids = envelope_ids(key, np.arange(1000), identity("r", "d"))
-    assert ids == envelope_ids(key, np.arange(1000), identity("r", "d"))
+    assert ids == envelope_ids(key, list(range(1000)), identity("r", "d"))
+    assert ids[::-1] == envelope_ids(key, np.arange(999, -1, -1), identity("r", "d"))
     assert len(set(ids)) == 1000 and {len(one) for one in ids} == {16}
     for changed in ((other, "r", "d"), (key, "s", "d"), (key, "r", "e")):
         name = identity(*changed[1:])
         assert not set(ids) & set(envelope_ids(changed[0], np.arange(1000), name))
     assert envelope_ids(key, ["a"], identity("r")) == envelope_ids(key, [b"a"], identity("r"))
-    assert envelope_ids(key, [1], identity("r")) != envelope_ids(key, ["1"], identity("r"))
+    mixed = envelope_ids(key, ["1", "a", 2], identity("r"))
+    assert mixed == [envelope_ids(key, [i], identity("r"))[0] for i in (1, b"a", "2")]
 
 
 def test_the_page_has_the_digest_of_its_example() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "wire-format.md"
-    (told,) = re.findall(
-        r'SHA-256\("week-47" 0a "DE"\), first 16 bytes: ([0-9a-f]{32})\n', page.read_text()
-    )
-    assert GROUPS.of(0).release_digest.hex() == told
-    assert encode_envelope(GROUPS.of(0), reports(1))[38:54].hex() == told
-
-
-def test_a_begin_counts_only_where_all_of_it_lies_before_the_stop() -> None:
-    sent = b"xyz" + encode_envelope(GROUPS.of(2), reports(3))
-    whole = 3 + wire.PREFIX_BYTES
-    assert GROUPS.find_begin(sent, 0, whole) == 3
-    assert GROUPS.find_begin(sent, 0, whole - 1) == -1
-    assert GROUPS.find_begin(sent, 4, len(sent)) == -1
+    page = (Path(__file__).resolve().parents[2] / "docs" / "wire-format.md").read_text()
+    (text,) = re.findall(r'^    (\{"bounding".*"group":"DE".*\})$', page, re.MULTILINE)
+    (told,) = re.findall(r"first 16 bytes of its digest: ([0-9a-f]{32})", page)
+    week = identity(
+        "week-47", "telemetry", mechanism=SHARED.identity.mechanism, columns=("url",)
+    ).of_group("DE")
+    assert week.text == text and week.digest[:16].hex() == told

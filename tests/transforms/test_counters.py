@@ -14,7 +14,7 @@ from apache_beam.metrics.metric import MetricsFilter
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope
+from beam_ldp.randomizers.wire import encode_envelope
 from beam_ldp.transforms import (
     Aggregate,
     EncodeRows,
@@ -36,6 +36,7 @@ from beam_ldp.transforms.counters import (
     distribution,
     reason_name,
 )
+from tests.randomizers.wire_terms import terms_of
 from tests.transforms.helpers import ORACLE, blocks_of, local, value_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,7 +157,7 @@ def test_bad_rows_that_leave_no_trace_leave_none_here() -> None:
 
 @pytest.mark.pipeline
 def test_envelopes_are_counted_by_reason(tmp_path: Path) -> None:
-    terms = ReleaseTerms(ORACLE, "week-47")
+    terms = terms_of(ORACLE)
     found = metrics_of(
         lambda pipeline: (
             blocks_of(pipeline, value_blocks(np.zeros(500, dtype=int), 500))
@@ -165,13 +166,14 @@ def test_envelopes_are_counted_by_reason(tmp_path: Path) -> None:
         )
     )
     assert found["reports_written"] == 500
-    old = encode_envelope(ReleaseTerms(ORACLE, "week-46"), np.zeros(1, dtype=np.uint8))
-    mine = encode_envelope(terms, np.zeros(2, dtype=np.uint8), bytes([1] * 16))
+    old = encode_envelope(terms_of(ORACLE, "week-46"), np.zeros(1, dtype=np.uint8))
+    mine = encode_envelope(terms, np.zeros(1, dtype=np.uint8), bytes([1] * 16))
     (tmp_path / "more").write_bytes(old + old + mine + mine + mine[:-1])
     found = metrics_of(lambda pipeline: pipeline | ReadReports(str(tmp_path), terms))
     expected = {
-        "envelopes_read": 3, "envelopes_refused": 3, "envelopes_refused_another_release": 2,
-        "envelopes_refused_cut_short": 1, "envelopes_repeated": 1, "reports_received": 502,
+        "envelopes_read": 502, "envelopes_refused": 2,
+        "envelopes_refused_another_release_question_or_mechanism": 1,
+        "envelopes_refused_cut_short": 1, "envelopes_repeated": 1, "reports_received": 501,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +12,14 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.coders import registry
+from hypothesis import given
+from hypothesis import strategies as st
 
 from beam_ldp.randomizers import wire
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import LInfMean
 from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope
+from beam_ldp.randomizers.wire_stream import Part
 from beam_ldp.transforms import (
     Aggregate,
     EstimateFrequencies,
@@ -26,8 +30,13 @@ from beam_ldp.transforms import (
     StageError,
     WriteMemoizedReports,
     WriteReports,
+    file_parts,
 )
-from beam_ldp.transforms.report_files import DUPLICATE, EnvelopeBlock
+from beam_ldp.transforms.envelope_copies import listed_ids, named_before
+from beam_ldp.transforms.file_parts import FilePart, PartReader, find_parts
+from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.report_files import DUPLICATE, Tally
+from tests.randomizers.wire_terms import terms_of
 from tests.transforms.helpers import (
     ORACLE,
     TRUTH,
@@ -40,7 +49,9 @@ from tests.transforms.helpers import (
 
 pytestmark = pytest.mark.pipeline
 
-TERMS = ReleaseTerms(ORACLE, "week-47", Domain(tuple("abcd")).digest)
+LIST = Domain(tuple("abcd")).digest.hex()
+TERMS = terms_of(ORACLE, values=LIST, reports_per_envelope=9)
+ALONE = terms_of(ORACLE, values=LIST)
 
 
 def some(count: int, seed: int = 1) -> np.ndarray:
@@ -54,22 +65,23 @@ def write(folder: Path, values: np.ndarray, terms: ReleaseTerms = TERMS, **how: 
     return run(
         lambda pipeline: (
             blocks_of(pipeline, blocks)
-            | Randomize(terms.randomizer, seed=seed)
+            | Randomize(terms.randomizer, noise=Noise(seed=seed))
             | WriteReports(str(folder), terms, **how)
         )
     )
 
 
 def read(
-    *patterns: Any, terms: ReleaseTerms = TERMS
+    *patterns: Any, terms: ReleaseTerms = TERMS, **how: Any
 ) -> tuple[np.ndarray, list[tuple[str, int, str]]]:
     """All reports, and what was refused as (file name, offset, reason)."""
     blocks, refused = [], []
     for found in run(
-        lambda pipeline: _both(pipeline | ReadReports([str(p) for p in patterns], terms))
+        lambda pipeline: _both(pipeline | ReadReports([str(p) for p in patterns], terms, **how))
     ):
         (blocks if isinstance(found, ReportBlock) else refused).append(found)
     listed = sorted((Path(r.source).name, r.position, r.reason) for rows in refused for r in rows)
+    assert all(row.length > 0 for rows in refused for row in rows)
     assert all(block.mechanism_digest == ORACLE.config_digest() for block in blocks)
     assert all(block.origin for block in blocks)
     parts = [block.reports for block in blocks]
@@ -80,23 +92,26 @@ def _both(reports: Any) -> Any:
     return (reports, reports.bad_rows) | beam.Flatten()
 
 
-@pytest.mark.parametrize("how", [{}, {"num_files": 1}, {"reports_per_envelope": 1}])
-def test_what_is_written_is_read(tmp_path, how):
+@pytest.mark.parametrize("each", [1, 9])
+@pytest.mark.parametrize("how", [{}, {"num_files": 1}])
+def test_what_is_written_is_read(tmp_path, how, each):
     """The multiset of reports, by way of a seed: the same reports without files in between."""
-    terms = ReleaseTerms(ORACLE, "r", TERMS.domain_digest, simulated=True)
+    terms = terms_of(ORACLE, values=LIST, simulated=True, reports_per_envelope=each)
     values = truth_values(3000)
     paths = write(tmp_path, values, terms, **how)
     files = sorted(path.name for path in tmp_path.iterdir())
     assert sorted(Path(path).name for path in paths) == files
     assert all(name.startswith("reports-0000") and name.endswith(".ldp") for name in files)
     reports, refused = read(tmp_path / "*", terms=terms)
-    direct = run(lambda p: blocks_of(p, value_blocks(values, 700)) | Randomize(ORACLE, seed=3))
+    direct = run(
+        lambda p: blocks_of(p, value_blocks(values, 700)) | Randomize(ORACLE, noise=Noise(seed=3))
+    )
     expected = np.concatenate([block.reports for block in direct])
     np.testing.assert_array_equal(np.bincount(reports), np.bincount(expected))
     assert len(reports) == 3000 and refused == []
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    envelopes = 3000 if how.get("reports_per_envelope") == 1 else 5
-    assert abs(size - (82 * envelopes + 3000 * 3 / 8)) <= 3000
+    envelopes = sum(-(-block // each) for block in (700, 700, 700, 700, 200))
+    assert size == 48 * envelopes + 3000
 
 
 def test_collector_estimates_from_files(tmp_path):
@@ -121,7 +136,7 @@ def test_collector_estimates_from_files(tmp_path):
 def test_several_messages_per_person(tmp_path):
     mechanism = LInfMean(4, 6.0)
     assert mechanism.messages_per_user > 1
-    terms = ReleaseTerms(mechanism, "r")
+    terms = terms_of(mechanism)
     vectors = np.random.default_rng(2).uniform(-1, 1, (500, 4))
     run(
         lambda pipeline: (
@@ -137,7 +152,7 @@ def test_several_messages_per_person(tmp_path):
 
 def test_everything_else_is_refused_with_its_place(tmp_path):
     sound = [encode_envelope(TERMS, some(4, i), bytes([i]) * 16) for i in (1, 2, 3)]
-    other = ReleaseTerms(ORACLE, "week-46", TERMS.domain_digest)
+    other = terms_of(ORACLE, "week-46", values=LIST, reports_per_envelope=9)
     old = encode_envelope(other, some(5), b"o" * 16)
     (tmp_path / "a.ldp").write_bytes(sound[0] + old + sound[1][:-2] + sound[2])
     (tmp_path / "b.ldp").write_bytes(b"\x00\x01" * 50)
@@ -176,9 +191,10 @@ def test_stages_that_do_not_fit():
         raw = pipeline | beam.Create([1])
         with pytest.raises(StageError, match="WriteReports takes ReportBlock"):
             raw | WriteReports("nowhere", TERMS)
-    for name in ("num_files", "reports_per_envelope"):
-        with pytest.raises(ValueError, match=f"{name} must be an integer >= 1, got -1"):
-            WriteReports("nowhere", TERMS, **{name: -1})
+    with pytest.raises(ValueError, match="num_files must be an integer >= 1, got -1"):
+        WriteReports("nowhere", TERMS, num_files=-1)
+    with pytest.raises(ValueError, match="id_bytes must be an integer >= 1, got 0"):
+        ReadReports("nowhere", TERMS, id_bytes=0)
 
 
 @pytest.mark.parametrize(
@@ -206,18 +222,6 @@ def test_files_that_cannot_be_read(tmp_path):
         read(tmp_path / "a.gz")
 
 
-@pytest.mark.exact
-def test_envelope_blocks_travel():
-    block = EnvelopeBlock(
-        "file", np.array([0, 90]), np.array([2, 1]), np.eye(2, 16, dtype=np.uint8), some(3)
-    )
-    coder = registry.get_coder(EnvelopeBlock)
-    again = coder.decode(coder.encode(block))
-    for name in ("offsets", "counts", "ids", "reports"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(block, name))
-    assert again.source == "file" and len(again) == 2
-
-
 def test_reports_of_groups(tmp_path):
     """Every report comes back in its group; an envelope of no group is of another release."""
     groups = Domain(("DE", "FR"))
@@ -227,18 +231,18 @@ def test_reports_of_groups(tmp_path):
         replace(block, groups=held[block.positions].astype(np.uint8))
         for block in value_blocks(values, 400)
     ]
-    terms = ReleaseTerms(ORACLE, "r", TERMS.domain_digest, simulated=True)
+    terms = terms_of(ORACLE, values=LIST, simulated=True, reports_per_envelope=9)
     run(
         lambda pipeline: (
             blocks_of(pipeline, blocks)
-            | Randomize(ORACLE, seed=3)
+            | Randomize(ORACLE, noise=Noise(seed=3))
             | WriteReports(str(tmp_path), terms, groups=groups)
         )
     )
     (tmp_path / "more").write_bytes(encode_envelope(terms, some(7)))
     found = run(lambda p: _both(p | ReadReports(str(tmp_path), terms, groups=groups)))
     reports = [block for block in found if isinstance(block, ReportBlock)]
-    direct = run(lambda p: blocks_of(p, blocks) | Randomize(ORACLE, seed=3))
+    direct = run(lambda p: blocks_of(p, blocks) | Randomize(ORACLE, noise=Noise(seed=3)))
     for group in range(3):
         got, expected = (
             np.sort(np.concatenate([b.reports[b.groups == group] for b in which]))
@@ -256,15 +260,16 @@ def test_memoized_edges_send_one_envelope_for_each_person(tmp_path):
     values = truth_values(300)
 
     def sent(name, terms, blocks):
+        noise = Noise(terms.identity, str(tmp_path / "key"))
         run(
             lambda pipeline: (
                 blocks_of(pipeline, blocks)
-                | WriteMemoizedReports(str(tmp_path / name), terms, str(tmp_path / "key"))
+                | WriteMemoizedReports(str(tmp_path / name), terms, noise)
             )
         )
         data = b"".join(path.read_bytes() for path in sorted((tmp_path / name).iterdir()))
-        size = len(encode_envelope(terms, some(1)))
-        return {data[i + 54 : i + 70]: data[i : i + size] for i in range(0, len(data), size)}
+        size = terms.envelope_bytes(1)
+        return {data[i + 24 : i + 40]: data[i : i + size] for i in range(0, len(data), size)}
 
     blocks = value_blocks(values, 100, ids=True)
     first = sent("first", TERMS, blocks)
@@ -273,13 +278,19 @@ def test_memoized_edges_send_one_envelope_for_each_person(tmp_path):
     assert sent("again", TERMS, turned) == first
     changed = sent("changed", TERMS, value_blocks((values + 1) % 5, 300, ids=True))
     assert set(changed) == set(first) and changed != first
-    other = ReleaseTerms(ORACLE, "week-48", TERMS.domain_digest)
+    other = terms_of(ORACLE, "week-48", values=LIST)
     assert not set(sent("other", other, blocks)) & set(first)
     found = run(lambda p: _both(p | ReadReports([f"{tmp_path}/first", f"{tmp_path}/again"], TERMS)))
     assert sum(len(block) for block in found if isinstance(block, ReportBlock)) == 300
     with pytest.raises(ValueError, match="terms.simulated must be false"):
-        simulated = ReleaseTerms(ORACLE, "r", simulated=True)
-        WriteMemoizedReports(str(tmp_path), simulated, "key")
+        simulated = terms_of(ORACLE, simulated=True)
+        WriteMemoizedReports(str(tmp_path), simulated, Noise(simulated.identity, "key"))
+    for noise, message in (
+        (Noise(), "noise must be memoized"),
+        (Noise(other.identity, "key"), "under the identity of the terms"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            WriteMemoizedReports(str(tmp_path), TERMS, noise)
     with pytest.raises(Exception, match="needs user ids"):
         sent("nobody", TERMS, value_blocks(values, 300))
 
@@ -287,3 +298,193 @@ def test_memoized_edges_send_one_envelope_for_each_person(tmp_path):
 def test_a_folder_stands_for_its_files(tmp_path):
     write(tmp_path / "in", truth_values(100))
     assert len(read(tmp_path / "in")[0]) == 100 == len(read(f"{tmp_path}/in/")[0])
+
+
+# Parts, copies, memory --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Parts of 500 bytes, so that a file of a test has many."""
+    monkeypatch.setattr(file_parts, "PART_BYTES", 500)
+
+
+def damaged(folder: Path) -> tuple[np.ndarray, int]:
+    """Files with junk, cuts, flips, splices, foreign envelopes and copies; what is sound in them,
+    and how many are copies."""
+    generator, sound, copies = np.random.default_rng(5), [], 0
+    folder.mkdir()
+    foreign = terms_of(ORACLE, "week-46", values=LIST, reports_per_envelope=9)
+    sent: list[bytes] = []
+    for name in ("a.ldp", "b.ldp", "c.ldp"):
+        data = b""
+        for i in range(120):
+            reports = some(1 + i % 7, int(generator.integers(1 << 30)))
+            whole = encode_envelope(TERMS, reports, generator.bytes(16))
+            kind = i % 12
+            if kind == 1:
+                data += generator.bytes(int(generator.integers(1, 1200)))
+            elif kind == 3:
+                data += whole[: int(generator.integers(1, len(whole)))]
+                continue
+            elif kind == 5:
+                at = int(generator.integers(len(whole)))
+                data += whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :]
+                continue
+            elif kind == 7:
+                data += encode_envelope(foreign, some(9))
+            elif kind == 9 and sent:
+                data += sent[int(generator.integers(len(sent)))]
+                copies += 1
+            sent.append(whole)
+            sound.append(reports)
+            data += whole
+        (folder / name).write_bytes(data)
+    return np.concatenate(sound), copies
+
+
+@pytest.mark.parametrize("how", [{}, {"id_bytes": 700}, {"id_bytes": 900, "scratch": "aside"}])
+def test_damage_costs_what_it_hits_however_files_are_cut(tmp_path, monkeypatch, how):
+    """The same reports and the same records with one part a file and with many, with one group of
+    ids and with fifty, with ids in files and without."""
+    expected, copies = damaged(tmp_path / "in")
+    reports, refused = read(tmp_path / "in")
+    np.testing.assert_array_equal(np.bincount(reports), np.bincount(expected))
+    assert sum(reason == DUPLICATE for *_, reason in refused) == copies > 10
+    assert {wire.OTHER_RELEASE, wire.NOT_AN_ENVELOPE} < {reason for *_, reason in refused}
+    monkeypatch.setattr(file_parts, "PART_BYTES", 500)
+    if "scratch" in how:
+        how = {**how, "scratch": str(tmp_path / "aside")}
+    in_parts, same_refused = read(tmp_path / "in", **how)
+    np.testing.assert_array_equal(np.bincount(in_parts), np.bincount(expected))
+    assert same_refused == refused
+    assert (tmp_path / "aside").exists() == ("scratch" in how)
+
+
+def test_compressed_files_are_one_part_read_in_stretches(tmp_path, small_parts):
+    expected, copies = damaged(tmp_path / "in")
+    for path in list((tmp_path / "in").iterdir()):
+        (tmp_path / "in" / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    reports, refused = read(tmp_path / "in", id_bytes=500)
+    np.testing.assert_array_equal(np.bincount(reports), np.bincount(expected))
+    assert sum(reason == DUPLICATE for *_, reason in refused) == copies
+
+
+def test_a_hundred_copies_of_a_file_are_one_file(tmp_path, small_parts):
+    write(tmp_path / "in", truth_values(200), ALONE, num_files=1)
+    (path,) = (tmp_path / "in").iterdir()
+    for i in range(20):
+        shutil.copy(path, tmp_path / "in" / f"again-{i}.ldp")
+    reports, refused = read(tmp_path / "in", terms=ALONE, id_bytes=2000)
+    assert len(reports) == 200 and len(refused) == 200 * 20
+    assert {reason for *_, reason in refused} == {DUPLICATE}
+    assert {name for name, *_ in refused} == {
+        *(f"again-{i}.ldp" for i in range(20)), path.name
+    } - {"again-0.ldp"}  # fmt: skip
+
+
+def test_garbage_is_one_record_a_file(tmp_path, small_parts):
+    """Also where it goes over many parts."""
+    junk = np.random.default_rng(3).bytes(20_000)
+    whole = encode_envelope(TERMS, some(3))
+    (tmp_path / "a").write_bytes(junk)
+    (tmp_path / "b").write_bytes(whole + junk + encode_envelope(TERMS, some(2)) + junk)
+    (tmp_path / "c").write_bytes(encode_envelope(terms_of(ORACLE, "week-46"), some(1)) * 100)
+    reports, refused = read(tmp_path)
+    assert len(reports) == 5
+    assert refused == [
+        ("a", 0, wire.NOT_AN_ENVELOPE),
+        ("b", len(whole), wire.NOT_AN_ENVELOPE),
+        ("b", len(whole) + len(junk) + 50, wire.NOT_AN_ENVELOPE),
+        ("c", 0, wire.OTHER_RELEASE),
+    ]
+
+
+def test_what_was_received_of_every_file(tmp_path, small_parts):
+    whole = [encode_envelope(TERMS, some(count, count)) for count in (1, 9, 4)]
+    (tmp_path / "a").write_bytes(b"".join(whole))
+    (tmp_path / "b").write_bytes(
+        whole[1] + b"".join(encode_envelope(TERMS, some(2)) for _ in "x" * 40)
+    )
+    (tmp_path / "c").write_bytes(whole[2])
+    found = run(lambda pipeline: (pipeline | ReadReports(str(tmp_path), TERMS)).received)
+    assert {Path(path).name: tally for path, tally in found} == {
+        "a": Tally(14, 3, 9), "b": Tally(80, 40, 2),
+    }  # fmt: skip
+
+
+def test_one_person_an_envelope_unless_more_were_granted(tmp_path):
+    """A forged envelope with the reports of 5,000 people in it is refused whole."""
+    granted = terms_of(ORACLE, values=LIST, reports_per_envelope=5000)
+    forged = ALONE.prefix + encode_envelope(granted, np.full(5000, 4, np.uint8))[24:-4]
+    honest = [encode_envelope(ALONE, some(1, i)) for i in range(50)]
+    (tmp_path / "a").write_bytes(forged + wire.checksum(forged) + b"".join(honest))
+    reports, refused = read(tmp_path, terms=ALONE)
+    assert len(reports) == 50 and refused == [("a", 0, wire.TOO_MANY)]
+
+
+def test_a_file_that_changes_between_the_passes_is_an_error(tmp_path):
+    whole = encode_envelope(TERMS, some(3))
+    path = tmp_path / "a"
+    path.write_bytes(whole)
+    (part,) = find_parts([str(path)], 1 << 20, 49)
+    first = PartReader(part, 100)
+    assert [stretch.data for stretch in first] == [whole]
+    path.write_bytes(whole[:-1] + b"?")
+    os.utime(path, (part.updated, part.updated))
+    second = PartReader(part, 100)
+    assert list(second) and second.digest != first.digest
+    for changed in (whole + b"x", whole[:-1]):
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match="a: changed while it was read"):
+            list(PartReader(part, 100))
+
+
+@pytest.mark.exact
+@given(st.binary(max_size=400), st.integers(1, 12), st.integers(0, 2**64 - 1))
+def test_ids_that_stand_further_up(data, number, salt):
+    """Each but the first of its kind; zeros are no id. Of few different ids, so that there are
+    copies, and ids that share one of their words."""
+    words = np.frombuffer(data.ljust(-(-len(data) // 8) * 8, b"x"), np.uint64) % number
+    ids = words[: len(words) // 2 * 2].reshape(-1, 2).copy()
+    ids[ids == 1] = salt
+    seen: set[bytes] = set()
+    expected = []
+    for row in ids:
+        one = row.tobytes()
+        expected.append(one in seen)
+        if any(one):
+            seen.add(one)
+    assert named_before(ids.view(np.uint8).reshape(-1, 16)).tolist() == expected
+    parts = Part(np.arange(len(ids)), None, ids.view(np.uint8).reshape(-1, 16), None, None, None)
+    for num_parts in (1, 3, 50):
+        listed = list(listed_ids(parts, num_parts, bytes(range(16))))
+        assert len({n for n, _ in listed}) == len(listed)
+        assert all(0 <= n < num_parts for n, _ in listed)
+        places = [e[0] for _, c in listed for e in np.frombuffer(c, "<u8").reshape(-1, 3).tolist()]
+        assert sorted(places) == [
+            i for i, again in enumerate(expected) if not again and ids[i].any()
+        ]
+
+
+@pytest.mark.exact
+def test_groups_of_ids_are_about_as_large_as_each_other():
+    """Random ids, and ids that somebody chose to begin alike."""
+    for ids in (np.random.default_rng(1).integers(0, 2**63, (64_000, 2)).astype(np.uint64),
+                np.stack([np.full(64_000, 7), np.arange(64_000)], axis=1).astype(np.uint64),
+                np.stack([np.arange(64_000) << 40, np.full(64_000, 7)], axis=1).astype(np.uint64),
+                ):  # fmt: skip
+        part = Part(np.arange(64_000), None, ids.view(np.uint8).reshape(-1, 16), None, None, None)
+        routing = np.random.default_rng(2).bytes(16)
+        sizes = [len(content) // 24 for _, content in listed_ids(part, 64, routing)]
+        assert len(sizes) == 64 and max(sizes) < 2000
+
+
+@pytest.mark.exact
+def test_as_many_groups_of_ids_as_the_setting_needs(tmp_path):
+    for i in range(3):
+        (tmp_path / f"{i}.ldp").write_bytes(bytes(490_000))
+    parts = list(find_parts([str(tmp_path)], 1 << 20, 49))
+    assert {part.num_parts for part in parts} == {-(-30_000 * 64 // (1 << 20))} == {2}
+    assert isinstance(parts[0], FilePart) and len({part.routing for part in parts}) == 1
