@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import apache_beam as beam
 import numpy as np
@@ -12,6 +13,8 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_ldp.transforms import BoundContributions, ValueBlock
 from beam_ldp.transforms.blocks import CandidateBlock
 from beam_ldp.transforms.bounding import best_rows, shard_of
+from beam_ldp.transforms.noise import Noise
+from tests.identities import identity
 from tests.transforms.helpers import blocks_of, chi_square, run
 
 pytestmark = pytest.mark.pipeline
@@ -21,7 +24,7 @@ pytestmark = pytest.mark.pipeline
 def memoized(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(bytes(range(32)))
-    return {"memoize_key_file": str(path), "release_id": "r"}
+    return Noise(identity("r"), str(path))
 
 
 def cut(values, ids, size, groups=None):
@@ -88,8 +91,8 @@ def test_the_row_is_uniform(memoized, mode):
     num = 6000
     ids = np.tile(np.arange(num), 5)
     values = np.repeat(np.arange(5), num)
-    arguments = {"fresh": {}, "memoized": memoized, "simulated": {"seed": 3}}[mode]
-    found = bounded(cut(values, ids, 1700), **arguments)
+    noise = {"fresh": Noise(), "memoized": memoized, "simulated": Noise(seed=3)}[mode]
+    found = bounded(cut(values, ids, 1700), noise=noise)
     counts = np.bincount([value for value, _ in found.values()], minlength=5)
     assert chi_square(counts, num / 5) < 5
 
@@ -97,10 +100,10 @@ def test_the_row_is_uniform(memoized, mode):
 def test_memoized_draw_repeats_for_any_blocks_and_changes_with_the_release(memoized):
     ids = np.tile(np.arange(300), 5)
     values = np.arange(1500)
-    first = bounded(cut(values, ids, 100), **memoized)
-    assert first == bounded(cut(values, ids, 1500), **memoized)
-    assert first == bounded(cut(values, ids, 7)[::-1], **memoized, num_shards=3)
-    other = bounded(cut(values, ids, 100), **{**memoized, "release_id": "s"})
+    first = bounded(cut(values, ids, 100), noise=memoized)
+    assert first == bounded(cut(values, ids, 1500), noise=memoized)
+    assert first == bounded(cut(values, ids, 7)[::-1], noise=memoized, num_shards=3)
+    other = bounded(cut(values, ids, 100), noise=replace(memoized, identity=identity("s")))
     same = sum(first[user] == other[user] for user in first)
     assert 20 < same < 110, "one in five by chance"
     assert bounded(cut(values, ids, 100)) != bounded(cut(values, ids, 100))
@@ -140,7 +143,7 @@ def test_missing_ids_and_positions_are_said(memoized):
     with pytest.raises(Exception, match="needs user ids"):
         bounded([ValueBlock(np.arange(3))])
     with pytest.raises(Exception, match="needs source positions"):
-        bounded([ValueBlock(np.arange(3), np.arange(3))], **memoized)
+        bounded([ValueBlock(np.arange(3), np.arange(3))], noise=memoized)
 
 
 @pytest.mark.exact
