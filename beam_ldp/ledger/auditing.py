@@ -409,9 +409,10 @@ def _differences(name: str, charges: Sequence[Charge], shown: Mapping[str, Any])
     """What a server shows otherwise; of a run that was charged in blocks, only their sum."""
     local = sum(charge.local_total for charge in charges)
     ours: dict[str, Any] = {"local_epsilon": local if math.isfinite(local) else None}
-    if charges[0].group == charges[0].run_id:
+    if len(charges) == 1 and charges[0].group == charges[0].run_id and charges[0].settled:
         ours |= {key: charges[0].about.get(key) for key in ("epsilon", "delta")}
         ours["event_sha256"] = event_digest(charges[0].settled)
+        ours["identity"] = charges[0].identity.digest.hex()
     return [
         f"run {name!r} shows {key} = {shown[key]} and not {value}"
         for key, value in ours.items()

@@ -7,6 +7,8 @@ updated, and the lock of PostgreSQL is an advisory one.
 from __future__ import annotations
 
 import hashlib
+import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -148,14 +150,25 @@ class RowStore:
                 raise ValueError(
                     "url needs PostgreSQL's driver: pip install 'beam-ldp[postgresql]'"
                 ) from None
-        engine = sa.create_engine(
-            self.url,
-            connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
-            poolclass=sa.NullPool,
-        )
+        engine = sa.create_engine(self.url, creator=self._connected, poolclass=sa.NullPool)
         # Python's driver would begin transactions late; a writer must lock before it reads.
         sa.event.listen(engine, "connect", _without_implicit_begin)
         return engine
+
+    def _connected(self) -> sqlite3.Connection:
+        """A connection to SQLite; to a copy that may only be read, one that writes nothing.
+
+        By itself SQLite makes files beside the database even for readers. Where it cannot and no
+        change waits in such a file, the copy is taken as one that nobody changes.
+        """
+        path = Path(str(self.url.database))
+        if not path.is_file() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            return sqlite3.connect(str(path), timeout=BUSY_SECONDS, check_same_thread=False)
+        waiting = Path(f"{path}-wal")
+        is_still = not (waiting.is_file() and waiting.stat().st_size)
+        how = "?mode=ro&immutable=1" if is_still else "?mode=ro"
+        where = path.absolute().as_uri() + how
+        return sqlite3.connect(where, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
 
     @contextmanager
     def _reaching(self, doing: str, *, unsure: bool = False) -> Iterator[None]:

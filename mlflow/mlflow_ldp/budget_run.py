@@ -62,16 +62,15 @@ def log_budget(
         LedgerError: for an unknown dataset.
         TrackingTimeoutError, mlflow.exceptions.MlflowException: see `log_release`.
     """
-    now = point_now(ledger, dataset)
-    state = ledger.state
-    people = state.population_of(dataset)
+    now, books = point_now(ledger, dataset), ledger.books
+    people = books.population_of(dataset)
     population, budget = people.name, people.budget
     assert budget is not None  # or there were no point of now
     tags = {
-        BUDGET_TAG: budget_digest(state.ledger_id, population),
+        BUDGET_TAG: budget_digest(books.ledger_id, population),
         POPULATION_TAG: population[:LONGEST_TAG],
         ORDERS_TAG: json.dumps(budget.orders),
-        f"{NAMESPACE}.ledger_id": state.ledger_id,
+        f"{NAMESPACE}.ledger_id": books.ledger_id,
     }
 
     def log() -> LoggedRun:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from beam_ldp.ledger import BudgetLedger, Row
-from beam_ldp.ledger.losses import Loss, loss_of, no_loss
-from beam_ldp.ledger.state import LedgerState, Population
+from beam_ldp.ledger import Budget, BudgetLedger, Population, Row
+from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.status import epsilon_of
 from mlflow_ldp.runs import NAMESPACE
 
@@ -24,9 +23,32 @@ def spending(population: Population, period: int) -> dict[str, float]:
     """
     granted = population.budget
     assert granted is not None
-    spent = epsilon_of(population.loss(period, reserved=False), granted)
-    committed = epsilon_of(population.loss(period), granted)
-    local, local_committed = (population.local_loss(period, reserved=r) for r in (False, True))
+    return _figures(
+        granted,
+        period,
+        epsilon_of(population.loss(period, reserved=False), granted),
+        epsilon_of(population.loss(period), granted),
+        population.local_loss(period, reserved=False),
+        population.local_loss(period),
+    )
+
+
+def dataset_metrics(ledger: BudgetLedger, dataset: str) -> dict[str, float]:
+    """Where the budget of a dataset's people stands now, this run included."""
+    status = ledger.status(dataset)
+    return _figures(
+        status.budget,
+        status.period,
+        status.spent,
+        status.committed,
+        status.local_spent,
+        status.local_committed,
+    )
+
+
+def _figures(
+    granted: Budget, period: int, spent: float, committed: float, local: float, most: float
+) -> dict[str, float]:
     found = {
         "epsilon_spent": spent,
         "epsilon_reserved": max(0.0, committed - spent),
@@ -35,18 +57,12 @@ def spending(population: Population, period: int) -> dict[str, float]:
         "delta": granted.delta,
         "period": float(period),
         "local_spent": local,
-        "local_reserved": max(0.0, local_committed - local),
+        "local_reserved": max(0.0, most - local) if most != local else 0.0,
     }
     if granted.local_epsilon is not None:
         found["local_budget"] = granted.local_epsilon
-        found["local_left"] = max(0.0, granted.local_epsilon - local_committed)
+        found["local_left"] = max(0.0, granted.local_epsilon - most)
     return {f"{DATASET}.{name}": value for name, value in found.items()}
-
-
-def dataset_metrics(ledger: BudgetLedger, dataset: str) -> dict[str, float]:
-    """Where the budget of a dataset's people stands now, this run included."""
-    period = ledger.status(dataset).period
-    return spending(ledger.state.population_of(dataset), period)
 
 
 @dataclass(frozen=True)
@@ -66,9 +82,8 @@ class Point:
 
 def point_now(ledger: BudgetLedger, dataset: str) -> Point:
     """Where the budget of a dataset's people stands at the ledger's last row."""
-    values = dataset_metrics(ledger, dataset)
-    state = ledger.state
-    return Point(state.head.count, state.time, values)
+    values, books = dataset_metrics(ledger, dataset), ledger.books
+    return Point(books.head.count, books.time, values)
 
 
 def history(rows: Iterable[Row], population: str) -> Iterator[Point]:
@@ -80,26 +95,8 @@ def history(rows: Iterable[Row], population: str) -> Iterator[Point]:
     state = LedgerState()
     for row in rows:
         state.apply([row])
-        if _population_of(state, row) == population:
+        if row.body.get("population") == population:
             found = state.populations[population]
             if found.budget is not None:
                 period = found.budget.period_of(state.time)
                 yield Point(state.head.count, state.time, spending(found, period))
-
-
-def _population_of(state: LedgerState, row: Row) -> str | None:
-    """Whom a row is about."""
-    if "run_id" in row.body and state.has_run(row.body["run_id"]):
-        return state.charge(row.body["run_id"]).population
-    return row.body.get("population")
-
-
-def settled_loss(population: Population) -> Loss:
-    """What was released about a population together, over all periods."""
-    assert population.budget is not None
-    orders = population.budget.orders
-    total = no_loss(orders)
-    for charge in population.charges.values():
-        if charge.settled is not None:
-            total += loss_of(charge.settled, orders)
-    return total

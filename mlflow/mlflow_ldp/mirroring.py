@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,7 +17,7 @@ from mlflow_ldp.budget_run import log_budget
 from mlflow_ldp.cumulative import dataset_metrics
 from mlflow_ldp.patience import Patience
 from mlflow_ldp.release import LoggedRun, log_release, record_digest
-from mlflow_ldp.runs import NAMESPACE, RECORD_TAG
+from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RECORD_TAG
 from mlflow_ldp.server import (
     ANCHOR_TAG,
     CHARGE_TAG,
@@ -33,24 +32,26 @@ PEOPLE = f"{NAMESPACE}.people"  # what each person was charged, over all runs
 
 def charge_tags(ledger: BudgetLedger, run_id: str, event: Any = None) -> dict[str, str]:
     """Tags that tie an MLflow run to its charge, and anchor the ledger's head outside of it."""
-    state = ledger.state
-    anchor = Anchor(state.ledger_id, state.head.count, state.head.hash, state.time)
+    books = ledger.books
+    anchor = Anchor(books.ledger_id, books.head.count, books.head.hash, books.time)
     tags = {CHARGE_TAG: run_id, ANCHOR_TAG: json.dumps(asdict(anchor))}
     if event is not None:
         tags[EVENT_TAG] = event_digest(event)
     mine = _charges(ledger, run_id)
     if mine:
-        tags |= {POPULATION_TAG: mine[-1].population, PERIOD_TAG: str(mine[-1].period)}
-        tags |= _distribution(ledger, mine[-1].dataset)
+        charge = mine[-1]
+        tags |= {POPULATION_TAG: charge.population, PERIOD_TAG: str(charge.period)}
+        if len(mine) == 1:
+            tags[IDENTITY_TAG] = charge.identity.digest.hex()
+        tags |= _distribution(ledger, charge.dataset)
     return tags
 
 
 def _charges(ledger: BudgetLedger, name: str) -> list[Charge]:
     """The charges of a run: one, or one for each block of a long one."""
-    state = ledger.state
-    if state.has_run(name):
-        return [state.charge(name)]
-    charges = (c for p in state.populations.values() for c in p.charges.values())
+    if ledger.has_run(name):
+        return [ledger.charge(name)]
+    charges = (c for p in ledger.state.populations.values() for c in p.charges.values())
     return [charge for charge in charges if charge.group == name]
 
 
@@ -146,14 +147,14 @@ def mirror(
 def _record(name: str, charges: list[Charge]) -> Mapping[str, Any]:
     """What the ledger knows of a run, as a record."""
     charge = charges[-1]
-    identity = getattr(charge, "identity", None)
+    identity = {"identity": charge.identity.to_json()} if len(charges) == 1 else {}
     return {
         **{key: value for key, value in charge.about.items() if key not in ("run", "identity")},
-        **({} if identity is None else {"identity": identity}),
+        **identity,
         "mechanism": {"mechanism": str(charge.about.get("mechanism", ""))},
         "dataset": charge.dataset,
         "run_id": name,
-        "local_epsilon": math.fsum(charge.local_epsilon for charge in charges),
+        "local_epsilon": sum(charge.local_total for charge in charges),
         "event": _event(charges),
         "mirrored": True,
     }
@@ -168,7 +169,7 @@ def _event(charges: list[Charge]) -> dict[str, Any]:
 
 
 def _description(name: str, charges: list[Charge]) -> str:
-    about, local = charges[-1].about, math.fsum(charge.local_epsilon for charge in charges)
+    about, local = charges[-1].about, sum(charge.local_total for charge in charges)
     price = about.get("epsilon")
     central = "" if price is None else f"epsilon = {price:.4g} at delta = {about['delta']:g}, "
     return (
