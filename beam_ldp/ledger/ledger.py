@@ -135,7 +135,7 @@ class BudgetLedger:
                 appender.append(next_row(Head(), GENESIS, body))
         store.close()
         made = cls(url, anchors=anchors, clock=clock)
-        if made.books.head.count == 1:
+        if made._anchoring is not None and made.books.head.count == 1:
             made._check_anchors()  # leaves the first one
         return made
 
@@ -400,8 +400,7 @@ class BudgetLedger:
         token = attempt or uuid.uuid4().hex
         check_name("attempt", token)
         told = as_json(event)
-        books = self._opened()
-        known = population_of(books if dataset in books.datasets else self.books, dataset)
+        known = population_of(self._opened(dataset), dataset)
         orders = budget_of(known, dataset).orders
         loss = loss_of(told, orders)  # priced before the lock is taken: others need not wait
         sent = None if local_event is None else as_json(local_event)
@@ -516,7 +515,7 @@ class BudgetLedger:
         sent = None if local_event is None else as_json(local_event)
         local = local_loss_of(sent or told)
         known = self.charge(run_id)
-        orders = budget_of(population_of_charge(self._opened(), known), known.dataset).orders
+        orders = budget_of(population_of_charge(self._opened(known.dataset), known), known.dataset).orders
         loss = loss_of(told, orders)
         with self._writing(run_id, attempt) as it:
             charge = _charge(it.appender, run_id)
@@ -644,8 +643,8 @@ class BudgetLedger:
         check_name("report_digest", report_digest)
         told = None if event is None else as_json(event)
         if told is not None:
-            books = self._opened()
-            known = population_of_charge(books, self.charge(run_id))
+            charge = self.charge(run_id)
+            known = population_of_charge(self._opened(charge.dataset), charge)
             loss_of(told, budget_of(known, run_id).orders)
         self._check_anchors()
         with self._writing(run_id) as it:
@@ -793,9 +792,14 @@ class BudgetLedger:
             books = self.books
             self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.rows)
 
-    def _opened(self) -> Books:
-        """The books as they were last read: for what does not change, such as orders."""
-        return self._books or self.books
+    def _opened(self, dataset: str) -> Books:
+        """The books as they were last read: for what does not change, such as orders.
+
+        A dataset that others have made since is looked for anew.
+        """
+        if self._books is not None and dataset in self._books.datasets:
+            return self._books
+        return self.books
 
     def _current(self, reader: Reader) -> Books:
         """The books as of now. The last row that we know must still be there."""

@@ -85,3 +85,12 @@ def test_changes_that_wait_beside_the_file_are_seen(tmp_path: Path, copy: Path) 
         assert found == 0.5
 
     as_reader(read)
+
+
+def test_a_program_sees_datasets_that_others_have_made_since(tmp_path: Path) -> None:
+    """Not read-only, and the same: what was read before is not all that there is."""
+    url = f"sqlite:///{tmp_path / 'privacy.db'}"
+    ledger = BudgetLedger.create(url)
+    assert ledger.books.datasets == []
+    BudgetLedger(url).set_budget("visits", epsilon=2.0, delta=1e-6)
+    ledger.reserve("visits", "first", PURE, identity=asked("visits", "first"))
