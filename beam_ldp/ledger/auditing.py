@@ -139,6 +139,8 @@ def audit(
     state = replay.state
     sound = rows[: state.head.count]
     repricing = stated_by(sound, state)
+    if not chain:
+        repricing.look_at_next(rows[len(sound) : len(sound) + 1])
     price(repricing, sample=sample, workers=workers)
     prices = _prices(state, repricing)
     given, others = None if anchors is None else list(anchors), list(elsewhere)

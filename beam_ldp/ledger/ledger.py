@@ -515,7 +515,9 @@ class BudgetLedger:
         sent = None if local_event is None else as_json(local_event)
         local = local_loss_of(sent or told)
         known = self.charge(run_id)
-        orders = budget_of(population_of_charge(self._opened(known.dataset), known), known.dataset).orders
+        orders = budget_of(
+            population_of_charge(self._opened(known.dataset), known), known.dataset
+        ).orders
         loss = loss_of(told, orders)
         with self._writing(run_id, attempt) as it:
             charge = _charge(it.appender, run_id)
@@ -643,8 +645,8 @@ class BudgetLedger:
         check_name("report_digest", report_digest)
         told = None if event is None else as_json(event)
         if told is not None:
-            charge = self.charge(run_id)
-            known = population_of_charge(self._opened(charge.dataset), charge)
+            first = self.charge(run_id)
+            known = population_of_charge(self._opened(first.dataset), first)
             loss_of(told, budget_of(known, run_id).orders)
         self._check_anchors()
         with self._writing(run_id) as it:

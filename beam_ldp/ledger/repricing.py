@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from random import SystemRandom
@@ -55,6 +56,13 @@ class Repricing:
     local: list[str] = field(default_factory=list)
     deltas: dict[Question, set[float]] = field(default_factory=dict)
     answers: dict[Question, Answer] = field(default_factory=dict)
+
+    def look_at_next(self, rows: Iterable[Row]) -> None:
+        """Look at the row that does not follow: maybe it is its local epsilon that is too small."""
+        for row in rows:
+            with suppress(Exception):  # it may hold anything
+                if row.kind == RESERVE:
+                    _look_at_local(self, row)
 
     def epsilon(self, event: Mapping[str, Any], orders: tuple[float, ...], delta: float) -> Any:
         """Epsilon of an event at a delta; None if it was not priced."""
