@@ -27,6 +27,7 @@ def copy(tmp_path: Path) -> Iterator[Path]:
     made = BudgetLedger.create(f"sqlite:///{tmp_path / 'privacy.db'}")
     made.set_budget("visits", epsilon=2.0, delta=1e-6)
     made.reserve("visits", "first", PURE, identity=asked("visits", "first"))
+    made._store.close()  # or part of it stands in the log beside the file
     folder = Path(tempfile.mkdtemp())
     shutil.copy(tmp_path / "privacy.db", folder)
     yield folder / "privacy.db"

@@ -358,6 +358,7 @@ def backed_up(tmp_path: Path) -> tuple[str, Path]:
     ):
         live.backup(backup)
     spend(ledger, "second")
+    ledger._store.close()
     return url, tmp_path
 
 
@@ -375,6 +376,7 @@ def test_a_database_that_was_set_back_is_not_overspent(
     without = BudgetLedger(url)
     assert without.status("visits").local_spent == 5.0
     spend(without, "third")  # nobody can tell
+    without._store.close()
     restore(folder)
     monkeypatch.setenv("BEAM_LDP_ANCHORS", f"file://{folder}/anchors.jsonl")
     ledger = BudgetLedger(url)
