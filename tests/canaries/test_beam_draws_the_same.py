@@ -43,7 +43,9 @@ class _WithStart(beam.DoFn):
         yield int(window.start), block.reports
 
 
-def test_reports_of_windows(key_file):
+@pytest.mark.parametrize("permanent", [False, True])
+def test_reports_of_windows(key_file, permanent):
+    """Permanent ones are drawn under the release, whatever the window."""
     with beam.Pipeline(options=PipelineOptions(RUNNER)) as pipeline:
         (
             pipeline
@@ -52,13 +54,15 @@ def test_reports_of_windows(key_file):
                 ValueBlock
             )
             | beam.WindowInto(FixedWindows(60))
-            | Randomize(ORACLE, noise=Noise(RELEASE, key_file))
+            | Randomize(ORACLE, noise=Noise(RELEASE, key_file, permanent=permanent))
             | beam.ParDo(_WithStart())
             | beam.Map(keep, "reports")
         )
+    assert len(_KEPT["reports"]) == 2
     for start, reports in _KEPT["reports"]:
         window = RELEASE.of_window(start * 10**6, (start + 60) * 10**6)
-        direct = ORACLE.randomize(VALUES, UserRandomness(KEY, IDS, window))
+        drawn_under = RELEASE if permanent else window
+        direct = ORACLE.randomize(VALUES, UserRandomness(KEY, IDS, drawn_under))
         assert np.array_equal(reports, direct)
 
 

@@ -15,7 +15,7 @@ from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.options import UsageError, parse_flags
-from beam_ldp.pipelines.stream import Stream
+from beam_ldp.pipelines.stream import Stream, _pipeline
 from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
 from beam_ldp.pipelines.streams.results import STREAM, Pricing, told_of
@@ -178,6 +178,30 @@ def test_the_program_goes_on_with_the_same_question_and_refuses_others(flags, tm
     for named, change in changes.items():
         with pytest.raises(UsageError, match=f"differs in its .*{named}"):
             a_stream(flags, **change)
+
+
+@pytest.mark.parametrize("slide", [(), ("--slide", "20s")])
+def test_a_program_that_starts_again_has_one_charge_and_two_attempts(flags, tmp_path, slide):
+    """Built as far as the engine, twice; the first launcher was lost in between."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = BudgetLedger.create(url)
+    ledger.set_budget("people", epsilon=100, delta=1e-6, local_epsilon=100)
+    charged = [*flags, "--ledger", url, *slide]
+    charged.remove("--no-ledger")
+    attempts = []
+    for _ in range(2):
+        job = a_stream(charged)
+        _pipeline(job, [])
+        begin(job.folder, job.identity, job.run_id)
+        attempts.append(job.attempt)
+    charge = ledger.charge("live")
+    assert (charge.status, charge.count, charge.attempts) == ("reserved", 9, 2)
+    assert charge.identity == job.identity and charge.attempt == attempts[1] != attempts[0]
+    assert [row.kind for row in ledger.rows()].count("reserve") == 1
+    with pytest.raises(UsageError, match="differs in its column"):
+        a_stream(charged, column="shape")
+    with pytest.raises(UsageError, match="another question|its release differs"):
+        _pipeline(a_stream(charged, column="shape", output=str(tmp_path / "elsewhere")), [])
 
 
 def test_where_the_files_lie_is_no_part_of_what_is_asked(flags, tmp_path):
