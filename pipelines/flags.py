@@ -56,9 +56,19 @@ COMMON: Groups = {
             "help": "column that says whose row it is: one row per person is drawn; without it "
             "each row is taken for a person",
         },
+        "--one-row-per-person": {
+            "action": "store_true", "default": False,
+            "help": "instead of --user-id: declares that no person has two rows, where a budget of "
+            "people is charged; nothing checks it, every record says it",
+        },
         "--max-bad-rows": {
             "type": whole_number, "metavar": "N",
             "help": "release nothing if there are more (default: no limit)",
+        },
+        "--bad-rows-file": {
+            "metavar": "FILE",
+            "help": "where rows that cannot be used are listed, for you alone: a null is an answer "
+            "(default: OUTPUT.private/bad_rows.jsonl)",
         },
     },
     PRICE: {

@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 FINISHED = "finished"  # what a folder is called whose files are all there
 FILES = frozenset(  # all that an output may hold
     ("estimates.csv", "estimates.parquet", "privacy.json", "privacy.md", "plot.png")
-    + ("quantiles.csv", "bad_rows.jsonl", MANIFEST)
+    + ("quantiles.csv", MANIFEST)
     + ("model.keras", "curve.csv", "curves.json")
 )
 

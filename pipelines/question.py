@@ -262,6 +262,7 @@ class Result:
         record: the privacy record.
         output: where the files are.
         logged: the MLflow run, if there is one.
+        bad_rows_file: where bad rows are listed, if there are some.
     """
 
     question: Question[Any]
@@ -270,3 +271,4 @@ class Result:
     record: PrivacyRecord
     output: str
     logged: Any
+    bad_rows_file: str | None = None

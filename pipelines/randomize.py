@@ -6,7 +6,6 @@ The same program as `python -m beam_ldp.pipelines.randomize`.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -63,6 +62,7 @@ MEAN_FLAGS = (
     "--columns", "--dimension", "--norm", "--radius", "--range", "--ranges", "--one-row-each",
     "--outside",
 )  # fmt: skip
+_NOT_DATA = ("--input", "--bad-rows-file")
 FLAGS: Groups = {
     DATA: {
         "--input": COMMON[DATA]["--input"],
@@ -72,7 +72,7 @@ FLAGS: Groups = {
         },
         **GROUP_FLAGS,
         **{name: MEAN[DATA][name] for name in MEAN_FLAGS},
-        **{name: how for name, how in COMMON[DATA].items() if name != "--input"},
+        **{name: COMMON[DATA][name] for name in COMMON[DATA] if name not in _NOT_DATA},
         "--bad-rows": {
             "choices": [SHOWN, "other", "zero"], "default": SHOWN,
             "help": "rows that cannot be used: left out and counted here, or reported without a "
@@ -160,7 +160,7 @@ _NOT_HERE: dict[str, Any] = {
     "ledger": None, "no_ledger": True, "privacy_unit": "user", "run_id": None,
     "overwrite": False, "only_plan": False, "mlflow_uri": None, "mlflow_experiment": "",
     "no_mlflow": True, "top": 1, "shape": None, "staged": None, "budget_windows": None,
-    "people_store": None, "people_key_file": None,
+    "people_store": None, "people_key_file": None, "bad_rows_file": None,
 }  # fmt: skip
 _OF_CENTRAL = ("max_local_epsilon", "delta", "expected_users", "min_reports")
 
@@ -316,8 +316,7 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
 def _reasons(staging: str) -> Counter[str]:
     """How many rows could not be used, by reason. Where they stand is nobody's business but this
     machine's, so nothing of them is written beside the reports."""
-    lines = b"".join(results.bad_row_parts(staging)).splitlines()
-    return Counter(json.loads(line)["reason"] for line in lines)
+    return results.reasons_of(b"".join(results.bad_row_parts(staging)))
 
 
 def _most_often(reasons: Counter[str]) -> str:

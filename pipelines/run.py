@@ -19,7 +19,7 @@ import beam_ldp
 import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines import outputs, private_files
 from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
 from beam_ldp.pipelines.question import Answer, Choice, Question, Result
 from beam_ldp.pipelines.records import charging
@@ -63,6 +63,7 @@ def execute(
     """
     settings = question.settings
     folder = outputs.OutputFolder(settings.output, settings.overwrite)
+    bad_rows_file = private_files.bad_rows_path(folder.path, settings.bad_rows_file)
     choice = question.choose()
     if settings.only_plan:
         say_plan(question, choice)
@@ -92,7 +93,8 @@ def execute(
             question, choice, release, price, found.num_bad_rows, warnings, charge.facts
         )
         answer = question.answer(release, choice, truth)
-        write(folder, record, answer, found.bad_rows)
+        list_bad_rows(bad_rows_file, found.bad_rows)
+        write(folder, record, answer)
     log_events.say(
         log_events.RELEASED,
         program=question.name,
@@ -103,7 +105,8 @@ def execute(
     )
     settle(charge, record, folder, console)
     logged = log_run(question, folder, record, choice, answer, charge, console)
-    return Result(question, choice, answer, record, folder.path, logged)
+    listed = bad_rows_file if found.bad_rows else None
+    return Result(question, choice, answer, record, folder.path, logged, listed)
 
 
 def _say_started(question: Question[Any], choice: Choice) -> None:
@@ -213,6 +216,7 @@ def make_record(
         output=release.output,
         scope=settings.scope,
         user_id=settings.user_id,
+        one_row_per_person=settings.one_row_per_person,
         bad_rows=settings.bad_rows,
         exactness=randomizer.exactness,
         bits_per_report=randomizer.bits_per_report,
@@ -236,9 +240,16 @@ def _known(lower: float) -> float | None:
     return float(lower) if lower > 0 else None
 
 
-def write(
-    folder: outputs.OutputFolder, record: PrivacyRecord, answer: Answer, bad_rows: bytes
-) -> None:
+def list_bad_rows(path: str, bad_rows: bytes) -> None:
+    """Where each row stands that could not be used, for the owner of the data alone."""
+    try:
+        private_files.write_private(path, bad_rows)
+    except (OSError, BeamIOError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise JobError(f"--bad-rows-file {path} could not be written ({why})") from error
+
+
+def write(folder: outputs.OutputFolder, record: PrivacyRecord, answer: Answer) -> None:
     """All files of the output, as a whole. Raises JobError where the disk or store refuses."""
     table = answer.table()
     try:
@@ -250,7 +261,6 @@ def write(
             writer.put("privacy.json", outputs.as_json(record.to_json()))
             writer.put("privacy.md", privacy_statement(record).encode())
             writer.put("plot.png", answer.plot(price_line(record)))
-            writer.put("bad_rows.jsonl", bad_rows)
     except (OSError, BeamIOError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         raise JobError(f"--output {folder.path} could not be written ({why})") from error
@@ -332,6 +342,7 @@ def as_json(result: Result) -> dict[str, Any]:
     return {
         "schema_version": outputs.SCHEMA_VERSION,
         "output": result.output,
+        "bad_rows_file": result.bad_rows_file,
         "privacy": result.record.to_json(),
         **result.answer.as_json(),
         "mlflow_run_id": result.logged.run_id if result.logged else None,
@@ -344,6 +355,10 @@ def show(result: Result, console: Console) -> None:
     result.answer.show(console)
     console.print(terminal.price_table(result.record))
     terminal.say_files(console, result.output, result.answer.purposes)
+    if result.bad_rows_file is not None:
+        console.print(
+            f"[bold]Bad rows[/bold] are listed for you alone: {escape(result.bad_rows_file)}"
+        )
     if result.logged is not None:
         console.print(f"[bold]MLflow[/bold] run {result.logged.run_id}")
         console.print(f"  {result.logged.ui_command}", soft_wrap=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from beam_ldp.accounting.hockey_stick import MAX_REPORTS
+from beam_ldp.pipelines.inputs.id_types import check_id_types
 from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files, format_of
 from beam_ldp.pipelines.options import UsageError
 
@@ -59,6 +60,8 @@ class Settings:
     mlflow_uri: str | None
     mlflow_experiment: str
     no_mlflow: bool
+    one_row_per_person: bool = False
+    bad_rows_file: str | None = None
     people_store: str | None = None
     people_key_file: str | None = None
     num_files: int = 0
@@ -68,6 +71,13 @@ class Settings:
     def bad_rows_leave_a_trace(self) -> bool:
         """Whether unusable rows are listed, rather than reported as something else."""
         return self.bad_rows == SHOWN
+
+    @property
+    def one_report_per(self) -> str:
+        """Whose report is charged as one, as the ledger's rows say it."""
+        if self.user_id is not None:
+            return f"person, by column {self.user_id}"
+        return "row, declared to be a person's" if self.one_row_per_person else "row"
 
     @property
     def trusts_the_shuffler(self) -> bool:
@@ -82,6 +92,8 @@ class Settings:
     @property
     def persons_unknown(self) -> str:
         """What is warned of where nothing says whose row it is."""
+        if self.one_row_per_person:
+            return "--one-row-per-person was declared, not checked: each row was taken for a person"
         return "no --user-id: each row was taken for a person"
 
     @property
@@ -130,10 +142,13 @@ def check_common(
         files = []
     if values.max_bad_rows is not None and values.max_bad_rows < 0:
         raise UsageError("--max-bad-rows must be >= 0")
+    input_format = _input_format(values, files)
+    if input_format == "parquet" and values.user_id is not None:
+        check_id_types([path for path, _ in files], values.user_id)
     taken = {f.name: getattr(values, f.name) for f in fields(kind) if hasattr(values, f.name)}
     taken.update(
         input=tuple(values.input),
-        input_format=_input_format(values, files),
+        input_format=input_format,
         csv_delimiter=_delimiter(values, files),
         min_reports=_min_reports(values),
         dataset=values.dataset or UNNAMED,
@@ -208,6 +223,21 @@ def _check_budget(values: argparse.Namespace) -> None:
             f"{where} names a ledger: --dataset must name the data set whose budget is charged "
             "(or say --no-ledger)"
         )
+    if values.one_row_per_person and values.user_id is not None:
+        raise UsageError(
+            "--one-row-per-person goes without --user-id, of whose rows one is drawn in any case"
+        )
+    charged = named and not values.no_ledger and values.seed is None
+    if charged and values.privacy_unit == "user" and not _rows_are_people(values):
+        raise UsageError(
+            "a budget of people is charged, and a person with ten rows would report ten times for "
+            "the price of one: --user-id must name the column that says whose row it is, or "
+            "--one-row-per-person declare that nobody has two"
+        )
+
+
+def _rows_are_people(values: argparse.Namespace) -> bool:
+    return values.user_id is not None or values.one_row_per_person
 
 
 def _check_people(values: argparse.Namespace) -> None:

@@ -78,6 +78,7 @@ class PrivateEstimate(beam.PTransform):
         if one_report_per not in (None, "user", "row"):
             raise ValueError(f'one_report_per must be "user" or "row", got {one_report_per!r}')
         if one_report_per is None:
+            _check_people(self._budget, user_id_column)
             one_report_per = "row" if user_id_column is None else "user"
         self._per_user = one_report_per == "user"
         self._drawn = self._per_user and not one_row_each
@@ -148,6 +149,15 @@ class PrivateEstimate(beam.PTransform):
             "one_report_per": "user" if self._per_user else "row",
             "question": self._question,
         }
+
+
+def _check_people(budget: ChargeTo | None, user_id_column: str | None) -> None:
+    """A ValueError where a budget of people would be charged for rows without anybody's word."""
+    if budget is not None and budget.privacy_unit == "user" and user_id_column is None:
+        raise ValueError(
+            "budget: a person with ten rows would report ten times for the price of one: name "
+            'user_id_column, or declare with one_report_per="row" that nobody has two rows'
+        )
 
 
 def bounding_of(drawn: bool, one_row_each: bool, user_id_column: str | None) -> str:

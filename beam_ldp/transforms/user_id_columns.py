@@ -56,6 +56,8 @@ def user_ids(column: Column) -> tuple[np.ndarray, Codes]:
         data = data.cast(pa.string())
     elif pa.types.is_floating(kind):
         return _of_floats(data, codes)
+    elif _is_whole(kind):
+        data = data.cast(pa.string())
     if not is_text(data.type):  # dates, truth values, lists, ...
         return _none(len(data), NO_USER if pa.types.is_null(kind) else BAD_USER)
     raw = data.cast(pa.large_binary())
@@ -76,8 +78,13 @@ def is_id_type(kind: pa.DataType) -> bool:
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
         or pa.types.is_null(kind)
+        or _is_whole(kind)
         or is_text(kind)
     )
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return pa.types.is_decimal(kind) and kind.scale == 0
 
 
 def by_kind(ids: np.ndarray) -> Iterator[tuple[np.ndarray | slice, np.ndarray]]:

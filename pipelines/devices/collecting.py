@@ -80,6 +80,10 @@ FLAGS: Groups = {
             **COMMON[DATA]["--max-bad-rows"],
             "help": "release nothing if more envelopes are refused (default: no limit)",
         },
+        "--bad-rows-file": {
+            **COMMON[DATA]["--bad-rows-file"],
+            "help": "where refused envelopes are listed (default: OUTPUT.private/bad_rows.jsonl)",
+        },
     },
     "the price": {
         **_some(COMMON[PRICE], "--delta", "--expected-users", "--min-reports"),
@@ -168,6 +172,7 @@ def _decided_elsewhere(agreed: ReleaseFile) -> dict[str, object]:
         "release_id": terms.identity.release_id,
         "seed": 0 if terms.simulated else None,
         "staged": None,
+        "one_row_per_person": True,  # of reports; whoever lets devices send sees to it
         "people_store": None,
         "people_key_file": None,
     }
@@ -231,7 +236,7 @@ def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
         shuffler="The shuffler**, that is the workers of the runner, sees each randomized report "
         "as it arrived; whoever received it may know who sent it. There a person is protected by "
         "the local epsilon alone.",
-        refused=f"that an envelope was refused, where it stands and why: {num_refused:,} of them",
+        refused=f"that envelopes were refused, and how many: {num_refused:,} of them",
         noise=f"{drawn}* noise: drawn on the devices. That they did so, and with fresh randomness, "
         "is what they promise their owners; nothing here could check it",
     )
@@ -283,6 +288,10 @@ class Agreed:
     @property
     def doing(self) -> str:
         return "reading and counting"
+
+    @property
+    def one_report_per(self) -> str:
+        return "envelope"
 
     @property
     def persons_unknown(self) -> str:

@@ -283,7 +283,11 @@ def reserve(
             local_event=local_event,
             privacy_unit=settings.privacy_unit,
             memoized=bool(identity.key),
-            about={"question": about, **untracked(settings)},
+            about={
+                "question": about,
+                "one_report_per": settings.one_report_per,
+                **untracked(settings),
+            },
         )
     except BudgetExceededError as error:
         raise NothingReleasedError(str(error)) from None

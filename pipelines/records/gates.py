@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.records.statement_words import WEAK_LOCAL_EPSILON, many
+from beam_ldp.pipelines.running.results import reasons_of
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.transforms.blocks import Release, Withheld
@@ -54,7 +53,7 @@ def gate_reports(
 
 
 def _bad_rows_said(bad_rows: bytes) -> str:
-    reasons = Counter(json.loads(line)["reason"] for line in bad_rows.splitlines())
+    reasons = reasons_of(bad_rows)
     if not reasons:
         return ""
     ((reason, _),) = reasons.most_common(1)

@@ -35,6 +35,7 @@ class PrivacyRecord:
         output: "statistic" or "reports": what left the shuffler.
         scope: "batch" or "global".
         user_id: the column that says whose row it is; None where each row is taken for a person.
+        one_row_per_person: whether it was declared that no person has two rows.
         bad_rows: "dead-letter" or "other".
         memoized: whether noise is a function of a secret key.
         release_id: name of the release, where it is memoized.
@@ -71,6 +72,7 @@ class PrivacyRecord:
     bad_rows: str
     exactness: str = "exact"
     bits_per_report: int | None = None
+    one_row_per_person: bool = False
     memoized: bool = False
     release_id: str | None = None
     simulated: bool = False

@@ -98,8 +98,14 @@ def _who(record: PrivacyRecord) -> str:
         f"A person is whoever has one value in the column {_code(record.user_id)}; one of their "
         "rows was drawn and the others were not used."
         if record.user_id is not None
-        else "**Each row is taken for a person.** No user id was named, so somebody with several "
-        "rows is protected for each of them separately and pays the price once per row."
+        else "**Each row is taken for a person.** "
+        + (
+            "`--one-row-per-person` declares it and nothing checked it: "
+            if record.one_row_per_person
+            else "No user id was named, so "
+        )
+        + "somebody with several rows is protected for each of them separately and pays the price "
+        "once per row."
     )
     words = words_of(record)
     return "\n\n".join(
@@ -139,7 +145,7 @@ def _what_is_public(record: PrivacyRecord) -> str:
         )
     else:
         lines.append(
-            f"* that a row was bad, where it stands and why: {record.num_bad_rows or 0:,} rows "
+            f"* that rows were bad, and how many: {record.num_bad_rows or 0:,} rows "
             f"(`--bad-rows {words.hide_flag}` hides that);"
         )
     lines.append("* that a person took part.")

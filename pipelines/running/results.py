@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.coders import registry
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
@@ -21,6 +24,8 @@ from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, Withheld
 
 RELEASES, WITHHELD, BAD_ROWS = "releases", "withheld", "bad_rows"
 LINES_PER_ELEMENT = 1 << 14
+_ROWS = ', "rows": %d'
+_RANGE = re.compile(rb', "rows": (\d+), "reason": ')  # a name in JSON has no bare quotes
 _BINARY = "application/octet-stream"
 
 
@@ -103,14 +108,35 @@ class _AsLines(beam.DoFn):
 
 
 def bad_row_lines(rows: BadRowBlock) -> list[str]:
-    """Lines of bad_rows.jsonl. Those of one reason differ in their positions alone."""
+    """Lines of bad_rows.jsonl, one for a range of rows that are bad for one reason.
+
+    So a file of something else altogether costs a few lines.
+    """
     start = f'{{"source": {_as_json(rows.source)}, "position": '
     ends = [f', "reason": {_as_json(reason)}}}' for reason in rows.reasons]
     if rows.lengths is not None:  # a range of bytes
         ranges = zip(rows.listed_positions(), rows.codes.tolist(), rows.listed_lengths())
         return [f'{start}{at}, "length": {size}{ends[code]}' for at, code, size in ranges]
-    placed = zip(rows.listed_positions(), rows.codes.tolist())
-    return [f"{start}{position}{ends[code]}" for position, code in placed]
+    codes, positions = rows.codes, np.array(rows.listed_positions(), dtype=np.int64)
+    step = 0 if rows.positions is None else 1
+    follows = (np.diff(positions) == step) & (np.diff(codes.astype(np.int16)) == 0)
+    first = np.flatnonzero(np.concatenate([[True], ~follows])) if len(rows) else codes
+    counts = np.diff(np.append(first, len(rows)))
+    return [
+        f"{start}{position}{_ROWS % count if count > 1 else ''}{ends[code]}"
+        for position, count, code in zip(
+            positions[first].tolist(), counts.tolist(), codes[first].tolist()
+        )
+    ]
+
+
+def reasons_of(lines: bytes) -> Counter[str]:
+    """How many rows are bad for each reason, from lines of bad_rows.jsonl."""
+    reasons: Counter[str] = Counter()
+    for line in lines.splitlines():
+        told = json.loads(line)
+        reasons[told["reason"]] += told.get("rows", 1)
+    return reasons
 
 
 def _as_json(text: str) -> str:
@@ -155,7 +181,8 @@ class Collected:
 
     @property
     def num_bad_rows(self) -> int:
-        return self.bad_rows.count(b"\n")
+        ranges = _RANGE.findall(self.bad_rows)
+        return self.bad_rows.count(b"\n") - len(ranges) + sum(map(int, ranges))
 
 
 def read_all(folder: str) -> Collected:

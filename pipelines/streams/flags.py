@@ -69,7 +69,7 @@ STREAM_FLAGS: Flags = {
 
 _NOT_STREAMED = (
     "group_by", "groups", "bins", "quantiles", "between", "fan_out", "staged", "max_bad_rows",
-    "people_store",
+    "bad_rows_file", "people_store",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@
     OUT/….late/                                                   of reports that came late
     OUT/….sum/                                                    of a sliding window
     OUT/….withheld-….json                                         what was not released, and why
-    OUT/bad_rows/….jsonl
+    OUT.private/bad_rows/….jsonl                                  for the owner of the data alone
 
 A release appears whole, in one step that fails where one is there already: its folder is written
 aside and takes its name, and no folder takes the name of one that holds something. So price and
@@ -36,6 +36,7 @@ import pyarrow as pa
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines.frequencies.answer import estimate_table
 from beam_ldp.pipelines.outputs import SCHEMA_VERSION, as_json
+from beam_ldp.pipelines.private_files import private_folder, write_private
 from beam_ldp.pipelines.records.price import price_of
 from beam_ldp.pipelines.running.results import bad_row_lines
 from beam_ldp.pipelines.views.tables import as_csv
@@ -147,14 +148,17 @@ class WriteWithheld(beam.DoFn):
 
 
 class WriteBadRows(beam.DoFn):
-    """Writes blocks of bad rows, one file each."""
+    """Writes blocks of bad rows beside the stream's folder, one file each, for its owner alone."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = f"{folder}/{BAD_ROWS}"
+        self._folder = f"{private_folder(folder)}/{BAD_ROWS}"
 
     def process(self, rows: BadRowBlock) -> None:
         content = ("\n".join(bad_row_lines(rows)) + "\n").encode()
-        write_once(f"{self._folder}/{hashlib.sha256(content).hexdigest()[:24]}.jsonl", content)
+        name = (
+            f"{hashlib.sha256(content).hexdigest()[:24]}.jsonl"  # a repeated step writes it again
+        )
+        write_private(f"{self._folder}/{name}", content)
 
 
 class MarkOpened(beam.DoFn):
@@ -225,8 +229,7 @@ def write_once(path: str, content: bytes) -> bool:
 
 def forget_unfinished(folder: Path) -> None:
     """Remove what writers that were killed have left aside; only while nothing is written."""
-    for place in (folder, folder / BAD_ROWS):
-        shutil.rmtree(place / WRITING, ignore_errors=True)
+    shutil.rmtree(folder / WRITING, ignore_errors=True)
 
 
 def _aside(folder: str) -> Path:

@@ -66,7 +66,8 @@ def price_table(record: PrivacyRecord) -> Table:
     person = (
         f"column {record.user_id!r}, one row each"
         if record.user_id is not None
-        else "[yellow]each row is taken for a person (no --user-id)[/yellow]"
+        else "[yellow]each row is taken for a person "
+        f"({'--one-row-per-person' if record.one_row_per_person else 'no --user-id'})[/yellow]"
     )
     table.add_row("a person is", words.person_briefly or person)
     charged = f"charged to the budget of {record.dataset!r} as {record.run_id}"
@@ -126,5 +127,4 @@ _FILES = {
     "privacy.md": "the privacy statement, in plain words",
     "privacy.json": "the same, for programs",
     "plot.png": "",
-    "bad_rows.jsonl": "where rows could not be used, and why",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -105,6 +106,15 @@ def test_columns_without_ids(column, reason):
     assert [REASONS[code] for code in codes] == [reason] * 2 and len(ids) == 2
     if isinstance(column, pa.Array):
         assert is_id_type(column.type) == (reason == "no user id")
+
+
+def test_decimals_without_a_scale_are_integers():
+    values = [Decimal(7), Decimal(2**70), None]
+    column = pa.array(values, pa.decimal128(38, 0))
+    ids, codes = user_ids(Column(column, 3))
+    assert [canonical_id(i) for i in ids[:2]] == [7, b"%d" % 2**70]
+    assert REASONS[codes[2]] == "no user id" and is_id_type(column.type)
+    assert not is_id_type(pa.decimal128(38, 2)) and not is_id_type(pa.binary(16))
 
 
 def test_sound_integers_are_not_copied():
