@@ -81,6 +81,7 @@ def execute(
         found = question.collect(choice, beam_flags, staging, console)
         charge.num_reports = found.num_reports
         release = question.gate(found)
+        charge.check_people(release.num_reports)
         gate_bad_rows(found.num_bad_rows, settings)
         price = question.price(release)
         messages = choice.randomizer.messages_per_user

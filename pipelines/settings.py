@@ -132,8 +132,8 @@ def check_common(
         own = {**own, **_local_price(values)}
     _check_reports(values)
     _check_randomness(values)
-    _check_budget(values)
     _check_people(values)
+    _check_budget(values)
     try:
         files = find_all_files(values.input)
     except InputFileError as error:

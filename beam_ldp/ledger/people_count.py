@@ -160,6 +160,25 @@ def count_people(
     )
 
 
+class FewerPeopleError(ValueError):
+    """More reports came than people left hashes: somebody reported twice, or hashes are missing."""
+
+
+def check_people(asked: AskedPeople, num_reports: int) -> None:
+    """Every report is another person's: whoever is asked leaves a hash before anything is drawn.
+
+    Raises:
+        FewerPeopleError: if fewer people left hashes than reports came.
+        DamagedTagsError: if a file is not what was written.
+    """
+    found = asked.num_people
+    if found < num_reports:
+        raise FewerPeopleError(
+            f"{num_reports:,} reports came and {found:,} people left hashed ids: somebody reported "
+            "twice, or hashes are missing"
+        )
+
+
 def _unusable(charge: Charge, found: AskedPeople, keys: frozenset[bytes]) -> str | None:
     """Why a run's tags cannot be counted; None if they can."""
     if not found.names:

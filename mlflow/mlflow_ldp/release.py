@@ -181,7 +181,7 @@ def _log(
             client.log_dict(run_id, dict(it.record["event"]), "privacy/event.json")
         if it.folder is not None:
             for path in sorted(Path(it.folder).iterdir()):
-                if path.is_file():
+                if path.is_file() and path.name != "bad_rows.jsonl":
                     client.log_artifact(run_id, str(path), "release")
     except BaseException:
         client.set_terminated(run_id, "FAILED")

@@ -16,6 +16,7 @@ from beam_ldp.pipelines.options import ReleaseOptions, UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, Note, RoundPrice
 from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.budgeted import ChargeTo
@@ -57,6 +58,9 @@ class NoCharge:
 
     def count_people(self) -> None:
         """Nobody to count."""
+
+    def check_people(self, num_reports: int) -> None:
+        """Nobody to compare reports with."""
 
     def tags(self, record: Mapping[str, Any]) -> dict[str, str]:
         """Nothing to tie an MLflow run to."""
@@ -131,6 +135,20 @@ class RunCharge(NoCharge):
         if self.people is not None:
             store = self.people.store.removeprefix("file://")
             self._ledger.count_people(self._dataset, store, files=files_at(store))
+
+    def check_people(self, num_reports: int) -> None:
+        """A JobError if more reports came than people left hashes: nothing is released then."""
+        from beam_ldp.ledger.people import AskedPeople, DamagedTagsError, folder_of
+        from beam_ldp.ledger.people_count import FewerPeopleError, check_people
+
+        if self.people is None:
+            return
+        store = self.people.store.removeprefix("file://")
+        folder = folder_of(store, self.people.population, self.people.run, None)
+        try:
+            check_people(AskedPeople.open(files_at(store), folder), num_reports)
+        except (FewerPeopleError, DamagedTagsError) as error:
+            raise JobError(str(error)) from None
 
     def tags(self, record: Mapping[str, Any]) -> dict[str, str]:
         """What ties an MLflow run to the charge, and anchors the ledger's head there."""

@@ -135,7 +135,7 @@ def data(tmp_path: Path) -> Path:
 def flags(data: Path, uri: str, *more: str) -> list[str]:
     return [f"--input={data}/people.csv", f"--domain={data}/domain.txt", "--column=answer",
             f"--output={data}/out", "--local-epsilon=1", "--delta=1e-6", "--min-reports=900",
-            f"--mlflow-uri={uri}", "--dataset=visits", *more]  # fmt: skip
+            f"--mlflow-uri={uri}", "--dataset=visits", "--one-row-per-person", *more]  # fmt: skip
 
 
 @pytest.mark.e2e

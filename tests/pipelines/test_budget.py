@@ -83,7 +83,7 @@ def ledger(url: str) -> BudgetLedger:
 def flags(data: Path, out: Path, *more: str) -> list[str]:
     return [f"--input={data}/people.csv", f"--domain={data}/domain.txt", "--column=answer",
             f"--output={out}", f"--local-epsilon={EPSILON}", "--delta=1e-6",
-            f"--expected-users={USERS}", "--no-mlflow", *more]  # fmt: skip
+            f"--expected-users={USERS}", "--no-mlflow", "--one-row-per-person", *more]  # fmt: skip
 
 
 def charged(data: Path, out: Path, url: str, *more: str) -> list[str]:

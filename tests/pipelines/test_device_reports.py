@@ -192,7 +192,10 @@ def test_an_edge_that_runs_again_counts_nobody_twice(place: Path, tmp_path: Path
     both = tmp_path / "both"
     assert gather(both, first, f"--reports={again}", *common) == DONE
     assert json.loads((both / "privacy.json").read_text())["num_reports"] == PEOPLE + 1
-    refused = [json.loads(line) for line in (both / "bad_rows.jsonl").read_text().splitlines()]
+    refused = [
+        json.loads(line)
+        for line in Path(f"{both}.private", "bad_rows.jsonl").read_text().splitlines()
+    ]
     assert len(refused) == PEOPLE
     assert {row["reason"] for row in refused} == {"sent before: another envelope has its id"}
 
@@ -337,5 +340,6 @@ def test_envelopes_of_other_groups_are_of_another_release(place: Path, tmp_path:
     assert gather(out, reports, *flags) == DONE
     record = json.loads((out / "privacy.json").read_text())
     assert {p["group"]: p["num_reports"] for p in record["parts"]} == {"DE": 20, "other": 20}
-    refused = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
+    listed = Path(f"{out}.private", "bad_rows.jsonl").read_text()
+    refused = [json.loads(line) for line in listed.splitlines()]
     assert [row["reason"] for row in refused] == [OTHER_RELEASE]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 USERS = 20_000
 SECRET = "the-raw-value"
 VALUES = [f"w{i}" for i in range(9)]
-FILES = ["bad_rows.jsonl", "estimates.csv", "estimates.parquet", "plot.png", "privacy.json",
+FILES = ["estimates.csv", "estimates.parquet", "plot.png", "privacy.json",
          "privacy.md"]  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_every_format_gives_a_whole_output(data: Path, tmp_path: Path, source: s
     assert found["schema_version"] == 1 and found["num_reports"] == USERS
     assert found["local_epsilon"] == 4.0 and found["num_bad_rows"] == 0
     assert 0 < found["epsilon_lower"] <= found["epsilon"] < found["local_epsilon"]
-    assert (out / "bad_rows.jsonl").read_bytes() == b""
+    assert not Path(f"{out}.private").exists()
     assert "local epsilon = 4" in (out / "privacy.md").read_text()
     assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
 
@@ -187,7 +187,10 @@ def test_bad_rows_are_listed_by_place_and_reason_and_never_by_value(
     out = tmp_path / "out"
     arguments = [f"--input={ragged}", *flags(data, out, *LOCAL, "--user-id=uid")[1:]]
     assert main(arguments) == DONE
-    found = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
+    found = [
+        json.loads(line)
+        for line in Path(f"{out}.private", "bad_rows.jsonl").read_text().splitlines()
+    ]
     assert {row["position"]: row["reason"] for row in found} == {
         4: "wrong number of fields", 8: "null", 10: "no user id",
     }  # fmt: skip
@@ -208,7 +211,7 @@ def test_bad_rows_as_other_leave_no_trace(data: Path, tmp_path: Path, ragged: Pa
     assert main(arguments) == DONE
     assert record(out)["num_reports"] == USERS
     assert record(out)["num_bad_rows"] is None
-    assert (out / "bad_rows.jsonl").read_bytes() == b""
+    assert not Path(f"{out}.private").exists()
 
 
 def test_too_many_bad_rows_release_nothing(
@@ -225,7 +228,10 @@ def test_a_file_without_the_column_is_all_bad_rows(data: Path, tmp_path: Path) -
     pq.write_table(pa.table({"uid": [1, 2], "else": ["a", "b"]}), tmp_path / "odd.parquet")
     out = tmp_path / "out"
     assert main([*flags(data, out, *LOCAL), f"--input={tmp_path}/odd.parquet"]) == DONE
-    found = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
+    found = [
+        json.loads(line)
+        for line in Path(f"{out}.private", "bad_rows.jsonl").read_text().splitlines()
+    ]
     assert [(row["position"], row["reason"]) for row in sorted(found, key=str)] == [
         (0, "missing column"), (1, "missing column"),
     ]  # fmt: skip

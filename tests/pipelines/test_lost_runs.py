@@ -53,7 +53,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def flags(place: Path, *more: str) -> list[str]:
     return [f"--input={place}/people.txt", f"--domain={place}/domain.txt", f"--output={place}/out",
             "--local-epsilon=0.5", "--delta=1e-6", "--min-reports=900", "--dataset=visits",
-            "--run-id=lost", "--no-mlflow", *more]  # fmt: skip
+            "--run-id=lost", "--no-mlflow", "--one-row-per-person", *more]  # fmt: skip
 
 
 def finalize(place: Path) -> tuple[int, str]:

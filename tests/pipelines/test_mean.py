@@ -169,7 +169,7 @@ def test_binary_answers(tmp_path: Path) -> None:
                       "--mechanism=BinaryVectorMean", source="yes.parquet")  # fmt: skip
     assert main(arguments) == DONE
     assert_close(out, answers.mean(axis=0))
-    (bad,) = (out / "bad_rows.jsonl").read_text().splitlines()
+    (bad,) = Path(f"{out}.private", "bad_rows.jsonl").read_text().splitlines()
     assert json.loads(bad)["reason"] == "neither 0 nor 1"
 
 
@@ -312,7 +312,10 @@ def test_bad_rows_are_listed_and_never_quoted(
 ) -> None:  # fmt: skip
     out = tmp_path / "out"
     assert main([*flags(data, out, "--user-id=uid"), f"--input={ragged}"][1:]) == DONE
-    found = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
+    found = [
+        json.loads(line)
+        for line in Path(f"{out}.private", "bad_rows.jsonl").read_text().splitlines()
+    ]
     assert {row["position"]: row["reason"] for row in found} == {
         4: "not a number", 8: "null", 10: "no user id", 12: "NaN", 14: "wrong number of fields",
     }  # fmt: skip
@@ -327,7 +330,7 @@ def test_bad_rows_as_zero_leave_no_trace(data: Path, tmp_path: Path, ragged: Pat
     out = tmp_path / "out"
     assert main([*flags(data, out, "--bad-rows=zero"), f"--input={ragged}"][1:]) == DONE
     assert record(out)["num_reports"] == USERS and record(out)["num_bad_rows"] is None
-    assert (out / "bad_rows.jsonl").read_bytes() == b""
+    assert not Path(f"{out}.private").exists()
     assert "the zero vector and left no trace" in (out / "privacy.md").read_text()
 
 
@@ -350,7 +353,10 @@ def test_lists_of_another_length_are_bad_rows(data: Path, tmp_path: Path) -> Non
     arguments = flags(data, out, "--columns=list", f"--dimension={DIMENSION}",
                       source="people.jsonl")  # fmt: skip
     assert main([*arguments, f"--input={tmp_path}/odd.jsonl"]) == DONE
-    found = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
+    found = [
+        json.loads(line)
+        for line in Path(f"{out}.private", "bad_rows.jsonl").read_text().splitlines()
+    ]
     assert {row["position"]: row["reason"] for row in found} == {
         1: "wrong number of coordinates", 2: "list of something else than numbers",
         3: "list of something else than numbers", 4: "NaN or infinite",

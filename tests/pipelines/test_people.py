@@ -8,14 +8,17 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.testing.test_pipeline import TestPipeline
 from click.testing import CliRunner, Result
 
 from beam_ldp.ledger import BudgetLedger
+from beam_ldp.ledger.people import AskedPeople
 from beam_ldp.pipelines import collect, user_mean
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.frequency import DONE, MISUSED, NOTHING_RELEASED, main
+from beam_ldp.pipelines.frequency import DONE, FAILED, MISUSED, NOTHING_RELEASED, main
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies
@@ -81,6 +84,38 @@ def test_two_runs_with_overlapping_people(place: Path) -> None:
     assert json.loads(runs[1].data.tags["privacy.people.local_epsilon_distribution"]) == [
         [1.0, 800], [2.0, 600],
     ]  # fmt: skip
+
+
+def test_ids_that_a_missing_one_made_floats_are_the_same_people(place: Path) -> None:
+    """`7` in one file and `7.0` in another were two persons, of whom each reported."""
+    text = (place / "a.csv").read_text().splitlines()
+    floats = [line.replace(",", ".0,", 1) for line in text[1:]]
+    (place / "floats.csv").write_text("\n".join([text[0], ",yes,1", *floats, ""]))
+    ids = [int(line.split(",")[0]) for line in text[1:]]
+    for name, column in (("integers", ids), ("texts", [f"{i}" for i in ids])):
+        held = [line.split(",")[1] for line in text[1:]]
+        pq.write_table(pa.table({"uid": column, "answer": held}), place / f"{name}.parquet")
+    for run, inputs in (("csv", ["floats.csv"]), ("parquet", ["*s.parquet"])):
+        more = [f"--input={place}/{name}" for name in inputs if run == "csv"]
+        own = flags(place, "a" if run == "csv" else "*", *more, "--no-mlflow")
+        if run == "parquet":
+            own[0] = f"--input={place}/{inputs[0]}"
+        own += [f"--output={place}/{run}", f"--run-id={run}"]
+        assert main(own) == DONE
+        record = json.loads((place / run / "privacy.json").read_text())
+        assert record["num_reports"] == 1000 and record["num_bad_rows"] == (run == "csv")
+    (budget,) = json.loads(command("budget", "show", "--format", "json").output)["budgets"]
+    assert budget["people"]["distribution"] == [[2.0, 1000]]
+
+
+def test_more_reports_than_people_is_an_error(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(AskedPeople, "num_people", property(lambda asked: 999))
+    assert main(flags(place, "a", "--no-mlflow")) == FAILED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1,000 reports came and 999 people left hashed ids: somebody reported twice" in said
+    assert not (place / "out-a").exists()
 
 
 def test_the_key_and_the_ids_are_nowhere(place: Path) -> None:
@@ -217,7 +252,9 @@ def test_windows_have_people_of_their_own(place: Path) -> None:
 
 def test_rows_without_people(place: Path) -> None:
     budget = ChargeTo("visits", people_store="somewhere", people_key_file="key")
-    composite = PrivateFrequencies(ORACLE, domain=ANSWERS, min_reports=9, budget=budget)
+    composite = PrivateFrequencies(
+        ORACLE, domain=ANSWERS, min_reports=9, budget=budget, one_report_per="row"
+    )
     with pytest.raises(ValueError, match="needs user ids"):
         TestPipeline(runner=RUNNER) | beam.Create(["yes"]) | composite
     with pytest.raises(ValueError, match="belong together"):

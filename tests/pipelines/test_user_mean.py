@@ -173,7 +173,10 @@ def test_bad_rows_are_listed_without_what_they_hold(data: Path, tmp_path: Path) 
     bad.write_text((data / "visits.csv").read_text() + f"u1,{SECRET},3\n,50,3\nu2,,3\n")
     out = tmp_path / "out"
     assert main(flags(tmp_path, out)) == DONE
-    listed = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
+    listed = [
+        json.loads(line)
+        for line in Path(f"{out}.private", "bad_rows.jsonl").read_text().splitlines()
+    ]
     assert len(listed) == 3
     assert all(SECRET not in path.read_text(errors="replace") for path in out.iterdir())
 

@@ -314,6 +314,7 @@ class ChargedToABudget(Part):
                 ORACLE,
                 min_reports=least,
                 budget=ChargeTo("visits", url, run_id=name),
+                one_report_per="row",
                 **source.memoized,
             )
             outputs[name] = source.blocks(values, USERS) | f"Charge {name}" >> stage

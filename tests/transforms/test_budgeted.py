@@ -42,7 +42,8 @@ def ledger(url: str) -> BudgetLedger:
 
 
 def ask(budget: ChargeTo, people: int = PEOPLE, **how: Any) -> PrivateFrequencies:
-    return PrivateFrequencies(ORACLE, domain=ANSWERS, min_reports=LEAST, budget=budget, **how)
+    how = {"min_reports": LEAST, "one_report_per": "row", **how}
+    return PrivateFrequencies(ORACLE, domain=ANSWERS, budget=budget, **how)
 
 
 def run(transform: beam.PTransform, rows: Any, windows: float | None = None) -> None:
@@ -56,6 +57,22 @@ def run(transform: beam.PTransform, rows: Any, windows: float | None = None) -> 
                 | beam.WindowInto(FixedWindows(windows))
             )
         _ = values | transform
+
+
+def test_a_budget_of_people_takes_people(url: str) -> None:
+    """Ten rows of a person would be ten reports for the price of one."""
+    for one_report_per in ("row", "user"):
+        ask(ChargeTo("visits", url), one_report_per=one_report_per)  # somebody's word
+    ask(ChargeTo("visits", url), one_report_per=None, column="v", user_id_column="uid")
+    ask(ChargeTo("visits", url, privacy_unit="row"), one_report_per=None)
+    ask(ChargeTo("visits", url), one_report_per=None, seed=1)  # never charged
+    composites = [
+        lambda budget: ask(budget, one_report_per=None),
+        lambda budget: PrivateMean(ScalarMean(1, EPSILON), min_reports=LEAST, budget=budget),
+    ]
+    for composite in composites:
+        with pytest.raises(ValueError, match="budget: a person with ten rows would report ten"):
+            composite(ChargeTo("visits", url))
 
 
 def statuses(ledger: BudgetLedger) -> dict[str, str]:
@@ -95,8 +112,9 @@ def test_too_few_reports_give_the_central_price_back(ledger: BudgetLedger, url: 
 
 def test_means_are_charged_too(ledger: BudgetLedger, url: str) -> None:
     mean = PrivateMean(
-        ScalarMean(1, EPSILON), min_reports=LEAST, budget=ChargeTo("visits", url, run_id="mean")
-    )
+        ScalarMean(1, EPSILON), min_reports=LEAST, one_report_per="row",
+        budget=ChargeTo("visits", url, run_id="mean"),
+    )  # fmt: skip
     run(mean, [[0.5]] * PEOPLE)
     assert statuses(ledger) == {"mean": "settled"}
 
@@ -126,7 +144,7 @@ def test_groups_share_a_charge_at_its_worst_case(ledger: BudgetLedger, url: str)
     rows = [{"v": "yes", "g": "ab"[i % 2], "u": i} for i in range(2 * PEOPLE)]
     groups = PrivateFrequencies(
         ORACLE, domain=ANSWERS, column="v", group_column="g", groups=Domain(("a", "b")),
-        min_reports=LEAST, budget=ChargeTo("visits", url, run_id="grouped"),
+        min_reports=LEAST, budget=ChargeTo("visits", url, run_id="grouped"), one_report_per="row",
     )  # fmt: skip
     run(groups, rows)
     charge = ledger.state.charge("grouped")

@@ -80,7 +80,8 @@ def released(
     **how: Any,
 ) -> tuple[list[Any], list[Any]]:
     """What is released of a stream, and what is withheld, in the order in which it came."""
-    how = {"column": "colour", "min_reports": 5, **how}
+    drawn = "user" if "user_id_column" in how else "row"
+    how = {"column": "colour", "min_reports": 5, "one_report_per": drawn, **how}
     _KEPT.clear()
     flags = PipelineOptions([LOCAL] if options is None else options, streaming=True)
     with beam.Pipeline(options=flags) as pipeline:
