@@ -189,7 +189,7 @@ def test_one_forged_envelope_speaks_for_nobody(place: Path, tmp_path: Path) -> N
     assert collect.main(collector_flags(tmp_path, out)) == DONE
     record = json.loads((out / "privacy.json").read_text())
     assert record["num_reports"] == PEOPLE and record["num_bad_rows"] == 1
-    refused = json.loads((out / "bad_rows.jsonl").read_text())
+    refused = json.loads(Path(f"{out}.private", "bad_rows.jsonl").read_text())
     assert refused["reason"] == TOO_MANY and refused["length"] == 48 + 100_000
     assert not any("envelope" in warning for warning in record["warnings"])
 
@@ -261,7 +261,10 @@ def test_two_spellings_of_the_input_are_one_release(
     assert collect.main(flags) == DONE
     record = json.loads((out / "privacy.json").read_text())
     assert record["num_reports"] == people
-    refused = [json.loads(line) for line in (out / "bad_rows.jsonl").read_text().splitlines()]
+    refused = [
+        json.loads(line)
+        for line in Path(f"{out}.private", "bad_rows.jsonl").read_text().splitlines()
+    ]
     reasons = Counter(row["reason"] for row in refused)
     assert reasons.pop("sent before: another envelope has its id") == 2 * people
     assert set(reasons) == {"another release, question or mechanism"}
