@@ -111,9 +111,8 @@ class PrivateEstimate(beam.PTransform):
         if self._per_user:
             bound = BoundContributions(noise=self._noise, windows=self._windows)
             values = values | "Bound" >> bound
-        shuffled = (
-            values | "Randomize" >> Randomize(self._randomizer, noise=self._noise)
-        ) | "Shuffle" >> ShuffleInParts(self._shuffle)
+        reports = values | "Randomize" >> Randomize(self._randomizer, noise=self._noise)
+        shuffled = reports | "Shuffle" >> ShuffleInParts(self._shuffle)
         summed = shuffled | "Aggregate" >> Aggregate(self._randomizer)
         releases = summed = summed | "Estimate" >> self._estimator
         if self._permanent:
@@ -135,6 +134,7 @@ class PrivateEstimate(beam.PTransform):
                 question=self._question,
             )
         releases.persons = values if self._per_user else None
+        releases.traces = getattr(reports, "traces", None)
         releases.bad_rows = encoded.bad_rows
         releases.withheld = withheld | "Name" >> beam.Map(
             _with_question, self._question

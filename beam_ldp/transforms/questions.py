@@ -130,7 +130,7 @@ class PrivateQuestions(PrivateEstimate):
         together = super().expand(pcoll)
         assert isinstance(self._randomizer, Questions)
         apart = together | "Split questions" >> SplitQuestions(self._randomizer, self._names)
-        for name in ("bad_rows", "withheld", "persons"):
+        for name in ("bad_rows", "withheld", "persons", "traces"):
             if hasattr(together, name):
                 setattr(apart, name, getattr(together, name))
         return apart

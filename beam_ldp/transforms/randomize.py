@@ -10,6 +10,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.display import DisplayDataItem
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
@@ -17,6 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import UserRandomness
+from beam_ldp.randomizers.report_hashes import report_hashes
 from beam_ldp.transforms.blocks import (
     ReportBlock,
     ShuffledBlock,
@@ -36,9 +38,11 @@ from beam_ldp.transforms.mechanisms import (
 )
 from beam_ldp.transforms.noise import FRESH, Noise
 from beam_ldp.transforms.stage_types import StageError, check_key, element_of, expect
+from beam_ldp.transforms.traces import Trace
 
 BLOCK_VALUES = 1 << 16  # numbers that wait until they make a block
 ORIGIN_BYTES = 16
+_TRACES = "traces"
 
 
 class Randomize(beam.PTransform):
@@ -55,7 +59,8 @@ class Randomize(beam.PTransform):
     it has as many: for vectors of several numbers a two-dimensional array is a block and a
     one-dimensional array (or list, or tuple) is ONE vector; for everything else (indices, and
     means of dimension 1) a one-dimensional array is a block.
-    Out: `ReportBlock`s of at most some megabytes, or `(key, ReportBlock)`.
+    Out: `ReportBlock`s of at most some megabytes, or `(key, ReportBlock)`. Where noise is memoized,
+    attribute `traces`: `Trace`s of who sent which report, from which a digest is made.
 
     Args:
         randomizer: the mechanism.
@@ -81,8 +86,18 @@ class Randomize(beam.PTransform):
         if element.kind is TableBlock:
             expect("Randomize", pcoll, ValueBlock, asked=asked_of(self._carried.randomizer))
         check_key("Randomize", element)
-        doer = RandomizeBlocks(self._carried, self._noise, element.keyed)
-        return pcoll | "Randomize" >> beam.ParDo(doer).with_output_types(element.of(ReportBlock))
+        reports = element.of(ReportBlock)
+        how = self._carried, self._noise, element.keyed
+        if not self._noise.memoized:
+            doer = beam.ParDo(RandomizeBlocks(*how))
+            return pcoll | "Randomize" >> doer.with_output_types(reports)
+        traced = beam.ParDo(_RandomizeTraced(*how))
+        out = pcoll | "Randomize" >> traced.with_outputs(_TRACES, main="reports")
+        out.reports.element_type = reports
+        out[_TRACES].element_type = Trace
+        released = out.reports
+        released.traces = out[_TRACES]
+        return released
 
     def display_data(self) -> dict[str, Any]:
         randomizer = self._carried.randomizer
@@ -159,6 +174,11 @@ class RandomizeBlocks(beam.DoFn):
             self._randomized.inc(len(reports))
             self._sizes.update(len(reports))
             yield (key, reports) if self._keyed else reports
+            yield from self._left_behind(part, drawn, window)
+
+    def _left_behind(self, block: ValueBlock, drawn: Any, window: Any) -> Iterator[Any]:
+        """What else comes of a block: nothing, where no repetition can be told."""
+        return iter(())
 
     def _rng(self, block: ValueBlock, origin: bytes, window: Any) -> Any:
         if self._key is not None:
@@ -173,6 +193,16 @@ class RandomizeBlocks(beam.DoFn):
         if not origin:  # nothing tells this block from another: new noise rather than repeated
             return np.random.default_rng()
         return np.random.default_rng(np.random.SeedSequence([self._noise.seed, *origin]))
+
+
+class _RandomizeTraced(RandomizeBlocks):
+    """Says of memoized reports who sent which, in hashes."""
+
+    def _left_behind(self, block: ValueBlock, drawn: Any, window: Any) -> Iterator[Any]:
+        assert self._key is not None and block.user_ids is not None
+        packed, identity = self._randomizer.pack_each(drawn), self._noise.of(window)
+        hashes = report_hashes(self._key, block.user_ids, packed, identity, block.groups)
+        yield TaggedOutput(_TRACES, Trace(block.user_ids, hashes))
 
 
 def origin_of(block: ValueBlock, window: Any, key: Any = None) -> bytes:

@@ -127,14 +127,17 @@ class PrivateUserMean(beam.PTransform):
         encoded = pcoll | "Encode" >> self._encode
         persons = encoded | "Mean per person" >> MeanPerPerson(self._protocol.space)
         withheld: list[beam.PCollection] = []
+        traces: list[beam.PCollection] = []
         answered: dict[str, Any] = {}
         if self._protocol.search is not None:
-            found = self._round_one(persons, withheld)
+            found = self._round_one(persons, withheld, traces)
             answered["answered"] = beam.pvalue.AsList(found)
         places = persons | "Encode means" >> beam.ParDo(
             EncodeMeans(self._protocol), **answered
         ).with_output_types(ValueBlock)
-        sums = self._ask(places, "Round two", self._protocol.final, self._least[1], withheld)
+        sums = self._ask(
+            places, "Round two", self._protocol.final, self._least[1], withheld, traces
+        )
         doer = Finish(self._protocol, self._question)
         releases = sums | "Finish" >> beam.ParDo(doer, **answered).with_output_types(Release)
         notices = (
@@ -154,12 +157,16 @@ class PrivateUserMean(beam.PTransform):
                 question=self._question,
             )
         releases.persons = persons
+        releases.traces = traces | "All traces" >> beam.Flatten() if traces else None
         releases.bad_rows = encoded.bad_rows
         releases.withheld = notices
         return releases
 
     def _round_one(
-        self, persons: beam.PCollection, withheld: list[beam.PCollection]
+        self,
+        persons: beam.PCollection,
+        withheld: list[beam.PCollection],
+        traces: list[beam.PCollection],
     ) -> beam.PCollection:
         """What it found: one element, or none where it failed."""
         protocol = self._protocol
@@ -168,7 +175,7 @@ class PrivateUserMean(beam.PTransform):
             ValueBlock
         )
         least = self._least[0]
-        sums = self._ask(bins, "Round one", protocol.search.oracle, least, withheld)
+        sums = self._ask(bins, "Round one", protocol.search.oracle, least, withheld, traces)
         out = (
             sums
             | "Bring coordinates together"
@@ -190,6 +197,7 @@ class PrivateUserMean(beam.PTransform):
         randomizer: Any,
         least: int,
         withheld: list[beam.PCollection],
+        traces: list[beam.PCollection],
     ) -> beam.PCollection:
         """Randomize, shuffle and add up the answers of one round."""
         grouped = (
@@ -201,6 +209,8 @@ class PrivateUserMean(beam.PTransform):
         identity = None if self.identity is None else self.identity.of_round(number)
         noise = Noise(identity, self._memoize_key_file, self._seed)
         reports = values | f"{label}: randomize" >> Randomize(randomizer, noise=noise)
+        if noise.memoized:
+            traces.append(reports.traces)
         shuffled = reports | f"{label}: shuffle" >> ShuffleInParts(shuffle)
         withheld.append(shuffled[0].withheld)
         return shuffled | f"{label}: aggregate" >> Aggregate(randomizer)
