@@ -1,4 +1,4 @@
-"""`beam-ldp finalize`: settle and log a release whose launcher could not."""
+"""`beam-ldp finalize`: settle, publish and log a release whose launcher could not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DONE, NOT_YET = 0, 1
 
 
-@click.command(short_help="Settle and log a release whose launcher could not.")
+@click.command(short_help="Settle, publish and log a release whose launcher could not.")
 @click.argument("output")
 @ledger_option
 @click.option("--mlflow-uri", metavar="URI",
@@ -29,11 +29,11 @@ DONE, NOT_YET = 0, 1
 def finalize(
     output: str, ledger: str | None, mlflow_uri: str | None, mlflow_experiment: str
 ) -> None:
-    """Settle and log the release in the folder OUTPUT, from any machine that reads it.
+    """Settle, publish and log the release in the folder OUTPUT, from any machine that reads it.
 
     For runs whose ledger or tracking server was away when they ended, and for runs that were lost
-    on the way: what was provably not released gets its central price back, everything else counts
-    as spent. Says what it did. Safe to repeat.
+    on the way: what was finished is settled and then published; what was provably not released gets
+    its central price back; everything else counts as spent. Says what it did. Safe to repeat.
 
     \b
     examples:
@@ -84,7 +84,15 @@ def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> Bud
     with ledger_errors():
         if book.ledger_id != record["ledger_id"]:
             raise click.UsageError(f"the release was charged to another ledger: {record['ledger']}")
-        charging.settle(book, record)
+        charge = book.charge(record["run_id"])
+        identity = charging.identity_of(book, record)
+        if charge.identity != identity:
+            raise click.UsageError(
+                f"the release is not that of run {record['run_id']!r}: it differs in its "
+                f"{', '.join(charge.identity.differences(identity))}"
+            )
+        if charge.status != "settled":
+            charging.settle(book, record)
     console.print(f"run {escape(record['run_id'])} is settled", soft_wrap=True)
     return book
 
@@ -144,10 +152,36 @@ def _end(run: LostRun, book: BudgetLedger, console: Console) -> int:
         if run.ended == "under way":
             say(f"is under way: its launcher, process {run.note.launcher.pid}, lives")
             return NOT_YET
+        if run.is_finished and charge.status != "abandoned":
+            return _publish(run, book, say)
         if charge.status != "reserved":
             say(f"was lost and is {charge.status} already; {escape(run.staging)} is left of it")
             return DONE
         return _end_reserved(run, book, say)
+
+
+def _publish(run: LostRun, book: BudgetLedger, say: Any) -> int:
+    """Settle and publish what a run had finished, when the ledger or the launcher was lost."""
+    from beam_ldp.ledger import BudgetExceededError, LedgerError
+    from beam_ldp.pipelines.outputs import OutputError
+    from beam_ldp.pipelines.records.republishing import take
+
+    assert run.record is not None
+    try:
+        take(book, run.record, run.note)
+        run.publish()
+    except BudgetExceededError as error:
+        say(f"is finished and not published: {error}")
+        return NOT_YET
+    except LedgerError as error:
+        run.remove()
+        say(f"was finished and will never be published: {error}")
+        return DONE
+    except OutputError as error:
+        say(f"is settled and not published: {error}")
+        return NOT_YET
+    say("was finished: it is settled, and published")
+    return DONE
 
 
 def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:

@@ -150,6 +150,12 @@ COMMON: Groups = {
             "default": "user", "metavar": "NAME",
             "help": "what this run protects; must be what the budget protects (default: user)",
         },
+        "--frozen-values": {
+            "action": "store_true", "default": False,
+            "help": "nobody's value has changed since this memoized release was published first: "
+            "allows a second publication about other people where nothing tells it "
+            "(docs/retries.md)",
+        },
         "--run-id": {
             "metavar": "NAME", "help": "name of the charge, used once (default: a random one)",
         },

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -43,6 +43,7 @@ from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.streams.flags import STREAM_FLAGS, is_stream, refuse_without_stream
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.blocks import Release
@@ -245,11 +246,19 @@ class Frequency(Question[FrequencySettings]):
             bad_rows=self.bad_rows,
             delimiter=settings.csv_delimiter,
         )
-        released = table[ROWS] | "Estimate" >> self.composite(choice)
-        withheld, bad_rows, persons = released.withheld, released.bad_rows, released.persons
+        composite = self.composite(choice)
+        released = table[ROWS] | "Estimate" >> composite
+        releases = released
         if settings.group_by is not None:
-            released = released | "Groups" >> beam.Values().with_output_types(Release)
-        return Outputs(released, withheld, (table[BAD_ROWS], bad_rows), persons)
+            releases = released | "Groups" >> beam.Values().with_output_types(Release)
+        return Outputs(
+            releases,
+            released.withheld,
+            (table[BAD_ROWS], released.bad_rows),
+            released.persons,
+            released.traces,
+            composite.identity,
+        )
 
     def composite(self, choice: Choice) -> Any:
         settings = self.settings
@@ -297,6 +306,7 @@ class Frequency(Question[FrequencySettings]):
             raise UsageError(
                 f"--staged {self.settings.staged}: no results, or the job is not done yet"
             )
+        self._check_staged(choice, found.identity)
         expected = choice.randomizer.to_config()
         if any(dict(release.mechanism) != expected for release in found.releases):
             raise UsageError(
@@ -304,6 +314,19 @@ class Frequency(Question[FrequencySettings]):
                 "mechanism"
             )
         return found
+
+    def _check_staged(self, choice: Choice, made: ReleaseIdentity | None) -> None:
+        """Refuse results of another release; a release without a name takes that of its job."""
+        asked = self.identity(choice)
+        if made is not None and not (self.settings.release_id or self.settings.run_id):
+            self.run_id = made.release_id
+            asked = replace(asked, release_id=made.release_id)
+        if made != asked:
+            differs = "its identity" if made is None else ", ".join(asked.differences(made))
+            raise UsageError(
+                f"--staged {self.settings.staged}: made with other flags than these, for another "
+                f"release: it differs in {differs}"
+            )
 
     def gate(self, found: results.Collected) -> Release:
         if not self.in_parts:

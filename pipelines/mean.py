@@ -176,9 +176,15 @@ class Mean(Question[MeanSettings]):
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
         table = self.read(pipeline)
-        released = table[ROWS] | "Estimate" >> self.composite(choice)
+        composite = self.composite(choice)
+        released = table[ROWS] | "Estimate" >> composite
         return Outputs(
-            released, released.withheld, (table[BAD_ROWS], released.bad_rows), released.persons
+            released,
+            released.withheld,
+            (table[BAD_ROWS], released.bad_rows),
+            released.persons,
+            released.traces,
+            composite.identity,
         )
 
     def composite(self, choice: Choice) -> Any:

@@ -54,6 +54,7 @@ class OutputFolder:
         path: where; on any file system that Beam knows.
         overwrite: replace an output that exists.
         token: of a run that was lost, to go on where it ended; default: a new run.
+        checked: refuse here already what must not be overwritten; `publish` does in any case.
 
     Attributes:
         overwrite: as given.
@@ -63,7 +64,9 @@ class OutputFolder:
         OutputError: if the output exists and `overwrite` is not set, or its place does not.
     """
 
-    def __init__(self, path: str, overwrite: bool = False, token: str | None = None) -> None:
+    def __init__(
+        self, path: str, overwrite: bool = False, token: str | None = None, *, checked: bool = True
+    ) -> None:
         self.path = path.rstrip("/") or "/"
         self.overwrite = overwrite
         self.keep = False
@@ -72,7 +75,8 @@ class OutputFolder:
         if self._local:
             self._target = Path(self.path.removeprefix("file://")).absolute()
             self.path = str(self._target)
-        self.check()
+        if checked:
+            self.check()
 
     def check(self) -> None:
         """Refuse what must not be overwritten, early and again before it appears."""
@@ -230,6 +234,11 @@ class _Digesting:
         self._stream.write(content)
         self.size += len(content)
         self.digest.update(content)
+
+
+def is_whole(folder: str) -> bool:
+    """Whether a finished folder holds all files: a local one has that name only if it does."""
+    return is_local(folder) or FileSystems.exists(f"{folder}/{MANIFEST}")
 
 
 def remove(folder: str) -> None:

@@ -100,6 +100,7 @@ class Question(ABC, Generic[S]):
         flags: what it understands, see `flags.with_own`.
         settings: the flags after every check.
         people: where hashes of the people asked are left, once a budget was reserved.
+        publication: name of the folder in it for hashes of their memoized reports.
     """
 
     name: ClassVar[str]
@@ -108,6 +109,7 @@ class Question(ABC, Generic[S]):
     examples: ClassVar[str]
     flags: ClassVar[Groups]
     people: PeopleFolder | None = None
+    publication: str = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -214,7 +216,7 @@ class Question(ABC, Generic[S]):
 
         def build(pipeline: beam.Pipeline) -> job.Outputs:
             found = self.stages(pipeline, choice)
-            found.leave_hashes(self.people)
+            found.leave_hashes(self.people, self.publication)
             return found
 
         job.run_pipeline(build, self.settings, flags, staging, console)

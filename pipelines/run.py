@@ -24,20 +24,28 @@ from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
 from beam_ldp.pipelines.question import Answer, Choice, Question, Result
 from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows, gate_price
+from beam_ldp.pipelines.records.gates import (
+    NothingReleasedError,
+    NotPublishedError,
+    gate_bad_rows,
+    gate_price,
+)
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
 from beam_ldp.pipelines.running import job
+from beam_ldp.pipelines.running.results import Collected
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views import tables, terminal
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = """
 exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
-            3 nothing was released (too few reports, too many bad rows, --strict, the budget);
+            3 nothing was published (too few reports, too many bad rows, --strict, the budget, or
+            a ledger that was away at the end: `beam-ldp finalize` then goes on);
             130 interrupted
 """
 
@@ -69,33 +77,46 @@ def execute(
         say_plan(question, choice)
         return None
     console.print(plan_line(question, choice), style="dim", highlight=False)
-    worst = question.worst_price(choice)
-    mechanism = choice.randomizer.config_digest().hex()
-    charge = charging.reserve(settings, worst, question.about, mechanism=mechanism)
+    identity, worst = question.identity(choice), question.worst_price(choice)
+    charge = charging.reserve(
+        settings, worst, question.about, identity=identity, run_id=question.run_id
+    )
     if "run_id" in charge.facts:
         log_events.say(log_events.RESERVED, program=question.name, run_id=charge.facts["run_id"])
     _say_started(question, choice)
-    question.people = charge.people
+    question.people, question.publication = charge.people, charge.publication
     with charging.spent_unless_settled(charge, console), folder.staging() as staging:
-        charge.leave_note(staging, ends_with_launcher=job.ends_with_launcher(settings, beam_flags))
+        charge.leave_note(
+            staging,
+            ends_with_launcher=job.ends_with_launcher(settings, beam_flags),
+            overwrite=settings.overwrite,
+        )
         found = question.collect(choice, beam_flags, staging, console)
         charge.num_reports = found.num_reports
         release = question.gate(found)
         charge.check_people(release.num_reports)
         gate_bad_rows(found.num_bad_rows, settings)
-        price = question.price(release)
+        price = charge.price(question.price(release), release, found, choice.randomizer)
         messages = choice.randomizer.messages_per_user
         warnings = (
             *question.warnings(release), *gate_price(price, release, settings, messages),
         )  # fmt: skip
         for warning in warnings:
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+        released = {**told(identity, found), **charge.facts}
         record = make_record(
-            question, choice, release, price, found.num_bad_rows, warnings, charge.facts
+            question, choice, release, price, found.num_bad_rows, warnings, released
         )
         answer = question.answer(release, choice, truth)
         list_bad_rows(bad_rows_file, found.bad_rows)
-        write(folder, record, answer)
+        finish(folder, record, answer)
+        try:
+            settle(charge, record, folder)
+            publish(folder)
+        except NotPublishedError:
+            if folder.keep:
+                charge.let_go(staging)
+            raise
     log_events.say(
         log_events.RELEASED,
         program=question.name,
@@ -104,7 +125,7 @@ def execute(
         epsilon=record.epsilon,
         delta=record.delta,
     )
-    settle(charge, record, folder, console)
+    count_people(charge, console)
     logged = log_run(question, folder, record, choice, answer, charge, console)
     listed = bad_rows_file if found.bad_rows else None
     return Result(question, choice, answer, record, folder.path, logged, listed)
@@ -122,22 +143,51 @@ def _say_started(question: Question[Any], choice: Choice) -> None:
     )
 
 
-def settle(
-    charge: NoCharge, record: PrivacyRecord, folder: outputs.OutputFolder, console: Console
-) -> None:
-    """Write down what was released; a ledger that is away keeps the worst case until later."""
+def settle(charge: NoCharge, record: PrivacyRecord, folder: outputs.OutputFolder) -> None:
+    """Write down what will be published. The finished output then outlives this process.
+
+    Raises:
+        NotPublishedError: if the ledger did not take it: it is away, or refuses.
+    """
+    if record.run_id is None:
+        return
+    from beam_ldp.ledger import LedgerError
+
+    folder.keep = True
     try:
         charge.settle(record.to_json())
-        if record.run_id is not None:
-            log_events.say(log_events.SETTLED, run_id=record.run_id)
+    except LedgerError as error:
+        folder.keep = False
+        raise NotPublishedError(f"nothing was published: {error}") from None
     except Exception as error:
         log_events.say(log_events.UNSETTLED, run_id=record.run_id)
-        console.print(
-            f"[yellow]warning:[/yellow] the ledger could not be written "
-            f"({type(error).__name__}): the run stays charged at its worst case until "
-            f"`beam-ldp finalize {escape(folder.path)}`",
-            soft_wrap=True,
-        )
+        raise NotPublishedError(
+            f"nothing was published: the ledger could not be written ({type(error).__name__}), so "
+            "the run stays charged at its worst case. The result is kept: `beam-ldp finalize "
+            f"{folder.path}` settles and publishes it"
+        ) from None
+    log_events.say(log_events.SETTLED, run_id=record.run_id)
+
+
+def publish(folder: outputs.OutputFolder) -> None:
+    """The finished output appears.
+
+    Raises:
+        NotPublishedError: if its place does not take it.
+    """
+    try:
+        folder.publish()
+    except (OSError, BeamIOError, outputs.OutputError) as error:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise NotPublishedError(
+            f"nothing was published: {why}. What was released is settled, and kept beside "
+            f"--output: `beam-ldp finalize {folder.path}` publishes it"
+        ) from None
+    folder.keep = False
+
+
+def count_people(charge: NoCharge, console: Console) -> None:
+    """Count what each person was charged; a ledger that is away leaves it to a later command."""
     try:
         charge.count_people()
     except Exception as error:
@@ -222,7 +272,7 @@ def make_record(
         exactness=randomizer.exactness,
         bits_per_report=randomizer.bits_per_report,
         memoized=settings.memoize_key_file is not None,
-        release_id=settings.release_id,
+        frozen_values=settings.frozen_values,
         simulated=release.simulated,
         target_epsilon=settings.epsilon,
         expected_users=settings.expected_users,
@@ -234,6 +284,17 @@ def make_record(
         **charged,
         **question.facts(choice, release),
     )
+
+
+def told(identity: ReleaseIdentity, found: Collected) -> dict[str, Any]:
+    """What privacy.json says of what was released."""
+    whole = found.identity or identity  # of a job that was started elsewhere, as it was told
+    return {
+        "release_id": whole.release_id,
+        "identity": whole.to_json(),
+        "identity_digest": whole.digest.hex(),
+        "report_digest": found.report_digest,
+    }
 
 
 def _known(lower: float) -> float | None:
@@ -250,11 +311,11 @@ def list_bad_rows(path: str, bad_rows: bytes) -> None:
         raise JobError(f"--bad-rows-file {path} could not be written ({why})") from error
 
 
-def write(folder: outputs.OutputFolder, record: PrivacyRecord, answer: Answer) -> None:
-    """All files of the output, as a whole. Raises JobError where the disk or store refuses."""
+def finish(folder: outputs.OutputFolder, record: PrivacyRecord, answer: Answer) -> None:
+    """All files of the output, aside. Raises JobError where the disk or store refuses."""
     table = answer.table()
     try:
-        with folder.writing() as writer:
+        with folder.finishing() as writer:
             writer.put("estimates.csv", tables.as_csv(table))
             writer.put("estimates.parquet", tables.as_parquet(table))
             for name, content in answer.more_files().items():

@@ -64,6 +64,7 @@ class Settings:
     bad_rows_file: str | None = None
     people_store: str | None = None
     people_key_file: str | None = None
+    frozen_values: bool = False
     num_files: int = 0
     input_bytes: int = 0
 
@@ -267,6 +268,11 @@ def _check_randomness(values: argparse.Namespace) -> None:
             )
         if values.seed is not None:
             raise UsageError("--memoize-key-file and --seed exclude each other")
+    if getattr(values, "frozen_values", False) and values.memoize_key_file is None:
+        raise UsageError(
+            "--frozen-values is about a second publication of the same reports, which only "
+            "--memoize-key-file makes"
+        )
     if values.seed is not None and values.seed < 0:
         raise UsageError("--seed must be >= 0")
     if values.max_bits is not None and values.max_bits < 1:

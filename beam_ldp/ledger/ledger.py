@@ -195,6 +195,12 @@ class BudgetLedger:
         with self._store.reading() as reader:
             return _charge(reader, run_id, part)
 
+    def published(self, identity: ReleaseIdentity) -> Charge | None:
+        """The charge under which this very release of memoized noise was published; None if not."""
+        with self._store.reading() as reader:
+            equal = _equal_releases(reader, identity)
+        return next((c for c in equal if c.status == "settled" and not c.is_block), None)
+
     def population(self, dataset: str) -> str:
         """Name of the population of a dataset.
 
@@ -526,7 +532,8 @@ class BudgetLedger:
             _check_identity(charge, identity)
             _check_attempt(charge, attempt)
             if ended is not None:
-                if ended.status == "settled" and same(ended.settled, told):
+                equal = same(ended.settled, told) and ended.report_digest == report_digest
+                if ended.status == "settled" and equal:
                     return ended
                 raise LedgerError(f"run {ended.run_id!r} is {ended.status} already")
             _check_open(charge)
@@ -614,6 +621,7 @@ class BudgetLedger:
         report_digest: str,
         reason: str = "people",
         cells: Any = None,
+        published: int | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> Charge:
         """Release the same memoized reports once more, in place of the first publication's charge.
@@ -630,6 +638,8 @@ class BudgetLedger:
             report_digest: keyed digest of the sorted reports.
             reason: only "people".
             cells: how many people are in each set of publications, for the record.
+            published: how many publications the event covers beside this one; a publication that
+                came in between is then refused, for the event would leave it out.
             about: JSON-able values for the record.
 
         Raises:
@@ -658,6 +668,11 @@ class BudgetLedger:
                 raise LedgerError(f"run {run_id!r} is no settled release of memoized noise")
             if charge.report_digest is not None and charge.report_digest == report_digest:
                 return charge
+            if published is not None and published != charge.published:
+                raise LedgerError(
+                    f"run {run_id!r} was published once more in the meantime: start again, so that "
+                    "the price covers that publication too"
+                )
             if told is None:
                 raise LedgerError(
                     f"the reports of run {run_id!r} are not those that were published: name what "

@@ -1,11 +1,12 @@
-"""The charge of one run: reserved before anything is read, settled once it is written."""
+"""The charge of one run: reserved before anything is read, settled before it is published."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -13,12 +14,20 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines.options import ReleaseOptions, UsageError
-from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, Note, RoundPrice
+from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.pipelines.records.lost_runs import (
+    BegunRounds,
+    Launcher,
+    Note,
+    RoundPrice,
+    find_lost_runs,
+)
 from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.running import results
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.people import PeopleFolder, files_at
@@ -37,6 +46,7 @@ class NoCharge:
     """A run that is not charged, and why: every output says so."""
 
     people: PeopleFolder | None = None  # where hashes of the people asked are left
+    publication: str = ""  # name of the folder in it for hashes of memoized reports
 
     def __init__(self, why: str) -> None:
         self.facts: dict[str, Any] = {"charged": why}
@@ -45,13 +55,27 @@ class NoCharge:
     def abandon(self, why: str, *, randomized: bool = True) -> None:
         """Nothing to give back."""
 
+    def price(
+        self, price: Price, release: Release, found: results.Collected, randomizer: Any
+    ) -> Price:
+        """What this release costs, with what was published of the same reports before."""
+        return price
+
     def settle(self, record: Mapping[str, Any]) -> None:
         """Nothing to write down."""
 
     def leave_note(
-        self, staging: str, *, ends_with_launcher: bool, rounds: RoundPrice | None = None
+        self,
+        staging: str,
+        *,
+        ends_with_launcher: bool,
+        rounds: RoundPrice | None = None,
+        overwrite: bool = False,
     ) -> None:
         """Nothing to find again."""
+
+    def let_go(self, staging: str) -> None:
+        """Nothing that somebody else could go on with."""
 
     def begin_round(self) -> None:
         """Nothing to count."""
@@ -90,7 +114,9 @@ class RunCharge(NoCharge):
         self._ledger, self._charge = ledger, charge
         self._run_id, self._dataset = charge.run_id, charge.dataset
         self._begun: BegunRounds | None = None
+        self._note: Note | None = None
         self.people = people
+        self.publication = charge.attempt
         self.facts |= {
             "ledger": ledger.url,
             "ledger_id": ledger.ledger_id,
@@ -106,11 +132,21 @@ class RunCharge(NoCharge):
         self.count_people()
 
     def settle(self, record: Mapping[str, Any]) -> None:
-        """Write down what was released."""
-        settle(self._ledger, record, self._charge.attempt)
+        """Write down what is released."""
+        settle(self._ledger, record, self._charge.attempt, self._publications)
+
+    @property
+    def _publications(self) -> tuple[str, ...]:
+        """The folder with hashes of this publication's memoized reports, if there is one."""
+        return (self.publication,) if self.people is not None and self._charge.memoized else ()
 
     def leave_note(
-        self, staging: str, *, ends_with_launcher: bool, rounds: RoundPrice | None = None
+        self,
+        staging: str,
+        *,
+        ends_with_launcher: bool,
+        rounds: RoundPrice | None = None,
+        overwrite: bool = False,
     ) -> None:
         """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.
 
@@ -118,12 +154,27 @@ class RunCharge(NoCharge):
             staging: the folder.
             ends_with_launcher: see `Note`.
             rounds: of a training, whose rounds are then counted by `begin_round`.
+            overwrite: whether what is published may replace an output.
         """
         if rounds is not None:
             self._begun = BegunRounds(staging)
-        names = self.facts["run_id"], self.facts["ledger_id"]
-        launcher, attempt = Launcher.this(), self._charge.attempt
-        Note(*names, ends_with_launcher, launcher, rounds, attempt).write(staging)
+        self._note = Note(
+            self._run_id,
+            self._ledger.ledger_id,
+            ends_with_launcher,
+            Launcher.this(),
+            rounds,
+            self._charge.attempt,
+            self._charge.identity.to_json(),
+            self._publications,
+            overwrite,
+        )
+        self._note.write(staging)
+
+    def let_go(self, staging: str) -> None:
+        """Leave what is finished to `beam-ldp finalize`, though this process may live on."""
+        if self._note is not None:
+            replace(self._note, launcher=self._note.launcher.gone).write(staging)
 
     def begin_round(self) -> None:
         """Write down that one more round of a training begins; before it does."""
@@ -184,6 +235,8 @@ def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
     except UsageError as error:  # nothing was started
         _give_back(charge, console, str(error), randomized=False)
         raise
+    except NotPublishedError:  # the charge stands, for now or for good
+        raise
     except NothingReleasedError as error:
         _give_back(charge, console, str(error), randomized=True)
         raise
@@ -208,13 +261,19 @@ def _give_back(charge: NoCharge, console: Console, why: str, *, randomized: bool
         )
 
 
-def settle(ledger: BudgetLedger, record: Mapping[str, Any], attempt: str | None = None) -> None:
-    """Settle a run from its privacy record.
+def settle(
+    ledger: BudgetLedger,
+    record: Mapping[str, Any],
+    attempt: str | None = None,
+    publications: Sequence[str] = (),
+) -> None:
+    """Settle a run from its privacy record. Safe to repeat.
 
     Args:
         ledger: that holds it.
         record: of what is released.
         attempt: of the start that releases; None if only the record is left.
+        publications: name of the folder with hashes of the reports, if there is one.
 
     Raises:
         LedgerError: if the ledger holds no such reservation, or another settlement of it.
@@ -222,15 +281,30 @@ def settle(ledger: BudgetLedger, record: Mapping[str, Any], attempt: str | None 
     about = {name: record[name] for name in _TOLD if record.get(name) is not None}
     if record.get("charged_epsilon") is not None:  # the event is larger than what was priced
         about["epsilon"] = record["charged_epsilon"]
+    if publications:
+        about["publications"] = list(publications)
     ledger.settle(
         record["run_id"],
         record["event"],
-        identity=ledger.charge(record["run_id"]).identity,
+        identity=identity_of(ledger, record),
         attempt=attempt,
+        report_digest=record.get("report_digest"),
         local_event=record.get("local_event"),
         proof=record.get("proof") or _proof(record),
         about=about | {"mechanism": dict(record["mechanism"]).get("mechanism", "")},
     )
+
+
+def identity_of(ledger: BudgetLedger, record: Mapping[str, Any]) -> ReleaseIdentity:
+    """What a record says was released; of a training, what the ledger says.
+
+    Raises:
+        ValueError: if that is no identity.
+    """
+    told = record.get("identity")
+    if told is None:
+        return ledger.charge(record["run_id"]).identity
+    return ReleaseIdentity.from_json(told)
 
 
 def _proof(record: Mapping[str, Any]) -> str:
@@ -293,6 +367,14 @@ def reserve(
         ledger = BudgetLedger(url)
         check_name("run_id", run_id)
         identity = identity or _identity(settings, run_id, about, mechanism)
+        _check_key(settings, identity)
+        _check_alone(settings, run_id)
+        published = ledger.published(identity)
+        if published is not None:
+            from beam_ldp.pipelines.records.republishing import Republication
+
+            people = _people(settings, ledger, published.run_id)
+            return Republication(ledger, published, people, settings)
         charge = ledger.reserve(
             settings.dataset,
             run_id,
@@ -314,6 +396,24 @@ def reserve(
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
         raise UsageError(str(error)) from None
     return RunCharge(ledger, charge, _people(settings, ledger, run_id))
+
+
+def _check_key(settings: Settings, identity: ReleaseIdentity) -> None:
+    if settings.memoize_key_file is not None and not identity.key:
+        raise UsageError(
+            "--memoize-key-file must be readable where the run is started too: the ledger keeps a "
+            "commitment to the key, which tells releases apart"
+        )
+
+
+def _check_alone(settings: Settings, run_id: str) -> None:
+    """Refuse to start a run a second time while its launcher lives; elsewhere the ledger fences."""
+    for run in find_lost_runs(settings.output):
+        if run.note.run_id == run_id and run.note.launcher.ended == "under way":
+            raise UsageError(
+                f"run {run_id!r} is under way: its launcher, process {run.note.launcher.pid}, "
+                "lives, and has this --output"
+            )
 
 
 def _identity(settings: Settings, run_id: str, about: str, mechanism: str) -> ReleaseIdentity:

@@ -20,6 +20,13 @@ class NothingReleasedError(RuntimeError):
     """The run ended well and released nothing, for a reason that the message gives."""
 
 
+class NotPublishedError(NothingReleasedError):
+    """The run is done, but its charge is not settled: nothing may be published.
+
+    The charge stays as it is, whoever catches this.
+    """
+
+
 def gate_reports(
     releases: Sequence[Release],
     withheld: Sequence[Withheld],

@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,6 +59,11 @@ class Launcher:
             pid=os.getpid(),
             started=_started(os.getpid()),
         )
+
+    @property
+    def gone(self) -> Launcher:
+        """One that leaves what it has done to somebody else."""
+        return replace(self, started="")
 
     @property
     def ended(self) -> Ended:
@@ -136,6 +140,9 @@ class Note:
         launcher: who runs it.
         rounds: of a training; None of a release.
         attempt: which start of the run; None where there was but one.
+        identity: what it releases, as `ReleaseIdentity.to_json` tells it.
+        publications: name of the folder with hashes of its memoized reports, if there is one.
+        overwrite: whether its output may replace another one.
     """
 
     run_id: str
@@ -144,6 +151,9 @@ class Note:
     launcher: Launcher
     rounds: RoundPrice | None = None
     attempt: str | None = None
+    identity: dict[str, Any] | None = None
+    publications: tuple[str, ...] = ()
+    overwrite: bool = False
 
     def write(self, staging: str) -> None:
         """Leave it."""
@@ -158,6 +168,7 @@ class Note:
                 told = json.loads(stream.read())
             rounds = told.get("rounds")
             told["rounds"] = None if rounds is None else RoundPrice(**rounds)
+            told["publications"] = tuple(told["publications"])
             return cls(**{**told, "launcher": Launcher(**told["launcher"])})
         except Exception:  # cut in the middle, or somebody else's
             return None
@@ -201,13 +212,17 @@ class LostRun:
     Attributes:
         note: who it is.
         staging: the folder.
+        output: where its output would be.
         record: its privacy record, where it was written; the output never appeared.
+        is_finished: whether the whole output is there, and only has to be published.
         has_estimate: whether workers have left an estimate.
     """
 
     note: Note
     staging: str
+    output: str
     record: dict[str, Any] | None
+    is_finished: bool
     has_estimate: bool
 
     @property
@@ -234,11 +249,23 @@ class LostRun:
             return None
 
     def remove(self) -> None:
-        """Remove the folder, so that nothing of it can ever be released."""
-        if outputs.is_local(self.staging):
-            shutil.rmtree(self.staging.removeprefix("file://"))
-        else:
-            FileSystems.delete([self.staging])
+        """Remove all that it left, so that nothing of it can ever be released."""
+        self._folder.discard()
+        outputs.remove(self.staging)
+
+    def publish(self) -> None:
+        """The finished output appears.
+
+        Raises:
+            OutputError: if another one came there in the meantime.
+        """
+        self._folder.publish()
+        outputs.remove(self.staging)
+
+    @property
+    def _folder(self) -> outputs.OutputFolder:
+        token = self.staging.rpartition("-")[2]
+        return outputs.OutputFolder(self.output, self.note.overwrite, token, checked=False)
 
 
 def find_lost_runs(output: str) -> list[LostRun]:
@@ -248,9 +275,18 @@ def find_lost_runs(output: str) -> list[LostRun]:
         note = Note.read(staging)
         if note is not None:
             releases, _ = results.read_releases(staging)
-            record = _record(staging.replace(".staging-", ".partial-"), note.run_id)
-            found.append(LostRun(note, staging, record, bool(releases)))
+            finished = _beside(staging, outputs.FINISHED)
+            record = _record(finished, note.run_id)
+            is_finished = bool(record) and outputs.is_whole(finished)
+            if record is None:
+                record = _record(_beside(staging, "partial"), note.run_id)
+            found.append(LostRun(note, staging, output, record, is_finished, bool(releases)))
     return found
+
+
+def _beside(staging: str, kind: str) -> str:
+    head, _, token = staging.rpartition(".staging-")
+    return f"{head}.{kind}-{token}"
 
 
 def _stagings(output: str) -> list[str]:
@@ -270,11 +306,12 @@ def _stagings(output: str) -> list[str]:
 
 def _record(partial: str, run_id: str) -> dict[str, Any] | None:
     """The record that a run had written when it was lost; anything that is there counts."""
-    path = Path(partial) / "privacy.json"
-    if not path.exists():
-        return None
+    path = f"{partial}/privacy.json"
     try:
-        found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
+        if not FileSystems.exists(path):
+            return None
+        with FileSystems.open(path, _BINARY, "uncompressed") as stream:
+            found = json.loads(stream.read())
+    except (ValueError, RecursionError, OSError, BeamIOError):
         return {}
     return found if isinstance(found, dict) and found.get("run_id") == run_id else {}

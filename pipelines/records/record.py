@@ -38,7 +38,14 @@ class PrivacyRecord:
         one_row_per_person: whether it was declared that no person has two rows.
         bad_rows: "dead-letter" or "other".
         memoized: whether noise is a function of a secret key.
-        release_id: name of the release, where it is memoized.
+        release_id: name of the release; that of the run, where it was not given one.
+        identity: what was released, as `ReleaseIdentity.to_json` tells it, and
+        identity_digest: its digest, hexadecimal. None where a program has none.
+        report_digest: keyed digest of who sent which report, where noise is memoized: equal in two
+            publications exactly where they are of the same reports.
+        publication: the number of this publication of the same reports; `epsilon` is then the price
+            of all of them together.
+        frozen_values: whether it was declared that nobody's value changed between publications.
         simulated: drawn with a seed: protects nobody.
         target_epsilon: what was asked for, if anything.
         expected_users: what was expected, if anything.
@@ -75,6 +82,11 @@ class PrivacyRecord:
     one_row_per_person: bool = False
     memoized: bool = False
     release_id: str | None = None
+    identity: dict[str, Any] | None = None
+    identity_digest: str | None = None
+    report_digest: str | None = None
+    publication: int = 1
+    frozen_values: bool = False
     simulated: bool = False
     target_epsilon: float | None = None
     expected_users: int | None = None

@@ -13,8 +13,10 @@ from rich.console import Console
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, UsageError
 from beam_ldp.pipelines.running import results, watch
 from beam_ldp.pipelines.settings import Settings
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release, Withheld
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
+from beam_ldp.transforms.traces import DigestReports, LeaveReports
 
 BIG_INPUT = 256 << 20  # bytes from which several worker processes are worth their start
 
@@ -67,17 +69,30 @@ class Outputs:
         releases, withheld: what was released, and what was not.
         bad_rows: one collection or several.
         persons: blocks of values with every person once; None where each row is a person.
+        traces: of memoized reports, who sent which, in hashes; None where noise is fresh.
+        identity: of the release.
     """
 
     releases: beam.PCollection
     withheld: beam.PCollection
     bad_rows: tuple[beam.PCollection, ...]
     persons: beam.PCollection | None = None
+    traces: beam.PCollection | None = None
+    identity: ReleaseIdentity | None = None
 
-    def leave_hashes(self, folder: PeopleFolder | None) -> None:
-        """The stages that leave keyed hashes of the people asked, where that is wanted."""
-        if folder is not None and self.persons is not None:
+    def leave_hashes(self, folder: PeopleFolder | None, publication: str = "") -> None:
+        """The stages that leave keyed hashes of the people asked, where that is wanted.
+
+        Args:
+            folder: where.
+            publication: name of the folder in it for hashes of their memoized reports.
+        """
+        if folder is None:
+            return
+        if self.persons is not None:
             self.persons | "LeaveHashes" >> LeaveHashes(folder)
+        if self.traces is not None and publication:
+            self.traces | "LeaveReports" >> LeaveReports(folder, publication)
 
     def write(self, staging: str) -> None:
         """The stages that write all of it to `staging`, for the launcher to read."""
@@ -85,6 +100,13 @@ class Outputs:
         self.withheld | "WriteWithheld" >> results.WriteResults(staging, results.WITHHELD, Withheld)
         bad_rows = self.bad_rows | "AllBadRows" >> beam.Flatten()
         bad_rows | "WriteBadRows" >> results.WriteBadRows(staging)
+        if self.traces is not None:
+            digest = self.traces | "DigestReports" >> DigestReports()
+            digest | "WriteDigest" >> results.WriteResults(staging, results.DIGEST, bytes)
+        if self.identity is not None:
+            told = [self.identity.text.encode()]
+            identity = self.releases.pipeline | "Identity" >> beam.Create(told)
+            identity | "WriteIdentity" >> results.WriteResults(staging, results.IDENTITY, bytes)
 
 
 def run_pipeline(

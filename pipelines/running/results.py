@@ -20,9 +20,12 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_ldp.pipelines.running.watch import JobError
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, Withheld
 
 RELEASES, WITHHELD, BAD_ROWS = "releases", "withheld", "bad_rows"
+DIGEST, IDENTITY = "digest", "identity"
 LINES_PER_ELEMENT = 1 << 14
 _ROWS = ', "rows": %d'
 _RANGE = re.compile(rb', "rows": (\d+), "reason": ')  # a name in JSON has no bare quotes
@@ -152,6 +155,15 @@ def read_results(folder: str, name: str, kind: type) -> list[Any]:
     return sorted(found, key=lambda block: (block.group or "", block.window or (0, 0)))
 
 
+def _read_bytes(folder: str, name: str) -> list[bytes]:
+    """What `WriteResults` wrote of a collection of bytes."""
+    found = []
+    for path in _paths(f"{folder}/{name}/*.bin"):
+        with FileSystems.open(path, _BINARY, "uncompressed") as stream:
+            found.append(registry.get_coder(bytes).decode(stream.read()))
+    return found
+
+
 def bad_row_parts(folder: str) -> Iterator[bytes]:
     """What `WriteBadRows` wrote, piece by piece."""
     for path in _paths(f"{folder}/{BAD_ROWS}/part*"):
@@ -167,11 +179,15 @@ class Collected:
     Attributes:
         releases, withheld: what was released, and what was not.
         bad_rows: the lines of bad_rows.jsonl.
+        report_digest: of memoized reports, hexadecimal: who sent which.
+        identity: of the release, as the job that made it was told.
     """
 
     releases: list[Release]
     withheld: list[Withheld]
     bad_rows: bytes
+    report_digest: str | None = None
+    identity: ReleaseIdentity | None = None
 
     @property
     def num_reports(self) -> int:
@@ -187,7 +203,16 @@ class Collected:
 
 def read_all(folder: str) -> Collected:
     """All that the workers left."""
-    return Collected(*read_releases(folder), b"".join(bad_row_parts(folder)))
+    digests = set(_read_bytes(folder, DIGEST))
+    if len(digests) > 1:  # of two attempts, each with other reports
+        raise JobError("two attempts of the job left results, with other reports each")
+    told = _read_bytes(folder, IDENTITY)
+    return Collected(
+        *read_releases(folder),
+        b"".join(bad_row_parts(folder)),
+        next((digest.hex() for digest in digests), None),
+        ReleaseIdentity.from_json(json.loads(told[0])) if len(told) == 1 else None,
+    )
 
 
 def read_releases(folder: str) -> tuple[list[Release], list[Withheld]]:
