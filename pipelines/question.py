@@ -170,7 +170,10 @@ class Question(ABC, Generic[S]):
         try:
             found: ReleaseIdentity = self.composite(choice).identity
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            said = str(error)
+            if self.settings.release_id is None:  # then it is the name of the run
+                said = said.replace("release_id", "run_id")
+            raise UsageError(said) from None
         return found
 
     # Before the data -----------------------------------------------------------------------

@@ -342,10 +342,11 @@ def test_a_ledger_that_is_away_is_settled_later(
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(charging, "settle", _away)
-        assert main(charged(data, out, url)) == DONE
+        assert main(charged(data, out, url)) == NOTHING_RELEASED
     told = " ".join(capsys.readouterr().err.split())
     assert "the run stays charged at its worst case" in told and f"finalize {out}" in told
-    run_id = record(out)["run_id"]
+    assert not out.exists(), "nothing is published that is not settled"
+    (run_id,) = charges(ledger)
     assert charges(ledger) == {run_id: "reserved"}
 
     store = f"sqlite:///{tmp_path}/mlflow.db"

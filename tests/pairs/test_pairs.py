@@ -1,0 +1,191 @@
+"""Pairs of releases in which one thing changes: refused, byte for byte the same, or charged for.
+
+One release of each program is published once; every pair begins with a copy of that world. What
+must hold afterwards is `World.check`; what is expected of each change stands beside it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from beam_ldp.pipelines import run
+from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
+from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+from beam_ldp.pipelines.means.answer import MeanAnswer
+from tests.pairs.world import FREQUENCY, PROGRAMS, Program, World, instead
+
+pytestmark = pytest.mark.e2e
+
+REFUSED, SAME, PRICED, CHARGED = "refused", "the same", "priced together", "charged anew"
+Flags = list[str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plain_pictures() -> Iterator[None]:
+    """Pictures take longer than releases of so few people."""
+    with pytest.MonkeyPatch.context() as patch:
+        for answer in (FrequencyAnswer, MeanAnswer, PartsAnswer):
+            patch.setattr(answer, "plot", lambda *_: b"", raising=True)
+        yield
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Program], World]:
+    """The world after the first release of a program, made once."""
+    made: dict[str, World] = {}
+
+    def of(program: Program) -> World:
+        if program.name not in made:
+            world = World.make(tmp_path_factory.mktemp("first") / "world")
+            assert world.publish(program, "first", world.flags(program)) == run.DONE
+            world.check(program)
+            made[program.name] = world
+        return made[program.name]
+
+    return of
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that is another one the second time.
+
+    Attributes:
+        what: for people.
+        make: changes the world, and gives the flags of the second release.
+        expected: what becomes of it.
+        of: programs it is tried with in the fast suite; the others are slow.
+    """
+
+    what: str
+    make: Callable[[World, Program, Flags], Flags]
+    expected: str
+    of: tuple[Program, ...] = (FREQUENCY,)
+
+
+def _column(world: World, program: Program, flags: Flags) -> Flags:
+    found = []
+    for flag in flags:
+        name, _, value = flag.partition("=")
+        other = {"hair": "eyes", "eyes": "hair", "age": "person"}.get(value)
+        found.append(f"{name}={other}" if name in ("--column", "--columns") and other else flag)
+    return found
+
+
+def _list(world: World, program: Program, flags: Flags) -> Flags:
+    (world.folder / "hair.txt").write_text("red\ndark\n")
+    return (
+        [*flags[: flags.index("0")], "1", *flags[flags.index("0") + 1 :]] if "0" in flags else flags
+    )
+
+
+def _one_value(world: World, program: Program, flags: Flags) -> Flags:
+    """Of several people, so that the reports of one at least are others."""
+    for i in range(0, 60, 3):
+        world.people[i] = {"hair": "dark", "eyes": "b" if i % 2 == 0 else "a", "age": "99"}
+    return flags
+
+
+def _one_person(world: World, program: Program, flags: Flags) -> Flags:
+    world.people[10_000] = {"hair": "red", "eyes": "a", "age": "50"}
+    return flags
+
+
+def _exchanged(world: World, program: Program, flags: Flags) -> Flags:
+    for i in range(40):
+        world.people[10_000 + i] = world.people.pop(i)
+    return flags
+
+
+def _spelling(world: World, program: Program, flags: Flags) -> Flags:
+    moved = world.folder / "elsewhere"
+    moved.mkdir()
+    for name in ("people.csv", "hair.txt", "eyes.txt", "key"):
+        shutil.copy(world.folder / name, moved / f"of {name}")
+        flags = [flag.replace(f"{world.folder}/{name}", f"{moved}/../elsewhere/of {name}")
+                 for flag in flags]  # fmt: skip
+    return flags
+
+
+def _key(world: World, program: Program, flags: Flags) -> Flags:
+    (world.folder / "key").write_bytes(bytes(range(100, 132)))
+    return flags
+
+
+CHANGES = [
+    Change("nothing", lambda w, p, f: f, SAME, (FREQUENCY,)),
+    Change("run id", lambda w, p, f: instead(f, run_id="again"), SAME),
+    Change("spelling", _spelling, SAME),
+    Change("format", lambda w, p, f: [*f, "--format=json"], SAME, ()),
+    Change("least reports", lambda w, p, f: instead(f, min_reports="200"), SAME, ()),
+    Change("column", _column, REFUSED, PROGRAMS),
+    Change("column, run id", lambda w, p, f: instead(_column(w, p, f), run_id="b"), REFUSED),
+    Change("list or range", _list, REFUSED, PROGRAMS),
+    Change("mechanism", lambda w, p, f: instead(f, local_epsilon="1"), REFUSED, PROGRAMS),
+    Change("key", _key, REFUSED),
+    Change("key, run id", lambda w, p, f: instead(_key(w, p, f), run_id="b"), REFUSED),
+    Change("fresh noise", lambda w, p, f: instead(f, memoize_key_file=None), REFUSED),
+    Change("fresh noise, run id",
+           lambda w, p, f: instead(f, memoize_key_file=None, run_id="b"), REFUSED),
+    Change("rule", lambda w, p, f: instead(f, user_id="person"), REFUSED, PROGRAMS),
+    Change("unit", lambda w, p, f: [*f, "--privacy-unit=household"], REFUSED),
+    Change("dataset", lambda w, p, f: instead(f, dataset="copy of them"), REFUSED),
+    Change("dataset, run id",
+           lambda w, p, f: instead(f, dataset="copy of them", run_id="b"), CHARGED),
+    Change("release id", lambda w, p, f: instead(f, release_id="other", run_id="b"), CHARGED),
+    Change("one value", _one_value, REFUSED, PROGRAMS),
+    Change("one value, frozen",
+           lambda w, p, f: [*_one_value(w, p, f), "--frozen-values"], REFUSED),
+    Change("one person", _one_person, PRICED),
+    Change("people exchanged", _exchanged, PRICED, (FREQUENCY,)),
+    Change("people exchanged, no tags",
+           lambda w, p, f: instead(_exchanged(w, p, f), people_store=None, people_key_file=None),
+           REFUSED),
+    Change("people exchanged, frozen",
+           lambda w, p, f: [*instead(_exchanged(w, p, f), people_store=None,
+                                     people_key_file=None), "--frozen-values"],
+           PRICED),
+]  # fmt: skip
+PAIRS = [
+    pytest.param(change, program, id=f"{program.name}: {change.what}",
+                 marks=[] if program in change.of else [pytest.mark.slow])
+    for change in CHANGES
+    for program in PROGRAMS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "program"), PAIRS)
+def test_one_thing_changes(
+    change: Change, program: Program, first: Callable[[Program], World], tmp_path: Path
+) -> None:
+    world = first(program).copy(tmp_path / "world")
+    before = world.ledger.charge("nightly")
+    spent = world.ledger.status("them").spent
+    flags = change.make(world, program, world.flags(program))
+    code = world.publish(program, "second", flags)
+    world.check(program)
+    charges = world.ledger.state.population_of("them").charges_of(0)
+    after = world.ledger.charge("nightly")
+    if change.expected == REFUSED:
+        assert code in (run.MISUSED, run.NOTHING_RELEASED) and "second" not in world.published
+        assert after == before and world.ledger.status("them").spent == spent
+        return
+    if change.expected == PRICED and program.name == "user-mean":
+        assert code == run.NOTHING_RELEASED, "round two depends on who answered round one"
+        return
+    assert code == run.DONE
+    if change.expected == SAME:
+        assert world.estimates("first") == world.estimates("second")
+        assert len(charges) == 1 and after == before
+    elif change.expected == PRICED:
+        assert world.estimates("first") != world.estimates("second")
+        assert len(charges) == 1 and world.ledger.status("them").spent > spent
+        assert after.local_epsilon == before.local_epsilon, "everybody sends the report they sent"
+        assert world.record("second")["publication"] == 2
+    else:
+        assert world.estimates("first") != world.estimates("second")
+        assert len(charges) == 2 and world.ledger.status("them").local_committed == 4.0
