@@ -399,7 +399,7 @@ def reserve(
 
 
 def _check_key(settings: Settings, identity: ReleaseIdentity) -> None:
-    if settings.memoize_key_file is not None and not identity.key:
+    if getattr(settings, "memoize_key_file", None) is not None and not identity.key:
         raise UsageError(
             "--memoize-key-file must be readable where the run is started too: the ledger keeps a "
             "commitment to the key, which tells releases apart"
