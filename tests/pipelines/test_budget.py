@@ -136,6 +136,48 @@ def test_a_mistyped_dataset_makes_none(ledger: BudgetLedger, url: str) -> None:
     assert ledger.state.datasets == ["visits"]
 
 
+def test_quotas_names_and_times_on_the_command_line(ledger: BudgetLedger, url: str) -> None:
+    for arguments, said in (
+        (
+            ["quota", "--dataset", "visits", "--quota", "maps", "--share", "0.5"],
+            "0.5 of it is kept",
+        ),
+        (["rename", "visits", "sessions"], "visits is sessions now"),
+        (["accept-time", "--why", "the clock is right"], "the ledger goes on at 2"),
+    ):
+        found = command("budget", arguments[0], "--ledger", url, *arguments[1:])
+        assert found.exit_code == 0 and said in found.output, found.output
+    shown = command("budget", "show", "--ledger", url, "--dataset", "sessions", "--format", "json")
+    assert json.loads(shown.output)["budgets"][0]["quotas"] == {"maps": 0.5}
+    kinds = [row.kind for row in ledger.rows()]
+    assert kinds[-3:] == ["quota", "rename", "time"]
+
+
+def test_a_budget_beside_people_who_are_charged_elsewhere_warns(
+    ledger: BudgetLedger, url: str
+) -> None:
+    new = ["budget", "set", "--ledger", url, "--new", "--epsilon", "1", "--delta", "1e-6"]
+    assert "warning" not in command(*new, "--dataset", "early").output
+    ledger.reserve("visits", "run", WORST, identity=asked("visits", "run"))
+    told = " ".join(command(*new, "--dataset", "late").output.split())
+    assert "budget beside that of visits" in told and "--population" in told
+    same = command(*new, "--dataset", "purchases", "--population", "visits")
+    assert "warning" not in same.output
+
+
+def test_a_policy_that_makes_an_uncharged_run_impossible(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BEAM_LDP_REQUIRE_LEDGER", "1")
+    for more in ([], ["--no-ledger"]):
+        assert main(flags(data, tmp_path / "out", *more)) == MISUSED
+        assert "BEAM_LDP_REQUIRE_LEDGER is set" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_mistyped_ledger_makes_none(tmp_path: Path) -> None:
     for arguments in (["budget", "show"], ["audit"]):
         found = command(*arguments, "--ledger", f"sqlite:///{tmp_path}/privcay.db")
