@@ -37,8 +37,8 @@ def charged_twice(state: LedgerState) -> list[str]:
     first: dict[tuple[str, bytes], Charge] = {}
     found = []
     for charge in _reservations(state):
-        if not charge.identity.key or charge.status == "abandoned":
-            continue
+        if not charge.identity.key or charge.status == "abandoned" or charge.is_block:
+            continue  # a block may be continued by another: its parts are what is released
         before = first.setdefault((charge.population, charge.identity.digest), charge)
         if before is not charge:
             found.append(

@@ -207,6 +207,21 @@ def test_a_trusted_server_has_no_local_epsilon(ledger: BudgetLedger) -> None:
     assert ledger.status("pictures").local_committed == float("inf") and clean(ledger)
 
 
+def test_a_run_that_sends_something_else_does_not_start_again(ledger: BudgetLedger) -> None:
+    """What clients send is part of what was reserved, also where the server publishes the same."""
+    noise = dp_accounting.GaussianDpEvent(30.0)
+    reserve(ledger, "run", NIGHTLY, noise, local_event=LocalRandomizerDpEvent(1.0))
+    for sent in (LocalRandomizerDpEvent(3.0), None):
+        with pytest.raises(LedgerError, match="has its charge already"):
+            reserve(ledger, "run", NIGHTLY, noise, local_event=sent)
+    ledger.set_quota("visits", "team", share=0.5)
+    for other in ({"quota": "team"}, {"count": 1}):
+        with pytest.raises(LedgerError, match="has its charge already"):
+            reserve(ledger, "run", NIGHTLY, noise, local_event=LocalRandomizerDpEvent(1.0), **other)
+    again = reserve(ledger, "run", NIGHTLY, noise, local_event=LocalRandomizerDpEvent(1.0))
+    assert again.attempts == 2 and again.reserved_local == 1.0
+
+
 # Blocks -------------------------------------------------------------------------------------------
 
 HOURS = asked("visits", "hours", key=KEY)
