@@ -356,15 +356,16 @@ class _Charging(beam.DoFn):
 
 
 class _Settle(_Charging):
+    """What the ledger did not take goes no further: a ledger that is away ends the job, or what
+    the engine tries again of it."""
+
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         release = element[1] if isinstance(element, tuple) else element
         try:
             why = "" if release.event is None else self._reservation.settle(self._open(), release)
         except self._away():
-            if self._reservation.is_block:  # which window is the last one is not known
-                raise
             self._say()
-            why = ""
+            raise
         if not why:
             yield element
         else:

@@ -176,6 +176,20 @@ def _mechanism(config: Mapping[str, Any], more: str = "") -> str:
     return f"{config.get('mechanism', '?')} ({parameters}{more})"
 
 
+def _again(record: PrivacyRecord) -> str:
+    """What is said of a publication of the same reports that is not the first."""
+    if record.publication == 1:
+        return ""
+    declared = "nobody's value changed in between: their keyed hashes show it"
+    if record.frozen_values:
+        declared = "that nobody's value changed in between was **declared, not checked**"
+    return (
+        f". **The same reports were published before, this is number {record.publication}:** the "
+        f"prices above are those of all publications together, for whoever reads them all; "
+        f"{declared}"
+    )
+
+
 def _noise(record: PrivacyRecord) -> str:
     if record.memoized:
         return (
@@ -183,6 +197,7 @@ def _noise(record: PrivacyRecord) -> str:
             f"{_code(record.release_id)}. A retry repeats a report; a value that changes inside "
             "the release is revealed as a change; whoever holds the key can undo every report. "
             "Destroy it when this release is settled, and never use its name again"
+            f"{_again(record)}"
         )
     return (
         "* noise: fresh from the operating system's generator. If the engine repeated work, the "

@@ -1,0 +1,261 @@
+"""Runs that end at every step of a release, and what may come of them: at most one publication.
+
+A run is ended inside this process, by an error that nothing catches and with everything left lying
+about as `kill -9` leaves it; `tests/pipelines/test_lost_runs.py` does the same to processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
+from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
+from beam_ldp.pipelines.records import charging
+from beam_ldp.pipelines.records.lost_runs import Launcher, Note
+from tests.pairs.world import FREQUENCY, World, instead
+
+pytestmark = pytest.mark.e2e
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.fixture(autouse=True)
+def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FrequencyAnswer, "plot", lambda *_: b"")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World.make(tmp_path / "world")
+
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "nothing was read": (run.job, "run_pipeline"),
+    "an estimate left the workers": (run, "gate_bad_rows"),
+    "it is finished": (charging, "settle"),
+    "it is settled": (outputs.OutputFolder, "publish"),
+    "it is published": (run, "count_people"),
+}
+
+
+def end_at(world: World, flags: list[str], step: str, output: str = "first") -> None:
+    """A run that dies as this step begins."""
+
+    def die(*_: Any, **__: Any) -> Any:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        if step == "nothing was read":
+            from beam_ldp.pipelines.running import job
+
+            patch.setattr(job, "run_pipeline", die)
+        else:
+            patch.setattr(*STEPS[step], die)
+        patch.setattr(outputs, "remove", lambda *_: None)  # nobody tidies up
+        with pytest.raises(Killed):
+            world.publish(FREQUENCY, output, flags)
+    for note in world.folder.glob(".*.staging-*/run.json"):  # its process is gone
+        left = Note.read(str(note.parent))
+        assert left is not None and left.launcher == Launcher.this()
+        replace(left, launcher=left.launcher.gone).write(str(note.parent))
+
+
+def finalize(world: World, output: str) -> tuple[int, str]:
+    url = f"sqlite:///{world.folder}/privacy.db"
+    done = CliRunner().invoke(group, ["finalize", f"{world.folder}/{output}", "--ledger", url])
+    if (world.folder / output / "privacy.json").exists():
+        world.published.setdefault(output, {i: dict(p) for i, p in world.people.items()})
+    return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("step", list(STEPS))
+@pytest.mark.parametrize("memoized", [True, False], ids=["memoized", "fresh"])
+def test_a_run_ends_and_another_question_takes_its_name(
+    world: World, step: str, memoized: bool
+) -> None:
+    """What was seen: two columns on one charge."""
+    flags = world.flags(FREQUENCY, memoized=memoized, tags=False)
+    end_at(world, flags, step)
+    world.check(FREQUENCY)
+    other = [flag.replace("hair", "eyes") for flag in flags]
+    assert world.publish(FREQUENCY, "second", other) == run.MISUSED
+    if memoized:  # and under another name of the run
+        assert world.publish(FREQUENCY, "second", instead(other, run_id="b")) == run.MISUSED
+    finalize(world, "first")
+    world.check(FREQUENCY)
+    (charge,) = world.ledger.state.population_of("them").charges_of(0)
+    published = bool(world.published)
+    assert published == (step in ("it is finished", "it is settled", "it is published") and (
+        not memoized or charge.status == "settled"
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("step", list(STEPS))
+def test_a_memoized_run_is_started_again(world: World, step: str) -> None:
+    """Free until something was settled; then the same reports, the same bytes, the same charge."""
+    flags = world.flags(FREQUENCY)
+    end_at(world, flags, step)
+    assert world.publish(FREQUENCY, "second", flags) == run.DONE
+    finalize(world, "first")  # what the first start left may only be the same
+    world.check(FREQUENCY)
+    assert len(world.ledger.state.population_of("them").charges_of(0)) == 1
+    assert world.ledger.status("them").local_committed == 2.0
+
+
+@pytest.mark.parametrize("step", ["an estimate left the workers", "it is settled"])
+def test_a_fresh_run_is_never_started_again(world: World, step: str) -> None:
+    flags = world.flags(FREQUENCY, memoized=False, tags=False)
+    end_at(world, flags, step)
+    assert world.publish(FREQUENCY, "second", flags) == run.MISUSED
+    world.check(FREQUENCY)
+
+
+# The ledger or the tracker is away ----------------------------------------------------------------
+
+
+def away(*_: Any, **__: Any) -> Any:
+    raise LedgerUnavailableError("away")
+
+
+@pytest.mark.parametrize("memoized", [True, False], ids=["memoized", "fresh"])
+def test_the_ledger_is_away_at_settlement(
+    world: World, memoized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = world.flags(FREQUENCY, memoized=memoized, tags=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(BudgetLedger, "settle", away)
+        assert world.publish(FREQUENCY, "first", flags) == run.NOTHING_RELEASED
+    assert world.published == {}
+    assert world.ledger.charge("nightly").status == "reserved"
+    other = instead([flag.replace("hair", "eyes") for flag in flags], release_id="week-48")
+    assert world.publish(FREQUENCY, "second", other) == run.MISUSED
+    code, said = finalize(world, "first")
+    assert code == 0 and "it is settled, and published" in said, said
+    world.check(FREQUENCY)
+    assert list(world.published) == ["first"] and not list(world.folder.glob(".first.*"))
+
+
+def test_the_ledger_is_away_before_anything_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BudgetLedger, "reserve", away)
+    assert world.publish(FREQUENCY, "first", world.flags(FREQUENCY)) == run.MISUSED
+    assert world.published == {} and not world.ledger.has_run("nightly")
+
+
+def test_a_second_publication_whose_ledger_is_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other people: finished, kept, and charged for before it appears."""
+    flags = world.flags(FREQUENCY)
+    assert world.publish(FREQUENCY, "first", flags) == run.DONE
+    spent = world.ledger.status("them").spent
+    for i in range(40):
+        world.people[10_000 + i] = world.people.pop(i)
+    with monkeypatch.context() as patch:
+        patch.setattr(BudgetLedger, "republish", away)
+        assert world.publish(FREQUENCY, "second", flags) == run.NOTHING_RELEASED
+    world.check(FREQUENCY)
+    assert world.ledger.status("them").spent == spent
+    code, said = finalize(world, "second")
+    assert code == 0 and "it is settled, and published" in said, said
+    world.check(FREQUENCY)
+    assert world.ledger.status("them").spent > spent
+
+
+def test_the_tracker_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    import mlflow_ldp
+
+    monkeypatch.setattr(mlflow_ldp, "log_release", away)
+    flags = [flag for flag in world.flags(FREQUENCY) if flag != "--no-mlflow"]
+    assert world.publish(FREQUENCY, "first", flags) == run.DONE
+    world.check(FREQUENCY)
+
+
+# Two at once --------------------------------------------------------------------------------------
+
+
+def meanwhile(patch: pytest.MonkeyPatch, what: Callable[[], Any]) -> Callable[[], list[Any]]:
+    """Do something once, in the middle of the next run; gives what came of it."""
+    found: list[Any] = []
+    real = run.gate_bad_rows
+
+    def both(*arguments: Any) -> None:
+        patch.setattr(run, "gate_bad_rows", real)
+        found.append(what())
+        real(*arguments)
+
+    patch.setattr(run, "gate_bad_rows", both)
+    return lambda: found
+
+
+@pytest.fixture
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as made:
+        yield made
+
+
+def test_the_same_run_twice_at_once_with_one_output(
+    world: World, patch: pytest.MonkeyPatch
+) -> None:
+    """The second one sees that the first one lives."""
+    flags = world.flags(FREQUENCY)
+    out = [*flags, f"--output={world.folder}/first"]
+    second = meanwhile(
+        patch, lambda: run.run_flags(FREQUENCY.question, out, run.Console(quiet=True))[0]
+    )
+    assert world.publish(FREQUENCY, "first", flags) == run.DONE
+    assert second() == [run.MISUSED]
+    world.check(FREQUENCY)
+
+
+def test_the_same_run_twice_at_once_with_two_outputs(
+    world: World, patch: pytest.MonkeyPatch
+) -> None:
+    """The second start takes over; the first one may not publish."""
+    flags = world.flags(FREQUENCY)
+    second = meanwhile(patch, lambda: world.publish(FREQUENCY, "second", flags))
+    assert world.publish(FREQUENCY, "first", flags) == run.NOTHING_RELEASED
+    assert second() == [run.DONE] and list(world.published) == ["second"]
+    world.check(FREQUENCY)
+
+
+def test_two_runs_of_one_release_at_once(world: World, patch: pytest.MonkeyPatch) -> None:
+    flags = world.flags(FREQUENCY)
+    second = meanwhile(
+        patch, lambda: world.publish(FREQUENCY, "second", instead(flags, run_id="b"))
+    )
+    assert world.publish(FREQUENCY, "first", flags) == run.DONE
+    assert second() == [run.MISUSED]
+    world.check(FREQUENCY)
+
+
+def test_two_second_publications_at_once(world: World, patch: pytest.MonkeyPatch) -> None:
+    """Each would be priced without the other: the one that comes too late is refused."""
+    flags = world.flags(FREQUENCY)
+    assert world.publish(FREQUENCY, "first", flags) == run.DONE
+
+    def exchange(start: int) -> None:
+        for i in range(start, start + 40):
+            world.people[10_000 + i] = world.people.pop(i)
+
+    def another() -> int:
+        exchange(100)
+        return world.publish(FREQUENCY, "third", flags)
+
+    exchange(0)
+    third = meanwhile(patch, another)
+    assert world.publish(FREQUENCY, "second", flags) == run.NOTHING_RELEASED
+    assert third() == [run.DONE]
+    world.check(FREQUENCY)
