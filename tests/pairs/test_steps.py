@@ -78,10 +78,18 @@ def finalize(world: World, output: str) -> tuple[int, str]:
     return done.exit_code, " ".join(done.output.split())
 
 
-@pytest.mark.parametrize("step", list(STEPS))
-@pytest.mark.parametrize("memoized", [True, False], ids=["memoized", "fresh"])
+QUICK = [(True, "it is finished"), (False, "it is finished"), (False, "it is settled")]
+ENDS = [
+    pytest.param(memoized, step, id=f"{'memoized' if memoized else 'fresh'}: {step}",
+                 marks=[] if (memoized, step) in QUICK else [pytest.mark.slow])
+    for memoized in (True, False)
+    for step in STEPS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("memoized", "step"), ENDS)
 def test_a_run_ends_and_another_question_takes_its_name(
-    world: World, step: str, memoized: bool
+    world: World, memoized: bool, step: str
 ) -> None:
     """What was seen: two columns on one charge."""
     flags = world.flags(FREQUENCY, memoized=memoized, tags=False)
