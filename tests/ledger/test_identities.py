@@ -302,6 +302,14 @@ def test_a_second_publication_never_costs_less(ledger: BudgetLedger) -> None:
     assert ledger.status("visits").loss == before and clean(ledger)
 
 
+def test_reports_that_nobody_knows_are_not_equal(ledger: BudgetLedger) -> None:
+    """Settled without a digest of the reports: whether they are the same cannot be told."""
+    reserve(ledger, "run", NIGHTLY, MANY)
+    ledger.settle("run", MANY, identity=NIGHTLY)
+    with pytest.raises(LedgerError, match="are not those that were published"):
+        ledger.republish("run", identity=NIGHTLY, report_digest=DIGEST)
+
+
 def test_what_cannot_be_published_again(ledger: BudgetLedger) -> None:
     with pytest.raises(LedgerError, match="no finite epsilon"):
         ledger.republish("run", FEW, identity=NIGHTLY, report_digest="00", reason="values")
