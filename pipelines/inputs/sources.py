@@ -73,18 +73,21 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
 def find_all_files(patterns: Sequence[str]) -> list[tuple[str, int]]:
     """`find_files` for several patterns: each file once, also where patterns overlap.
 
-    A file that were read twice would make every person in it report twice.
+    A file that were read twice would make every person in it report twice. Each has the same name
+    however it was spelled: which of a person's rows counts follows from it.
     """
-    found: dict[str, tuple[str, int]] = {}
+    found: dict[str, int] = {}
     for pattern in patterns:
         for path, size in find_files(pattern):
-            found.setdefault(_place(path), (path, size))
-    return list(found.values())
+            found.setdefault(full_path(path), size)
+    return list(found.items())
 
 
-def _place(path: str) -> str:
-    """One name for every spelling of a local path; other file systems have one spelling."""
-    return os.path.realpath(path) if FileSystems.get_scheme(path) is None else path
+def full_path(path: str) -> str:
+    """One name for every spelling of a local path or glob; other file systems have one spelling."""
+    if FileSystems.get_scheme(path) not in (None, "", "file"):
+        return path
+    return os.path.realpath(path.removeprefix("file://"))
 
 
 def is_hidden(path: str) -> bool:
@@ -148,7 +151,8 @@ class ReadTable(beam.PTransform):
             raise ValueError(f'bad_rows must be "dead_letter", "other" or "zero", got {bad_rows!r}')
         if input_format == "text" and user_id is not None:
             raise ValueError("user_id must be None for text: a line holds nothing but the value")
-        self._patterns = tuple(patterns)
+        # Workers may stand in another folder than the launcher.
+        self._patterns = tuple(map(full_path, patterns))
         values = (columns,) if isinstance(columns, str) else tuple(columns)
         self._reader = _Reader(input_format, values, user_id, bad_rows, delimiter, dimension)
 

@@ -28,6 +28,7 @@ from beam_ldp.pipelines.inputs.line_formats import (
 )
 from beam_ldp.pipelines.inputs.parquet_format import split_row_groups
 from beam_ldp.pipelines.inputs.sources import (
+    ROWS,
     InputFileError,
     ReadTable,
     Split,
@@ -36,7 +37,12 @@ from beam_ldp.pipelines.inputs.sources import (
     format_of,
 )
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.transforms import BoundContributions, EncodeRows
 from beam_ldp.transforms.blocks import BadRow, BadRowBlock, TableBlock
+from beam_ldp.transforms.noise import Noise
+from tests.transforms.helpers import run
 
 SECRET = "the-raw-value"
 
@@ -100,7 +106,7 @@ def test_overlapping_patterns_give_each_file_once(
     (tmp_path / "link.csv").symlink_to(tmp_path / "a.csv")
     monkeypatch.chdir(tmp_path)
     patterns = ["a.csv", str(tmp_path / "a.csv"), "./a.csv", str(tmp_path / "*.csv"), "link.csv"]
-    assert find_all_files(patterns) == [("a.csv", 4), (str(tmp_path / "b.csv"), 4)]
+    assert find_all_files(patterns) == [(str(tmp_path / name), 4) for name in ("a.csv", "b.csv")]
     with beam.Pipeline(options=PipelineOptions([f"--runner={IN_PROCESS_RUNNER}"])) as pipeline:
         rows = (pipeline | ReadTable(patterns, "csv", "v"))[sources.ROWS]
 
@@ -333,3 +339,38 @@ def test_the_stage_fails_with_the_name_of_an_unreadable_file(
     with pytest.raises(Exception, match="x.parquet") as caught:
         pipeline.run().wait_until_finish()
     assert SECRET not in str(caught.value) and SECRET not in caplog.text
+
+
+@pytest.mark.pipeline
+def test_the_row_that_counts_does_not_depend_on_how_files_are_spelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody has twelve rows in two files: two spellings that drew by themselves would agree on
+    all 60 people with chance 12**-60."""
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    (tmp_path / "key").chmod(0o600)
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        lines = [f"{row % 60},{name}{row}" for row in range(360)]
+        (tmp_path / "in" / f"{name}.csv").write_text("\n".join(["uid,word", *lines]) + "\n")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    monkeypatch.chdir(tmp_path)
+    words = Domain(tuple(f"{name}{row}" for name in "ab" for row in range(360)))
+    noise = Noise(ReleaseIdentity("people", "w"), str(tmp_path / "key"))
+
+    def drawn(*patterns: str) -> dict[int, int]:
+        def build(pipeline: beam.Pipeline) -> beam.PCollection:
+            table = pipeline | ReadTable(patterns, "csv", "word", "uid")
+            values = table[ROWS] | EncodeRows(words, "word", user_id_column="uid")
+            return values | BoundContributions(noise=noise)
+
+        return {
+            person: value
+            for block in run(build)
+            for person, value in zip(block.user_ids.tolist(), block.values.tolist())
+        }
+
+    first = drawn(f"{tmp_path}/in/*.csv")
+    assert len(first) == 60
+    for others in (["in/*.csv"], ["./in/b.csv", "in/a.csv"], [f"file://{tmp_path}/link"]):
+        assert drawn(*others) == first
