@@ -322,6 +322,10 @@ def question_in(folder: Path, values: str) -> list[str]:
     return [sys.executable, "-m", "beam_ldp.pipelines.frequency", *flags]
 
 
+def charged_to(url: str) -> list[str]:
+    return [f"--ledger={url}", "--dataset=d", "--one-row-per-person"]
+
+
 def assert_absent(folder: Path) -> None:
     """Neither an output nor what was written aside for it."""
     assert sorted(path.name for path in folder.iterdir()) == ["in.csv", "list.txt"]
@@ -396,7 +400,7 @@ class LocalProgram:
         self._url = f"sqlite:///{folder / 'kept' / 'privacy.db'}"
         ledger = BudgetLedger.create(self._url)
         ledger.set_budget("d", epsilon=10.0, delta=1e-5, local_epsilon=10.0)
-        charged = [f"--ledger={self._url}", "--dataset=d", "--run-id=run"]
+        charged = [*charged_to(self._url), "--run-id=run"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*question_in(folder, "abcd "), *WORKERS, *charged], stdout=log, stderr=log,
@@ -479,10 +483,11 @@ def test_the_place_of_the_output_on_an_engine(
     url = f"sqlite:///{tmp_path / 'kept.db'}"
     ledger = BudgetLedger.create(url)
     ledger.set_budget("d", epsilon=10.0, delta=1e-5, local_epsilon=10.0)
-    charged = [f"--ledger={url}", "--dataset=d"]
     with place.engine() as engine:
         question += engine.options
-        full, vanished, in_order = ([*question, *charged, f"--run-id={i}"] for i in range(3))
+        full, vanished, in_order = (
+            [*question, *charged_to(url), f"--run-id={i}"] for i in range(3)
+        )
 
         (nursery,) = nurseries(engine)
         nursery.rlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
