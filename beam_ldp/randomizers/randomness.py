@@ -116,26 +116,32 @@ class UserRandomness:
         users = canonical_ids(self.user_ids)
         if len(users) != len(values):
             raise ValueError("user_ids must hold one id per value")
-        return MemoizedWords(derive_key(secret, b"expand"), _tags(secret, users, values))
+        return MemoizedWords(secret, users, values)
 
 
 class MemoizedWords:
-    """Words expanded from one 128-bit tag per user by AES (CBC-MAC over tag input, counter)."""
+    """Words expanded from one 128-bit tag per user by AES (CBC-MAC over tag input, counter).
 
-    def __init__(self, key: bytes, tags: np.ndarray) -> None:
-        self._cipher = Cipher(algorithms.AES(key), modes.ECB())
-        self._tags = tags
+    Tags are made for the users that are asked for: few at a time, in memory that stays warm.
+    """
+
+    def __init__(self, secret: bytes, users: UserIds, values: np.ndarray) -> None:
+        self._cipher = Cipher(algorithms.AES(derive_key(secret, b"expand")), modes.ECB())
+        self._secret, self._users, self._values = secret, users, values
 
     def words(self, start: int, stop: int, per_user: int) -> np.ndarray:
-        blocks = -(-per_user // _AES_BLOCK_WORDS)
-        counters = np.arange(blocks, dtype=np.uint64)
-        out = self._encrypt(self._tags[start:stop, None, :], counters[None, :])
+        tags = self._tags(slice(start, stop))
+        counters = np.arange(-(-per_user // _AES_BLOCK_WORDS), dtype=np.uint64)
+        out = self._encrypt(tags[:, None, :], counters[None, :])
         return np.ascontiguousarray(out.reshape(stop - start, -1)[:, :per_user])
 
     def extra(self, users: np.ndarray, positions: np.ndarray) -> np.ndarray:
         positions = np.asarray(positions, dtype=np.uint64)
-        out = self._encrypt(self._tags[users], positions // np.uint64(_AES_BLOCK_WORDS))
+        out = self._encrypt(self._tags(users), positions // np.uint64(_AES_BLOCK_WORDS))
         return out[np.arange(len(out)), (positions % np.uint64(_AES_BLOCK_WORDS)).astype(np.intp)]
+
+    def _tags(self, rows: slice | np.ndarray) -> np.ndarray:
+        return _tags(self._secret, self._users[rows], self._values[rows])
 
     def _encrypt(self, tags: np.ndarray, counters: np.ndarray) -> np.ndarray:
         shape = np.broadcast_shapes(tags.shape[:-1], counters.shape)

@@ -61,6 +61,9 @@ class UserIds:
             return iter(integers)
         return (i if text is None else text for i, text in zip(integers, self.texts.tolist()))
 
+    def __getitem__(self, rows: slice | np.ndarray) -> UserIds:
+        return UserIds(self.integers[rows], None if self.texts is None else self.texts[rows])
+
     @property
     def array(self) -> np.ndarray:
         """`(n,)` int64, or objects: bytes, and an integer as the bytes of its digits."""
@@ -79,7 +82,7 @@ class UserIds:
         if not textual.all():
             yield ~textual, UserIds(self.integers[~textual])
         if textual.any():
-            yield textual, UserIds(self.integers[textual], self.texts[textual])
+            yield textual, self[textual]
 
 
 def canonical_ids(user_ids: AnyIds | UserIds) -> UserIds:
