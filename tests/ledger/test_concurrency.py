@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ import pytest
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, audit
 from tests.ledger.asked import asked
 from tests.ledger.postgres import as_runs, find_binaries, grant_roles, server
-from tests.ledger.spender import EVENT
+from tests.ledger.spender import EVENT, Program
 
 PROGRAMS, EACH = 8, 1000
 FEW = 40
@@ -50,46 +48,34 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.execute(sa.text("DROP SCHEMA public CASCADE; CREATE SCHEMA public"))
+        connection.execute(sa.text("GRANT USAGE ON SCHEMA public TO PUBLIC"))  # as it was made
     engine.dispose()
     BudgetLedger.create(url)
     grant_roles(url)
     return url
 
 
-def start(url: str, name: str, count: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.ledger.spender", as_runs(url), name, str(count)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def said(programs: list[subprocess.Popen[str]]) -> tuple[set[str], int]:
+def said(programs: list[Program]) -> tuple[set[str], int]:
     """Runs that were settled by their programs' own word, and how many were refused."""
-    settled, refused = set(), 0
-    for program in programs:
-        out, _ = program.communicate(timeout=900)
-        for line in out.splitlines():
-            word, _, run_id = line.partition(" ")
-            refused += word == "refused"
-            if word == "settled":
-                settled.add(run_id)
-    return settled, refused
+    told = [line for program in programs for line in program.ended(seconds=280)]
+    settled = {run_id for word, run_id in told if word == "settled"}
+    return settled, sum(word == "refused" for word, _ in told)
 
 
 def spend_together(
-    url: str, each: int, budget: float, kills: int, pause: float = 1.0
+    url: str, folder: Path, each: int, budget: float, kills: int = 0, pause: float = 1.0
 ) -> tuple[BudgetLedger, int]:
     """Programs that spend at once, some killed on the way; checks what must hold always."""
     ledger = BudgetLedger.create(url)
     ledger.set_budget("visits", epsilon=budget, delta=1e-300, local_epsilon=None)
-    programs = [start(url, f"program {i}", each) for i in range(PROGRAMS)]
+    runs = as_runs(url)
+    programs = [Program.start(runs, f"program {i}", each, folder) for i in range(PROGRAMS)]
     draw = random.Random(1)
     for i in range(kills):
         time.sleep(pause * (0.5 + draw.random()))
-        alive = [program for program in programs if program.poll() is None]
+        alive = [program for program in programs if program.lives]
         draw.choice(alive or programs).kill()
-        programs.append(start(url, f"later {i}", each))
+        programs.append(Program.start(runs, f"later {i}", each, folder))
     settled, refused = said(programs)
     report = audit(ledger.rows())
     assert report.clean, [c for c in report.checks if c.outcome == "failed"]
@@ -101,9 +87,9 @@ def spend_together(
 
 
 @pytest.mark.exact
-def test_a_few_programs_at_once(database: str) -> None:
+def test_a_few_programs_at_once(database: str, tmp_path: Path) -> None:
     """More is asked for than there is: exactly the budget is spent."""
-    ledger, refused = spend_together(database, FEW, budget=0.2, kills=0)
+    ledger, refused = spend_together(database, tmp_path, FEW, budget=0.2)
     assert refused > 0
     assert ledger.status("visits").committed == pytest.approx(0.2)
     with pytest.raises(BudgetExceededError):
@@ -111,9 +97,9 @@ def test_a_few_programs_at_once(database: str) -> None:
 
 
 @pytest.mark.exact
-def test_a_few_programs_of_which_some_are_killed(database: str) -> None:
+def test_a_few_programs_of_which_some_are_killed(database: str, tmp_path: Path) -> None:
     """What a killed program had reserved stays spent; the others go on."""
-    ledger, refused = spend_together(database, FEW, budget=100.0, kills=3, pause=0.5)
+    ledger, refused = spend_together(database, tmp_path, FEW, budget=100.0, kills=3, pause=0.5)
     charges = ledger.state.populations["visits"].charges
     assert refused == 0 and len(charges) >= PROGRAMS * FEW / 2
     assert sum(charge.status == "reserved" for charge in charges.values()) <= 3
@@ -121,12 +107,12 @@ def test_a_few_programs_of_which_some_are_killed(database: str) -> None:
 
 @pytest.mark.exact
 @pytest.mark.slow
-def test_thousands_of_charges_with_programs_killed(database: str) -> None:
+def test_thousands_of_charges_with_programs_killed(database: str, tmp_path: Path) -> None:
     """Eight programs of a thousand charges each, and a hundred kills at random points.
 
     Each killed program is followed by another one, so there are always eight.
     """
-    ledger, refused = spend_together(database, EACH, budget=1e6, kills=100, pause=1.5)
+    ledger, refused = spend_together(database, tmp_path, EACH, budget=1e6, kills=100, pause=1.5)
     charges = ledger.state.populations["visits"].charges
     assert refused == 0
     assert len(charges) > PROGRAMS * EACH
