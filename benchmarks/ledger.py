@@ -20,8 +20,10 @@ import attr
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetLedger, LedgerState
 from beam_ldp.ledger import ledger as module
+from beam_ldp.ledger.identities import release_key
+from beam_ldp.ledger.ledger import CHECKPOINT_EVERY
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, orders_for
-from beam_ldp.ledger.rows import faults
+from beam_ldp.ledger.rows import CHECKPOINT, RESERVE, SETTLE, faults, next_row
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 100_000)
@@ -63,29 +65,39 @@ def stand_in_prices():
 
 
 def build(folder: Path, rows: int, open_charges: int) -> BudgetLedger:
-    """A ledger of so many rows, written in large transactions."""
+    """A ledger of so many rows: two that it wrote itself, and copies of them for other runs."""
     ledger = BudgetLedger.create(f"sqlite:///{folder / 'privacy.db'}")
     ledger.set_budget("visits", epsilon=1e6, delta=1e-6, local_epsilon=1e9)
-    settled = (rows - open_charges) // 2
-    with (
-        ledger._store.engine.connect() as connection,
-        mock.patch.object(ledger._store, "writing", lambda: _shared(connection)),
-    ):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        for i in range(settled + open_charges):
-            charge = ledger.reserve("visits", f"run {i}", _distinct(i), identity=_identity(f"r{i}"))
-            if i < settled:
-                with mock.patch.object(ledger, "charge", lambda _, found=charge: found):
-                    ledger.settle(f"run {i}", _distinct(i), identity=_identity(f"r{i}"))
-        connection.commit()
-    return ledger
+    ledger.reserve("visits", "first", EVENT, identity=_identity("first"))
+    ledger.settle("first", EVENT, identity=_identity("first"))
+    *_, reserved, settled = ledger.rows()
+    books, made = ledger.books, []
 
+    def append(kind: str, body: dict) -> None:
+        made.append(next_row(books.head, kind, body))
+        books.apply(made[-1:])
 
-@contextmanager
-def _shared(connection):
-    from beam_ldp.ledger.store import Appender
-
-    yield Appender(connection, is_sqlite=True)
+    charges = (rows - books.head.count - open_charges) // 2 + open_charges
+    for i in range(charges):
+        run = {"run_id": f"run {i}", "event": {**reserved.body["event"]}}
+        run["event"]["event"] = {**run["event"]["event"], "num_reports": 100_000 + i}
+        identity = _identity(f"r{i}")
+        found = {
+            "identity": identity.to_json(),
+            "identity_digest": identity.digest.hex(),
+            "release_key": release_key("visits", "visits", identity),
+        }
+        append(RESERVE, {**reserved.body, **run, **found})
+        if i >= open_charges:  # those of the first runs stay open
+            append(SETTLE, {**settled.body, **run})
+        if books.since_checkpoint >= CHECKPOINT_EVERY:
+            told = {name: reserved.body[name] for name in ("time", "writer")}
+            append(CHECKPOINT, {**told, "books": books.to_json()})
+    with ledger._store.writing() as appender:
+        for row in made:
+            appender.append(row)
+    ledger._store.close()
+    return BudgetLedger(ledger.url)
 
 
 def _timed(what, times: int = 1) -> float:

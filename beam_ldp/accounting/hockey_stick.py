@@ -35,7 +35,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaln
 from scipy.stats import binom
 
-from beam_ldp.accounting.iid_sums import COARSE, FINE, positive_part
+from beam_ldp.accounting.iid_sums import COARSE, FINE, positive_parts
 from beam_ldp.accounting.safe_roots import ABSOLUTE, bracket, outward, safe_root, secant_root
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -94,23 +94,41 @@ def hockey_stick(
     return _delta(pair, n, epsilon, FINE, rate)
 
 
+def hockey_sticks(
+    pair: ShufflePair, num_reports: int, epsilons: Array, rate: float = 1.0
+) -> tuple[Array, Array]:
+    """The same at many epsilons: lower and upper bounds, of the shape of `epsilons`."""
+    return _deltas(pair, check_reports(num_reports), np.asarray(epsilons), FINE, rate)
+
+
 def _delta(
     pair: ShufflePair, n: int, epsilon: float, smoothing: tuple[float, ...], rate: float = 1.0
 ) -> DeltaBounds:
+    lower, upper = _deltas(pair, n, np.array([epsilon]), smoothing, rate)
+    return DeltaBounds(float(lower[0]), float(upper[0]))
+
+
+def _deltas(
+    pair: ShufflePair, n: int, epsilons: Array, smoothing: tuple[float, ...], rate: float
+) -> tuple[Array, Array]:
     law, scale = _law(pair), rate / (n * pair.blanket_mass)
-    step = math.expm1(min(epsilon, 700.0))
+    steps = np.expm1(np.minimum(epsilons, 700.0))[:, None]
     # Not having been drawn makes the laws equal: it takes (1 - rate) * step off the difference.
-    absent = step * (1.0 - rate) * n * pair.blanket_mass / rate
-    values = law.difference - step * law.second - absent / n
-    if values.max() <= 0.0:
-        return DeltaBounds(0.0, 0.0)
-    listed = listed_configurations(pair, n)
-    if listed is None:
-        low, high = positive_part(values, law.probability, n, smoothing)
+    absent = (1.0 - rate) * n * pair.blanket_mass / rate
+    values = law.difference - steps * law.second - steps * absent / n
+    low, high = np.zeros(len(epsilons)), np.zeros(len(epsilons))
+    some = np.flatnonzero(values.max(axis=1) > 0.0)
+    if not len(some):
+        return low, high
+    if listed_configurations(pair, n) is None:
+        low[some], high[some] = positive_parts(values[some], law.probability, n, smoothing)
     else:
-        low, high = listed.positive_part(step, absent, float(values.max()) + absent / n)
-    lower = min(1.0, low * scale * (1.0 - _ROUNDING))
-    return DeltaBounds(max(0.0, lower), min(1.0, high * scale * (1.0 + _ROUNDING)))
+        largest = values[some].max(axis=1) + steps[some, 0] * absent / n
+        low[some], high[some] = _ranked(pair, n, absent).positive_parts(steps[some, 0], largest)
+    return (
+        np.clip(low * scale * (1.0 - _ROUNDING), 0.0, 1.0),
+        np.minimum(high * scale * (1.0 + _ROUNDING), 1.0),
+    )
 
 
 def epsilon_bounds(pair: ShufflePair, num_reports: int, delta: float) -> tuple[float, float]:
@@ -230,11 +248,41 @@ class Configurations(NamedTuple):
     probability: Array
     left_out: float  # bound of E[number of blanket reports; left out]
 
-    def positive_part(self, step: float, absent: float, largest: float) -> tuple[float, float]:
-        sums = self.difference - step * self.second - absent
-        positive = sums > 0.0
-        low = float(np.sum(sums[positive] * self.probability[positive]))
+
+class _Ranked(NamedTuple):
+    """Configurations in the order of the step up to which they count, largest first."""
+
+    steps: Array  # negated, so that they ascend
+    difference: Array
+    second: Array
+    probability: Array
+    left_out: float
+
+    def positive_parts(self, steps: Array, largest: Array) -> tuple[Array, Array]:
+        """Bounds of E[max(difference - step * second, 0)] at each step."""
+        low = np.zeros(len(steps))
+        for i, count in enumerate(np.searchsorted(self.steps, -steps, side="left").tolist()):
+            sums = self.difference[:count] - steps[i] * self.second[:count]
+            low[i] = np.sum(np.maximum(sums, 0.0) * self.probability[:count])
         return low, low + self.left_out * largest
+
+
+@lru_cache(maxsize=16)
+def _ranked(pair: ShufflePair, n: int, absent: float) -> _Ranked:
+    """What can happen, ranked, where `absent` is added to the second density (see the module)."""
+    listed = listed_configurations(pair, n)
+    assert listed is not None
+    second = listed.second + absent
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.where(listed.difference > 0.0, listed.difference / second, 0.0)
+    order = np.argsort(-steps, kind="stable")[: np.count_nonzero(steps > 0.0)]
+    return _Ranked(
+        -steps[order],
+        listed.difference[order],
+        second[order],
+        listed.probability[order],
+        listed.left_out,
+    )
 
 
 @lru_cache(maxsize=16)

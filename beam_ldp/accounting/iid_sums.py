@@ -11,7 +11,16 @@ lower bound. The trapezoidal rule adds to the integral only positive terms (the 
 function one period away, by Poisson summation), so upper bounds stay upper bounds; for the lower
 bound these terms are bounded and subtracted.
 
-Nothing grows with `n`: the number of nodes depends on the accuracy alone.
+Nothing grows with `n`: the number of nodes depends on the accuracy alone. Most of them tell
+nothing, and are not evaluated. With the two likeliest values (tilted) `v, w` of one summand, of
+probabilities `p, q`,
+
+    |K(theta + i omega) / K(theta)|^2 <= 1 - 4 p q sin^2(omega (v - w) / 2),
+
+so that the n-th power is below `exp(-60)` unless omega is near a multiple of `2 pi / (v - w)`. What
+is left out is bounded, and added.
+
+Many laws with the same probabilities (the hockey stick at many epsilons) are evaluated at once.
 """
 
 from __future__ import annotations
@@ -21,7 +30,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 # Widths of the Gaussian over that of the sum; 0.004 widens the variance by 1.6e-5 of itself.
 FINE = (0.004, 0.001)
@@ -31,6 +39,10 @@ _CLOSE = 0.02
 _DECAY = 7.5  # exp(-7.5^2 / 2) = 6e-13: where frequencies are cut
 _PERIOD = 16.0  # standard deviations between images of the trapezoidal rule
 _LEFT_IMAGE = 30.0  # exp(-30): the image to the left
+_FLAT = 60.0  # where log |K^n| is below minus that, nodes are left out
+_AT_ONCE = 1 << 20  # angles, of 8 bytes
+_LARGER_TILTS = (0.5, 1.0, 2.0, 4.0, 8.0)
+_SADDLE = 1e-10  # relative accuracy of theta, which any bound may be taken at
 
 Array = NDArray[np.float64]
 
@@ -47,127 +59,228 @@ def positive_part(
         smoothings: Widths of the Gaussian, coarsest first; a finer one is tried while the bounds
             differ by more than 2 %.
     """
-    line = _line(values, probability, n)
-    low, high = 0.0, math.inf
+    low, high = positive_parts(values[None], probability, n, smoothings)
+    return float(low[0]), float(high[0])
+
+
+def positive_parts(
+    values: Array, probability: Array, n: int, smoothings: tuple[float, ...] = FINE
+) -> tuple[Array, Array]:
+    """The same of many laws: `values` of shape (laws, kinds), two arrays of shape (laws,)."""
+    lines = _lines(values, probability, n)
+    low, high = np.zeros(len(values)), np.full(len(values), np.inf)
+    open_ones = np.arange(len(values))
     for smoothing in smoothings:
-        bounds = _integral(line, smoothing)
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-        if high - low <= _CLOSE * high:
+        below, above = _integrals(lines.at(open_ones), smoothing)
+        low[open_ones] = np.maximum(low[open_ones], below)
+        high[open_ones] = np.minimum(high[open_ones], above)
+        apart = high[open_ones] - low[open_ones] > _CLOSE * high[open_ones]
+        open_ones = open_ones[apart]
+        if not len(open_ones):
             break
     return low, high
 
 
-class _Line(NamedTuple):
-    """The vertical line of integration and the law of one summand tilted onto it."""
+class _Lines(NamedTuple):
+    """Vertical lines of integration, and the laws of one summand tilted onto them."""
 
-    values: Array
-    probability: Array
+    values: Array  # shape (laws, kinds)
+    probability: Array  # shape (kinds,)
     n: int
-    theta: float
-    log_mgf: float  # of the sum, at theta
-    tilted: Array
-    mean: float
-    variance: float  # of the sum, tilted
-    width: float  # of the integrand's transform
+    theta: Array  # shape (laws,), as all below but `tilted`
+    log_mgf: Array  # of the sum, at theta
+    tilted: Array  # shape (laws, kinds)
+    mean: Array
+    variance: Array  # of the sum, tilted
+    width: Array  # of the integrand's transform
+
+    def at(self, places: NDArray[np.intp]) -> _Lines:
+        """Some of the lines."""
+        return _Lines(
+            self.values[places],
+            self.probability,
+            self.n,
+            self.theta[places],
+            self.log_mgf[places],
+            self.tilted[places],
+            self.mean[places],
+            self.variance[places],
+            self.width[places],
+        )
 
 
-def _line(values: Array, probability: Array, n: int) -> _Line:
-    theta = _saddle(values, probability, n)
-    powers = theta * values
-    tilted = probability * np.exp(powers - powers.max())
-    tilted /= tilted.sum()
-    mean = float(tilted @ values)
-    variance = n * float(tilted @ (values - mean) ** 2)
-    width = math.sqrt(variance + 2.0 / theta**2)
+def _lines(values: Array, probability: Array, n: int) -> _Lines:
+    theta = _saddles(values, probability, n)
+    powers = theta[:, None] * values
+    tilted, mean, variance = _tilted(values, powers, probability)
+    width = np.sqrt(n * variance + 2.0 / theta**2)
     log_mgf = n * _log_mean_exp(powers, probability)
-    return _Line(values, probability, n, theta, log_mgf, tilted, mean, variance, width)
+    return _Lines(values, probability, n, theta, log_mgf, tilted, mean, n * variance, width)
 
 
-def _integral(line: _Line, smoothing: float) -> tuple[float, float]:
+def _tilted(values: Array, powers: Array, probability: Array) -> tuple[Array, Array, Array]:
+    """The tilted law of one summand, its mean and variance."""
+    tilted = probability * np.exp(powers - powers.max(axis=1, keepdims=True))
+    tilted /= tilted.sum(axis=1, keepdims=True)
+    mean = (tilted * values).sum(axis=1)
+    return tilted, mean, (tilted * (values - mean[:, None]) ** 2).sum(axis=1)
+
+
+def _integrals(lines: _Lines, smoothing: float) -> tuple[Array, Array]:
     """Bounds of E[max(S, 0)] from the trapezoidal rule with one width of the Gaussian."""
-    theta, n = line.theta, line.n
-    tau = smoothing * line.width
+    theta = lines.theta
+    tau = smoothing * lines.width
     cut = _DECAY / tau
-    if tau * math.pi >= _DECAY * float(np.ptp(line.values)):
-        # |K(theta + i omega) / K(theta)|^n <= exp(-(2 / pi^2) omega^2 variance) as long as
-        # omega * range <= pi, and the Gaussian has decayed where that ends.
-        cut = min(cut, _DECAY * math.pi / 2.0 / math.sqrt(line.variance))
-    period = max(_PERIOD * line.width, _LEFT_IMAGE / theta)
+    # |K(theta + i omega) / K(theta)|^n <= exp(-(2 / pi^2) omega^2 variance) as long as
+    # omega * range <= pi, and the Gaussian has decayed where that ends.
+    soon = tau * math.pi >= _DECAY * np.ptp(lines.values, axis=1)
+    cut[soon] = np.minimum(cut[soon], _DECAY * math.pi / 2.0 / np.sqrt(lines.variance[soon]))
+    period = np.maximum(_PERIOD * lines.width, _LEFT_IMAGE / theta)
     spacing = 2.0 * math.pi / period
-    omega: Array = spacing * np.arange(math.ceil(cut / spacing) + 1, dtype=np.float64)
-    log_size, phase = _characteristic(omega, line.values - line.mean, line.tilted, n)
-    phase += omega * (n * line.mean + theta * tau**2)
-    transform = np.exp(log_size - 0.5 * (omega * tau) ** 2 + 1j * phase)
-    transform[1:] *= 2.0  # the negative frequencies
+    call, density = _trapezoids(lines, tau, spacing, np.ceil(cut / spacing).astype(np.int64))
+    # Beyond the cut, and between it where nodes are left out: 1 / |z|^2 sums to pi / theta or less.
+    left_out = math.exp(-0.5 * _DECAY**2) / (math.pi * cut) + math.exp(-_FLAT) / theta
+    log_front = lines.log_mgf + 0.5 * (theta * tau) ** 2
+    high = np.exp(log_front + np.log(np.maximum(call, 0.0) + left_out))
+    # Of the density all nodes left out count the same.
+    flat = tau**2 * math.exp(-_FLAT) * (cut + 2.0 * spacing)
+    below = call - tau**2 * density - flat - 2.0 * left_out - _images(lines, tau, period, log_front)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low = np.where(below > 0.0, np.exp(log_front + np.log(below)), 0.0)
+    return low, high
+
+
+def _trapezoids(
+    lines: _Lines, tau: Array, spacing: Array, last: NDArray[np.int64]
+) -> tuple[Array, Array]:
+    """Integrals of the transform with and without 1 / z^2, nodes 0 to `last` times the spacing."""
+    first, stop, owner = _windows(lines, spacing, last)
+    lengths = stop - first
+    call, density = np.zeros(len(tau)), np.zeros(len(tau))
+    ends = np.cumsum(lengths) * lines.values.shape[1] // _AT_ONCE
+    for part in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(ends)) + 1):
+        length = lengths[part]
+        of = np.repeat(owner[part], length)
+        offset = np.repeat(np.cumsum(length) - length - first[part], length)
+        node = (np.arange(len(of)) - offset).astype(np.float64)
+        omega = node * spacing[of]
+        theta, mean = lines.theta[of], lines.mean[of]
+        log_size, phase = _characteristic(omega, lines, of)
+        phase += omega * (lines.n * mean + theta * tau[of] ** 2)
+        size = np.exp(log_size - 0.5 * (omega * tau[of]) ** 2)
+        size *= np.where(node > 0.0, 2.0, 1.0)  # the negative frequencies
+        real = size * np.cos(phase)
+        # Re(e^(i phase) / z^2) with z = theta + i omega.
+        twice = real * (theta**2 - omega**2) + size * np.sin(phase) * (2.0 * theta * omega)
+        call += np.bincount(of, twice / (theta**2 + omega**2) ** 2, len(tau))
+        density += np.bincount(of, real, len(tau))
     scale = spacing / (2.0 * math.pi)
-    call = scale * float(np.sum((transform / (theta + 1j * omega) ** 2).real))
-    density = scale * float(np.sum(transform.real))
-    frequencies_cut = math.exp(-0.5 * _DECAY**2) / (math.pi * cut)
-    log_front = line.log_mgf + 0.5 * (theta * tau) ** 2
-    high = math.exp(log_front + math.log(max(call, 0.0) + frequencies_cut))
-    below = call - tau**2 * density - 2.0 * frequencies_cut
-    below -= _images(line, tau, period, log_front)
-    return math.exp(log_front + math.log(below)) if below > 0.0 else 0.0, high
+    return scale * call, scale * density
 
 
-def _saddle(values: Array, probability: Array, n: int) -> float:
-    """The theta > 0 that minimises K(theta)^n / theta^2."""
+def _windows(
+    lines: _Lines, spacing: Array, last: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.intp]]:
+    """Ranges of nodes that are evaluated, and the law that each belongs to (see the module)."""
+    rows = np.arange(len(last))
+    one = np.argmax(lines.tilted, axis=1)
+    gaps = np.abs(lines.values - lines.values[rows, one][:, None])
+    other = np.argmax(np.where(gaps > 0.0, lines.tilted, -1.0), axis=1)
+    gap = gaps[rows, other]
+    both = lines.tilted[rows, one] * lines.tilted[rows, other]
+    with np.errstate(divide="ignore"):
+        largest = np.sqrt(_FLAT / (2.0 * lines.n * both))
+    every = ~(largest < 1.0) | ~(gap > 0.0)
+    apart = np.where(every, 1.0, 2.0 * math.pi / np.where(every, 1.0, gap) / spacing)  # in nodes
+    half = np.where(every, last, apart * np.arcsin(np.minimum(largest, 1.0)) / math.pi)
+    half = np.minimum(half, last)
+    count = np.where(every, 1, np.floor((last + half) / apart).astype(np.int64) + 1)
+    owner = np.repeat(rows, count)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    centre = place * apart[owner]
+    first = np.maximum(np.floor(centre - half[owner]), 0.0).astype(np.int64)
+    stop = np.minimum(np.ceil(centre + half[owner]).astype(np.int64), last[owner]) + 1
+    after = np.append(0, stop[:-1])
+    first = np.where(place > 0, np.maximum(first, after), first)  # no node twice
+    return first, np.maximum(stop, first), owner
 
-    def slope(log_theta: float) -> float:
-        theta = math.exp(log_theta)
-        powers = theta * values
-        weights = probability * np.exp(powers - powers.max())
-        return n * float(weights @ powers) / float(weights.sum()) - 2.0
 
-    largest = float(values.max())
-    start = math.log(2.0 / (n * largest))
+def _saddles(values: Array, probability: Array, n: int) -> Array:
+    """For each law the theta > 0 that minimises K(theta)^n / theta^2."""
+
+    def slopes(log_theta: Array) -> tuple[Array, Array]:
+        """Of log(K^n / theta^2) by log theta, and its own slope."""
+        powers = np.exp(log_theta)[:, None] * values
+        _, mean, variance = _tilted(powers, powers, probability)
+        return n * mean - 2.0, n * (mean + variance)
+
+    start = np.log(2.0 / (n * values.max(axis=1)))
     low, high = start - 1.0, start + 1.0
-    while slope(low) > 0.0:
-        low -= 4.0
-    while slope(high) < 0.0:
-        high += 4.0
-    return math.exp(float(brentq(slope, low, high, xtol=1e-4)))
+    while (over := slopes(low)[0] > 0.0).any():
+        low[over] -= 4.0
+    while (under := slopes(high)[0] < 0.0).any():
+        high[under] += 4.0
+    found = 0.5 * (low + high)
+    for _ in range(100):  # Newton's steps where they stay in the bracket, else its middle
+        slope, curvature = slopes(found)
+        low, high = np.where(slope < 0.0, found, low), np.where(slope < 0.0, high, found)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = found - slope / curvature
+        inside = (step >= low) & (step <= high)
+        following = np.where(inside, step, 0.5 * (low + high))
+        done = np.abs(following - found) <= _SADDLE
+        found = following
+        if done.all():
+            break
+    return np.exp(found)
 
 
-def _log_mean_exp(powers: Array, probability: Array) -> float:
-    top = float(powers.max())
-    if top < 700.0:  # keeps all digits of a logarithm near 0, which is then multiplied by n
-        return math.log1p(float(probability @ np.expm1(powers)))
-    return top + math.log(float(probability @ np.exp(powers - top)))
+def _log_mean_exp(powers: Array, probability: Array) -> Array:
+    """Of the last axis."""
+    top = powers.max(axis=-1)
+    small = top < 700.0  # keeps all digits of a logarithm near 0, which is then multiplied by n
+    with np.errstate(over="ignore"):
+        near = np.log1p(np.expm1(np.where(small[..., None], powers, 0.0)) @ probability)
+    if small.all():
+        return np.asarray(near)
+    far = top + np.log(np.exp(powers - top[..., None]) @ probability)
+    return np.where(small, near, far)
 
 
-def _characteristic(omega: Array, centred: Array, tilted: Array, n: int) -> tuple[Array, Array]:
+def _characteristic(omega: Array, lines: _Lines, of: NDArray[np.intp]) -> tuple[Array, Array]:
     """Log-modulus and phase of the n-th power of the tilted, centred characteristic function."""
-    angles = np.outer(omega, centred)
-    real = -2.0 * np.sin(0.5 * angles) ** 2 @ tilted
-    imaginary = np.sin(angles) @ tilted
+    real, imaginary = np.zeros(len(omega)), np.zeros(len(omega))
+    centred = lines.values - lines.mean[:, None]
+    for kind in range(centred.shape[1]):
+        half, weight = 0.5 * omega * centred[of, kind], 2.0 * lines.tilted[of, kind]
+        sine = np.sin(half)
+        real -= weight * sine * sine
+        imaginary += weight * sine * np.cos(half)
     with np.errstate(divide="ignore"):
         squared = np.maximum(2.0 * real + real**2 + imaginary**2, -1.0)
-        log_size = 0.5 * n * np.log1p(squared)
-    return log_size, n * np.arctan2(imaginary, 1.0 + real)
+        log_size = 0.5 * lines.n * np.log1p(squared)
+    return log_size, lines.n * np.arctan2(imaginary, 1.0 + real)
 
 
-def _images(line: _Line, tau: float, period: float, log_front: float) -> float:
+def _images(lines: _Lines, tau: Array, period: Array, log_front: Array) -> Array:
     """Bound, on the scale of the tilted integral, of what trapezoids add (see the module).
 
     With f(a) = E[max(S + N - a, 0)], the image at distance k * period is f(k period) exp(theta k
     period). To the left f(a) <= |a| + f(0); to the right a larger tilt bounds it.
     """
-    theta = line.theta
-    decay = math.exp(-theta * period)
-    # f(0) on this scale is at most 1 / (e theta), since x <= exp(theta x) / (e theta).
-    left = math.exp(-log_front) if log_front > -700.0 else math.inf
-    left = left * decay / (1.0 - decay) ** 2 * period + decay / (1.0 - decay) / theta
-    right = math.inf
-    for more in (0.5, 1.0, 2.0, 4.0, 8.0):
-        other = theta + more / line.width
-        log_image = (
-            line.n * _log_mean_exp(other * line.values, line.probability)
-            + 0.5 * (other * tau) ** 2
-            - log_front
-            - (other - theta) * period
-        )
-        if log_image < 0.0:
-            ratio = math.exp(-(other - theta) * period)
-            right = min(right, math.exp(log_image) / (math.e * other) / (1.0 - ratio))
-    return left + right
+    theta = lines.theta
+    decay = np.exp(-theta * period)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # f(0) on this scale is at most 1 / (e theta), since x <= exp(theta x) / (e theta).
+        left = np.exp(-log_front) * decay / (1.0 - decay) ** 2 * period
+        left += decay / (1.0 - decay) / theta
+    other = theta + np.array(_LARGER_TILTS)[:, None] / lines.width  # shape (tilts, laws)
+    log_image = (
+        lines.n * _log_mean_exp(other[:, :, None] * lines.values, lines.probability)
+        + 0.5 * (other * tau) ** 2
+        - log_front
+        - (other - theta) * period
+    )
+    ratio = np.exp(-(other - theta) * period)
+    right = np.exp(np.minimum(log_image, 0.0)) / (math.e * other) / (1.0 - ratio)
+    return np.asarray(left + np.where(log_image < 0.0, right, np.inf).min(axis=0))

@@ -21,7 +21,7 @@ from beam_ldp.accounting.events import (
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.accounting.hockey_stick import directions, hockey_stick, largest_log_ratio
+from beam_ldp.accounting.hockey_stick import directions, hockey_sticks, largest_log_ratio
 from beam_ldp.accounting.l2_messages import l2_messages_rdp
 from beam_ldp.accounting.loss_grid import LossGrid, connect_dots
 from beam_ldp.accounting.moments import log_sum
@@ -95,8 +95,7 @@ def _sticks(event: OwnEvent, step: float) -> tuple[np.ndarray, np.ndarray]:
     inside = losses < curve.top
     found = np.zeros(len(losses))
     for side in directions(curve.pair):
-        sticks = [curve.stick(side, loss) for loss in losses[inside]]
-        found[inside] = np.maximum(found[inside], sticks)
+        found[inside] = np.maximum(found[inside], curve.sticks(side, losses[inside]))
     found[0] = min(found[0], math.tanh(curve.top / 2.0))
     return knots, _convex(losses, found)
 
@@ -177,10 +176,10 @@ class _Curve(NamedTuple):
     within: float
     top: float
 
-    def stick(self, pair: ShufflePair, loss: float) -> float:
-        """The upper delta at a loss >= 0, in the direction of `pair`."""
-        inner = math.log1p(math.expm1(loss) / self.within)
-        return self.outer * hockey_stick(pair, self.reports, inner, self.rate).upper
+    def sticks(self, pair: ShufflePair, losses: np.ndarray) -> np.ndarray:
+        """The upper delta at each loss >= 0, in the direction of `pair`."""
+        inner = np.log1p(np.expm1(losses) / self.within)
+        return self.outer * hockey_sticks(pair, self.reports, inner, self.rate)[1]
 
 
 @lru_cache(maxsize=256)

@@ -45,6 +45,20 @@ ledger_rows = sa.Table(
     sa.Column("population", sa.String(200)),
     sa.Column("period", sa.BigInteger),
 )
+# Made once: to put a query together takes longer than to run it.
+_C, _VALUE = ledger_rows.c, sa.bindparam("value")
+_ROWS = sa.select(ledger_rows).order_by(_C.number)
+_ROWS_FROM = _ROWS.where(_C.number >= _VALUE)
+_LAST_CHECKPOINT = (
+    sa.select(ledger_rows).where(_C.kind == CHECKPOINT).order_by(_C.number.desc()).limit(1)
+)
+_LAST_OF_RUN = sa.select(sa.func.max(_C.number)).where(_C.run_id == _VALUE).scalar_subquery()
+_ROWS_OF_RUN = _ROWS.where(
+    (_C.run_id == _VALUE)
+    & ((_C.part == "") | (_C.part == sa.bindparam("part")) | (_C.number == _LAST_OF_RUN))
+)
+_FIRST_OF_RELEASE = _ROWS.where((_C.release_key == _VALUE) & (_C.kind == RESERVE)).limit(1)
+_ROWS_OF_IDENTITY = _ROWS.where(_C.identity_digest == _VALUE)
 _LOCK = int.from_bytes(hashlib.sha256(TABLE.encode()).digest()[:8], "big", signed=True)
 
 
@@ -329,46 +343,30 @@ class Reader:
 
     def rows(self, start: int) -> list[Row]:
         """All rows from number `start` on."""
-        return self._found(ledger_rows.c.number >= start)
+        return self._found(_ROWS_FROM, start)
 
     def last_checkpoint(self) -> Row | None:
         """The newest row that holds all totals."""
-        query = (
-            sa.select(ledger_rows)
-            .where(ledger_rows.c.kind == CHECKPOINT)
-            .order_by(ledger_rows.c.number.desc())
-            .limit(1)
-        )
-        return next(iter(self._run(query)), None)
+        return next(iter(self._found(_LAST_CHECKPOINT)), None)
 
     def rows_of_run(self, run_id: str, part: str = "") -> list[Row]:
         """Rows of a run; of a block, those of the whole, those of one part, and the last one."""
-        columns = ledger_rows.c
-        last = sa.select(sa.func.max(columns.number)).where(columns.run_id == run_id)
-        wanted = columns.part.in_(("", part)) | (columns.number == last.scalar_subquery())
-        return self._found((columns.run_id == run_id) & wanted)
+        return self._found(_ROWS_OF_RUN, run_id, part=part)
 
     def first_of_release(self, release_key: str) -> Row | None:
         """The first reservation of a release id."""
-        query = (
-            sa.select(ledger_rows)
-            .where((ledger_rows.c.release_key == release_key) & (ledger_rows.c.kind == RESERVE))
-            .order_by(ledger_rows.c.number)
-            .limit(1)
-        )
-        return next(iter(self._run(query)), None)
+        return next(iter(self._found(_FIRST_OF_RELEASE, release_key)), None)
 
     def rows_of_identity(self, digest: str) -> list[Row]:
         """Reservations of an identity, and rows that ended a block's part of that identity."""
-        return self._found(ledger_rows.c.identity_digest == digest)
+        return self._found(_ROWS_OF_IDENTITY, digest)
 
-    def _found(self, condition: Any) -> list[Row]:
-        return self._run(sa.select(ledger_rows).where(condition).order_by(ledger_rows.c.number))
-
-    def _run(self, query: Any) -> list[Row]:
+    def _found(self, query: sa.Select[Any], value: Any = None, **others: Any) -> list[Row]:
         return [
             Row(number, kind, body, previous, digest, dict(zip(COLUMNS, columns)))
-            for number, kind, body, previous, digest, *columns in self._connection.execute(query)
+            for number, kind, body, previous, digest, *columns in self._connection.execute(
+                query, {"value": value, **others}
+            )
         ]
 
 

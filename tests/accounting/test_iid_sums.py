@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from beam_ldp.accounting.iid_sums import COARSE, FINE, positive_part
+from beam_ldp.accounting import iid_sums
+from beam_ldp.accounting.iid_sums import COARSE, FINE, positive_part, positive_parts
 
 pytestmark = pytest.mark.exact
 
@@ -78,3 +79,49 @@ def test_positive_sums_keep_their_mean():
     values, probability = np.array([1.0, 2.0]), np.array([0.5, 0.5])
     low, high = positive_part(values, probability, 100)
     assert low <= 150.0 <= high and high - low < 0.1
+
+
+LAWS = {
+    "two atoms, apart": ([1.0, -0.3], [0.2, 0.8]),
+    "on a lattice": ([2.0, 1.0, -1.0], [0.1, 0.2, 0.7]),
+    "equal atoms": ([1.0, 1.0, -0.5], [0.1, 0.1, 0.8]),
+    "a rare one": ([5.0, -1e-3, -2e-3], [1e-4, 0.5, 0.4999]),
+}
+
+
+@pytest.mark.parametrize("n", [3, 300, 10**5, 10**8])
+@pytest.mark.parametrize("name", LAWS)
+def test_nodes_left_out_tell_nothing(name, n, monkeypatch):
+    """All nodes give the same bounds, up to rounding; and the bounds without them are wider."""
+    values, probability = map(np.array, LAWS[name])
+    found = positive_part(values, probability, n)
+    monkeypatch.setattr("beam_ldp.accounting.iid_sums._FLAT", 1e30)
+    assert found == pytest.approx(positive_part(values, probability, n), rel=1e-11)
+
+
+def test_few_nodes_are_evaluated(monkeypatch):
+    """Of an ordinary release one in ten: what makes a price cheap."""
+    evaluated = []
+    characteristic = iid_sums._characteristic
+    monkeypatch.setattr(
+        iid_sums,
+        "_characteristic",
+        lambda omega, *others: evaluated.append(len(omega)) or characteristic(omega, *others),
+    )
+    law = np.array([[1.0, 0.0, -1.2]]), np.array([0.07, 0.86, 0.07]), 10**5
+    positive_parts(*law, (0.004,))
+    monkeypatch.setattr(iid_sums, "_FLAT", 1e30)
+    positive_parts(*law, (0.004,))
+    assert 10 * evaluated[0] < evaluated[1]
+
+
+@pytest.mark.parametrize("n", [40, 10**4, 10**7])
+def test_many_laws_at_once_are_each_by_itself(n, monkeypatch):
+    """Also where they are more than are evaluated at once."""
+    shifts = np.linspace(0.0, 0.9, 23)
+    values = np.array([1.0, 0.2, -0.4]) - shifts[:, None]
+    probability = np.array([0.3, 0.1, 0.6])
+    monkeypatch.setattr(iid_sums, "_AT_ONCE", 1 << 12)
+    low, high = positive_parts(values, probability, n)
+    for i, law in enumerate(values):
+        assert (low[i], high[i]) == pytest.approx(positive_part(law, probability, n), rel=1e-9)

@@ -19,6 +19,7 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.accounting.atom_losses import hockey_sticks
 from beam_ldp.accounting.hockey_stick import hockey_stick
+from beam_ldp.accounting.hockey_stick import hockey_sticks as sticks_of
 from beam_ldp.accounting.loss_curves import (
     _curve,
     loss_deviation,
@@ -26,6 +27,7 @@ from beam_ldp.accounting.loss_curves import (
     renyi_divergences,
 )
 from beam_ldp.accounting.subsampled_rdp import direct_atoms, direct_rdp
+from beam_ldp.ledger.losses import orders_for
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.accounting.brute_force import (
     renyi,
@@ -96,7 +98,7 @@ def test_two_levels_of_sampling_are_never_underpriced(clients, points, drawn, se
     assert np.all(truth.renyi(orders) <= renyi_divergences(event, orders) * (1 + 1e-9))
     curve = _curve(event)
     losses = np.array([0.0, 0.1, 0.3, 0.8])
-    priced = np.array([curve.stick(curve.pair, loss) for loss in losses])
+    priced = curve.sticks(curve.pair, losses)
     assert np.all(truth.sticks(losses) <= priced + 1e-12)
 
 
@@ -186,3 +188,30 @@ def test_the_divergences_of_a_larger_crowd_are_smaller(budget):
     found = np.array([renyi_divergences(ShuffledDpEvent(event, n), orders) for n in crowds])
     assert (np.diff(found, axis=0) < 0).all()
     assert (found < 0.99 * budget).all()
+
+
+@pytest.mark.parametrize(
+    ("local_epsilon", "n", "known"),
+    [
+        (0.5, 1000, (0.00608433682001, 0.00202814437818, 0.0182503902201, 0.0608085547189)),
+        (1.0, 30, (0.79150863178, 0.419056228298, 0.93195436701, 0.979741744467)),
+        (2.0, 10**5, (0.00263659793669, 0.000878862236373, 0.00791010551844, 0.0263794137186)),
+        (4.0, 10**4, (0.906737011584, 0.105399962818, 2.9914935771, 3.69975177676)),
+        (8.0, 10**6, (2.36041890397, 0.0613855942855, 6.16134973831, 7.45260489997)),
+    ],
+)
+def test_divergences_stay_what_they_were(local_epsilon, n, known):
+    """Of ledgers that hold them: pinned when each hockey stick was integrated by itself."""
+    orders = np.array(orders_for(1.0, 1e-8)[:4])
+    event = ShuffledDpEvent(LocalRandomizerDpEvent(local_epsilon), n)
+    assert renyi_divergences(event, orders) == pytest.approx(np.array(known), rel=1e-9)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.3])
+@pytest.mark.parametrize("n", [12, 10**4])
+def test_many_hockey_sticks_are_each_by_itself(n, rate):
+    pair = ShufflePair.clones(2.0)
+    epsilons = np.linspace(0.0, 2.5, 60)
+    low, high = sticks_of(pair, n, epsilons, rate)
+    for epsilon, *both in zip(epsilons, low, high):
+        assert both == pytest.approx(hockey_stick(pair, n, epsilon, rate), rel=1e-9, abs=1e-30)

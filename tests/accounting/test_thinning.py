@@ -66,8 +66,8 @@ def test_coins_are_never_underpriced(clients, points, join, sampling, randomizer
     )
     assert np.all(truth.renyi(ORDERS) <= renyi_divergences(event, ORDERS) * (1 + 1e-9))
     curve = _curve(event)
-    priced = [curve.stick(curve.pair, loss) for loss in LOSSES]
-    assert np.all(truth.sticks(LOSSES) <= np.array(priced) + 1e-12)
+    priced = curve.sticks(curve.pair, np.array(LOSSES))
+    assert np.all(truth.sticks(LOSSES) <= priced + 1e-12)
 
 
 def test_the_published_training_run():
