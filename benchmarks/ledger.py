@@ -71,31 +71,30 @@ def build(folder: Path, rows: int, open_charges: int) -> BudgetLedger:
     ledger.reserve("visits", "first", EVENT, identity=_identity("first"))
     ledger.settle("first", EVENT, identity=_identity("first"))
     *_, reserved, settled = ledger.rows()
-    books, made = ledger.books, []
-
-    def append(kind: str, body: dict) -> None:
-        made.append(next_row(books.head, kind, body))
-        books.apply(made[-1:])
-
+    books = ledger.books
     charges = (rows - books.head.count - open_charges) // 2 + open_charges
-    for i in range(charges):
-        run = {"run_id": f"run {i}", "event": {**reserved.body["event"]}}
-        run["event"]["event"] = {**run["event"]["event"], "num_reports": 100_000 + i}
-        identity = _identity(f"r{i}")
-        found = {
-            "identity": identity.to_json(),
-            "identity_digest": identity.digest.hex(),
-            "release_key": release_key("visits", "visits", identity),
-        }
-        append(RESERVE, {**reserved.body, **run, **found})
-        if i >= open_charges:  # those of the first runs stay open
-            append(SETTLE, {**settled.body, **run})
-        if books.since_checkpoint >= CHECKPOINT_EVERY:
-            told = {name: reserved.body[name] for name in ("time", "writer")}
-            append(CHECKPOINT, {**told, "books": books.to_json()})
     with ledger._store.writing() as appender:
-        for row in made:
+
+        def append(kind: str, body: dict) -> None:
+            row = next_row(books.head, kind, body)
+            books.apply([row])
             appender.append(row)
+
+        for i in range(charges):
+            run = {"run_id": f"run {i}", "event": {**reserved.body["event"]}}
+            run["event"]["event"] = {**run["event"]["event"], "num_reports": 100_000 + i}
+            identity = _identity(f"r{i}")
+            found = {
+                "identity": identity.to_json(),
+                "identity_digest": identity.digest.hex(),
+                "release_key": release_key("visits", "visits", identity),
+            }
+            append(RESERVE, {**reserved.body, **run, **found})
+            if i >= open_charges:  # those of the first runs stay open
+                append(SETTLE, {**settled.body, **run})
+            if books.since_checkpoint >= CHECKPOINT_EVERY:
+                told = {name: reserved.body[name] for name in ("time", "writer")}
+                append(CHECKPOINT, {**told, "books": books.to_json()})
     ledger._store.close()
     return BudgetLedger(ledger.url)
 

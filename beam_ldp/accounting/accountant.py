@@ -187,6 +187,11 @@ class ShuffleAccountant(PrivacyAccountant):
         own = {event: n for event, n in self._counts.items() if isinstance(event, _OWN)}
         return sum(n * getattr(e, "points_sampled", 1) * e.local_epsilon for e, n in own.items())
 
+    @property
+    def failure_probability(self) -> float:
+        """What delta must cover besides the losses: that a crowd is smaller than supposed."""
+        return _failures(self._counts)
+
     def divergences(self) -> np.ndarray:
         """Rényi divergence of everything composed, at each of `orders`."""
         return self._divergences(self._counts)

@@ -13,6 +13,9 @@ same holds for runs that overlap (Vadhan and Zhang 2023), and where a reservatio
 smaller settlement: how many reports came is the same for neighbours, so what is charged is the
 divergence of what was released, given that. It would not hold for orders chosen later: they are
 fixed with the first budget and stay when it is changed.
+
+An event may hold but for a chance (`failure_probability`: that some public group is smaller than
+supposed). Such chances add up and are taken off delta before it is shared out.
 """
 
 from __future__ import annotations
@@ -70,33 +73,50 @@ class Loss:
     Attributes:
         divergences: Rényi divergence at each order of the budget.
         pure: epsilon at delta zero; infinite where there is none.
+        failure: chance that the divergences do not hold; the pure epsilon holds always.
     """
 
     divergences: tuple[float, ...]
     pure: float
+    failure: float = 0.0
 
     def __add__(self, other: Loss) -> Loss:
         return Loss(
             tuple(a + b for a, b in zip(self.divergences, other.divergences)),
             self.pure + other.pure,
+            self.failure + other.failure,
         )
+
+    @property
+    def figures(self) -> tuple[float, ...]:
+        """All that adds up: the divergences, the pure epsilon, the chance of failure."""
+        return (*self.divergences, self.pure, self.failure)
 
     def at_least(self, other: Loss) -> Loss:
         """The larger of both, figure by figure."""
         pairs = zip(self.divergences, other.divergences, strict=True)
-        return Loss(tuple(max(a, b) for a, b in pairs), max(self.pure, other.pure))
+        return Loss(
+            tuple(max(a, b) for a, b in pairs),
+            max(self.pure, other.pure),
+            max(self.failure, other.failure),
+        )
 
     def above(self, other: Loss) -> Loss:
         """How much larger this one is, figure by figure, and nowhere below zero."""
         pairs = zip(self.divergences, other.divergences, strict=True)
-        return Loss(tuple(_above(a, b) for a, b in pairs), _above(self.pure, other.pure))
+        return Loss(
+            tuple(_above(a, b) for a, b in pairs),
+            _above(self.pure, other.pure),
+            _above(self.failure, other.failure),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As a row holds it; what is infinite is null."""
-        return {
+        told = {
             "divergences": [_told(value) for value in self.divergences],
             "pure": _told(self.pure),
         }
+        return {**told, "failure": self.failure} if self.failure else told
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Loss:
@@ -105,7 +125,11 @@ class Loss:
         Raises:
             ValueError: for what is no loss.
         """
-        return cls(tuple(map(read_loss, told["divergences"])), read_loss(told["pure"]))
+        return cls(
+            tuple(map(read_loss, told["divergences"])),
+            read_loss(told["pure"]),
+            read_loss(told.get("failure", 0.0)),
+        )
 
     def epsilon(
         self, orders: tuple[float, ...], delta: float, *, adaptive: bool = True
@@ -114,6 +138,9 @@ class Loss:
 
         `adaptive=False`: the charges were fixed beforehand, and the best order costs no split.
         """
+        delta -= self.failure
+        if not delta > 0:
+            return self.pure, math.inf
         if not adaptive or len(orders) == 1:
             found, order = _read(orders, self.divergences, delta)
         else:
@@ -177,7 +204,9 @@ def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
         raise ValueError("event releases nothing: there is nothing to charge")
     accountant.compose(parsed)
     divergences = tuple(max(0.0, value) for value in accountant.divergences().tolist())
-    return Loss(divergences, float(accountant.get_epsilon(0.0)))
+    return Loss(
+        divergences, float(accountant.get_epsilon(0.0)), float(accountant.failure_probability)
+    )
 
 
 def main_share(orders: int) -> float:
@@ -189,7 +218,8 @@ def times(loss: Loss, count: int) -> Loss:
     """The loss of the same charge many times."""
     if not count:
         return no_loss(tuple(loss.divergences))
-    return Loss(tuple(count * value for value in loss.divergences), count * loss.pure)
+    divergences = tuple(count * value for value in loss.divergences)
+    return Loss(divergences, count * loss.pure, count * loss.failure)
 
 
 def limit(value: float) -> float:
@@ -199,8 +229,7 @@ def limit(value: float) -> float:
 
 def exceeds(real: Loss, worst: Loss) -> bool:
     """Whether the first loss is above the second one anywhere."""
-    pairs = zip((*real.divergences, real.pure), (*worst.divergences, worst.pure))
-    return any(a > limit(b) for a, b in pairs)
+    return any(a > limit(b) for a, b in zip(real.figures, worst.figures, strict=True))
 
 
 def local_loss_of(event: dict[str, Any]) -> float:

@@ -200,10 +200,12 @@ def epsilons_of(losses: Sequence[Loss], budget: Budget) -> np.ndarray:
         budget: the orders and delta.
     """
     orders = np.array(budget.orders)
-    main = main_share(len(orders)) * budget.delta
-    rest = (budget.delta - main) / max(1, len(orders) - 1)
-    shares = np.array([main] + [rest] * (len(orders) - 1))
-    added = (-np.log(shares) + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)) / (orders - 1)
+    main = main_share(len(orders))
+    shares = np.array([main] + [(1 - main) / max(1, len(orders) - 1)] * (len(orders) - 1))
+    left = budget.delta - np.array([[loss.failure] for loss in losses])
+    with np.errstate(divide="ignore"):  # of no delta nothing is left to read at
+        logs = np.log(np.maximum(left, 0.0) * shares)
+    added = (-logs + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)) / (orders - 1)
     divergences = np.array([loss.divergences for loss in losses]).reshape(len(losses), len(orders))
     found = np.maximum(0.0, (divergences + added).min(axis=1))
     return np.minimum(found, [loss.pure for loss in losses])

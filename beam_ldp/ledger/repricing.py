@@ -155,5 +155,5 @@ def _text(event: Mapping[str, Any]) -> str:
 
 
 def _less(stated: Loss, real: Loss) -> bool:
-    pairs = zip((*stated.divergences, stated.pure), (*real.divergences, real.pure))
+    pairs = zip(stated.figures, real.figures)
     return any(a < b * (1 - _TOLERANCE) for a, b in pairs)

@@ -46,7 +46,8 @@ ledger_rows = sa.Table(
     sa.Column("period", sa.BigInteger),
 )
 # Made once: to put a query together takes longer than to run it.
-_C, _VALUE = ledger_rows.c, sa.bindparam("value")
+_C = ledger_rows.c
+_VALUE: sa.BindParameter[Any] = sa.bindparam("value")
 _ROWS = sa.select(ledger_rows).order_by(_C.number)
 _ROWS_FROM = _ROWS.where(_C.number >= _VALUE)
 _LAST_CHECKPOINT = (

@@ -66,25 +66,25 @@ class Total:
     """An exact sum of losses at the same orders."""
 
     def __init__(self, orders: int, sums: list[Sum] | None = None) -> None:
-        self._sums = sums or [Sum() for _ in range(orders + 1)]  # the last one of pure epsilons
+        self._sums = sums or [Sum() for _ in range(orders + 2)]  # `Loss.figures`
 
     def add(self, loss: Loss, count: int = 1) -> None:
         """Add a loss so many times; a negative count takes it away."""
-        for total, value in zip(self._sums, (*loss.divergences, loss.pure), strict=True):
+        for total, value in zip(self._sums, loss.figures, strict=True):
             total.add(value, count)
 
     @property
     def loss(self) -> Loss:
         """The sum, each figure rounded up."""
-        *divergences, pure = (total.value for total in self._sums)
-        return Loss(tuple(divergences), pure)
+        *divergences, pure, failure = (total.value for total in self._sums)
+        return Loss(tuple(divergences), pure, failure)
 
     def to_json(self) -> list[str]:
         return [total.to_json() for total in self._sums]
 
     @classmethod
     def from_json(cls, told: list[str]) -> Total:
-        return cls(len(told) - 1, [Sum.from_json(text) for text in told])
+        return cls(len(told) - 2, [Sum.from_json(text) for text in told])
 
     def plus(self, other: Total) -> Total:
         """The sum of both."""

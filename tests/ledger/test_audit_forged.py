@@ -200,9 +200,10 @@ def test_many_losses_read_at_once_are_read_the_same(orders: tuple[float, ...]) -
     rng = np.random.default_rng(1)
     budget = Budget(1.0, 1e-8, None, orders, None, "", 0)
     losses = [
-        Loss(tuple(rng.exponential(scale, len(orders))), pure)
+        Loss(tuple(rng.exponential(scale, len(orders))), pure, failure)
         for scale in (1e-6, 0.1, 10.0)
         for pure in (0.0, 0.01, 3.0, math.inf)
+        for failure in (0.0, 1e-10, 1e-8, 1e-7)
     ]
     one_by_one = [loss.epsilon(orders, 1e-8)[0] for loss in losses]
     np.testing.assert_allclose(epsilons_of(losses, budget), one_by_one, rtol=1e-13)

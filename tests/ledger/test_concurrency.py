@@ -57,7 +57,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def said(programs: list[Program]) -> tuple[set[str], int]:
     """Runs that were settled by their programs' own word, and how many were refused."""
-    told = [line for program in programs for line in program.ended(seconds=280)]
+    told = [line for program in programs for line in program.ended(seconds=800)]
     settled = {run_id for word, run_id in told if word == "settled"}
     return settled, sum(word == "refused" for word, _ in told)
 

@@ -8,9 +8,20 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffleAccountant, ShuffledDpEvent
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    ShuffleAccountant,
+    ShuffledDpEvent,
+    shuffled_event,
+)
 from beam_ldp.accounting.conversions import rdp_to_epsilon
-from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for
+from beam_ldp.accounting.crowds import failure_of
+from beam_ldp.ledger import BudgetExceededError, BudgetLedger, audit
+from beam_ldp.ledger.losses import Loss, as_json, exceeds, loss_of, no_loss, orders_for, times
+from beam_ldp.ledger.rows import Head, next_row
+from beam_ldp.ledger.sums import Total
+from beam_ldp.randomizers.frequency import BinaryHadamard
+from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.exact
 
@@ -90,3 +101,51 @@ def test_no_loss_is_below_zero(local: float) -> None:
     """Rounding made divergences of the smallest losses negative: a row of them is no row."""
     loss = loss_of(as_json(LocalRandomizerDpEvent(local)), (1.05, 2.0, 300.0))
     assert min(loss.divergences) >= 0 and Loss.from_json(loss.to_json()) == loss
+
+
+def test_the_chance_of_a_smaller_crowd_is_taken_off_delta() -> None:
+    """Public rows split the crowd at random: what is proved but for a chance is no more than that.
+
+    One such charge took nothing off delta, and a million of them nothing either.
+    """
+    event = shuffled_event(BinaryHadamard(1000, 4.0, row="public"), 10**7)
+    assert failure_of(event) > 0
+    one = loss_of(as_json(event), ORDERS)
+    assert one.failure == failure_of(event)
+    assert Loss.from_json(one.to_json()) == one and "failure" in one.to_json()
+    sound = Loss(one.divergences, one.pure)
+    delta = 4 * one.failure
+    for adaptive in (True, False):
+        assert one.epsilon(ORDERS, delta, adaptive=adaptive) == sound.epsilon(
+            ORDERS, delta - one.failure, adaptive=adaptive
+        )
+    for many in (times(one, 4), one + one + one + one):
+        assert many.failure == pytest.approx(delta)
+        assert many.epsilon(ORDERS, delta * (1 - 1e-9)) == (4 * one.pure, math.inf)
+    assert exceeds(one, sound) and not exceeds(sound, one)
+    total = Total(len(ORDERS))
+    total.add(one, 3)
+    assert total.loss.figures == pytest.approx(times(one, 3).figures, rel=1e-14)
+    assert Total.from_json(total.to_json()).loss == total.loss
+
+
+def test_a_budget_whose_delta_is_used_up_by_chances_is_spent(ledger: BudgetLedger) -> None:
+    """And the audit reads the same; a row that does not state the chance is told."""
+    event = shuffled_event(BinaryHadamard(1000, 4.0, row="public"), 10**7)
+    delta = 3.5 * failure_of(event)
+    ledger.set_budget("visits", epsilon=7.9, delta=delta, orders=(8.0, 3.0))
+    plain = Loss(loss_of(as_json(event), (8.0, 3.0)).divergences, math.inf)
+    assert times(plain, 4).epsilon((8.0, 3.0), delta)[0] < 7.9
+    for i in range(3):
+        ledger.reserve("visits", f"run {i}", event, identity=asked("visits", f"run {i}"))
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve("visits", "run 3", event, identity=asked("visits", "run 3"))
+    report = audit(ledger.rows())
+    assert report.clean
+    committed = ledger.status("visits").committed
+    assert report.curves["visits"][-1].committed == pytest.approx(committed, rel=1e-12)
+    row = ledger.rows()[-1]
+    less = {"divergences": row.body["loss"]["divergences"], "pure": row.body["loss"]["pure"]}
+    forged = next_row(Head(row.number, row.previous), row.kind, {**row.body, "loss": less})
+    report = audit([*ledger.rows()[:-1], forged])
+    assert any("smaller loss" in finding for c in report.checks for finding in c.findings)
