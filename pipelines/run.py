@@ -36,7 +36,6 @@ from beam_ldp.pipelines.records.statement import number, privacy_statement
 from beam_ldp.pipelines.running import job
 from beam_ldp.pipelines.running.results import Collected
 from beam_ldp.pipelines.running.watch import JobError
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views import tables, terminal
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
@@ -344,10 +343,10 @@ def price_line(record: PrivacyRecord) -> str:
     )
 
 
-def tracking_uri(settings: Settings, folder: outputs.OutputFolder) -> str | None:
+def tracking_uri(named: str | None, folder: outputs.OutputFolder) -> str | None:
     """Where to log: the flag, MLflow's own environment variable, or a file beside the output."""
-    if settings.mlflow_uri or os.environ.get("MLFLOW_TRACKING_URI"):
-        return settings.mlflow_uri
+    if named or os.environ.get("MLFLOW_TRACKING_URI"):
+        return named
     if not outputs.is_local(folder.path):
         return None
     return f"sqlite:///{Path(folder.path).parent / 'mlflow.db'}"
@@ -376,7 +375,7 @@ def log_run(
             logged = mlflow_ldp.log_release(
                 record.to_json(),
                 folder.path if outputs.is_local(folder.path) else None,
-                tracking_uri=tracking_uri(settings, folder),
+                tracking_uri=tracking_uri(settings.mlflow_uri, folder),
                 experiment=settings.mlflow_experiment,
                 run_name=f"{question.name} of {question.about}",
                 metrics={

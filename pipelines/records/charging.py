@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
@@ -25,7 +25,7 @@ from beam_ldp.pipelines.records.lost_runs import (
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.running import results
 from beam_ldp.pipelines.running.watch import JobError
-from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
+from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.budgeted import ChargeTo
@@ -317,8 +317,44 @@ def _proof(record: Mapping[str, Any]) -> str:
 _TOLD = ("question", "epsilon", "delta", "method", "proof_status", "num_reports", "output")
 
 
+class Charged(Protocol):
+    """What a charge asks of every program's settings. Attributes: as the flags.
+
+    `one_report_per` says whose report is charged as one.
+    """
+
+    @property
+    def ledger(self) -> str | None: ...
+    @property
+    def no_ledger(self) -> bool: ...
+    @property
+    def dataset(self) -> str: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def honest_fraction(self) -> float: ...
+    @property
+    def run_id(self) -> str | None: ...
+    @property
+    def privacy_unit(self) -> str: ...
+    @property
+    def one_report_per(self) -> str: ...
+    @property
+    def memoize_key_file(self) -> str | None: ...
+    @property
+    def frozen_values(self) -> bool: ...
+    @property
+    def people_store(self) -> str | None: ...
+    @property
+    def people_key_file(self) -> str | None: ...
+    @property
+    def output(self) -> str | None: ...
+    @property
+    def no_mlflow(self) -> bool: ...
+
+
 def reserve(
-    settings: Settings,
+    settings: Charged,
     worst: Price | None,
     about: str,
     *,
@@ -398,17 +434,17 @@ def reserve(
     return RunCharge(ledger, charge, _people(settings, ledger, run_id))
 
 
-def _check_key(settings: Settings, identity: ReleaseIdentity) -> None:
-    if getattr(settings, "memoize_key_file", None) is not None and not identity.key:
+def _check_key(settings: Charged, identity: ReleaseIdentity) -> None:
+    if settings.memoize_key_file is not None and not identity.key:
         raise UsageError(
             "--memoize-key-file must be readable where the run is started too: the ledger keeps a "
             "commitment to the key, which tells releases apart"
         )
 
 
-def _check_alone(settings: Settings, run_id: str) -> None:
+def _check_alone(settings: Charged, run_id: str) -> None:
     """Refuse to start a run a second time while its launcher lives; elsewhere the ledger fences."""
-    for run in find_lost_runs(settings.output):
+    for run in find_lost_runs(settings.output) if settings.output else ():
         if run.note.run_id == run_id and run.note.launcher.ended == "under way":
             raise UsageError(
                 f"run {run_id!r} is under way: its launcher, process {run.note.launcher.pid}, "
@@ -416,7 +452,7 @@ def _check_alone(settings: Settings, run_id: str) -> None:
             )
 
 
-def _identity(settings: Settings, run_id: str, about: str, mechanism: str) -> ReleaseIdentity:
+def _identity(settings: Charged, run_id: str, about: str, mechanism: str) -> ReleaseIdentity:
     """What is released. Where the key cannot be read here, no restart is free."""
     identity = ReleaseIdentity(
         settings.dataset,
@@ -433,12 +469,12 @@ def _identity(settings: Settings, run_id: str, about: str, mechanism: str) -> Re
         return identity
 
 
-def untracked(settings: Settings) -> dict[str, str]:
+def untracked(settings: Charged) -> dict[str, str]:
     """Why this run will not be in MLflow, if that is so: audits then do not call it missing."""
     return {"untracked": "--no-mlflow"} if settings.no_mlflow else {}
 
 
-def _people(settings: Settings, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:
+def _people(settings: Charged, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:
     if settings.people_store is None or settings.people_key_file is None:
         return None
     population = ledger.population(settings.dataset)
@@ -484,7 +520,7 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
         raise UsageError(str(error)) from None
 
 
-def ledger_url(settings: Settings) -> str | None:
+def ledger_url(settings: Charged) -> str | None:
     """The ledger that is named by a flag or by the environment; None if there is none."""
     named = settings.ledger or os.environ.get(LEDGER_VARIABLE) or None
     if settings.no_ledger or named is None:

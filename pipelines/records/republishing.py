@@ -24,12 +24,11 @@ from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.accounting.publications import Cell, publications_event
 from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.charging import RunCharge, identity_of
+from beam_ldp.pipelines.records.charging import Charged, RunCharge, identity_of
 from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.running import results
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.people import PeopleFolder, files_at
@@ -53,7 +52,7 @@ class Republication(RunCharge):
     """
 
     def __init__(
-        self, ledger: BudgetLedger, charge: Charge, people: PeopleFolder | None, settings: Settings
+        self, ledger: BudgetLedger, charge: Charge, people: PeopleFolder | None, settings: Charged
     ) -> None:
         super().__init__(ledger, charge, people)
         self.publication = uuid.uuid4().hex

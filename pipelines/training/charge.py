@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,8 +16,8 @@ from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.price import Price
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
         _refuse_where_local(settings)
     sent = plan.round_price.sent_in(plan.rounds)
     charge = charging.reserve(
-        cast(Settings, settings),
+        settings,
         worst,
         f"train {plan.model}",
         identity=run.identity,
@@ -90,9 +90,9 @@ def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
         raise
 
 
-def _refuse_where_local(settings: Any) -> None:
+def _refuse_where_local(settings: TrainSettings) -> None:
     """A budget that limits local epsilons has no room for a training that has none."""
-    url = charging.ledger_url(cast(Settings, settings))
+    url = charging.ledger_url(settings)
     if url is None:
         return
     try:

@@ -15,7 +15,7 @@ from rich.console import Console
 import mlflow_ldp
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.settings import LEDGER_VARIABLE, Settings
+from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.pipelines.training.learn import Measured
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.record import TrainRecord
@@ -101,7 +101,7 @@ def tracked(
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.WARNING)
     assert settings.output is not None
-    uri = run.tracking_uri(cast(Settings, settings), outputs.OutputFolder(settings.output, True))
+    uri = run.tracking_uri(settings.mlflow_uri, outputs.OutputFolder(settings.output, True))
     with _no_ledger(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no ledger is named")
         tracker = mlflow_ldp.PrivacyTracker(

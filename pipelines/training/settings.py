@@ -114,7 +114,9 @@ class TrainSettings:
     mlflow_uri: str | None
     mlflow_experiment: str
     no_mlflow: bool
-    memoize_key_file: str | None = None  # these three are what charges ask of every program
+    honest_fraction: float = 1.0  # these five are what charges ask of every program
+    frozen_values: bool = False
+    memoize_key_file: str | None = None
     people_store: str | None = None
     people_key_file: str | None = None
 
@@ -122,6 +124,15 @@ class TrainSettings:
     def bundled(self) -> bool:
         """Whether the data has a name of ours."""
         return self.data in BUNDLED
+
+    @property
+    def one_report_per(self) -> str:
+        """Whose report is charged as one, as the ledger's rows say it."""
+        if self.protects_points:
+            return "client, of whose points one is protected"
+        if self.client_id is not None:
+            return f"client, by column {self.client_id}"
+        return "client, as the data is dealt out" if self.bundled else "client, by file"
 
     @property
     def protects_points(self) -> bool:

@@ -273,6 +273,7 @@ def test_a_training_under_a_name_that_is_taken_is_refused(tmp_path):
         charge.settle(settlement(plan, charge, run))
     first = BudgetLedger(ledger.url).charge("one")
     assert first.identity == plan.identity("one") and first.status == "settled"
+    assert first.about["one_report_per"] == "client, as the data is dealt out"
     spent = BudgetLedger(ledger.url).status("d").local_spent
     for more in ("", "--clip 0.006", "--model logistic", "--local-epsilon 1.5"):
         with pytest.raises(UsageError), charged(plan_of(text, more), Console(quiet=True)):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -292,7 +293,8 @@ def test_a_training_that_was_killed_is_charged_for_the_rounds_that_began(tmp_pat
         try:
             code = run.wait(timeout=280)
         finally:  # the runtime's worker, whose end nobody sees to any more
-            os.killpg(run.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended, and its worker with it
+                os.killpg(run.pid, signal.SIGKILL)
     assert code == -signal.SIGKILL, (tmp_path / "said").read_text()[-2000:]
     assert BudgetLedger(ledger.url).state.charge("one").status == "reserved"
     done = CliRunner().invoke(group, ["finalize", str(tmp_path / "out"), "--ledger", ledger.url])
