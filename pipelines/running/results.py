@@ -191,9 +191,16 @@ class Collected:
 
     @property
     def num_reports(self) -> int:
-        """Reports that came, whether or not they were released."""
+        """Reports that came, whether or not they were released.
+
+        Several questions about one crowd are one report of each person.
+        """
+        crowds: dict[tuple[Any, ...], int] = {}
         blocks: list[Release | Withheld] = [*self.releases, *self.withheld]
-        return sum(block.num_reports for block in blocks)
+        for block in blocks:
+            crowd = block.group, block.window, block.late
+            crowds[crowd] = max(crowds.get(crowd, 0), block.num_reports)
+        return sum(crowds.values())
 
     @property
     def num_bad_rows(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import pytest
 from beam_ldp.pipelines.outputs import OutputError
 from beam_ldp.pipelines.private_files import bad_rows_path, write_private
 from beam_ldp.pipelines.running.results import Collected, bad_row_lines, reasons_of
-from beam_ldp.transforms.blocks import BadRowBlock
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.transforms.blocks import BadRowBlock, Release, Withheld
 
 pytestmark = pytest.mark.exact
 
@@ -72,3 +74,17 @@ def test_a_file_of_something_else_costs_a_few_lines() -> None:
     lines = bad_row_lines(block)
     assert len(lines) == 1
     assert Collected([], [], f"{lines[0]}\n".encode()).num_bad_rows == count
+
+
+@pytest.mark.exact
+def test_reports_are_counted_once_however_many_questions_they_answer() -> None:
+    """Hashes of people are compared with this number: too many, and nothing is compared."""
+
+    def of(count: int, **where: Any) -> Release:
+        return Release(Estimate(np.zeros(2), np.ones(2), count), count, event=None, **where)
+
+    window = {"group": "a", "window": (0, 60)}
+    hair, eyes = of(30, question="hair", **window), of(30, question="eyes", **window)
+    late, other = of(2, late=True, **window), Withheld(5, 10, "too few", group="b", window=(0, 60))
+    assert Collected([hair, eyes], [], b"").num_reports == 30
+    assert Collected([hair, eyes, late], [other], b"").num_reports == 37
