@@ -138,12 +138,12 @@ def test_budgets_are_reserved_and_settled_in_the_log(
     caplog.set_level(logging.INFO, "beam_ldp")
     flags = [f"--input={tmp_path}/p.csv", "--column=c", f"--domain={tmp_path}/d.txt",
              "--local-epsilon=2", "--delta=1e-6", "--min-reports=200", "--no-mlflow",
-             f"--ledger={url}", "--dataset=people", "--run-id=monday",
+             f"--ledger={url}", "--dataset=people", "--run-id=monday", "--one-row-per-person",
              f"--output={tmp_path}/out"]  # fmt: skip
     assert frequency.main(flags) == DONE
     found = said(caplog)
     assert [name for name, _ in found] == [
-        "budget.reserved", "run.started", "run.released", "budget.settled",
+        "budget.reserved", "run.started", "budget.settled", "run.released",
     ]  # fmt: skip
     assert found[0][1] == {"program": "frequency", "run_id": "monday"}
-    assert found[3][1] == {"run_id": "monday"}
+    assert found[2][1] == {"run_id": "monday"}

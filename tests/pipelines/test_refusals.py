@@ -16,7 +16,7 @@ from beam_ldp.pipelines.devices.release_file import load_release
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.outputs import FolderWriter
 from beam_ldp.pipelines.question import Choice
-from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED
+from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.running.results import Collected
 from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -109,7 +109,9 @@ def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         (run, "gate_price", False),
         (run.tables, "as_parquet", False),
         (run, "privacy_statement", False),
-        (run, "settle", True),
+        (run, "settle", False),
+        (run, "publish", False),
+        (run, "count_people", True),
         (run, "log_run", True),
         (run, "show", True),
     ],
@@ -126,12 +128,12 @@ def test_an_interrupt_leaves_a_whole_output_or_none(
     left = tmp_path / "new"
     names = sorted(path.name for path in left.iterdir()) if left.exists() else []
     assert names == (["out"] if whole else [])
-    assert len(list(left.glob("out/*"))) == (6 if whole else 0)
+    assert len(list(left.glob("out/*"))) == (5 if whole else 0)
     assert capsys.readouterr().err.strip().endswith("interrupted")
 
 
 @pytest.mark.usefixtures("without_a_job")
-@pytest.mark.parametrize("full_after", range(6))
+@pytest.mark.parametrize("full_after", range(5))
 def test_a_full_disk_leaves_nothing_and_is_said_in_one_line(
     full_after: int, colours: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
@@ -189,7 +191,7 @@ def test_a_link_is_never_replaced_by_an_output(colours: list[str], tmp_path: Pat
     dangling = tmp_path / "dangling"
     dangling.symlink_to(tmp_path / "nowhere")
     code = frequency.main([*colours[:-1], f"--output={dangling}"])
-    assert code in (MISUSED, FAILED) and dangling.is_symlink()
+    assert code in (MISUSED, NOTHING_RELEASED) and dangling.is_symlink()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -209,13 +211,13 @@ def test_what_is_set_aside_is_the_price_of_the_fewest_honest_people(
     """However many were expected: a release of `--min-reports` costs most."""
     asked: list[Any] = []
 
-    def reserve(settings: Any, worst: Any, local_epsilon: float, about: str) -> Any:
-        asked.append((worst, local_epsilon))
+    def reserve(settings: Any, worst: Any, about: str, **how: Any) -> Any:
+        asked.append(worst)
         return run.charging.NoCharge("no: a test")
 
     monkeypatch.setattr(run.charging, "reserve", reserve)
     more = [f"--honest-fraction={fraction}", "--expected-users=100000"]
     assert frequency.main([*colours, *more]) == DONE
-    ((worst, local_epsilon),) = asked
-    assert worst.priced_reports == hide and local_epsilon == 2
+    (worst,) = asked
+    assert worst.priced_reports == hide
     assert worst.bound == shuffle_epsilon(KRandomizedResponse(3, 2.0), hide, 1e-6)
