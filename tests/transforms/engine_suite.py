@@ -53,6 +53,7 @@ from beam_ldp.transforms import (
     ShuffledBlock,
     ValueBlock,
 )
+from beam_ldp.transforms.noise import Noise
 from tests.engines.fixtures import run_within
 from tests.identities import identity
 
@@ -82,7 +83,10 @@ class Source:
         starts = [(at, min(at + block_size, rows)) for at in range(0, rows, block_size)]
         self._starts = pipeline | "Starts" >> beam.Create(starts) | "Spread" >> beam.Reshuffle()
         (folder / "key").write_bytes(KEY)
-        self.memoized: dict[str, str] = {"memoize_key_file": str(folder / "key"), "release_id": "r"}
+        (folder / "key").chmod(0o600)
+        self.memoized: dict[str, str] = {
+            "memoize_key_file": str(folder / "key"), "release_id": "r", "dataset": "visits",
+        }  # fmt: skip
 
     def blocks(self, make: Callable[..., ValueBlock], *how: Any) -> beam.PCollection:
         """The blocks of `make(start, stop, *how)`, of two rows of each person."""
@@ -177,7 +181,9 @@ class OneRowPerPerson(Part):
 
     def build(self, source: Source) -> Outputs:
         rows = source.blocks(persons_rows, False)
-        drawn = rows | "Bound" >> BoundContributions(**source.memoized)
+        drawn = rows | "Bound" >> BoundContributions(
+            noise=Noise(identity("r", "visits"), source.memoized["memoize_key_file"])
+        )
         stage = PrivateFrequencies(
             ORACLE, min_reports=100, one_report_per="user", **source.memoized
         )
@@ -208,21 +214,21 @@ class EveryOracle(Part):
 
     def build(self, source: Source) -> Outputs:
         people = source.blocks(values, USERS)
-        return {
-            name: people
-            | name
-            >> PrivateFrequencies(
+        stages = {
+            name: PrivateFrequencies(
                 oracle, min_reports=1000, output=output, scope=scope, **source.memoized
             )
             for (name, oracle), (output, scope) in zip(self.oracles.items(), FORMS * 4)
         }
+        self.identities = {name: stage.identity for name, stage in stages.items()}
+        return {name: people | name >> stage for name, stage in stages.items()}
 
     def verify(self, found: Found, folder: Path) -> None:
         assert len(self.oracles) == 10
         block = values(0, USERS)
         for name, oracle in self.oracles.items():
             reports = oracle.randomize(
-                block.values, UserRandomness(KEY, block.user_ids, identity("r"))
+                block.values, UserRandomness(KEY, block.user_ids, self.identities[name])
             )
             direct = oracle.estimate(oracle.accumulate(reports), USERS)
             (release,) = found[name]
@@ -257,10 +263,14 @@ class EveryMean(Part):
     }
 
     def build(self, source: Source) -> Outputs:
-        return {
-            name: source.blocks(vectors, mechanism.dimension)
-            | name >> PrivateMean(mechanism, min_reports=1000, **source.memoized, **how)
+        stages = {
+            name: PrivateMean(mechanism, min_reports=1000, **source.memoized, **how)
             for name, (mechanism, how) in self.mechanisms.items()
+        }
+        self.identities = {name: stage.identity for name, stage in stages.items()}
+        return {
+            name: source.blocks(vectors, self.mechanisms[name][0].dimension) | name >> stage
+            for name, stage in stages.items()
         }
 
     def verify(self, found: Found, folder: Path) -> None:
@@ -269,7 +279,7 @@ class EveryMean(Part):
             ranges = how.get("ranges")
             inside = block.values if ranges is None else ranges.encode(block.values)
             reports = mechanism.randomize(
-                inside, UserRandomness(KEY, block.user_ids, identity("r"))
+                inside, UserRandomness(KEY, block.user_ids, self.identities[name])
             )
             direct = mechanism.estimate(mechanism.accumulate(reports), USERS)
             direct = direct if ranges is None else ranges.decode(direct)
@@ -315,7 +325,7 @@ class ChargedToABudget(Part):
                 min_reports=least,
                 budget=ChargeTo("visits", url, run_id=name),
                 one_report_per="row",
-                **source.memoized,
+                **{**source.memoized, "release_id": name},
             )
             outputs[name] = source.blocks(values, USERS) | f"Charge {name}" >> stage
         return outputs
