@@ -39,17 +39,19 @@ class DigestReports(beam.PTransform):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return (
             pcoll
-            | "Digest blocks" >> beam.Map(_digest).with_output_types(bytes)
-            | "Add up digests"
-            >> beam.CombineGlobally(_add).without_defaults().with_output_types(bytes)
+            | "Digest blocks" >> beam.Map(_digest).with_output_types(typehints.Tuple[str, bytes])
+            | "Bring digests together" >> beam.GroupByKey()
+            | "Add up digests" >> beam.Map(_add).with_output_types(bytes)
         )
 
 
-def _digest(trace: Trace) -> bytes:
-    return digest_of_hashes(trace.hashes).to_bytes(_BYTES, "big")
+def _digest(trace: Trace) -> tuple[str, bytes]:
+    """Under a key that Beam need not pickle."""
+    return "", digest_of_hashes(trace.hashes).to_bytes(_BYTES, "big")
 
 
-def _add(digests: Iterable[bytes]) -> bytes:
+def _add(element: tuple[str, Iterable[bytes]]) -> bytes:
+    digests = element[1]
     return add_digests(int.from_bytes(d, "big") for d in digests).to_bytes(_BYTES, "big")
 
 

@@ -53,13 +53,14 @@ def jobs(folder: Path) -> dict[str, dict[str, Any]]:
 
     words = ["--column=word", f"--domain={folder}/words.txt"]
     person = ["--user-id=uid", "--epsilon=1"]
-    memoized = [f"--memoize-key-file={folder}/key", "--dataset=d", "--release-id=first"]
+    named = ["--dataset=d", "--release-id=first"]
+    memoized = [f"--memoize-key-file={folder}/key", *named]
     reports = ["--local-epsilon=4", "--shuffle-output=reports"]
     large = ["--mechanism=HadamardResponse", "--column=number", f"--domain={folder}/large.txt"]
     minutes = ["--columns=minutes", "--range", "0", "1440"]
     return (
-        job("statistic", "frequency", *words, *person)
-        | job("again", "frequency", *words, *person)
+        job("statistic", "frequency", *words, *person, *named)
+        | job("again", "frequency", *words, *person, *named)
         | job("memoized", "frequency", *words, *person, *memoized)
         | job("batch", "frequency", *words, *reports)
         | job("global", "frequency", *words, *reports, "--scope=global")

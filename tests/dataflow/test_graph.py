@@ -55,13 +55,16 @@ def test_no_value_no_id_no_key_in_it(graphs: Graphs, name: str) -> None:
 def test_the_search_finds_what_is_there(graphs: Graphs) -> None:
     """Parameters, paths and names do travel, and are found where they are pickled."""
     memoized = graphs["memoized"]
-    assert b"KRandomizedResponse" in memoized.payloads["PrivateFrequencies/Randomize/Randomize"]
+    assert b"KRandomizedResponse" in memoized.payloads["Estimate/Randomize/Randomize"]
     assert b"KRandomizedResponse" not in memoized.bytes
     assert b"/key" in memoized.everything
 
 
 def test_nothing_random_is_drawn_when_it_is_built(graphs: Graphs) -> None:
-    """The same flags give the same graph: no key and no seed was drawn and put into it."""
+    """The same flags give the same graph: no key and no seed was drawn and put into it.
+
+    The flags name the release: a nameless one is given a name of its own, which is public.
+    """
     once, again = graphs["statistic"].payloads, graphs["again"].payloads
     assert once.keys() == again.keys()
     ours = [name for name in once if not name.startswith("WriteBadRows/Write")]
@@ -109,11 +112,11 @@ def test_blocks_travel_by_their_own_coders(graphs: Graphs, name: str) -> None:
 
 # Where each form brings a person's rows together, and in what they travel there.
 BOUNDING = {
-    "statistic": ("PrivateFrequencies/Bound/Bring persons together", "CandidateBlock"),
-    "memoized": ("PrivateFrequencies/Bound/Bring persons together", "CandidateBlock"),
-    "mean": ("PrivateMean/Bound/Bring persons together", "CandidateBlock"),
+    "statistic": ("Estimate/Bound/Bring persons together", "CandidateBlock"),
+    "memoized": ("Estimate/Bound/Bring persons together", "CandidateBlock"),
+    "mean": ("Estimate/Bound/Bring persons together", "CandidateBlock"),
     "user-mean": (
-        "PrivateUserMean/Mean per person/Bring persons together/GroupByKey",
+        "Estimate/Mean per person/Bring persons together/GroupByKey",
         "PersonSums",
     ),
 }
@@ -139,11 +142,9 @@ def test_reports_stay_inside_where_only_sums_leave(graphs: Graphs) -> None:
 
 
 def test_reports_cross_once_where_they_are_permuted_together(graphs: Graphs) -> None:
-    assert exchanged(graphs["global"], "ReportPiece") == {"PrivateFrequencies/Shuffle/Exchange 0"}
+    assert exchanged(graphs["global"], "ReportPiece") == {"Estimate/Shuffle/Exchange 0"}
     assert not exchanged(graphs["global"], "ReportBlock")
-    assert exchanged(graphs["batch"], "ReportBlock") == {
-        "PrivateFrequencies/Shuffle/Bring together"
-    }
+    assert exchanged(graphs["batch"], "ReportBlock") == {"Estimate/Shuffle/Bring together"}
     for name in ("global", "batch"):
         assert not exchanged(graphs[name], "ShuffledBlock")
         assert "ShuffledBlock" not in crossing(graphs[name])
