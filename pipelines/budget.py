@@ -155,7 +155,8 @@ def quota(
 ) -> None:
     """Keep a share of a budget for somebody, whom nobody else can outrun.
 
-    Runs name it with --quota. What no quota keeps is for runs that name none.
+    Programs of one's own name it: BudgetLedger.reserve(..., quota=NAME). The programs here name
+    none, and have what no quota keeps.
     """
     book = open_ledger(ledger)
     with ledger_errors():
