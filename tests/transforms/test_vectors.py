@@ -167,13 +167,16 @@ def test_groups_and_pairs():
         encode([ValueBlock(np.zeros((1, 2)))], None, groups=GROUPS)
 
 
-def test_ids_of_two_kinds_part_ways():
+def test_ids_of_two_kinds_are_read_in_one_form():
+    """Stages take integers and texts of a block apart again (`ValueBlock.by_kind`)."""
     rows = [{"v": [i, i], "u": u} for i, u in enumerate((1, "1", b"x", 2))]
     blocks, bad = encode(rows, "v", user_id_column="u")
     assert not bad
-    found = {str(block.user_ids.dtype): block for block in blocks}
-    assert found["int64"].user_ids.tolist() == [1, 2] and vectors([found["int64"]])[1] == [3, 3]
-    assert found["object"].user_ids.tolist() == [b"1", b"x"]
+    (block,) = blocks
+    assert block.user_ids.tolist() == [b"1", b"1", b"x", b"2"]
+    parts = {str(part.user_ids.dtype): part for part in block.by_kind()}
+    assert parts["int64"].user_ids.tolist() == [1, 1, 2] and len(vectors([parts["int64"]])) == 3
+    assert parts["object"].user_ids.tolist() == [b"x"]
 
 
 def test_value_blocks_are_checked_and_keep_what_they_have():
