@@ -62,7 +62,7 @@ def a_start(folder: Path, *steps: Any, question: str = "colour") -> None:
         )
     composite = PrivateFrequencies(
         ORACLE, column=question, min_reports=50, memoize_key_file=str(folder / "key"),
-        release_id="week", dataset="people", question=question,
+        release_id="week", dataset="people", question=question, one_report_per="row",
         budget=ChargeTo("people", url, run_id="live", windows=4),
     )  # fmt: skip
     identity = composite.identity
