@@ -106,7 +106,7 @@ def test_a_few_programs_of_which_some_are_killed(database: str, tmp_path: Path) 
 
 
 @pytest.mark.exact
-@pytest.mark.slow
+@pytest.mark.bench  # a quarter of an hour and more: not for every change
 def test_thousands_of_charges_with_programs_killed(database: str, tmp_path: Path) -> None:
     """Eight programs of a thousand charges each, and a hundred kills at random points.
 
