@@ -35,7 +35,7 @@ from beam_ldp.pipelines.inputs.public_lists import load_list
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
-from beam_ldp.pipelines.records.charging import ledger_url
+from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.running import results
 from beam_ldp.pipelines.running.job import Outputs

@@ -22,11 +22,10 @@ from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import outputs, private_files
 from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
 from beam_ldp.pipelines.question import Answer, Choice, Question, Result
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.charging import NoCharge
+from beam_ldp.pipelines.records import publishing, reserving
+from beam_ldp.pipelines.records.charging import NoCharge, spent_unless_settled
 from beam_ldp.pipelines.records.gates import (
     NothingReleasedError,
-    NotPublishedError,
     gate_bad_rows,
     gate_price,
 )
@@ -77,14 +76,14 @@ def execute(
         return None
     console.print(plan_line(question, choice), style="dim", highlight=False)
     identity, worst = question.identity(choice), question.worst_price(choice)
-    charge = charging.reserve(
+    charge = reserving.reserve(
         settings, worst, question.about, identity=identity, run_id=question.run_id
     )
     if "run_id" in charge.facts:
         log_events.say(log_events.RESERVED, program=question.name, run_id=charge.facts["run_id"])
     _say_started(question, choice)
     question.people, question.publication = charge.people, charge.publication
-    with charging.spent_unless_settled(charge, console), folder.staging() as staging:
+    with spent_unless_settled(charge, console), folder.staging() as staging:
         charge.leave_note(
             staging,
             ends_with_launcher=job.ends_with_launcher(settings, beam_flags),
@@ -109,13 +108,7 @@ def execute(
         answer = question.answer(release, choice, truth)
         list_bad_rows(bad_rows_file, found.bad_rows)
         finish(folder, record, answer)
-        try:
-            settle(charge, record, folder)
-            publish(folder)
-        except NotPublishedError:
-            if folder.keep:
-                charge.let_go(staging)
-            raise
+        publishing.release(charge, record, folder, staging)
     log_events.say(
         log_events.RELEASED,
         program=question.name,
@@ -140,49 +133,6 @@ def _say_started(question: Question[Any], choice: Choice) -> None:
         bits_per_report=randomizer.bits_per_report,
         num_files=question.settings.num_files,
     )
-
-
-def settle(charge: NoCharge, record: PrivacyRecord, folder: outputs.OutputFolder) -> None:
-    """Write down what will be published. The finished output then outlives this process.
-
-    Raises:
-        NotPublishedError: if the ledger did not take it: it is away, or refuses.
-    """
-    if record.run_id is None:
-        return
-    from beam_ldp.ledger import LedgerError
-
-    folder.keep = True
-    try:
-        charge.settle(record.to_json())
-    except LedgerError as error:
-        folder.keep = False
-        raise NotPublishedError(f"nothing was published: {error}") from None
-    except Exception as error:
-        log_events.say(log_events.UNSETTLED, run_id=record.run_id)
-        raise NotPublishedError(
-            f"nothing was published: the ledger could not be written ({type(error).__name__}), so "
-            "the run stays charged at its worst case. The result is kept: `beam-ldp finalize "
-            f"{folder.path}` settles and publishes it"
-        ) from None
-    log_events.say(log_events.SETTLED, run_id=record.run_id)
-
-
-def publish(folder: outputs.OutputFolder) -> None:
-    """The finished output appears.
-
-    Raises:
-        NotPublishedError: if its place does not take it.
-    """
-    try:
-        folder.publish()
-    except (OSError, BeamIOError, outputs.OutputError) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise NotPublishedError(
-            f"nothing was published: {why}. What was released is settled, and kept beside "
-            f"--output: `beam-ldp finalize {folder.path}` publishes it"
-        ) from None
-    folder.keep = False
 
 
 def count_people(charge: NoCharge, console: Console) -> None:

@@ -25,8 +25,8 @@ from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.question import Choice
-from beam_ldp.pipelines.records.charging import ledger_url
 from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.running.watch import JobError, explain
 from beam_ldp.pipelines.streams.flags import StreamSettings, check_stream

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines.options import ReleaseOptions, UsageError
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.records import settling
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
-from beam_ldp.pipelines.records.lost_runs import (
-    BegunRounds,
-    Launcher,
-    Note,
-    RoundPrice,
-    find_lost_runs,
-)
+from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, Note, RoundPrice
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.running import results
 from beam_ldp.pipelines.running.watch import JobError
-from beam_ldp.pipelines.settings import LEDGER_VARIABLE
-from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.budgeted import ChargeTo
-from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.people import PeopleFolder, files_at
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
 
-NO_LEDGER = "no: no ledger was named"
-SIMULATED = "no: a simulation has no price"
 YES = "yes"
-REQUIRE_VARIABLE = "BEAM_LDP_REQUIRE_LEDGER"  # "1": no run goes uncharged
 _LONGEST_WHY = 1000  # characters of an error that go into the ledger
 
 
@@ -133,7 +118,7 @@ class RunCharge(NoCharge):
 
     def settle(self, record: Mapping[str, Any]) -> None:
         """Write down what is released."""
-        settle(self._ledger, record, self._charge.attempt, self._publications)
+        settling.settle(self._ledger, record, self._charge.attempt, self._publications)
 
     @property
     def _publications(self) -> tuple[str, ...]:
@@ -258,281 +243,4 @@ def _give_back(charge: NoCharge, console: Console, why: str, *, randomized: bool
             f"[yellow]warning:[/yellow] the ledger could not be written ({type(error).__name__}): "
             f"run {escape(charge.facts['run_id'])} stays charged until `beam-ldp budget abandon`",
             soft_wrap=True,
-        )
-
-
-def settle(
-    ledger: BudgetLedger,
-    record: Mapping[str, Any],
-    attempt: str | None = None,
-    publications: Sequence[str] = (),
-) -> None:
-    """Settle a run from its privacy record. Safe to repeat.
-
-    Args:
-        ledger: that holds it.
-        record: of what is released.
-        attempt: of the start that releases; None if only the record is left.
-        publications: name of the folder with hashes of the reports, if there is one.
-
-    Raises:
-        LedgerError: if the ledger holds no such reservation, or another settlement of it.
-    """
-    about = {name: record[name] for name in _TOLD if record.get(name) is not None}
-    if record.get("charged_epsilon") is not None:  # the event is larger than what was priced
-        about["epsilon"] = record["charged_epsilon"]
-    if publications:
-        about["publications"] = list(publications)
-    ledger.settle(
-        record["run_id"],
-        record["event"],
-        identity=identity_of(ledger, record),
-        attempt=attempt,
-        report_digest=record.get("report_digest"),
-        local_event=record.get("local_event"),
-        proof=record.get("proof") or _proof(record),
-        about=about | {"mechanism": dict(record["mechanism"]).get("mechanism", "")},
-    )
-
-
-def identity_of(ledger: BudgetLedger, record: Mapping[str, Any]) -> ReleaseIdentity:
-    """What a record says was released; of a training, what the ledger says.
-
-    Raises:
-        ValueError: if that is no identity.
-    """
-    told = record.get("identity")
-    if told is None:
-        return ledger.charge(record["run_id"]).identity
-    return ReleaseIdentity.from_json(told)
-
-
-def _proof(record: Mapping[str, Any]) -> str:
-    """Why fewer reports were made than was reserved: of a training, only some rounds began."""
-    begun = record.get("rounds")
-    return f"{begun:,} rounds began" if isinstance(begun, int) else ""
-
-
-# What the ledger is told of a release, beside its event.
-_TOLD = ("question", "epsilon", "delta", "method", "proof_status", "num_reports", "output")
-
-
-class Charged(Protocol):
-    """What a charge asks of every program's settings. Attributes: as the flags.
-
-    `one_report_per` says whose report is charged as one.
-    """
-
-    @property
-    def ledger(self) -> str | None: ...
-    @property
-    def no_ledger(self) -> bool: ...
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def honest_fraction(self) -> float: ...
-    @property
-    def run_id(self) -> str | None: ...
-    @property
-    def privacy_unit(self) -> str: ...
-    @property
-    def one_report_per(self) -> str: ...
-    @property
-    def memoize_key_file(self) -> str | None: ...
-    @property
-    def frozen_values(self) -> bool: ...
-    @property
-    def people_store(self) -> str | None: ...
-    @property
-    def people_key_file(self) -> str | None: ...
-    @property
-    def output(self) -> str | None: ...
-    @property
-    def no_mlflow(self) -> bool: ...
-
-
-def reserve(
-    settings: Charged,
-    worst: Price | None,
-    about: str,
-    *,
-    identity: ReleaseIdentity | None = None,
-    run_id: str | None = None,
-    mechanism: str = "",
-    local_event: Any = None,
-) -> NoCharge:
-    """Set the worst case of a run aside.
-
-    Args:
-        settings: the flags.
-        worst: the price if only `min_reports` arrive; None in a simulation.
-        about: the public name of what is asked.
-        identity: of the release; default: one of the mechanism and what is asked.
-        run_id: name of the charge.
-        mechanism: digest of its configuration, hexadecimal.
-        local_event: what people send, where the event of the price says only what a trusted server
-            publishes.
-
-    Raises:
-        UsageError: if the ledger, the data set or the privacy unit does not fit.
-        NothingReleasedError: if the budget does not allow it. Nothing was read.
-    """
-    if worst is None:
-        return NoCharge(SIMULATED)
-    url = ledger_url(settings)
-    if url is None:
-        return NoCharge(NO_LEDGER)
-    try:
-        from beam_ldp.ledger import (
-            BudgetExceededError,
-            BudgetLedger,
-            LedgerCorruptedError,
-            LedgerMissingError,
-            LedgerUnavailableError,
-        )
-        from beam_ldp.ledger.checks import check_name
-    except ImportError:
-        raise UsageError(
-            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
-        ) from None
-
-    run_id = run_id or settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
-    try:
-        ledger = BudgetLedger(url)
-        check_name("run_id", run_id)
-        identity = identity or _identity(settings, run_id, about, mechanism)
-        _check_key(settings, identity)
-        _check_alone(settings, run_id)
-        published = ledger.published(identity)
-        if published is not None:
-            from beam_ldp.pipelines.records.republishing import Republication
-
-            people = _people(settings, ledger, published.run_id)
-            return Republication(ledger, published, people, settings)
-        charge = ledger.reserve(
-            settings.dataset,
-            run_id,
-            worst.event,
-            identity=identity,
-            local_event=local_event,
-            privacy_unit=settings.privacy_unit,
-            memoized=bool(identity.key),
-            about={
-                "question": about,
-                "one_report_per": settings.one_report_per,
-                **untracked(settings),
-            },
-        )
-    except BudgetExceededError as error:
-        raise NothingReleasedError(str(error)) from None
-    except LedgerCorruptedError as error:
-        raise UsageError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
-    except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
-        raise UsageError(str(error)) from None
-    return RunCharge(ledger, charge, _people(settings, ledger, run_id))
-
-
-def _check_key(settings: Charged, identity: ReleaseIdentity) -> None:
-    if settings.memoize_key_file is not None and not identity.key:
-        raise UsageError(
-            "--memoize-key-file must be readable where the run is started too: the ledger keeps a "
-            "commitment to the key, which tells releases apart"
-        )
-
-
-def _check_alone(settings: Charged, run_id: str) -> None:
-    """Refuse to start a run a second time while its launcher lives; elsewhere the ledger fences."""
-    for run in find_lost_runs(settings.output) if settings.output else ():
-        if run.note.run_id == run_id and run.note.launcher.ended == "under way":
-            raise UsageError(
-                f"run {run_id!r} is under way: its launcher, process {run.note.launcher.pid}, "
-                "lives, and has this --output"
-            )
-
-
-def _identity(settings: Charged, run_id: str, about: str, mechanism: str) -> ReleaseIdentity:
-    """What is released. Where the key cannot be read here, no restart is free."""
-    identity = ReleaseIdentity(
-        settings.dataset,
-        getattr(settings, "release_id", None) or run_id,
-        mechanism,
-        tuple(about.split(", ")),
-        privacy_unit=settings.privacy_unit,
-    )
-    if settings.memoize_key_file is None:
-        return identity
-    try:
-        return identity.committed(read_key(settings.memoize_key_file))
-    except ValueError:
-        return identity
-
-
-def untracked(settings: Charged) -> dict[str, str]:
-    """Why this run will not be in MLflow, if that is so: audits then do not call it missing."""
-    return {"untracked": "--no-mlflow"} if settings.no_mlflow else {}
-
-
-def _people(settings: Charged, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:
-    if settings.people_store is None or settings.people_key_file is None:
-        return None
-    population = ledger.population(settings.dataset)
-    return PeopleFolder(settings.people_store, settings.people_key_file, population, run_id)
-
-
-def charge_to(options: PipelineOptions) -> ChargeTo | None:
-    """The budget that the flags of a Beam program of one's own name, for its composites.
-
-    The flags are those of the programs here: `--ledger` (or BEAM_LDP_LEDGER), `--dataset`,
-    `--budget-windows` for unbounded data, `--run-id`, `--honest-fraction`, `--privacy-unit`,
-    `--people-store`, `--people-key-file`.
-
-    Args:
-        options: `PipelineOptions(flags)`.
-
-    Returns:
-        What to give to a composite as `budget`; None with `--no-ledger`: nothing is charged.
-
-    Raises:
-        UsageError: if no ledger or no dataset is named: a run is uncharged only if it says so.
-    """
-    flags = options.view_as(ReleaseOptions)
-    if flags.no_ledger:
-        check_may_be_uncharged()
-        return None
-    if not (flags.ledger or os.environ.get(LEDGER_VARIABLE)):
-        raise UsageError(f"--ledger is missing (or {LEDGER_VARIABLE}, or --no-ledger)")
-    if not flags.dataset:
-        raise UsageError("--dataset must name the data set whose budget is charged")
-    try:
-        return ChargeTo(
-            flags.dataset,
-            flags.ledger,
-            run_id=flags.run_id,
-            windows=flags.budget_windows,
-            honest_fraction=flags.honest_fraction,
-            privacy_unit=flags.privacy_unit,
-            people_store=flags.people_store,
-            people_key_file=flags.people_key_file,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def ledger_url(settings: Charged) -> str | None:
-    """The ledger that is named by a flag or by the environment; None if there is none."""
-    named = settings.ledger or os.environ.get(LEDGER_VARIABLE) or None
-    if settings.no_ledger or named is None:
-        check_may_be_uncharged()
-        return None
-    return named
-
-
-def check_may_be_uncharged() -> None:
-    """A UsageError where a run without a ledger is not allowed (BEAM_LDP_REQUIRE_LEDGER)."""
-    if os.environ.get(REQUIRE_VARIABLE, "") not in ("", "0"):
-        raise UsageError(
-            f"{REQUIRE_VARIABLE} is set: every run that is no simulation is charged to a ledger "
-            f"(--ledger or {LEDGER_VARIABLE}), and --no-ledger is not allowed"
         )

@@ -23,8 +23,8 @@ from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.accounting.publications import Cell, publications_event
-from beam_ldp.pipelines.records import charging
-from beam_ldp.pipelines.records.charging import Charged, RunCharge, identity_of
+from beam_ldp.pipelines.records import settling
+from beam_ldp.pipelines.records.charging import RunCharge
 from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.pipelines.records.price import Price
@@ -37,6 +37,7 @@ from beam_ldp.transforms.traces import publication_folder
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
     from beam_ldp.ledger.people_reports import Compared
+    from beam_ldp.pipelines.records.reserving import Charged
 
 _OWN_NAME = "Give it a release id of its own: that is a charge of its own, with new noise"
 
@@ -141,7 +142,7 @@ def republish(
     ledger.republish(
         record["run_id"],
         record["event"],
-        identity=identity_of(ledger, record),
+        identity=settling.identity_of(ledger, record),
         report_digest=record["report_digest"],
         cells=cells,
         published=record["publication"] - 1,
@@ -164,7 +165,7 @@ def take(ledger: BudgetLedger, record: Mapping[str, Any], note: Note) -> None:
     if note.identity is not None and record.get("identity") != note.identity:
         raise ValueError("the record is of another release than the run that left it")
     if record.get("publication", 1) == 1:
-        charging.settle(ledger, record, note.attempt, note.publications)
+        settling.settle(ledger, record, note.attempt, note.publications)
     elif charge.report_digest != record["report_digest"]:
         republish(ledger, record, note.publications)
 

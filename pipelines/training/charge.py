@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines.records import charging
+from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.price import Price
@@ -74,7 +74,7 @@ def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
     if local is None:
         _refuse_where_local(settings)
     sent = plan.round_price.sent_in(plan.rounds)
-    charge = charging.reserve(
+    charge = reserving.reserve(
         settings,
         worst,
         f"train {plan.model}",
@@ -92,7 +92,7 @@ def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
 
 def _refuse_where_local(settings: TrainSettings) -> None:
     """A budget that limits local epsilons has no room for a training that has none."""
-    url = charging.ledger_url(settings)
+    url = reserving.ledger_url(settings)
     if url is None:
         return
     try:

@@ -103,14 +103,14 @@ def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (run, "parse_flags", False),
         (frequency.Frequency, "choose", False),
-        (run.charging, "reserve", False),
+        (run.reserving, "reserve", False),
         (frequency.Frequency, "collect", False),
         (frequency.Frequency, "gate", False),
         (run, "gate_price", False),
         (run.tables, "as_parquet", False),
         (run, "privacy_statement", False),
-        (run, "settle", False),
-        (run, "publish", False),
+        (run.publishing, "settle", False),
+        (run.publishing, "publish", False),
         (run, "count_people", True),
         (run, "log_run", True),
         (run, "show", True),
@@ -213,9 +213,9 @@ def test_what_is_set_aside_is_the_price_of_the_fewest_honest_people(
 
     def reserve(settings: Any, worst: Any, about: str, **how: Any) -> Any:
         asked.append(worst)
-        return run.charging.NoCharge("no: a test")
+        return run.NoCharge("no: a test")
 
-    monkeypatch.setattr(run.charging, "reserve", reserve)
+    monkeypatch.setattr(run.reserving, "reserve", reserve)
     more = [f"--honest-fraction={fraction}", "--expected-users=100000"]
     assert frequency.main([*colours, *more]) == DONE
     (worst,) = asked
