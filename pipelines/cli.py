@@ -104,8 +104,11 @@ def _program(name: str, question: str) -> click.Command:
     )
     @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
     def command(flags: Sequence[str]) -> None:
-        module = importlib.import_module(f"beam_ldp.pipelines.{name.replace('-', '_')}")
-        sys.exit(module.main(list(flags)))
+        module = name.replace("-", "_")
+        usage = importlib.import_module(f"beam_ldp.pipelines.usage.{module}").USAGE
+        if (code := usage.print_help(flags)) is not None:  # before Beam is loaded
+            sys.exit(code)
+        sys.exit(importlib.import_module(f"beam_ldp.pipelines.{module}").main(list(flags)))
 
     return command
 

@@ -16,7 +16,6 @@ import apache_beam as beam
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.devices.asked import Asked, AskedLists, AskedNumber
 from beam_ldp.pipelines.devices.collecting import (
-    FLAGS,
     Agreed,
     FromDevices,
     check_collected,
@@ -38,34 +37,12 @@ from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement_words import Words, words_of
 from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.settings import need
+from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms import EstimateFrequencies
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.questions import SplitQuestions
-
-EXAMPLES = """examples:
-  what would it cost, and how accurate would it be? (reads no report)
-    beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
-        --delta 1e-8 --min-reports 9e5 --output out --dry-run
-  the same for real
-    beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
-        --delta 1e-8 --min-reports 9e5 --output out
-  numbers: what they are stands in release.json
-    beam-ldp collect --reports reports --release reports/release.json \\
-        --delta 1e-8 --min-reports 9e5 --output out
-  one histogram per group; smaller groups are withheld
-    beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
-        --groups countries.txt --delta 1e-8 --min-reports 20000 --output out
-  several questions: a list for each, in the order of release.json
-    beam-ldp collect --reports reports --release reports/release.json --domain hair.txt \\
-        --domain eyes.txt --delta 1e-8 --min-reports 90000 --output out
-  other quantiles of a number than the devices were asked for, from the same reports
-    beam-ldp collect --reports reports --release reports/release.json --quantiles 0.25,0.75 \\
-        --delta 1e-8 --min-reports 90000 --output out
-  devices can lie: at least four reports of five are taken to be honest
-    beam-ldp collect ... --honest-fraction 0.8
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +71,7 @@ class CollectPartsRecord(PartsRecord):
 class Collect(FromDevices, Frequency):
     """How often does each value occur, from reports that were randomized elsewhere?"""
 
-    name = "collect"
-    summary = (
-        "How often does each value of a public list occur, or what is the mean, among people whose "
-        "devices have sent randomized reports? Starts at the shuffle: no raw value is ever seen. "
-        "What cannot be a report of this release is refused and listed, and copies count once."
-    )
-    usage = (
-        "--reports PATH --release FILE [--domain FILE] --delta D "
-        "(--min-reports N | --expected-users N) --output DIR [...]"
-    )
-    examples = EXAMPLES
-    flags = FLAGS
+    usage = USAGE
     record_type = CollectRecord
     settings: CollectSettings
 

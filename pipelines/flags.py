@@ -6,6 +6,7 @@ once, here.
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -222,3 +223,14 @@ def _merged(common: Flags, own: Flags) -> Flags:
     first, *rest = common
     names = [first, *(name for name in own if name not in common), *rest]
     return {name: own.get(name) or common[name] for name in names}
+
+
+def add_flags(parser: argparse.ArgumentParser, groups: Groups, both_spellings: bool) -> None:
+    """Our flags; Beam users write underscores, so those are understood too."""
+    for title, flags in groups.items():
+        group = parser.add_argument_group(title)
+        for name, how in flags.items():
+            beams = "--" + name[2:].replace("-", "_")
+            # Beam has a --dry_run of its own: that of Dataflow.
+            two = both_spellings and beams != name and name != "--dry-run"
+            group.add_argument(*([name, beams] if two else [name]), **how)

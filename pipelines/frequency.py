@@ -16,15 +16,13 @@ import numpy as np
 from rich.console import Console
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.flags import DATA, MECHANISM, OUTPUT, whole_number, with_own
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.choice import choose
-from beam_ldp.pipelines.frequencies.groups import GROUP_FLAGS, check_groups, load_groups
-from beam_ldp.pipelines.frequencies.numeric import NUMBER_FLAGS, NumberTree, Wanted, wanted_of
+from beam_ldp.pipelines.frequencies.groups import check_groups, load_groups
+from beam_ldp.pipelines.frequencies.numeric import NumberTree, Wanted, wanted_of
 from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.frequencies.questions import (
-    DESIGN_FLAGS,
     SeveralLists,
     Survey,
     SurveyChoice,
@@ -40,7 +38,8 @@ from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.running import results
 from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.settings import Settings, check_common, need
-from beam_ldp.pipelines.streams.flags import STREAM_FLAGS, is_stream, refuse_without_stream
+from beam_ldp.pipelines.streams.flags import is_stream, refuse_without_stream
+from beam_ldp.pipelines.usage.frequency import FLAGS, USAGE
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -50,79 +49,6 @@ from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.carried import CarriedDomain
 
 __all__ = ["DONE", "FAILED", "MISUSED", "NOTHING_RELEASED", "Frequency", "main"]
-
-FLAGS = with_own(
-    {
-        DATA: {
-            "--column": {
-                "action": "append", "metavar": "NAME",
-                "help": "column that holds the value (not for text); repeated: several questions",
-            },
-            "--domain": {
-                "action": "append", "metavar": "FILE",
-                "help": "public list of values, one per line; the rest is counted as `other`; "
-                "repeated: one for each --column",
-            },
-            "--other-label": {
-                "default": "other", "metavar": "NAME",
-                "help": "what the rest is called, where the list holds the value `other` itself",
-            },
-            **NUMBER_FLAGS,
-            **GROUP_FLAGS,
-            **STREAM_FLAGS,
-            "--bad-rows": {
-                "choices": ["dead-letter", "other"], "default": "dead-letter",
-                "help": "rows that cannot be used: listed in bad_rows.jsonl, or reported as "
-                "`other` without a trace",
-            },
-        },
-        MECHANISM: {
-            "--mechanism": {
-                "default": "auto", "metavar": "NAME",
-                "help": "a frequency oracle, or auto: the most accurate one (see `beam-ldp plan`)",
-            },
-            **DESIGN_FLAGS,
-        },
-        OUTPUT: {
-            "--top": {
-                "type": whole_number, "default": 20, "metavar": "N",
-                "help": "values in the printed table and in the plot (default 20)",
-            },
-            "--staged": {
-                "metavar": "DIR",
-                "help": "run no job: finish what a template's job with the same flags left here",
-            },
-        },
-    }
-)  # fmt: skip
-
-EXAMPLES = """examples:
-  what would it cost, and how accurate would it be? (reads no data)
-    beam-ldp frequency --input 'events/*.parquet' --column url --domain urls.txt \\
-        --epsilon 1 --delta 1e-8 --expected-users 1e6 --output out --dry-run
-  the same for real, one report per person
-    beam-ldp frequency --input 'events/*.parquet' --column url --user-id uid --domain urls.txt \\
-        --epsilon 1 --delta 1e-8 --expected-users 1e6 --output out
-  on a cluster (all of Beam's flags are understood)
-    beam-ldp frequency ... --runner=SparkRunner --job_endpoint=host:8099 --environment_type=LOOPBACK
-  one histogram per country; a person reports in one country, each has its own price
-    beam-ldp frequency --input 'events/*.parquet' --column url --user-id uid --domain urls.txt \\
-        --group-by country --groups countries.txt --epsilon 1 --delta 1e-8 --min-reports 20000 \\
-        --output out
-  several questions: each person answers one, or all with a split budget, whichever is better
-    beam-ldp frequency --input survey.csv --column hair --domain hair.txt --column eyes \\
-        --domain eyes.txt --local-epsilon 1 --delta 1e-8 --expected-users 1e5 --output out
-  a number: its quantiles, and how many people lie in a range
-    beam-ldp frequency --input people.parquet --column age --user-id uid --bins 0:120:120 \\
-        --quantiles 0.1,0.5,0.9 --between 18:65 --epsilon 1 --delta 1e-8 --expected-users 1e5 \\
-        --output out
-  files that keep arriving: one release a minute, at most 100 of them (docs/streaming.md)
-    beam-ldp frequency --input inbox --input-format csv --column url --domain urls.txt --stream \\
-        --time-column t --window 60s --allowed-lateness 5m --budget-windows 100 \\
-        --local-epsilon 2 --delta 1e-8 --min-reports 1000 --output out
-  from a file of flags
-    beam-ldp frequency --config job.json --overwrite
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,17 +76,7 @@ class FrequencySettings(Settings):
 class Frequency(Question[FrequencySettings]):
     """How often does each value of a public list occur?"""
 
-    name = "frequency"
-    summary = (
-        "How often does each value of a public list occur? Every person's value is randomized "
-        "before it is counted; the result has honest error bars and a stated price."
-    )
-    usage = (
-        "--input PATH --column NAME --domain FILE --delta D "
-        "(--epsilon EPS --expected-users N | --local-epsilon EPS0) --output DIR [...]"
-    )
-    examples = EXAMPLES
-    flags = FLAGS
+    usage = USAGE
 
     def __init__(self, settings: FrequencySettings) -> None:
         super().__init__(settings)

@@ -25,7 +25,7 @@ from beam_ldp.pipelines.inputs.sources import (
 )
 from beam_ldp.pipelines.means.answer import MeanAnswer, comparison_of
 from beam_ldp.pipelines.means.choice import MeanChoice, choose, local_price
-from beam_ldp.pipelines.means.settings import FLAGS, MeanSettings, check_mean, ranges_of
+from beam_ldp.pipelines.means.settings import MeanSettings, check_mean, ranges_of
 from beam_ldp.pipelines.means.view import mean_view, picture_shape
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Question, Rows
@@ -35,43 +35,17 @@ from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.records.statement_words import many
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.running.job import Outputs
+from beam_ldp.pipelines.usage.mean import USAGE
 from beam_ldp.transforms import PrivateMean
 from beam_ldp.transforms.blocks import Release
 
 __all__ = ["DONE", "FAILED", "MISUSED", "NOTHING_RELEASED", "Mean", "main"]
 
-EXAMPLES = """examples:
-  what would it cost, and how accurate would it be? (looks at the columns' names, not at rows)
-    beam-ldp mean --input vectors.parquet --columns 'f*' --norm l2 --radius 1 \\
-        --epsilon 1 --delta 1e-8 --expected-users 1e5 --output out --dry-run
-  numbers in units of their own: a file of public ranges (column,low,high)
-    beam-ldp mean --input people.csv --columns age,bmi,charges --ranges ranges.csv \\
-        --epsilon 1 --delta 1e-8 --expected-users 1e5 --output out
-  one number per person, all of them between 0 and 1440, and at most 4 lost to the shuffler
-    beam-ldp mean --input visits.csv --columns minutes --user-id uid --range 0 1440 \\
-        --epsilon 1 --max-local-epsilon 4 --delta 1e-8 --expected-users 1e5 --output out
-  pictures of 28 x 28 in one column of lists; nobody but the device is trusted
-    beam-ldp mean --input images.parquet --columns pixels --norm l2 --radius 28 --shape 28x28 \\
-        --model local --epsilon 4 --expected-users 1e5 --output out
-  on a cluster (all of Beam's flags are understood)
-    beam-ldp mean ... --runner=SparkRunner --job_endpoint=host:8099 --environment_type=LOOPBACK
-"""
-
 
 class Mean(Question[MeanSettings]):
     """What is the mean of people's vectors?"""
 
-    name = "mean"
-    summary = (
-        "The mean of vectors of numbers, one per person. Every person's vector is randomized "
-        "before anything is added up; the result has honest error bars and a stated price."
-    )
-    usage = (
-        "--input PATH --columns NAMES (--norm NORM --radius R | --range LOW HIGH | --ranges FILE) "
-        "--delta D (--epsilon EPS --expected-users N | --local-epsilon EPS0) --output DIR [...]"
-    )
-    examples = EXAMPLES
-    flags = FLAGS
+    usage = USAGE
     record_type = MeanRecord
 
     def __init__(self, settings: MeanSettings) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_ldp.pipelines.flags import COMMON, Flags, Groups
+from beam_ldp.pipelines.flags import COMMON, Flags, Groups, add_flags
 from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.running import job_server_flags
 
@@ -49,18 +49,7 @@ class ReleaseOptions(PipelineOptions):
             name: {key: value for key, value in how.items() if key != "choices"}
             for name, how in cls.known.items()
         }
-        _add_flags(parser, {"beam-ldp": free}, both_spellings=True)
-
-
-def _add_flags(parser: argparse.ArgumentParser, groups: Groups, both_spellings: bool) -> None:
-    """Our flags; Beam users write underscores, so those are understood too."""
-    for title, flags in groups.items():
-        group = parser.add_argument_group(title)
-        for name, how in flags.items():
-            beams = "--" + name[2:].replace("-", "_")
-            # Beam has a --dry_run of its own: that of Dataflow.
-            two = both_spellings and beams != name and name != "--dry-run"
-            group.add_argument(*([name, beams] if two else [name]), **how)
+        add_flags(parser, {"beam-ldp": free}, both_spellings=True)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -92,28 +81,15 @@ def _beam_parser(groups: Groups) -> argparse.ArgumentParser:
         if "_add_argparse_args" in cls.__dict__ and cls.__qualname__ not in seen:
             seen.add(cls.__qualname__)
             cls._add_argparse_args(parser)  # type: ignore[attr-defined]
-    _add_flags(parser, groups, both_spellings=True)
+    add_flags(parser, groups, both_spellings=True)
     return parser
 
 
 def _own_parser(groups: Groups) -> argparse.ArgumentParser:
     """The flags of a program that does not run on Beam."""
     parser = _Parser(allow_abbrev=False, add_help=False)
-    _add_flags(parser, groups, both_spellings=True)
+    add_flags(parser, groups, both_spellings=True)
     return parser
-
-
-def help_text(program: str, summary: str, usage: str, epilog: str, groups: Groups) -> str:
-    """What `--help` prints: a program's flags, examples and exit codes."""
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=summary,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage=f"{program} {usage}",
-    )
-    _add_flags(parser, groups, both_spellings=False)
-    return parser.format_help()
 
 
 def parse_flags(

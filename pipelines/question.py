@@ -26,6 +26,7 @@ from beam_ldp.pipelines.records.price import Price, expected_price, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.running import job, results
 from beam_ldp.pipelines.settings import S
+from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
@@ -96,23 +97,22 @@ class Question(ABC, Generic[S]):
 
     Attributes:
         name: the command.
-        summary, usage, examples: its help.
-        flags: what it understands, see `flags.with_own`.
+        flags: what it understands.
+        usage: both, and its help.
         settings: the flags after every check.
         people: where hashes of the people asked are left, once a budget was reserved.
         publication: name of the folder in it for hashes of their memoized reports.
     """
 
     name: ClassVar[str]
-    summary: ClassVar[str]
-    usage: ClassVar[str]
-    examples: ClassVar[str]
     flags: ClassVar[Groups]
+    usage: ClassVar[Usage]
     people: PeopleFolder | None = None
     publication: str = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.name, cls.flags = cls.usage.name, cls.usage.flags
         ReleaseOptions.learn(cls.flags)
 
     def __init__(self, settings: S) -> None:

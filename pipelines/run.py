@@ -20,7 +20,7 @@ import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import outputs, private_files
-from beam_ldp.pipelines.options import UsageError, help_text, parse_flags
+from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.question import Answer, Choice, Question, Result
 from beam_ldp.pipelines.records import publishing, reserving
 from beam_ldp.pipelines.records.charging import NoCharge, spent_unless_settled
@@ -40,12 +40,6 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
-EXIT_CODES = """
-exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
-            3 nothing was published (too few reports, too many bad rows, --strict, the budget, or
-            a ledger that was away at the end: `beam-ldp finalize` then goes on);
-            130 interrupted
-"""
 
 
 def execute(
@@ -378,9 +372,8 @@ def show(result: Result, console: Console) -> None:
 def main(program: type[Question[Any]], argv: Sequence[str] | None = None) -> int:
     """A program on the command line; the exit codes are in `--help`."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv or any(flag in ("-h", "--help") for flag in argv):
-        print(help_of(program))
-        return DONE if argv else MISUSED
+    if (code := program.usage.print_help(argv)) is not None:
+        return code
     errors = Console(stderr=True)
     try:
         code, result = run_flags(program, argv, errors, shown=False)
@@ -391,14 +384,6 @@ def main(program: type[Question[Any]], argv: Sequence[str] | None = None) -> int
     except KeyboardInterrupt:
         return failed(errors, INTERRUPTED, "interrupted")
     return code
-
-
-def help_of(program: type[Question[Any]]) -> str:
-    """What `--help` prints."""
-    epilog = program.examples + EXIT_CODES
-    return help_text(
-        f"beam-ldp {program.name}", program.summary, program.usage, epilog, program.flags
-    )
 
 
 def run_flags(

@@ -19,13 +19,14 @@ from beam_ldp.pipelines import run
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.answer import MeanAnswer
 from beam_ldp.pipelines.means.user_record import UserMeanRecord
-from beam_ldp.pipelines.means.user_settings import FLAGS, UserMeanSettings, check_user_mean
+from beam_ldp.pipelines.means.user_settings import UserMeanSettings, check_user_mean
 from beam_ldp.pipelines.means.view import mean_view
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Rows
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.usage.user_mean import USAGE
 from beam_ldp.protocols import (
     Ball,
     Box,
@@ -42,21 +43,6 @@ __all__ = ["DONE", "FAILED", "MISUSED", "NOTHING_RELEASED", "UserLevelMean", "ma
 
 _BALL_SHARE = 0.1  # of the failure probability: that a rotated coordinate is cut off
 
-EXAMPLES = """examples:
-  what would it cost, and how accurate would it be? (looks at the columns' names, not at rows)
-    beam-ldp user-mean --input visits.csv --user-id uid --column minutes --range 0 1440 \\
-        --epsilon 1 --delta 1e-8 --expected-users 1e5 --output out --dry-run
-  people have 30 rows or more, spread by about an hour: two rounds, far less noise
-    beam-ldp user-mean --input visits.csv --user-id uid --column minutes --range 0 1440 \\
-        --rows-per-user 30 --sigma 60 --epsilon 1 --delta 1e-8 --expected-users 1e5 --output out
-  the same where people differ by an hour too, and one in a hundred is anything
-    beam-ldp user-mean ... --user-sigma 60 --outliers 0.01
-  several columns at once, nobody but the device trusted
-    beam-ldp user-mean --input visits.csv --user-id uid --columns minutes,steps \\
-        --ranges ranges.csv --rows-per-user 30 --model local --local-epsilon 4 \\
-        --expected-users 1e5 --output out
-"""
-
 
 @dataclass(frozen=True)
 class UserMeanChoice(Choice):
@@ -72,18 +58,7 @@ class UserMeanChoice(Choice):
 class UserLevelMean(Mean):
     """What is the mean of people's means?"""
 
-    name = "user-mean"
-    summary = (
-        "The mean of people's numbers where each person has many rows. A person is protected with "
-        "all of them: rows become one mean per person, a first round finds where those lie, a "
-        "second one asks with noise to match."
-    )
-    usage = (
-        "--input PATH --user-id NAME --column NAME --range LOW HIGH --delta D "
-        "(--epsilon EPS --expected-users N | --local-epsilon EPS0) --output DIR [...]"
-    )
-    examples = EXAMPLES
-    flags = FLAGS
+    usage = USAGE
     record_type = UserMeanRecord
     settings: UserMeanSettings
 

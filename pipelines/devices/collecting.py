@@ -17,10 +17,6 @@ from beam_ldp.pipelines.devices.received import (
     read_received,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import BUDGET, COMMON, DATA, MECHANISM, OUTPUT, PRICE, Flags, Groups
-from beam_ldp.pipelines.frequencies.numeric import NUMBER_FLAGS
-from beam_ldp.pipelines.frequency import FLAGS as FREQUENCY
-from beam_ldp.pipelines.means.settings import FLAGS as MEAN
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.statement_words import Words
@@ -34,75 +30,6 @@ from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.report_files import find_report_files
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
-
-
-def _some(flags: Flags, *names: str) -> Flags:
-    return {name: flags[name] for name in names}
-
-
-READ_OFF: Flags = {
-    name: {**NUMBER_FLAGS[name], "help": f"{said} (default: what the devices were asked for)"}
-    for name, said in (
-        ("--quantiles", "quantiles to read off reports of a number with a tree"),
-        ("--between", "ranges to read off them, edges of the bins or inf; may be repeated"),
-    )
-}
-FLAGS: Groups = {
-    "the reports": {
-        "--reports": {
-            "action": "append", "metavar": "PATH",
-            "help": "file, folder or glob of envelopes, on any file system that Beam knows; may be "
-            "repeated; names that begin with _ or . or end in .json are left out",
-        },
-        "--release": {
-            "metavar": "FILE",
-            "help": "release.json: what devices and collector agreed upon (see `beam-ldp "
-            "randomize`)",
-        },
-        "--release-id": {
-            "metavar": "NAME",
-            "help": "the release that is meant: release.json must be of it (default: what it says)",
-        },
-        "--question": {
-            "metavar": "NAME", "help": "what was asked, for the record (default: the release id)",
-        },
-        "--domain": {
-            "action": "append", "metavar": "FILE",
-            "help": "public list of values that the devices had; not for numbers; repeated: one "
-            "for each question, in the order of release.json",
-        },
-        **_some(FREQUENCY[DATA], "--other-label"),
-        **READ_OFF,
-        "--groups": {
-            "metavar": "FILE", "help": "public list of groups that the devices had, if any",
-        },
-        "--max-bad-rows": {
-            **COMMON[DATA]["--max-bad-rows"],
-            "help": "release nothing if more envelopes are refused (default: no limit)",
-        },
-        "--bad-rows-file": {
-            **COMMON[DATA]["--bad-rows-file"],
-            "help": "where refused envelopes are listed (default: OUTPUT.private/bad_rows.jsonl)",
-        },
-    },
-    "the price": {
-        **_some(COMMON[PRICE], "--delta", "--expected-users", "--min-reports"),
-        "--epsilon": {
-            **COMMON[PRICE]["--epsilon"],
-            "help": "central price that was aimed at: what was received may cost more, which is a "
-            "warning; the noise was drawn on the devices and does not change",
-        },
-        **_some(COMMON[PRICE], "--strict", "--honest-fraction"),
-    },
-    "the shuffle": _some(COMMON[MECHANISM], "--shuffle-output", "--scope"),
-    BUDGET: {
-        name: how for name, how in COMMON[BUDGET].items() if not name.startswith("--people")
-    },
-    OUTPUT: {
-        **{name: how for name, how in FREQUENCY[OUTPUT].items() if name != "--staged"},
-        **_some(MEAN[OUTPUT], "--shape"),
-    },
-}  # fmt: skip
 
 PERSONS_UNKNOWN = (
     "each report was taken for a person: that nobody sent two is for whoever lets devices send to "

@@ -25,6 +25,7 @@ from beam_ldp.pipelines.question import Choice, Question, Rows
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement_words import Words, words_of
 from beam_ldp.pipelines.running.job import Outputs
+from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.transforms import EstimateMean
@@ -47,7 +48,7 @@ class CollectMeanRecord(MeanRecord):
 class CollectMean(FromDevices, Mean):
     """What is the mean, from reports that were randomized elsewhere?"""
 
-    name = "collect"
+    usage = USAGE
     record_type = CollectMeanRecord
     settings: CollectMeanSettings
 

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from beam_ldp.pipelines.flags import Flags
 from beam_ldp.pipelines.inputs.public_lists import load_list
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.randomizers.domain import Domain
-
-GROUP_FLAGS: Flags = {
-    "--group-by": {
-        "metavar": "NAME",
-        "help": "column of a public group: one result per group, each of at least --min-reports; "
-        "every person reports in one group; which one is not protected",
-    },
-    "--groups": {
-        "metavar": "FILE",
-        "help": "public list of groups, one per line; rows of no listed group count in `other`",
-    },
-}
 
 
 def check_groups(values: argparse.Namespace) -> None:

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.flags import Flags, whole_number
 from beam_ldp.pipelines.frequencies.answer import SCHEMA, FrequencyAnswer, estimate_table
 from beam_ldp.pipelines.frequencies.numeric_plot import Distribution, plot_distributions
 from beam_ldp.pipelines.frequencies.parts import Parts
@@ -33,28 +32,6 @@ from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.encode_questions import Levels
-
-NUMBER_FLAGS: Flags = {
-    "--bins": {
-        "metavar": "EDGES",
-        "help": "the column holds numbers: public edges such as 0,10,20,50,100, or LOW:HIGH:COUNT "
-        "(instead of --domain); numbers outside count as `other`",
-    },
-    "--quantiles": {
-        "metavar": "LEVELS",
-        "help": "quantiles of the numbers, such as 0.1,0.5,0.9, with intervals; as fine as --bins",
-    },
-    "--between": {
-        "action": "append", "metavar": "LOW:HIGH",
-        "help": "how many numbers lie in [LOW, HIGH), both of them edges of --bins or inf; may be "
-        "repeated",
-    },
-    "--fan-out": {
-        "type": whole_number, "metavar": "N",
-        "help": "children of a node of the tree behind --quantiles and --between (default: the "
-        "most accurate, see docs/ranges.md)",
-    },
-}  # fmt: skip
 
 QUANTILES = pa.schema(
     [

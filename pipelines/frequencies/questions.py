@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
-from beam_ldp.pipelines.flags import Flags
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.parts import Parts
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
@@ -31,14 +30,6 @@ from beam_ldp.transforms.encode_questions import Asked, Listed
 from beam_ldp.transforms.questions import PrivateQuestions
 
 ORACLE_NAMES = tuple(oracle.__name__ for oracle in ORACLES)
-
-DESIGN_FLAGS: Flags = {
-    "--design": {
-        "choices": ["auto", "one", "all"], "default": "auto",
-        "help": "several questions: each person answers one, drawn at random, or all with a split "
-        "budget; auto: whichever is more accurate with neither price worse",
-    },
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

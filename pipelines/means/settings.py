@@ -6,21 +6,11 @@ import argparse
 import csv
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.pipelines.flags import (
-    DATA,
-    MECHANISM,
-    OUTPUT,
-    Flags,
-    positive_number,
-    whole_number,
-    with_own,
-)
 from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.settings import Settings, check_common, need
@@ -28,94 +18,6 @@ from beam_ldp.planning.means import MAX_DIMENSION, Model
 from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.mean.balls import Clipping, Norm, check_radius
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
-
-NORMS: tuple[Norm, ...] = ("l2", "l1", "linf", "binary")
-
-
-def norm_of(text: str) -> Norm | float:
-    """A norm by its name, or as the p of an l_p norm."""
-    for name in NORMS:
-        if text == name:
-            return name
-    with suppress(ValueError):
-        if (power := float(text)) >= 1:
-            return power
-    raise argparse.ArgumentTypeError(f"must be {', '.join(NORMS)} or a number >= 1, got {text}")
-
-
-COLUMNS: Flags = {
-    "--columns": {
-        "action": "append", "metavar": "NAMES",
-        "help": "columns of numbers, one coordinate each: names and globs, separated by commas; "
-        "may be repeated. Or one column of lists",
-    },
-    "--dimension": {
-        "type": whole_number, "metavar": "D",
-        "help": "numbers per list, where the files do not tell",
-    },
-}  # fmt: skip
-
-FLAGS = with_own(
-    {
-        DATA: {
-            **COLUMNS,
-            "--norm": {
-                "type": norm_of, "metavar": "[l2|l1|linf|binary|P]",
-                "help": "what --radius bounds: Euclidean length (l2, the default), the sum of "
-                "absolute values (l1), each number (linf), the l_P norm; binary: numbers 0 and 1",
-            },
-            "--radius": {
-                "type": positive_number, "metavar": "R",
-                "help": "the bound, in the unit of the data; public, never looked up in the data",
-            },
-            "--range": {
-                "nargs": 2, "type": float, "metavar": ("LOW", "HIGH"),
-                "help": "instead of norm and radius: every number lies in this range",
-            },
-            "--ranges": {
-                "metavar": "FILE",
-                "help": "instead: a CSV file column,low,high with a range for each column",
-            },
-            "--one-row-each": {
-                "action": "store_true", "default": False,
-                "help": "every person of --user-id has one row, so that errors need not allow for "
-                "the draw of a row; one report per person is sent in any case",
-            },
-            "--outside": {
-                "choices": ["clip", "raise"], "default": "clip",
-                "help": "values outside those bounds: moved to their edge on the device, which "
-                "nobody counts; or stop the run",
-            },
-            "--bad-rows": {
-                "choices": ["dead-letter", "zero"], "default": "dead-letter",
-                "help": "rows that cannot be used: listed in bad_rows.jsonl, or reported as zero "
-                "(the middle of the ranges) without a trace",
-            },
-        },
-        MECHANISM: {
-            "--mechanism": {
-                "default": "auto", "metavar": "NAME",
-                "help": "a mean mechanism, or auto: the most accurate one (see `beam-ldp plan "
-                "mean`)",
-            },
-            "--model": {
-                "choices": ["shuffle", "local"], "default": "shuffle",
-                "help": "who is trusted: a shuffler, or nobody but the device; then --epsilon is "
-                "the local promise and needs no --delta",
-            },
-        },
-        OUTPUT: {
-            "--top": {
-                "type": whole_number, "default": 20, "metavar": "N",
-                "help": "coordinates in the printed table (default 20)",
-            },
-            "--shape": {
-                "metavar": "HxW",
-                "help": "the coordinates are the pixels of a picture, row by row: the plot is one",
-            },
-        },
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,6 @@ from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, ReleaseOptions, UsageError
 from beam_ldp.pipelines.options import parse_flags as parse_program_flags
-from beam_ldp.pipelines.run import help_of
 from beam_ldp.pipelines.running import job_server_flags
 from beam_ldp.pipelines.running.job import pipeline_flags
 
@@ -105,7 +104,7 @@ def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
 
 
 def test_help_teaches() -> None:
-    text = help_of(Frequency)
+    text = Frequency.usage.help
     for expected in ("examples:", "exit codes:", "--expected-users", "--runner=SparkRunner"):
         assert expected in text
 

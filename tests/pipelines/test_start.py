@@ -1,0 +1,53 @@
+"""What a program loads before it answers: nobody waits for a library that has no part in it.
+
+Each test starts one interpreter, for this one has loaded everything. Times are in
+`benchmarks/start.py`; here only what is loaded counts, which does not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (  # NumPy, of 0.1 seconds, is not
+    "apache_beam", "scipy", "pyarrow", "numba", "pandas", "matplotlib", "dp_accounting",
+    "mlflow", "sqlalchemy",
+)  # fmt: skip
+HELPS = """
+import json, sys
+from click.testing import CliRunner
+from beam_ldp.pipelines.cli import group
+
+heavy, found = json.loads(sys.argv[1]), {}
+def ask(name, command):
+    shown = CliRunner().invoke(group, [*name, "--help"])
+    assert shown.exit_code == 0, shown.output
+    found[" ".join(name)] = [len(shown.output), [one for one in heavy if one in sys.modules]]
+    for below in getattr(command, "list_commands", lambda _: ())(None):
+        ask([*name, below], command.get_command(None, below))
+ask([], group)
+print(json.dumps(found))
+"""
+
+
+def told(code: str, *arguments: str) -> dict[str, list[object]]:
+    """What a fresh interpreter prints, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True, text=True, timeout=120, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    found: dict[str, list[object]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.exact
+def test_help_loads_nothing_heavy() -> None:
+    found = told(HELPS, json.dumps(HEAVY))
+    assert {"frequency", "mean", "user-mean", "train", "plan mean", "budget show"} <= set(found)
+    assert {name: loaded for name, (_, loaded) in found.items() if loaded} == {}
+    assert all(length > 200 for length, _ in found.values())  # type: ignore[operator]
