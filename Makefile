@@ -199,8 +199,7 @@ test-all: $(VENV)/.ready tff  ## test-engines, test-slow, test-tff-slow and test
 	$(MAKE) test-pythons
 
 doctest: $(VENV)/.ready  ## the examples in the docstrings
-	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp \
-		--ignore beam_ldp/ledger/migrations $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp $(PYTEST_FLAGS)
 
 docs: $(VENV)/bin/uv  ## the documentation as a site, in build/site/; warnings are errors
 	if [[ ! -e .venv-docs/.ready || requirements/docs.txt -nt .venv-docs/.ready ]]; then

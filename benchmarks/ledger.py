@@ -18,11 +18,10 @@ from unittest import mock
 import attr
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
-from beam_ldp.ledger import BudgetLedger, LedgerState
-from beam_ldp.ledger import ledger as module
+from beam_ldp.ledger import BudgetLedger, LedgerState, reserving, settling
 from beam_ldp.ledger.identities import release_key
-from beam_ldp.ledger.ledger import CHECKPOINT_EVERY
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, orders_for
+from beam_ldp.ledger.opening import CHECKPOINT_EVERY
 from beam_ldp.ledger.rows import CHECKPOINT, RESERVE, SETTLE, faults, next_row
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
@@ -60,7 +59,10 @@ def stand_in_prices():
             prices[orders] = loss_of(as_json(EVENT), orders)
         return prices[orders]
 
-    with mock.patch.object(module, "loss_of", price):
+    with (
+        mock.patch.object(reserving, "loss_of", price),
+        mock.patch.object(settling, "loss_of", price),
+    ):
         yield
 
 

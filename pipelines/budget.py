@@ -89,7 +89,7 @@ budget.add_command(succeed)
 @click.option("--ledger", envvar="BEAM_LDP_LEDGER", required=True, metavar="URL",
               help="database to make the ledger in, as for every command")  # fmt: skip
 def init(ledger: str) -> None:
-    """Make a ledger, or bring an older one to this version's form. Nothing is ever lost."""
+    """Make a ledger, or say which one is there already."""
     with ledger_errors():
         from beam_ldp.ledger import BudgetLedger
 

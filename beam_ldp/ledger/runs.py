@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from beam_ldp.ledger.charges import Charge
+from beam_ldp.ledger.errors import LedgerError
 from beam_ldp.ledger.losses import Loss, exceeds, limit, no_loss, read_loss
 from beam_ldp.ledger.rows import ABANDON, REPLACE, RESERVE, RESUME, SETTLE, Row
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -168,3 +169,26 @@ def _name(told: Any) -> str:
 def finite(local: float) -> float | None:
     """As a row holds a local epsilon: null where there is none."""
     return None if math.isinf(local) else float(local)
+
+
+def place(charge: Charge, run_id: str | None = None, part: str = "") -> dict[str, Any]:
+    """Where a row of a charge counts, and how it is found."""
+    return {
+        "run_id": run_id or charge.run_id,
+        "part": part,
+        "population": charge.population,
+        "period": charge.period,
+        "quota": charge.quota,
+        "release_key": None,
+        "identity_digest": None,
+    }
+
+
+def check_identity(charge: Charge, identity: ReleaseIdentity) -> None:
+    """A LedgerError unless a charge was reserved for this release; a block, for its whole."""
+    told = replace(identity, part="") if charge.is_block else identity
+    if told != charge.identity:
+        differs = ", ".join(charge.identity.differences(told))
+        raise LedgerError(
+            f"run {charge.run_id!r} was reserved for another release: it differs in its {differs}"
+        )

@@ -20,10 +20,8 @@ from sqlalchemy.engine import Connection, Engine
 
 from beam_ldp.ledger.rows import CHECKPOINT, COLUMNS, RESERVE, Head, Row
 
-TABLE = "beam_ldp_ledger"
-# MLflow uses Alembic's default name, maybe in one database.
-VERSION_TABLE = "beam_ldp_ledger_version"
-SCHEMA = "0002"  # the newest of `migrations/versions`
+TABLE, VERSION_TABLE = "beam_ldp_ledger", "beam_ldp_ledger_version"
+SCHEMA = "0002"  # of the tables below; another one is refused
 BUSY_SECONDS = 60  # that a writer waits for the others; a lost one lets go after as long
 
 _DRIVERS = ("sqlite", "sqlite+pysqlite", "postgresql+psycopg")
@@ -44,6 +42,9 @@ ledger_rows = sa.Table(
     sa.Column("identity_digest", sa.String(64), index=True),
     sa.Column("population", sa.String(200)),
     sa.Column("period", sa.BigInteger),
+)
+ledger_version = sa.Table(
+    VERSION_TABLE, metadata, sa.Column("version_num", sa.String(32), primary_key=True)
 )
 # Made once: to put a query together takes longer than to run it.
 _C = ledger_rows.c
@@ -208,28 +209,25 @@ class RowStore:
         with self._reaching("reached or read"), self._engine.connect() as connection:
             if not sa.inspect(connection).has_table(TABLE):
                 return None
-            found = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}")
-            return str(found.scalar_one())
+            return str(connection.execute(sa.select(ledger_version)).scalar_one())
 
-    def migrate(self) -> None:
-        """Create the table, or bring an older one to this library's form."""
-        from alembic import command
-        from alembic.config import Config
+    def make(self) -> None:
+        """Create the tables, unless they are there. Two who do so at once make them once.
 
-        found = self.version()
-        if found is not None and found > SCHEMA:
-            raise LedgerMissingError(self._newer(found))
-        if found is not None and found < SCHEMA:
-            raise LedgerMissingError(self._older(found))
-        config = Config()
-        folder = str(Path(__file__).parent / "migrations")
-        config.set_main_option("script_location", folder.replace("%", "%%"))
-        config.attributes["engine"] = self._engine
-        with self._reaching("made"):
-            command.upgrade(config, "head")
+        Raises:
+            LedgerMissingError: if there are tables of another form.
+        """
+        if self.version() is not None:
+            self.check()
+            return
+        with self._reaching("made"), self._engine.connect() as connection:
             if self.is_sqlite:  # readers and the one writer then do not wait for each other
-                with self._engine.connect() as connection:
-                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            self._lock(connection)
+            if not sa.inspect(connection).has_table(TABLE):
+                metadata.create_all(connection)
+                connection.execute(ledger_version.insert(), {"version_num": SCHEMA})
+            connection.commit()
 
     def check(self) -> None:
         """Refuse a place without a ledger that this version understands.
@@ -244,21 +242,15 @@ class RowStore:
                 "`beam-ldp budget init` does, or BudgetLedger.create(url)"
             )
         if found > SCHEMA:
-            raise LedgerMissingError(self._newer(found))
+            raise LedgerMissingError(
+                f"{self.shown_url} was made by a newer beam-ldp (form {found}, this one knows "
+                f"{SCHEMA}): use that version"
+            )
         if found < SCHEMA:
-            raise LedgerMissingError(self._older(found))
-
-    def _older(self, found: str) -> str:
-        return (
-            f"{self.shown_url} has form {found}, which no release of beam-ldp ever wrote: it is "
-            f"not read by this one (form {SCHEMA}); make another ledger"
-        )
-
-    def _newer(self, found: str) -> str:
-        return (
-            f"{self.shown_url} was made by a newer beam-ldp (form {found}, this one knows "
-            f"{SCHEMA}): use that version"
-        )
+            raise LedgerMissingError(
+                f"{self.shown_url} has form {found}, which no release of beam-ldp ever wrote: it "
+                f"is not read by this one (form {SCHEMA}); make another ledger"
+            )
 
     # Reading and writing -------------------------------------------------------------------
 

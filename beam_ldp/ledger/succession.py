@@ -204,7 +204,7 @@ def succeed(
 def _write(new: RowStore, found: Succession, carried: _Carried) -> None:
     if new.version() is not None:
         raise LedgerError(f"{new.shown_url} holds a ledger already: name a new place")
-    new.migrate()
+    new.make()
     with new.writing() as appender:
         if appender.rows(0):
             raise LedgerError(f"{new.shown_url} holds a ledger already: name a new place")

@@ -14,8 +14,8 @@ import dp_accounting
 
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
-from beam_ldp.ledger.ledger import URL_VARIABLE
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for, times
+from beam_ldp.ledger.opening import URL_VARIABLE
 from mlflow_ldp.budget_run import log_budget
 from mlflow_ldp.cumulative import dataset_metrics
 from mlflow_ldp.dataset import dataset_input

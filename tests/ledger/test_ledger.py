@@ -82,7 +82,7 @@ def test_the_schema_has_a_version_of_its_own(ledger: BudgetLedger, url: str) -> 
 
 
 def test_a_ledger_shares_mlflows_database(tmp_path: Any) -> None:
-    """Alembic's default version table belongs to MLflow there."""
+    """The version table of MLflow stays as it is."""
     import sqlalchemy as sa
 
     url = f"sqlite:///{tmp_path / 'mlflow.db'}"

@@ -134,7 +134,7 @@ def test_opening_reads_from_the_last_checkpoint(
     ledger: BudgetLedger, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the books of both ways are the same, to the last bit."""
-    monkeypatch.setattr("beam_ldp.ledger.ledger.CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr("beam_ldp.ledger.opening.CHECKPOINT_EVERY", 10)
     ledger.set_budget("visits", epsilon=9.0, delta=1e-6)
     for i in range(12):
         run(ledger, f"run {i}")

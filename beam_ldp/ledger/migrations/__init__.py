@@ -1,1 +1,0 @@
-"""Versions of the ledger's table, for Alembic."""

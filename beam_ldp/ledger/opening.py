@@ -1,0 +1,213 @@
+"""An open ledger: where its rows are, what they amount to now, and how more are appended."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from beam_ldp.ledger.books import Books
+from beam_ldp.ledger.checks import check_size
+from beam_ldp.ledger.clocks import as_text, row_time
+from beam_ldp.ledger.errors import LedgerError
+from beam_ldp.ledger.rows import (
+    BUDGET,
+    CHECKPOINT,
+    DATASET,
+    GENESIS,
+    NO_HASH,
+    QUOTA,
+    RENAME,
+    RESERVE,
+    TIME,
+    Head,
+    LedgerCorruptedError,
+    Row,
+    next_row,
+)
+from beam_ldp.ledger.sinks import Anchoring, AnchorSink, open_anchors
+from beam_ldp.ledger.state import LedgerState
+from beam_ldp.ledger.store import Appender, LedgerUnavailableError, Reader, RowStore
+from beam_ldp.ledger.writer import Writer
+
+URL_VARIABLE = "BEAM_LDP_LEDGER"
+CHECKPOINT_EVERY = 256  # rows
+_DECIDES = (DATASET, RENAME, BUDGET, QUOTA, RESERVE)  # kinds of rows that a clock must be right for
+_Ledger = TypeVar("_Ledger", bound="OpenLedger")
+
+
+class OpenLedger:
+    """A ledger in a database. What can be done with it is in the classes that follow from it.
+
+    Args and errors: as of `BudgetLedger`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        anchors: str | AnchorSink | Anchoring | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        url = url or os.environ.get(URL_VARIABLE)
+        if not url:
+            raise LedgerError(
+                f"no ledger is named: give its URL (--ledger) or set {URL_VARIABLE}, "
+                "for example sqlite:///privacy.db"
+            )
+        self._store = RowStore(url)
+        self._store.check()
+        self._anchoring = open_anchors(anchors)
+        self._clock = clock
+        self._writer = Writer.this()
+        self._books: Books | None = None
+        self._state = LedgerState()
+        self._alone = threading.RLock()  # threads may share a ledger
+
+    @classmethod
+    def create(
+        cls: type[_Ledger],
+        url: str,
+        *,
+        anchors: str | AnchorSink | Anchoring | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> _Ledger:
+        """Make a ledger, or open the one that is there."""
+        store = RowStore(url)
+        store.make()
+        with store.writing() as appender:
+            if not appender.rows(0):
+                body = {"ledger_id": uuid.uuid4().hex}
+                appender.append(next_row(Head(), GENESIS, body))
+        store.close()
+        made = cls(url, anchors=anchors, clock=clock)
+        if made._anchoring is not None and made.books.head.count == 1:
+            made._check_anchors()  # leaves the first one
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "a BudgetLedger does not travel: pass its URL, and open it where it is used"
+        )
+
+    @property
+    def url(self) -> str:
+        """The database, without a password."""
+        return self._store.shown_url
+
+    @property
+    def ledger_id(self) -> str:
+        """Its name, which no other ledger has."""
+        return self.books.ledger_id
+
+    @property
+    def books(self) -> Books:
+        """Where every population stands, as of now: from the last checkpoint on.
+
+        Raises:
+            LedgerCorruptedError: if the rows do not fit together.
+        """
+        with self._alone, self._store.reading() as reader:
+            return self._current(reader)
+
+    # For the classes that follow -------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self, run_id: str | None = None, attempt: str | None = None) -> Iterator[Writing]:
+        """The books as of now, and a way to append; nobody else writes until it is committed."""
+        with self._alone:
+            it: Writing | None = None
+            try:
+                with self._store.writing() as appender:
+                    it = Writing(self, self._current(appender), appender)
+                    yield it
+                    if it.rows and it.books.since_checkpoint >= CHECKPOINT_EVERY:
+                        it.append(CHECKPOINT, {"books": it.books.to_json()})
+            except BaseException as error:
+                if it is not None and it.rows:
+                    self._books = None  # what was appended may not be there
+                if isinstance(error, LedgerUnavailableError) and run_id is not None:
+                    raise error.about(run_id, attempt) from None
+                raise
+            if it.rows and self._anchoring is not None:
+                self._anchoring.after_append(it.books.ledger_id, it.books.head)
+
+    def _check_anchors(self) -> None:
+        """An AnchorError if the ledger was set back, or nobody can tell."""
+        if self._anchoring is not None:
+            books = self.books
+            self._anchoring.check_before_reserve(books.ledger_id, books.head, self._store.rows)
+
+    def _opened(self, dataset: str) -> Books:
+        """The books as they were last read: for what does not change, such as orders.
+
+        A dataset that others have made since is looked for anew.
+        """
+        if self._books is not None and dataset in self._books.datasets:
+            return self._books
+        return self.books
+
+    def _current(self, reader: Reader) -> Books:
+        """The books as of now. The last row that we know must still be there."""
+        if self._books is None:
+            checkpoint = reader.last_checkpoint()
+            books = Books() if checkpoint is None else Books.from_checkpoint(checkpoint)
+            books.apply(reader.rows(books.head.count))
+            self._books = books
+        else:
+            self._books.apply(after(self._books.head, reader))
+        return self._books
+
+    def _time(self, reader: Reader) -> tuple[str, bool]:
+        """The time, and whether it is the database's."""
+        if self._clock is not None:
+            return as_text(self._clock()), False
+        found = reader.now()
+        return (as_text(datetime.now(timezone.utc)), False) if found is None else (
+            as_text(found), True
+        )  # fmt: skip
+
+
+class Writing:
+    """One transaction: the books as of now, and what is appended to them."""
+
+    def __init__(self, ledger: OpenLedger, books: Books, appender: Appender) -> None:
+        self.books, self.appender, self.rows = books, appender, list[Row]()
+        self._ledger = ledger
+        self._now: tuple[str, bool] | None = None
+
+    def time(self, kind: str) -> str:
+        """The time of the next row of a kind.
+
+        Raises:
+            LedgerError: if the clock has jumped.
+        """
+        if self._now is None:
+            self._now = self._ledger._time(self.appender)
+        now, trusted = self._now
+        return row_time(now, self.books.time, decides=kind in _DECIDES, trusted=trusted)
+
+    def append(self, kind: str, body: dict[str, Any]) -> None:
+        """Add a row."""
+        head = self.books.head
+        body = {"time": self.time(kind) if kind != TIME else body["time"], **body}
+        told = self._ledger._writer.told(head, kind, body)
+        row = next_row(head, kind, {**body, "writer": told})
+        if kind != CHECKPOINT:
+            check_size(row)
+        self.rows.append(row)
+        self.books.apply([row])
+        self.appender.append(row)
+
+
+def after(head: Head, reader: Reader) -> list[Row]:
+    """What others appended; the last row we know must still be there."""
+    found = reader.rows(max(0, head.count - 1))
+    last = found.pop(0).hash if head.count and found else NO_HASH
+    if head.count and last != head.hash:
+        raise LedgerCorruptedError("rows that were there are gone or changed")
+    return found

@@ -1,0 +1,163 @@
+"""Reserving: the worst case of a run is set aside, or refused, before anything is read."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from beam_ldp.ledger.books import REPLACE_ONE
+from beam_ldp.ledger.charges import Charge
+from beam_ldp.ledger.checks import check_name
+from beam_ldp.ledger.errors import LedgerError
+from beam_ldp.ledger.identities import check_not_again, check_question, release_key
+from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
+from beam_ldp.ledger.opening import Writing
+from beam_ldp.ledger.reading import LedgerReading, equal_releases
+from beam_ldp.ledger.refusals import budget_of, check_fits, population_of, same
+from beam_ldp.ledger.rows import RESERVE, RESUME
+from beam_ldp.ledger.runs import finite, followed, of_run, place
+from beam_ldp.randomizers.identity import ReleaseIdentity
+
+
+class LedgerReserving(LedgerReading):
+    """How a run begins."""
+
+    def reserve(
+        self,
+        dataset: str,
+        run_id: str,
+        event: Any,
+        *,
+        identity: ReleaseIdentity,
+        memoized: bool = False,
+        count: int | None = None,
+        local_event: Any = None,
+        quota: str = "",
+        attempt: str | None = None,
+        privacy_unit: str = "user",
+        neighbours: str = REPLACE_ONE,
+        about: Mapping[str, Any] | None = None,
+        certificate: Any = None,
+    ) -> Charge:
+        """Set the worst case of a run aside, or refuse it. Atomic.
+
+        What each person loses locally is derived from the event (`local_epsilon_of`).
+
+        Args:
+            dataset: its name in the ledger.
+            run_id: name of the charge, used once. A memoized run that is started again before its
+                first release keeps its charge; each start has an attempt of its own, and only the
+                newest one may settle.
+            event: the worst that the run may release, a `DpEvent`.
+            identity: of the release. A release id stands for one question; the same memoized
+                reports are not released twice (see `republish`).
+            memoized: a repetition sends the same reports.
+            count: reserve a block: so many windows or rounds that cost `event` each, in one row.
+                Each is settled by itself, under the identity of its part.
+            local_event: what people send, where `event` prices only what a server publishes that
+                is trusted with it. A server that is sent everything has none: such a run is
+                refused where the budget limits local epsilons.
+            quota: whose share of the budget it is charged to.
+            attempt: the token of a start whose reservation may be written already, because the
+                answer was lost; default: a new start.
+            privacy_unit, neighbours: what the run protects; must be the population's.
+            about: JSON-able values for the record; never data.
+            certificate: room for what later versions prove.
+
+        Raises:
+            BudgetExceededError: if it does not fit.
+            LedgerError: for an unknown dataset, another privacy unit, a name that was used, a
+                release id of another question.
+            LedgerUnavailableError: if the ledger is away; names run and attempt where it is not
+                known whether the reservation is written.
+        """
+        check_name("run_id", run_id)
+        if count is not None and (isinstance(count, bool) or count != int(count) or count < 1):
+            raise ValueError(f"count must be an integer >= 1, got {count!r}")
+        if count is not None and identity.part:
+            raise ValueError("identity must be of the whole release where a block is reserved")
+        if identity.dataset != dataset:
+            raise ValueError(f"identity must be of dataset {dataset!r}, got {identity.dataset!r}")
+        if memoized != bool(identity.key):
+            raise ValueError("identity must commit to a key exactly where noise is memoized")
+        token = attempt or uuid.uuid4().hex
+        check_name("attempt", token)
+        told = as_json(event)
+        known = population_of(self._opened(dataset), dataset)
+        orders = budget_of(known, dataset).orders
+        loss = loss_of(told, orders)  # priced before the lock is taken: others need not wait
+        sent = None if local_event is None else as_json(local_event)
+        local = local_loss_of(sent or told)
+        self._check_anchors()
+        with self._writing(run_id, token) as it:
+            population = population_of(it.books, dataset)
+            budget = budget_of(population, dataset)
+            if budget.orders != orders:
+                loss = loss_of(told, budget.orders)
+            if (privacy_unit, neighbours) != (population.privacy_unit, population.neighbours):
+                raise LedgerError(
+                    f"dataset {dataset!r} protects one {population.privacy_unit} "
+                    f"({population.neighbours}); this run protects one {privacy_unit} "
+                    f"({neighbours})"
+                )
+            body: dict[str, Any] = {
+                "run_id": run_id,
+                "part": "",
+                "dataset": dataset,
+                "population": population.name,
+                "period": budget.period_of(it.time(RESERVE)),
+                "quota": quota,
+                "release_key": release_key(
+                    population.name, it.books.first_name_of(dataset), identity
+                ),
+                "identity": identity.to_json(),
+                "identity_digest": identity.digest.hex(),
+                "memoized": memoized,
+                "attempt": token,
+                "event": told,
+                "loss": loss.to_json(),
+                "local_event": sent,
+                "local_epsilon": finite(local),
+                "count": count or 1,
+                "is_block": count is not None,
+                "left": count or 1,
+                "about": dict(about or {}),
+                "certificate": certificate,
+            }
+            earlier = it.appender.rows_of_run(run_id)
+            if earlier:
+                return self._again(it, of_run(earlier), body, attempt is not None)
+            first = it.appender.first_of_release(body["release_key"])
+            if first is not None:
+                check_question(identity, of_run([first]))
+                check_not_again(identity, equal_releases(it.appender, identity))
+            check_fits(population, dataset, body["period"], loss, local, count or 1, quota)
+            it.append(RESERVE, body)
+            return of_run([it.rows[-1]])
+
+    def _again(self, it: Writing, charge: Charge, body: dict[str, Any], told: bool) -> Charge:
+        """A run that starts again under its old name: free, or a LedgerError."""
+        if told and charge.attempt == body["attempt"] and charge.status == "reserved":
+            return charge  # the answer was lost, the row was not
+        equal = (
+            charge.identity.to_json() == body["identity"]
+            and same(charge.reserved, body["event"])
+            and same(charge.local_event, body["local_event"])
+            and charge.quota == body["quota"]
+            and charge.is_block == body["is_block"]
+        )
+        if not (equal and charge.memoized and body["memoized"] and charge.status == "reserved"):
+            said = "" if charge.identity.to_json() == body["identity"] else _differing(charge, body)
+            raise LedgerError(
+                f"run {charge.run_id!r} has its charge already ({charge.status}): a repetition "
+                f"draws new noise and needs a name and a charge of its own{said}"
+            )
+        it.append(RESUME, {**place(charge), "attempt": body["attempt"], "left": charge.count,
+                           "about": body["about"]})  # fmt: skip
+        return followed(charge, it.rows[-1])
+
+
+def _differing(charge: Charge, body: dict[str, Any]) -> str:
+    told = ReleaseIdentity.from_json(body["identity"])
+    return f" (its release differs in its {', '.join(charge.identity.differences(told))})"

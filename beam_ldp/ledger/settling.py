@@ -1,0 +1,198 @@
+"""Settling: what a run released is written down before it is published, or is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from beam_ldp.ledger.charges import Charge
+from beam_ldp.ledger.checks import check_text
+from beam_ldp.ledger.errors import BlockUsedUpError, LedgerError
+from beam_ldp.ledger.identities import check_not_again
+from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
+from beam_ldp.ledger.reading import (
+    LedgerReading,
+    charge_of,
+    ended_part,
+    equal_releases,
+    population_of_charge,
+)
+from beam_ldp.ledger.refusals import budget_of, same
+from beam_ldp.ledger.rows import ABANDON, SETTLE
+from beam_ldp.ledger.runs import (
+    check_identity,
+    finite,
+    followed,
+    least_local,
+    overspends,
+    part_of,
+    place,
+)
+from beam_ldp.randomizers.identity import ReleaseIdentity
+
+
+class LedgerSettling(LedgerReading):
+    """How a run ends."""
+
+    def settle(
+        self,
+        run_id: str,
+        event: Any,
+        *,
+        identity: ReleaseIdentity,
+        attempt: str | None = None,
+        local_event: Any = None,
+        report_digest: str | None = None,
+        num_randomized: int | None = None,
+        proof: str = "",
+        about: Mapping[str, Any] | None = None,
+    ) -> Charge:
+        """Write down what is released, before it is published. Idempotent.
+
+        More than was reserved is written down too, as an alarm that audits show. What people lost
+        locally is never less than what was reserved, unless it is proved that fewer reports were
+        made: `proof` says how, and the event says which were.
+
+        Args:
+            run_id: of an open reservation.
+            event: what is released.
+            identity: of the release; must be that of the reservation. Of a block: of the part.
+            attempt: token of the start that settles, as `reserve` gave it. It may be left out of a
+                run that was started once.
+            local_event: as for `reserve`.
+            report_digest: keyed digest of the sorted reports, where noise is memoized.
+            num_randomized: how many values were randomized; 0 spends nothing locally, with a proof.
+            proof: why fewer reports were made than was reserved, for the record.
+            about: JSON-able values for the record.
+
+        Raises:
+            LedgerError: if there is no such open reservation, another start of the run took over,
+                or the identity is another.
+        """
+        check_text("proof", proof)
+        if num_randomized is not None and num_randomized < 0:
+            raise ValueError(f"num_randomized must be >= 0, got {num_randomized}")
+        told, part = as_json(event), identity.part
+        sent = None if local_event is None else as_json(local_event)
+        local = local_loss_of(sent or told)
+        known = self.charge(run_id)
+        orders = budget_of(
+            population_of_charge(self._opened(known.dataset), known), known.dataset
+        ).orders
+        loss = loss_of(told, orders)
+        with self._writing(run_id, attempt) as it:
+            charge = charge_of(it.appender, run_id)
+            label = part if charge.is_block else ""
+            ended = ended_part(it.appender, charge, label)
+            check_identity(charge, identity)
+            _check_attempt(charge, attempt)
+            if ended is not None:
+                equal = same(ended.settled, told) and ended.report_digest == report_digest
+                if ended.status == "settled" and equal:
+                    return ended
+                raise LedgerError(f"run {ended.run_id!r} is {ended.status} already")
+            _check_open(charge)
+            if charge.is_block:
+                others = equal_releases(it.appender, identity, but=run_id)
+                check_not_again(identity, others)
+            body = {
+                **self._end(charge, label, "settle"),
+                "identity_digest": identity.digest.hex() if charge.is_block else None,
+                "event": told,
+                "loss": loss.to_json(),
+                "local_event": sent or charge.local_event,
+                "report_digest": report_digest,
+                "num_randomized": num_randomized,
+                "proof": proof,
+                "about": dict(about or {}),
+            }
+            if sent is None and charge.local_event is not None:
+                local = local_loss_of(charge.local_event)
+            least = least_local(charge, body, local)
+            body["local_epsilon"] = finite(least)
+            body["overspent"] = overspends(charge, loss, least)
+            it.append(SETTLE, body)
+            return part_of(charge, it.rows[-1]) if charge.is_block else followed(
+                charge, it.rows[-1]
+            )  # fmt: skip
+
+    def abandon(
+        self,
+        run_id: str,
+        *,
+        randomized: bool,
+        why: str,
+        part: str = "",
+        count: int | None = None,
+        attempt: str | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> Charge:
+        """Give the central price back: only for a run of which provably nothing was released.
+
+        Args:
+            run_id: of an open reservation.
+            randomized: whether people may have sent reports already; the local epsilon is then
+                spent. So it is where the run was started more than once.
+            why, about: for the record.
+            part: of a block, the window or round; "" for what is left of it.
+            count: of what is left of a block, so many; default: all.
+            attempt: token of the start that gives up; a start that was overtaken cannot.
+
+        Raises:
+            LedgerError: if there is no such open reservation.
+        """
+        with self._writing(run_id, attempt) as it:
+            charge = charge_of(it.appender, run_id)
+            ended = ended_part(it.appender, charge, part)
+            _check_attempt(charge, attempt)
+            if ended is not None:
+                if ended.status == "abandoned":
+                    return ended
+                raise LedgerError(f"run {ended.run_id!r} is {ended.status} already")
+            _check_open(charge)
+            number = charge.count if charge.is_block and not part and count is None else count or 1
+            if not 1 <= number <= charge.count or (part and number != 1):
+                raise LedgerError(f"run {run_id!r} has {charge.count:,} open parts, not {number:,}")
+            spent = randomized or charge.attempts > 1
+            it.append(
+                ABANDON,
+                {
+                    **self._end(charge, part, "abandon", number),
+                    "identity_digest": None,
+                    "local_epsilon": finite(charge.reserved_local if spent else 0.0),
+                    "about": {**(about or {}), "abandoned": why},
+                },
+            )
+            return part_of(charge, it.rows[-1]) if charge.is_block else followed(
+                charge, it.rows[-1]
+            )  # fmt: skip
+
+    def _end(self, charge: Charge, part: str, kind: str, count: int = 1) -> dict[str, Any]:
+        """What every row says that ends a charge."""
+        return {
+            **place(charge, part=part),
+            "attempt": charge.attempt,
+            "count": count,
+            "left": charge.count - count,
+            "gives_back": charge.loss.to_json(),
+            "gives_back_local": finite(charge.reserved_local),
+        }
+
+
+def _check_attempt(charge: Charge, attempt: str | None) -> None:
+    if attempt is None and charge.attempts > 1:
+        raise LedgerError(
+            f"run {charge.run_id!r} was started {charge.attempts} times: name the attempt that ends"
+        )
+    if attempt is not None and attempt != charge.attempt:
+        raise LedgerError(
+            f"another start of run {charge.run_id!r} took over: this one may not end it, and "
+            "nothing of it may be published"
+        )
+
+
+def _check_open(charge: Charge) -> None:
+    if charge.status != "reserved" and charge.is_block:
+        raise BlockUsedUpError(f"all parts of run {charge.run_id!r} that were reserved have ended")
+    if charge.status != "reserved":
+        raise LedgerError(f"run {charge.run_id!r} is {charge.status} already")
