@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, Sampling, check_integer, check_sampling
-from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
+from beam_ldp.randomizers.base import ExtraWords, check_integer
+from beam_ldp.randomizers.frequency.block_oracle import BlockOracle
 from beam_ldp.randomizers.jit import WORD_BITS, kernel, odd_parity
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard
 
@@ -16,7 +16,7 @@ _ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
-class HadamardResponse(SymbolOracle):
+class HadamardResponse(BlockOracle):
     """Hadamard response for every privacy regime, with one random word per report.
 
     The symbols form `num_blocks` blocks of b = `block_size`; value x belongs to block
@@ -96,17 +96,17 @@ class HadamardResponse(SymbolOracle):
         return rows + block[:, None] * self.block_size
 
     @property
-    def overlap(self) -> int:
-        """None for values of two blocks; a quarter of the block for any two of one block."""
-        return 0 if self._used_blocks > 1 else self.block_size // 4
+    def _block_of_value(self) -> np.ndarray:
+        return np.arange(self.domain_size) % self._blocks
+
+    def _reports_by_block(self, statistic: np.ndarray) -> np.ndarray:
+        by_block: np.ndarray = statistic.reshape(-1, self.block_size).sum(axis=1)
+        return by_block
 
     @property
-    def triple_overlaps(self) -> tuple[int, ...]:
-        """In one block the third column may be the product of the other two, or not."""
-        if self._used_blocks > 1:
-            return (0,) if self._used_blocks > 2 else ()
-        dependent, independent = self.block_size // 4, self.block_size // 8
-        return (dependent, independent)[: max(0, min(2, self.domain_size - 2))]
+    def _triples_of_a_block(self) -> tuple[int, ...]:
+        """The third column may be the product of the other two, or not."""
+        return self.block_size // 4, self.block_size // 8
 
     def _randomize_block(
         self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
@@ -120,72 +120,10 @@ class HadamardResponse(SymbolOracle):
             reports,
         )
 
-    @property
-    def _scale(self) -> float:
-        """What a report on a block counts for its values: this, or minus this."""
-        law = self._law
-        return 1 / (self.num_favoured * (law.favoured_probability - law.other_probability))
-
-    @property
-    def _on_block(self) -> tuple[float, float]:
-        """Chance that a report lies on a given block: for a value of that block, and another."""
-        law = self._law
-        own = self.num_favoured * (law.favoured_probability + law.other_probability)
-        return own, 2 * self.num_favoured * law.other_probability
-
     def frequencies(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         blocks = walsh_hadamard(statistic.reshape(-1, self.block_size))
         signed = blocks[:, 1:].T.reshape(-1)[: self.domain_size]
         return signed * (self._scale / num_users)
-
-    def variance(
-        self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
-    ) -> np.ndarray:
-        """Exact: a report counts +-scale if it lies on the value's block, else nothing.
-
-        The other people of a block count, too: what `truth` leaves out of a sum of one is taken
-        to be spread evenly over all categories.
-        """
-        check_sampling(sampling)
-        if truth is None:
-            return self._per_value(self._worst_variances(sampling)) / num_users
-        truth = self._check_truth(truth)
-        own, other = self._on_block
-        spread = truth + max(0.0, 1 - truth.sum()) / self.domain_size
-        blocks = np.arange(self.domain_size) % self._blocks
-        shares = np.minimum(np.bincount(blocks, weights=spread, minlength=self._blocks), 1.0)
-        on_block = self._per_value(other + shares * (own - other))
-        return self._variance_at(on_block, truth, num_users, sampling)
-
-    def _per_value(self, per_block: np.ndarray) -> np.ndarray:
-        """What holds for each block, for each value."""
-        return np.tile(per_block, self._per_block)[: self.domain_size]
-
-    def _variance_at(
-        self, on_block: np.ndarray, truth: np.ndarray, num_users: int, sampling: Sampling
-    ) -> np.ndarray:
-        square_of_mean = truth if sampling == "fixed" else truth**2
-        return np.maximum(self._scale**2 * on_block - square_of_mean, 0.0) / num_users
-
-    def _worst_variances(self, sampling: Sampling) -> np.ndarray:
-        """Per block: everybody holds another value of it; or the best of the only value."""
-        own, other = self._on_block
-        square = self._scale**2
-        if sampling == "fixed":
-            alone = max(square * other, square * own - 1)
-        else:
-            share = min(1.0, square * (own - other) / 2)
-            alone = square * (other + share * (own - other)) - share**2
-        shared = np.arange(self._blocks) + self._blocks < self.domain_size
-        return np.where(shared, square * own, alone)
-
-    def _estimated_variance(
-        self, statistic: np.ndarray, value: np.ndarray, num_users: int, sampling: Sampling
-    ) -> np.ndarray:
-        """How many reports lie on each block is seen, not estimated."""
-        seen = statistic.reshape(-1, self.block_size).sum(axis=1) / num_users
-        truth = np.clip(value, 0.0, 1.0)
-        return self._variance_at(self._per_value(seen), truth, num_users, sampling)
 
 
 def published_num_blocks(domain_size: int, local_epsilon: float) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, check_integer
+from beam_ldp.randomizers.base import check_integer
 from beam_ldp.randomizers.difference_sets import (
     MAX_MODULUS,
     DifferenceSet,
@@ -15,17 +15,15 @@ from beam_ldp.randomizers.difference_sets import (
     primes_up_to,
     singer,
 )
-from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
-from beam_ldp.randomizers.jit import kernel, multiply_high
+from beam_ldp.randomizers.frequency.cyclic_oracle import CyclicOracle
 from beam_ldp.randomizers.primes import is_prime
 
 _MOST_SYMBOLS_PER_VALUE = 32
 _MANY_SYMBOLS = 1 << 23  # 64 MiB of counts: beyond, the smallest geometry
-_THIRD_VALUES_TRIED = 256
 
 
 @dataclass(frozen=True)
-class ProjectiveGeometryResponse(SymbolOracle):
+class ProjectiveGeometryResponse(CyclicOracle):
     """Projective geometry response: near the least possible error, in log2 v bits.
 
     Values and symbols are points of a projective geometry over a field of `prime` elements; a
@@ -96,48 +94,6 @@ class ProjectiveGeometryResponse(SymbolOracle):
     def num_favoured(self) -> int:
         return num_points(self._prime, self.dimension - 1)
 
-    def favoured(self, values: np.ndarray) -> np.ndarray:
-        values = np.asarray(values, dtype=np.int64)
-        return (values[:, None] + self.difference_set.elements) % self.num_symbols
-
-    @property
-    def overlap(self) -> int:
-        """Any two hyperplanes share equally many points."""
-        return num_points(self._prime, self.dimension - 2) if self.dimension > 2 else 0
-
-    @property
-    def triple_overlaps(self) -> tuple[int, ...]:
-        """What the sets of 0, 1 and a third value share, for third values up to 256."""
-        last = min(self.domain_size, _THIRD_VALUES_TRIED)
-        favoured = np.zeros(self.num_symbols, dtype=bool)
-        favoured[self.difference_set.elements] = True
-        common = np.flatnonzero(favoured & np.roll(favoured, 1))
-        counts = {int(favoured[common - third].sum()) for third in range(2, last)}
-        return tuple(sorted(counts))
-
-    def _randomize_block(
-        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
-    ) -> None:
-        _respond(
-            values,
-            words[:, 0],
-            self.difference_set.elements.view(np.uint64),
-            np.uint64(self.num_symbols),
-            np.uint64(self._law.threshold),
-            np.uint64(self._law.share),
-            reports,
-        )
-
-    @property
-    def support_probabilities(self) -> tuple[float, float]:
-        """A report supports the values that favour it."""
-        high, low = self._law.favoured_probability, self._law.other_probability
-        only = self.num_favoured - self.overlap
-        return self.num_favoured * high, self.overlap * high + only * low
-
-    def support_counts(self, statistic: np.ndarray) -> np.ndarray:
-        return self.difference_set.translate_counts(statistic)[: self.domain_size]
-
 
 def best_prime(domain_size: int, local_epsilon: float) -> int:
     """The prime with the least error at frequency zero among geometries of at most 32 k points.
@@ -176,17 +132,3 @@ def _dimension(domain_size: int, prime: int) -> int:
     while num_points(prime, dimension) < domain_size:
         dimension += 1
     return dimension
-
-
-@kernel
-def _respond(  # type: ignore[no-untyped-def]
-    values, words, elements, num_symbols, threshold, share, reports
-):
-    for i in range(values.size):
-        low = words[i] * num_symbols
-        report = multiply_high(words[i], num_symbols)
-        # A branch, although it is often mispredicted: without it the division takes longer.
-        if low < threshold:
-            report = np.uint64(values[i]) + elements[low // share]
-            report -= num_symbols if report >= num_symbols else np.uint64(0)
-        reports[i] = report

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, Sampling, check_integer, check_sampling
-from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
+from beam_ldp.randomizers.base import ExtraWords, check_integer
+from beam_ldp.randomizers.frequency.block_oracle import BlockOracle
 from beam_ldp.randomizers.jit import WORD_BITS, kernel, odd_parity
 from beam_ldp.randomizers.walsh_hadamard import hadamard_matrix, walsh_hadamard
 
@@ -16,7 +16,7 @@ _ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
-class RecursiveHadamardResponse(SymbolOracle):
+class RecursiveHadamardResponse(BlockOracle):
     """Recursive Hadamard response: b bits about a random row, with one random word per report.
 
     The domain, filled up to D = a power of two, is cut into 2**(b-1) blocks. The device draws a
@@ -91,15 +91,12 @@ class RecursiveHadamardResponse(SymbolOracle):
         return -(-self.domain_size // self.row_length)
 
     @property
-    def overlap(self) -> int:
-        """Nothing for values of two blocks; half of the rows agree on two values of one."""
-        return 0 if self._used_blocks > 1 else self.row_length // 2
+    def _block_of_value(self) -> np.ndarray:
+        return np.arange(self.domain_size) // self.row_length
 
-    @property
-    def triple_overlaps(self) -> tuple[int, ...]:
-        if self._used_blocks > 1:
-            return (0,) if self._used_blocks > 2 else ()
-        return (self.row_length // 4,) if self.domain_size > 2 else ()
+    def _reports_by_block(self, statistic: np.ndarray) -> np.ndarray:
+        by_block: np.ndarray = statistic.reshape(-1, self._num_blocks, 2).sum(axis=(0, 2))
+        return by_block
 
     def _randomize_block(
         self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
@@ -113,67 +110,10 @@ class RecursiveHadamardResponse(SymbolOracle):
             reports,
         )
 
-    @property
-    def _scale(self) -> float:
-        """What a report on a block counts for its values: this, or minus this."""
-        law = self._law
-        return 1 / (self.row_length * (law.favoured_probability - law.other_probability))
-
-    @property
-    def _on_block(self) -> tuple[float, float]:
-        """Chance that a report names a given block: for a value of that block, and another."""
-        law = self._law
-        own = self.row_length * (law.favoured_probability + law.other_probability)
-        return own, 2 * self.row_length * law.other_probability
-
     def frequencies(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
         signed = statistic.reshape(self.row_length, self._num_blocks, 2)
         by_block = walsh_hadamard((signed[:, :, 0] - signed[:, :, 1]).T)
         return by_block.reshape(-1)[: self.domain_size] * (self._scale / num_users)
-
-    def variance(
-        self, num_users: int, truth: np.ndarray | None = None, sampling: Sampling = "fixed"
-    ) -> np.ndarray:
-        """Exact: a report counts +-scale if it names the value's block, else nothing.
-
-        The other people of a block count, too: what `truth` leaves out of a sum of one is taken
-        to be spread evenly over all categories.
-        """
-        check_sampling(sampling)
-        own, other = self._on_block
-        if truth is None:
-            # Everybody holds another value of the block; a block with one value has no other.
-            worst = np.full(self.domain_size, self._scale**2 * own)
-            if self.domain_size % self.row_length == 1:
-                worst[-1] = self._worst_alone(sampling)
-            return worst / num_users
-        truth = self._check_truth(truth)
-        spread = truth + max(0.0, 1 - truth.sum()) / self.domain_size
-        starts = np.arange(0, self.domain_size, self.row_length)
-        shares = np.minimum(np.add.reduceat(spread, starts), 1.0)
-        return self._variance_at(other + shares * (own - other), truth, num_users, sampling)
-
-    def _worst_alone(self, sampling: Sampling) -> float:
-        own, other = self._on_block
-        square = self._scale**2
-        if sampling == "fixed":
-            return max(square * other, square * own - 1)
-        share = min(1.0, square * (own - other) / 2)
-        return square * (other + share * (own - other)) - share**2
-
-    def _variance_at(
-        self, on_block: np.ndarray, truth: np.ndarray, num_users: int, sampling: Sampling
-    ) -> np.ndarray:
-        per_value = np.repeat(on_block, self.row_length)[: self.domain_size]
-        square_of_mean = truth if sampling == "fixed" else truth**2
-        return np.maximum(self._scale**2 * per_value - square_of_mean, 0.0) / num_users
-
-    def _estimated_variance(
-        self, statistic: np.ndarray, value: np.ndarray, num_users: int, sampling: Sampling
-    ) -> np.ndarray:
-        """How many reports name each block is seen, not estimated."""
-        seen = statistic.reshape(self.row_length, self._num_blocks, 2).sum(axis=(0, 2))
-        return self._variance_at(seen / num_users, np.clip(value, 0.0, 1.0), num_users, sampling)
 
 
 def published_message_bits(domain_size: int, local_epsilon: float) -> int:
