@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import hypothesis
 import psutil
 import pytest
 
+from tests import beam_memory
 from tests.engines.fixtures import engine, engine_options  # noqa: F401
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
@@ -31,6 +33,13 @@ def pytest_configure() -> None:
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.umask(0o077)
+    beam_memory.remember()
+
+
+def pytest_collection_finish() -> None:
+    """What stays to the end, thousands of tests and modules, is not looked through for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

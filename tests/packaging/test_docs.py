@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.packaging.doc_blocks import BLOCK, code_of, excused_python, hidden_python
+from tests.warm import run_warm
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TESTS = DOCS.parent / "tests"
@@ -31,9 +30,7 @@ def test_code_blocks(name, tmp_path):
     program = f"\nprint({MARK!r})\n".join(code for code, _ in blocks)
     script = tmp_path / "page.py"
     script.write_text(program, encoding="utf-8")
-    run = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=240
-    )
+    run = run_warm(str(script), cwd=tmp_path)
     assert run.returncode == 0, run.stderr[-2000:]
     for (_, promised), printed in zip(blocks, run.stdout.split(MARK), strict=True):
         if promised:

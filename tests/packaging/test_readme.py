@@ -19,6 +19,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from tests.warm import run_warm
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 USERS = 1_000_000
@@ -101,4 +103,5 @@ def test_python_examples_run(folder: Path) -> None:
     for number, block in enumerate(blocks):
         script = folder / f"example_{number}.py"
         script.write_text(block)
-        run([sys.executable, str(script)], folder)
+        done = run_warm(str(script), cwd=folder)
+        assert done.returncode == 0, done.stderr[-3000:]

@@ -18,6 +18,7 @@ import pytest
 
 from beam_ldp.pipelines.frequency import DONE, FAILED, MISUSED, NOTHING_RELEASED, main
 from tests.pipelines.test_outputs import COLUMNS
+from tests.warm import run_warm
 
 pytestmark = pytest.mark.e2e
 
@@ -154,13 +155,7 @@ def test_several_processes_give_the_same_kind_of_result(data: Path, tmp_path: Pa
     """Launcher and workers share nothing but files."""
     out = tmp_path / "out"
     more = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
-    command = [
-        sys.executable,
-        "-m",
-        "beam_ldp.pipelines.frequency",
-        *flags(data, out, *LOCAL, *more),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    done = run_warm("-m", "beam_ldp.pipelines.frequency", *flags(data, out, *LOCAL, *more))
     assert done.returncode == DONE, done.stderr
     assert record(out)["num_reports"] == USERS
     assert_close_to_truth(data, out)

@@ -20,6 +20,7 @@ from beam_ldp.pipelines.options import parse_flags
 from beam_ldp.pipelines.records.lost_runs import NOTE, Launcher, Note, find_lost_runs
 from beam_ldp.pipelines.running.job import ends_with_launcher
 from tests.ledger.asked import asked
+from tests.warm import run_warm
 
 EVENT = LocalRandomizerDpEvent(0.5)
 
@@ -63,8 +64,9 @@ def finalize(place: Path) -> tuple[int, str]:
 
 
 def kill_a_run(place: Path, where: str) -> None:
-    command = [sys.executable, "-c", PROGRAM, KILLS[where], *flags(place)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    script = place / "killed.py"
+    script.write_text(PROGRAM)
+    done = run_warm(str(script), KILLS[where], *flags(place))
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (place / "out").exists()
     assert BudgetLedger().state.charge("lost").status == "reserved"

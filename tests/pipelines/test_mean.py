@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 
 from beam_ldp.pipelines.mean import DONE, FAILED, MISUSED, NOTHING_RELEASED, main
 from tests.pipelines.test_frequency import FILES, SECRET, record
+from tests.warm import run_warm
 
 pytestmark = pytest.mark.e2e
 
@@ -470,8 +469,7 @@ def test_the_planned_error_is_that_of_the_release(
 
 
 def test_the_module_is_the_same_program(data: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "beam_ldp.pipelines.mean", *flags(data, tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    done = run_warm("-m", "beam_ldp.pipelines.mean", *flags(data, tmp_path / "out"))
     assert done.returncode == DONE, done.stderr
     assert "All 4 coordinates" in done.stdout and "epsilon =" in done.stdout
     assert sorted(os.listdir(tmp_path / "out")) == FILES
