@@ -20,7 +20,7 @@ from beam_ldp.pipelines.mean import main as mean
 
 pytestmark = pytest.mark.statistical
 
-USERS, WORDS, DEVIATIONS = 300_000, 1000, 4.5
+USERS, WORDS, PICTURES, DEVIATIONS = 100_000, 1000, 8_000, 4.5
 MECHANISMS = ["SubsetSelection", "HadamardResponse", "RecursiveHadamardResponse", "LocalHashing"]
 
 
@@ -72,12 +72,12 @@ def test_intervals_of_real_pictures_hold_as_often_as_they_say(mechanism, ball, t
     scores may spread less than 1, not more. A bias would show in their mean.
     """
     pytest.importorskip("sklearn")
-    source, truth = write_pictures(20_000, tmp_path)
+    source, truth = write_pictures(PICTURES, tmp_path)
     scores, inside = [], 0
     for seed in range(3):
         out = tmp_path / str(seed)
         flags = [f"--input={source}", "--columns=pixels", *ball, "--local-epsilon=8",
-                 "--delta=1e-8", f"--seed={seed}", "--min-reports=20000", "--no-mlflow",
+                 "--delta=1e-8", f"--seed={seed}", f"--min-reports={PICTURES}", "--no-mlflow",
                  f"--mechanism={mechanism}", f"--output={out}"]  # fmt: skip
         assert mean(flags) == DONE
         with (out / "estimates.csv").open(encoding="utf-8", newline="") as file:

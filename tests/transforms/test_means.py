@@ -46,7 +46,7 @@ from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import RunningSum
 from tests.identities import identity
-from tests.transforms.helpers import ORACLE, blocks_of, run, value_blocks
+from tests.transforms.helpers import ORACLE, blocks_of, held_blocks_of, run, value_blocks
 from tests.transforms.mean_mechanisms import MECHANISMS, vectors_for
 
 pytestmark = pytest.mark.pipeline
@@ -599,7 +599,7 @@ def test_errors_are_as_large_as_predicted(mechanism):
     vectors = vectors_for(mechanism, num_users)
     blocks = value_blocks(vectors, 500)
     stage = PrivateMean(mechanism, min_reports=100, seed=11)
-    (release,) = run(lambda p: blocks_of(p, blocks) | stage)
+    (release,) = run(lambda p: held_blocks_of(p, blocks) | stage)
     truth = vectors.mean(axis=0)
     scores = (release.estimate.value - truth) / np.sqrt(mechanism.variance(num_users, vectors))
     assert abs(np.mean(scores**2) - 1) < 4.5 * math.sqrt(2 / mechanism.dimension)

@@ -94,25 +94,26 @@ def test_bad_values_stop_the_run_and_are_not_quoted(elements):
 
 
 def test_fresh_noise_is_shared_by_nobody():
-    """Two workers, many bundles, equal blocks with equal positions: no run of draws repeats.
+    """Two workers, many bundles, equal blocks with equal positions: no run of draws repeats,
+    neither between the workers nor in the process that started them.
 
     Among 64 blocks of 64 nearly uniform 16-bit reports equal blocks have probability 2**-1000.
     """
     block = ValueBlock(np.zeros(64, dtype=np.int64), source="same", positions=np.arange(64))
-    found = run_multi([block] * 64)
-    again = run_multi([block] * 64)
+    found = run_on([block] * 64, *MULTI)
+    again = run_on([block] * 64)
     assert len(set(found)) == 64
     assert not set(found) & set(again), "a retry draws anew"
 
 
-def run_multi(blocks):
+def run_on(blocks, *flags):
     import tempfile
     from pathlib import Path
 
     with tempfile.TemporaryDirectory() as folder:
         from tests.transforms.helpers import local
 
-        with local(*MULTI) as pipeline:
+        with local(*flags) as pipeline:
             (
                 blocks_of(pipeline, blocks)
                 | beam.Reshuffle()
