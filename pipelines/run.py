@@ -214,7 +214,7 @@ def make_record(
         bad_rows=settings.bad_rows,
         exactness=randomizer.exactness,
         bits_per_report=randomizer.bits_per_report,
-        memoized=settings.memoize_key_file is not None,
+        memoized=bool(charged["identity"]["key"]),
         frozen_values=settings.frozen_values,
         simulated=release.simulated,
         target_epsilon=settings.epsilon,

@@ -27,7 +27,7 @@ class LedgerRepublishing(LedgerReading):
         event: Any = None,
         *,
         identity: ReleaseIdentity,
-        report_digest: str,
+        report_digest: str | None,
         reason: str = "people",
         cells: Any = None,
         published: int | None = None,
@@ -44,7 +44,8 @@ class LedgerRepublishing(LedgerReading):
             run_id: of the settled charge; of a block, `identity` says which part.
             event: what all publications together cost; None where the reports are equal.
             identity: of the release.
-            report_digest: keyed digest of the sorted reports.
+            report_digest: keyed digest of the sorted reports; None where nobody here holds the key
+                (devices do), who then cannot tell equal reports.
             reason: only "people".
             cells: how many people are in each set of publications, for the record.
             published: how many publications the event covers beside this one; a publication that
@@ -61,7 +62,8 @@ class LedgerRepublishing(LedgerReading):
                 f"reason must be 'people', got {str(reason)[:40]!r}: memoized reports about other "
                 "values, beside the first ones, have no finite epsilon"
             )
-        check_name("report_digest", report_digest)
+        if report_digest is not None:
+            check_name("report_digest", report_digest)
         told = None if event is None else as_json(event)
         if told is not None:
             first = self.charge(run_id)
@@ -75,7 +77,7 @@ class LedgerRepublishing(LedgerReading):
             charge = ended_part(it.appender, whole, label)
             if charge is None or charge.status != "settled" or not charge.memoized:
                 raise LedgerError(f"run {run_id!r} is no settled release of memoized noise")
-            if charge.report_digest is not None and charge.report_digest == report_digest:
+            if report_digest is not None and charge.report_digest == report_digest:
                 return charge
             if published is not None and published != charge.published:
                 raise LedgerError(

@@ -49,9 +49,14 @@ def check_collected(
     Raises:
         UsageError: naming the flag and what is allowed.
     """
-    target, strict = values.epsilon, values.strict
+    target, strict, frozen = values.epsilon, values.strict, values.frozen_values
     if strict and target is None:
         raise UsageError("--strict needs --epsilon: there is no target to hold")
+    if frozen and not agreed.terms.identity.key:
+        raise UsageError(
+            "--frozen-values is about a second publication of the same reports, and the devices of "
+            "this release draw new noise each time (`randomize --memoize-key-file` does not)"
+        )
     _check_named(values, agreed)
     for name, value in _decided_elsewhere(agreed).items():
         setattr(values, name, value)
@@ -64,7 +69,7 @@ def check_collected(
         raise UsageError("--top must be >= 1")
     own |= {"release": values.release, "agreed": agreed, "num_files": len(files)}
     settings = check_common(values, kind, **own)
-    return replace(settings, epsilon=target, strict=strict)
+    return replace(settings, epsilon=target, strict=strict, frozen_values=frozen)
 
 
 def _check_named(values: argparse.Namespace, agreed: ReleaseFile) -> None:
@@ -92,6 +97,7 @@ def _decided_elsewhere(agreed: ReleaseFile) -> dict[str, object]:
         "local_epsilon": terms.randomizer.local_epsilon,
         "max_local_epsilon": None,
         "strict": False,
+        "frozen_values": False,  # of a key that is not here
         "mechanism": type(terms.randomizer).__name__,
         "max_bits": None,
         "memoize_key_file": None,
@@ -163,7 +169,8 @@ def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
         shuffler="The shuffler**, that is the workers of the runner, sees each randomized report "
         "as it arrived; whoever received it may know who sent it. There a person is protected by "
         "the local epsilon alone.",
-        refused=f"that envelopes were refused, and how many: {num_refused:,} of them",
+        refused="that envelopes, or stretches of anything else, were refused, and how many: "
+        f"{num_refused:,}",
         noise=f"{drawn}* noise: drawn on the devices. That they did so, and with fresh randomness, "
         "is what they promise their owners; nothing here could check it",
     )

@@ -88,12 +88,7 @@ class Republication(RunCharge):
                 f"that changes beside reports that stay has no finite price. {_OWN_NAME}"
             )
         if compared is None and not self._settings.frozen_values:
-            raise NotPublishedError(
-                "nothing was released: the reports are not those that were published under this "
-                "release id, and nothing tells whether people were exchanged or values changed "
-                "(--people-store does). If nobody's value can have changed, --frozen-values says "
-                f"so, at the price of the local epsilon. {_OWN_NAME}"
-            )
+            raise NotPublishedError(f"nothing was released: {_unknown(found)}. {_OWN_NAME}")
         cells: dict[Cell, int | None] = {(): None}  # nobody knows
         if compared is not None and _is_one_multiset(release, found):
             cells = dict(compared.cells)
@@ -168,6 +163,24 @@ def take(ledger: BudgetLedger, record: Mapping[str, Any], note: Note) -> None:
         settling.settle(ledger, record, note.attempt, note.publications)
     elif charge.report_digest != record["report_digest"]:
         republish(ledger, record, note.publications)
+
+
+def _unknown(found: results.Collected) -> str:
+    """Why nobody knows what a second publication tells, and what helps."""
+    frozen = (
+        "If nobody's value can have changed, --frozen-values says so, at the price of the local "
+        "epsilon"
+    )
+    if found.report_digest is None:  # they were drawn on devices, whose key is not here
+        return (
+            "reports of this release were published before, and whether these are the same ones, "
+            "or somebody's value changed in between, only the devices can tell. What was published "
+            f"can be copied. {frozen}"
+        )
+    return (
+        "the reports are not those that were published under this release id, and nothing tells "
+        f"whether people were exchanged or values changed (--people-store does). {frozen}"
+    )
 
 
 def _is_one_multiset(release: Release, found: results.Collected) -> bool:

@@ -159,7 +159,7 @@ def _how(record: PrivacyRecord) -> str:
         lines.append("* its `local_epsilon` is the level of the noise here, not a promise")
     if not record.simulated:
         lines.append(f"* {_EXACTNESS[record.exactness]}")
-        lines.append(words_of(record).noise or _noise(record))
+        lines.append((words_of(record).noise or _noise(record)) + _again(record))
     lines.append(f"* nothing would have been released below {record.min_reports:,} reports")
     words = words_of(record)
     lines += [f"* intervals: 95 %, {words.intervals}", *(f"* {note}" for note in words.notes)]
@@ -197,7 +197,6 @@ def _noise(record: PrivacyRecord) -> str:
             f"{_code(record.release_id)}. A retry repeats a report; a value that changes inside "
             "the release is revealed as a change; whoever holds the key can undo every report. "
             "Destroy it when this release is settled, and never use its name again"
-            f"{_again(record)}"
         )
     return (
         "* noise: fresh from the operating system's generator. If the engine repeated work, the "
