@@ -21,6 +21,7 @@ from beam_ldp.pipelines.views.terminal import printable, printed_json
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge, PeopleCount
     from beam_ldp.ledger.people import Files
+    from beam_ldp.ledger.people_elsewhere import AskedElsewhere
 
 SCHEMA_VERSION = 1
 BAR = 40  # characters
@@ -110,8 +111,24 @@ def init(ledger: str) -> None:
 @click.option("--by", help="who grants it (default: the login name)")
 @click.option("--why", default="", help="for the record, which audits show")
 @click.option("--new", is_flag=True, help="the dataset is not in the ledger yet")
-def set_budget(ledger: str | None, dataset: str, new: bool, privacy_unit: str, **how: Any) -> None:
+@click.option(
+    "--people-ids",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="ids of the new people, one a line: were they charged as others of this ledger?",
+)
+@click.option("--people-store", metavar="DIR", help="folder of keyed hashes that runs left of them")
+@click.option("--people-key-file", metavar="FILE", help="secret key of those hashes")
+def set_budget(
+    ledger: str | None, dataset: str, new: bool, privacy_unit: str,
+    people_ids: Path | None, people_store: str | None, people_key_file: str | None, **how: Any,
+) -> None:  # fmt: skip
     """Grant a budget, or change one. Every change is a row that audits show."""
+    looked_up = (people_ids, people_store, people_key_file)
+    if any(looked_up) and not (all(looked_up) and new):
+        raise click.UsageError(
+            "--people-ids, --people-store and --people-key-file belong together, and to --new"
+        )
     book = open_ledger(ledger)
     with ledger_errors():
         known = book.state.datasets
@@ -122,25 +139,63 @@ def set_budget(ledger: str | None, dataset: str, new: bool, privacy_unit: str, *
         if dataset in known:
             privacy_unit = book.books.population_of(dataset).privacy_unit
         elsewhere = charged_elsewhere(book, dataset, how["population"])
+        found = None
+        if people_ids and people_store and people_key_file:
+            found = look_up(book, elsewhere, people_ids, people_store, people_key_file)
         status = book.set_budget(dataset, privacy_unit=privacy_unit, **how)
     console = Console()
     if elsewhere:
-        console.print(
-            f"[yellow]warning:[/yellow] {escape(printable(dataset))} is a population of its own, "
-            f"with a budget beside that of {escape(printable(', '.join(elsewhere)))}, whose people "
-            "are charged already: somebody who is in both loses the sum. If they are the same "
-            "people, they share a budget with --population",
-            soft_wrap=True,
-        )
+        warn_of_people_elsewhere(console, dataset, elsewhere, found)
     show_status(console, status)
 
 
 def charged_elsewhere(book: BudgetLedger, dataset: str, population: str | None) -> list[str]:
-    """Populations that are charged, where a new dataset would make another one; at most three."""
+    """Populations that are charged, where a new dataset would make another one."""
     books = book.books
     if dataset in books.datasets or (population or dataset) in books.populations:
         return []
-    return [name for name, held in books.populations.items() if held.charged][:3]
+    return [name for name, held in books.populations.items() if held.charged]
+
+
+def look_up(
+    book: BudgetLedger, populations: list[str], ids: Path, store: str, key_file: str
+) -> list[AskedElsewhere]:
+    """Which of the people of a file left hashed ids in runs about these populations."""
+    from beam_ldp.ledger.people_elsewhere import asked_elsewhere
+    from beam_ldp.transforms.keys import read_key
+
+    try:
+        people = [line for line in ids.read_text("utf-8").split("\n") if line]
+    except (OSError, UnicodeError):
+        raise click.UsageError("--people-ids must be a file with one id a line") from None
+    if not people:
+        raise click.UsageError("--people-ids holds nobody")
+    key = read_key(key_file, "--people-key-file")
+    store = store.removeprefix("file://")
+    held = [book.state.populations[name] for name in populations]
+    return asked_elsewhere(people, key, store, files_at(store), held)
+
+
+def warn_of_people_elsewhere(
+    console: Console, dataset: str, elsewhere: list[str], found: list[AskedElsewhere] | None
+) -> None:
+    """Say that a new population's people may be charged already, and what that is known by."""
+    if found is None:
+        compared = (
+            "Whether they are the same people was not looked up: --people-ids does, with "
+            "--people-store and --people-key-file, where runs left hashed ids"
+        )
+    else:
+        compared = "By hashed ids, " + "; ".join(map(str, found))
+    certain = found is not None and all(not f.found and f.known == f.runs for f in found)
+    names = ", ".join(elsewhere[:3]) + (" and others" if len(elsewhere) > 3 else "")
+    console.print(
+        f"{'' if certain else '[yellow]warning:[/yellow] '}{escape(printable(dataset))} is a "
+        f"population of its own, with a budget beside that of {escape(printable(names))}, which is "
+        "charged already: somebody who is in both loses the sum. "
+        f"{escape(printable(compared))}. The same people share a budget with --population",
+        soft_wrap=True,
+    )
 
 
 @budget.command("quota")
@@ -155,8 +210,8 @@ def quota(
 ) -> None:
     """Keep a share of a budget for somebody, whom nobody else can outrun.
 
-    Programs of one's own name it: BudgetLedger.reserve(..., quota=NAME). The programs here name
-    none, and have what no quota keeps.
+    Runs name it with --quota NAME; composites with ChargeTo(..., quota=NAME). A run that names none
+    has what no quota keeps.
     """
     book = open_ledger(ledger)
     with ledger_errors():

@@ -160,6 +160,11 @@ COMMON: Groups = {
         "--run-id": {
             "metavar": "NAME", "help": "name of the charge, used once (default: a random one)",
         },
+        "--quota": {
+            "default": "", "metavar": "NAME",
+            "help": "whose share of the budget is charged (`budget quota` keeps one; default: what "
+            "no quota keeps)",
+        },
         "--budget-windows": {
             "type": whole_number, "metavar": "N",
             "help": "releases over time to reserve, for unbounded data: `frequency --stream`, or a "

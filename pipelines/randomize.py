@@ -59,7 +59,7 @@ ReleaseOptions.learn(FLAGS)
 # The flags of the other programs that mean nothing here: no price is stated, nothing is released.
 _NOT_HERE: dict[str, Any] = {
     "strict": False, "shuffle_output": "statistic", "scope": "batch", "model": "shuffle",
-    "ledger": None, "no_ledger": True, "privacy_unit": "user", "run_id": None,
+    "ledger": None, "no_ledger": True, "privacy_unit": "user", "run_id": None, "quota": "",
     "overwrite": False, "only_plan": False, "mlflow_uri": None, "mlflow_experiment": "",
     "no_mlflow": True, "top": 1, "shape": None, "staged": None, "budget_windows": None,
     "people_store": None, "people_key_file": None, "bad_rows_file": None,

@@ -65,6 +65,7 @@ class Settings:
     people_store: str | None = None
     people_key_file: str | None = None
     frozen_values: bool = False
+    quota: str = ""
     num_files: int = 0
     input_bytes: int = 0
 

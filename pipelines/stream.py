@@ -114,6 +114,7 @@ class Stream:
             self.settings.dataset,
             self.settings.ledger,  # what the environment names, workers read there too
             run_id=self.run_id,
+            quota=self.settings.quota,
             windows=self.stream.budget_windows,
             honest_fraction=self.settings.honest_fraction,
             privacy_unit=self.settings.privacy_unit,

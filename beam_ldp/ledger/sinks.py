@@ -6,14 +6,18 @@ tracking server. The ledger leaves its head there after each row, and looks ther
 reservation. Where the head that was left is not in the ledger any more, somebody set it back, and
 nothing may be spent; where the sink cannot be asked, or holds nothing, likewise.
 
-A file costs a write to disk for each row. Other sinks may lag: see `Lag`.
+A file costs a write to disk for each row, and every row's head is there before the call that wrote
+it returns. Where a request for each row is too much, other sinks may lag, by a stated bound: see
+`Lag`. Rows within it that a restore takes away are missed by nobody.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -61,13 +65,18 @@ class AnchorSink(Protocol):
 class Lag:
     """How far anchors may stay behind the ledger.
 
+    However many programs write, and wherever they are killed, at most `every - 1` rows whose calls
+    returned have no anchor; a program that ends by itself leaves none. What cannot be anchored
+    within the bound is refused.
+
     Attributes:
-        every: an anchor is left when so many rows have none yet; 1: after each row.
+        every: an anchor is left when so many rows have none yet; 1: after each row, before the
+            call that wrote it returns.
         rows: with more rows than that without an anchor nothing is reserved: somebody writes
             without leaving any, or the sink itself was set back. At least `every`.
         seconds: how long a program trusts what it last read from the sink, and goes on while the
-            sink is away; rows without an anchor are never older than that when something is
-            reserved. 0: the sink is asked each time.
+            sink is away; when it writes a row, none without an anchor stays that is older. 0: the
+            sink is asked each time.
     """
 
     every: int = 1
@@ -96,6 +105,9 @@ class Anchoring:
         self._sink, self._lag = sink, lag
         self._known: Anchor | None = None
         self._asked = 0.0  # when, by this process's clock
+        self._bare: tuple[str, Head, float] | None = None  # ledger, last head, since when
+        if lag.every > 1:
+            atexit.register(_leave_last, weakref.ref(self))
 
     @property
     def sink(self) -> AnchorSink:
@@ -145,12 +157,21 @@ class Anchoring:
         Raises:
             AnchorError: if it cannot be left; the rows are written, and nothing may be released.
         """
-        if self._known is None or self._known.ledger_id != ledger_id:
-            bare = head.count if self._lag.every == 1 else 0  # not asked yet: nothing is known
-        else:
-            bare = head.count - self._known.count
-        if bare >= self._lag.every:
+        known = self._known
+        bare = head.count - (known.count if known and known.ledger_id == ledger_id else 0)
+        since = time.monotonic() if self._bare is None else self._bare[2]
+        self._bare = ledger_id, head, since
+        if bare >= self._lag.every or time.monotonic() - since > self._lag.seconds:
             self._put(ledger_id, head)
+
+    def leave_last(self) -> None:
+        """Leave the last head that this program wrote and has not left; programs do when they end.
+
+        Raises:
+            AnchorError: if it cannot be left.
+        """
+        if self._bare is not None:
+            self._put(*self._bare[:2])
 
     def _last(self, ledger_id: str, head: Head) -> Anchor | None:
         known = self._known
@@ -200,7 +221,7 @@ class Anchoring:
                 f"{self._sink.name} takes no anchor ({type(error).__name__}): what is in the "
                 "ledger stays charged, and nothing may be released until it does"
             ) from None
-        self._known, self._asked = anchor, time.monotonic()
+        self._known, self._asked, self._bare = anchor, time.monotonic(), None
 
     def _age(self, anchor: Anchor) -> float:
         """Seconds since it was left; a time that cannot be read is long ago."""
@@ -209,6 +230,14 @@ class Anchoring:
             return (datetime.now(timezone.utc) - left).total_seconds()
         except (ValueError, TypeError):
             return float("inf")
+
+
+def _leave_last(anchoring: weakref.ref[Anchoring]) -> None:
+    """When the process ends. Where the sink is away, the next program's reservation leaves it."""
+    found = anchoring()
+    if found is not None:
+        with suppress(AnchorError):
+            found.leave_last()
 
 
 # A file -------------------------------------------------------------------------------------------

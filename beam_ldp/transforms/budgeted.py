@@ -55,6 +55,7 @@ class ChargeTo:
             file with the secret key, which only they read; see `beam_ldp.ledger.people`. Default:
             none are left, and the run counts as one that asked everybody.
         untracked: why the run is in no tracker, if it is to be in none: audits then do not miss it.
+        quota: whose share of the budget is charged; "": what no quota keeps.
     """
 
     dataset: str
@@ -66,6 +67,7 @@ class ChargeTo:
     people_store: str | None = None
     people_key_file: str | None = None
     untracked: str = ""
+    quota: str = ""
 
     def __post_init__(self) -> None:
         if (self.people_store is None) != (self.people_key_file is None):
@@ -130,6 +132,7 @@ class ChargeTo:
             identity=identity,
             memoized=bool(identity.key),
             count=self.windows,
+            quota=self.quota,
             privacy_unit=self.privacy_unit,
             about=about,
         )

@@ -82,6 +82,7 @@ class Blocks:
                 self._name,
                 _repeated(event, size),
                 identity=self._identity,
+                quota=tracker.quota,
                 about={"run": tracker.run_id, "delta": tracker.delta},
             )
         except BudgetExceededError:

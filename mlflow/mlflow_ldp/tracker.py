@@ -79,6 +79,7 @@ class PrivacyTracker:
         params: further parameters to log.
         columns: names and types of what is asked of people, for MLflow's data set input.
         num_users: how many people there are, for the same.
+        quota: whose share of the budget is charged; "": what no quota keeps.
 
     Raises:
         BudgetExceededError, LedgerError: see `BudgetLedger`.
@@ -106,13 +107,14 @@ class PrivacyTracker:
         params: Mapping[str, Any] | None = None,
         columns: Mapping[str, str] | None = None,
         num_users: int | None = None,
+        quota: str = "",
     ) -> None:
         if not 0 < delta < 1:
             raise ValueError(f"delta must lie in (0, 1), got {delta}")
         for name, value in (("epsilon", epsilon), ("local_epsilon_limit", local_epsilon_limit)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be a finite number > 0, got {value}")
-        self.dataset, self.delta = dataset, float(delta)
+        self.dataset, self.delta, self.quota = dataset, float(delta), quota
         self._ledger = _open_ledger(ledger)
         self._limit, self._local_limit = epsilon, local_epsilon_limit
         self._adaptive = adaptive

@@ -21,7 +21,7 @@ from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.people import PeopleFolder
 
 if TYPE_CHECKING:
-    from beam_ldp.ledger import BudgetLedger
+    from beam_ldp.ledger import BudgetLedger, Charge
 
 NO_LEDGER = "no: no ledger was named"
 SIMULATED = "no: a simulation has no price"
@@ -46,6 +46,8 @@ class Charged(Protocol):
     def honest_fraction(self) -> float: ...
     @property
     def run_id(self) -> str | None: ...
+    @property
+    def quota(self) -> str: ...
     @property
     def privacy_unit(self) -> str: ...
     @property
@@ -118,6 +120,7 @@ def reserve(
         _check_alone(settings, run_id)
         published = ledger.published(identity)
         if published is not None:
+            _check_quota(settings, published)
             people = _people(settings, ledger, published.run_id)
             return Republication(ledger, published, people, settings)
         charge = ledger.reserve(
@@ -128,6 +131,7 @@ def reserve(
             local_event=local_event,
             privacy_unit=settings.privacy_unit,
             memoized=bool(identity.key),
+            quota=settings.quota,
             about={
                 "question": about,
                 "one_report_per": settings.one_report_per,
@@ -141,6 +145,15 @@ def reserve(
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
         raise UsageError(str(error)) from None
     return RunCharge(ledger, charge, _people(settings, ledger, run_id))
+
+
+def _check_quota(settings: Charged, published: Charge) -> None:
+    """A further publication counts in place of the first one, where that was charged."""
+    if settings.quota != published.quota:
+        raise UsageError(
+            f"--quota must be {published.quota!r}: this release was published by run "
+            f"{published.run_id!r}, charged to that share, and a second publication counts there"
+        )
 
 
 def _check_key(settings: Charged, identity: ReleaseIdentity) -> None:
@@ -194,8 +207,8 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
     """The budget that the flags of a Beam program of one's own name, for its composites.
 
     The flags are those of the programs here: `--ledger` (or BEAM_LDP_LEDGER), `--dataset`,
-    `--budget-windows` for unbounded data, `--run-id`, `--honest-fraction`, `--privacy-unit`,
-    `--people-store`, `--people-key-file`.
+    `--budget-windows` for unbounded data, `--run-id`, `--quota`, `--honest-fraction`,
+    `--privacy-unit`, `--people-store`, `--people-key-file`.
 
     Args:
         options: `PipelineOptions(flags)`.
@@ -219,6 +232,7 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
             flags.dataset,
             flags.ledger,
             run_id=flags.run_id,
+            quota=flags.quota,
             windows=flags.budget_windows,
             honest_fraction=flags.honest_fraction,
             privacy_unit=flags.privacy_unit,

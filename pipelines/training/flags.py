@@ -206,7 +206,7 @@ _COMPARISON: Flags = {
     },
 }  # fmt: skip
 
-_KEPT_BUDGET = ("--ledger", "--no-ledger", "--run-id")
+_KEPT_BUDGET = ("--ledger", "--no-ledger", "--run-id", "--quota")
 _KEPT_OUTPUT = (
     "--output", "--overwrite", "--dataset", "--format", "--dry-run", "--config", "--mlflow-uri",
     "--mlflow-experiment", "--no-mlflow",

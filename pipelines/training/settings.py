@@ -114,6 +114,7 @@ class TrainSettings:
     mlflow_uri: str | None
     mlflow_experiment: str
     no_mlflow: bool
+    quota: str = ""
     honest_fraction: float = 1.0  # these five are what charges ask of every program
     frozen_values: bool = False
     memoize_key_file: str | None = None

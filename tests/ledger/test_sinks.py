@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import multiprocessing
+import random
 import sqlite3
+import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -15,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
-from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit
+from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit, sinks
 from beam_ldp.ledger.anchors import Anchor, read_anchors
 from beam_ldp.ledger.rows import DATASET, GENESIS, Head, Row, next_row
 from beam_ldp.ledger.sinks import (
@@ -29,7 +32,7 @@ from beam_ldp.ledger.sinks import (
     open_anchors,
     open_sink,
 )
-from tests.ledger.asked import asked
+from tests.ledger.asked import KEY, asked
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -218,6 +221,88 @@ def test_old_rows_are_anchored_before_the_next_charge(sink: Memory) -> None:
     assert [a.count for a in sink.held] == [1, 3]
 
 
+@pytest.mark.parametrize("every", [1, 2, 8])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_bound_holds_over_programs_that_are_killed(sink: Memory, every: int, seed: int) -> None:
+    """Four programs take turns, some that settle alone; one is killed now and then, and follows.
+
+    Whoever was answered, at most every - 1 rows have no anchor: that is what a restore can hide.
+    """
+    draw = random.Random(seed)
+    programs = [Ledger(sink, Lag(every, 64, 3600)) for _ in range(4)]
+    rows = programs[0].rows
+    for program in programs:
+        program.rows = rows
+    programs[0].reserve()
+    for _ in range(200):
+        i = draw.randrange(4)
+        if draw.random() < 0.1:
+            programs[i] = Ledger(sink, Lag(every, 64, 3600))
+            programs[i].rows = rows
+        programs[i].reserve() if draw.random() < 0.5 else programs[i].append()
+        assert len(rows) - max(anchor.count for anchor in sink.held) <= every - 1
+
+
+def test_beyond_the_bound_nothing_is_answered(sink: Memory) -> None:
+    """The sink is away: a settlement that would be the eighth bare row says that it is not safe."""
+    ledger = Ledger(sink, Lag(every=8, rows=64, seconds=3600))
+    ledger.reserve()
+    sink.away = True
+    for _ in range(6):
+        ledger.append()
+    with pytest.raises(AnchorError, match="nothing may be released"):
+        ledger.append()
+    with pytest.raises(AnchorError, match="takes no anchor"):
+        ledger.reserve()
+    sink.away = False
+    ledger.reserve()
+    assert sink.held[-1].count == len(ledger.rows) - 1  # and the reservation's own is the next bare
+
+
+def test_a_row_is_not_bare_for_longer_than_it_may(
+    sink: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(sinks.time, "monotonic", lambda: now)
+    ledger = Ledger(sink, Lag(every=8, rows=64, seconds=60.0))
+    ledger.reserve()
+    ledger.append()
+    assert sink.held[-1].count == 1
+    now = 61.0
+    ledger.append()
+    assert sink.held[-1].count == len(ledger.rows)
+
+
+def test_a_program_that_ends_leaves_its_last_head(sink: Memory) -> None:
+    """What `atexit` calls; a sink that is away does not spoil the end of a program."""
+    ledger = Ledger(sink, Lag(every=8, rows=64, seconds=3600))
+    ledger.reserve()
+    assert sink.held[-1].count < len(ledger.rows)
+    sink.away = True
+    sinks._leave_last(weakref.ref(ledger.anchoring))
+    sink.away = False
+    sinks._leave_last(weakref.ref(ledger.anchoring))
+    assert sink.held[-1].count == len(ledger.rows)
+    sinks._leave_last(weakref.ref(ledger.anchoring))
+    assert len(sink.held) == 2  # nothing more to leave
+
+
+def test_the_end_of_a_process_leaves_it(tmp_path: Path) -> None:
+    """A process of its own: it is its end that is tested."""
+    program = f"""
+from beam_ldp.ledger.rows import GENESIS, Head, next_row
+from beam_ldp.ledger.sinks import open_anchors
+found = open_anchors("file://{tmp_path}/heads.jsonl?every=8&seconds=3600")
+found.check_before_reserve("{LEDGER}", Head(1, "0" * 64), list)
+found.after_append("{LEDGER}", Head(2, "1" * 64))
+print(found.sink.last("{LEDGER}").count)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["1"], done.stderr
+    found = FileAnchors(tmp_path / "heads.jsonl").last(LEDGER)
+    assert found is not None and found.count == 2
+
+
 @pytest.mark.parametrize("how", [{"every": 0}, {"every": 9, "rows": 8}, {"seconds": -1.0}])
 def test_lags_that_are_none(how: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="every must|seconds must"):
@@ -342,6 +427,36 @@ def spend(ledger: BudgetLedger, name: str) -> None:
     event, identity = LocalRandomizerDpEvent(5.0), asked("visits", name)
     charge = ledger.reserve("visits", name, event, identity=identity)
     ledger.settle(name, event, identity=identity, attempt=charge.attempt)
+
+
+class Watching(Memory):
+    """A sink that is asked, row by row, whether the ledger's call has returned already."""
+
+    def covers(self, ledger: BudgetLedger) -> bool:
+        return bool(self.held) and self.held[-1].hash == ledger.rows()[-1].hash
+
+
+def test_inline_every_call_returns_with_its_rows_covered(url: str) -> None:
+    """Of each kind of row, checkpoints too: whoever was answered is not set back unseen."""
+    sink = Watching()
+    ledger = BudgetLedger.create(url, anchors=sink)
+    assert sink.covers(ledger)
+    ledger.set_budget("visits", epsilon=16.0, delta=1e-6, local_epsilon=16.0)
+    ledger.set_quota("visits", "maps", share=0.5)
+    assert sink.covers(ledger)
+    event, identity = LocalRandomizerDpEvent(0.1), asked("visits", "run", key=KEY)
+    for _ in range(2):  # reserved, and taken up again
+        charge = ledger.reserve("visits", "run", event, identity=identity, memoized=True)
+        assert sink.covers(ledger)
+    ledger.settle("run", event, identity=identity, attempt=charge.attempt, report_digest="d")
+    assert sink.covers(ledger)
+    ledger.republish("run", event, identity=identity, report_digest="e")
+    assert sink.covers(ledger)
+    ledger.reserve("visits", "other", event, identity=asked("visits", "other"))
+    ledger.abandon("other", randomized=True, why="drawn so")
+    assert sink.covers(ledger)
+    ledger.checkpoint()
+    assert sink.covers(ledger)
 
 
 @pytest.fixture

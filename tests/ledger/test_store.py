@@ -21,9 +21,10 @@ from beam_ldp.ledger import (
     store,
 )
 from beam_ldp.ledger.store import SCHEMA, RowStore
+from tests.ledger import postgres as tools
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
-from tests.ledger.postgres import find_binaries, server
+from tests.ledger.postgres import server
 
 pytestmark = pytest.mark.exact
 
@@ -204,9 +205,6 @@ def test_a_password_is_never_shown_wherever_it_stands(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    if find_binaries() is None:
-        pytest.skip("PostgreSQL's server is not installed: `make tools` installs it")
-    pytest.importorskip("psycopg")
     with server() as url:
         yield url
 
@@ -271,6 +269,22 @@ def test_a_program_that_hangs_with_the_lock_does_not_stop_others(
     with RowStore(fresh).writing(), pytest.raises(LedgerUnavailableError, match="lock timeout"):
         monkeypatch.setattr(store, "BUSY_SECONDS", 0.2)
         ledger.reserve("visits", "run", PURE, identity=asked("visits", "run"))
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_missing_server_skips_here_and_fails_in_ci(
+    required: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "find_binaries", lambda: None)
+    monkeypatch.setenv(tools.REQUIRED, "1" if required else "")
+    outcome = pytest.fail.Exception if required else pytest.skip.Exception
+    with pytest.raises(outcome, match="make tools"), server():
+        pass
+
+
+def test_ci_requires_its_tools() -> None:
+    steps = (Path(__file__).parents[2] / ".ci" / "run").read_text()
+    assert f"export {tools.REQUIRED}=1" in steps and "make tools" in steps
 
 
 def test_a_server_that_is_not_there() -> None:

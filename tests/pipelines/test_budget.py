@@ -161,6 +161,7 @@ def test_a_budget_beside_people_who_are_charged_elsewhere_warns(
     ledger.reserve("visits", "run", WORST, identity=asked("visits", "run"))
     told = " ".join(command(*new, "--dataset", "late").output.split())
     assert "budget beside that of visits" in told and "--population" in told
+    assert "Whether they are the same people was not looked up" in told
     same = command(*new, "--dataset", "purchases", "--population", "visits")
     assert "warning" not in same.output
 
