@@ -18,6 +18,7 @@ from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.accounting.validity import OutOfRangeError
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
+from tests.examples import examples
 
 pytestmark = pytest.mark.exact
 
@@ -243,7 +244,7 @@ def test_sampling_by_coins_of_2019_is_never_called_proved():
     share=st.sampled_from([1.0, 0.3, 0.01]),
     rounds=st.sampled_from([1, 7, 500]),
 )
-@settings(max_examples=12)
+@examples(12)
 def test_no_proved_method_undercuts_the_floor(budget, n, share, rounds):
     schedule = Schedule(budget, n, max(1, int(share * n)), rounds)
     floor = max(
@@ -299,7 +300,7 @@ def test_the_default_is_monotone(budget, n, rounds):
     rounds=st.sampled_from([1, 10**3, 10**6]),
     delta=st.floats(-15.0, -0.5).map(lambda x: 10.0**x),
 )
-@settings(max_examples=15)
+@examples(15)
 def test_no_corner_gives_nonsense(budget, n, share, rounds, delta):
     schedule = Schedule(budget, n, max(1, int(share * n)), rounds)
     for name in (*QUICK, "clone pair, generic sampling", "Gaussian limit of the class"):

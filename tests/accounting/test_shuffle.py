@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from beam_ldp.accounting import (
@@ -23,6 +23,7 @@ from beam_ldp.accounting import (
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from tests.accounting.brute_force import shuffled_law
+from tests.examples import examples
 
 pytestmark = pytest.mark.exact
 
@@ -148,7 +149,7 @@ def test_every_oracle_by_brute_force(name):
     delta=st.floats(-15.0, -2.0).map(lambda x: 10.0**x),
     more=st.floats(1.02, 20.0),
 )
-@settings(max_examples=30)
+@examples(30)
 def test_monotone_in_reports_budget_and_delta(epsilon_0, n, delta, more):
     here = shuffle_epsilon(epsilon_0, n, delta)
     assert shuffle_epsilon(epsilon_0, min(10**12, math.ceil(n * more)), delta) <= here
@@ -174,7 +175,7 @@ def test_no_corner_gives_nonsense(epsilon_0, n, delta):
     n=st.integers(100, 10**8),
     delta=st.floats(-10.0, -4.0).map(lambda x: 10.0**x),
 )
-@settings(max_examples=20)
+@examples(20)
 def test_solving_there_and_back(epsilon, n, delta):
     """The largest local budget meets the target; a little more does not."""
     found = local_epsilon_for(epsilon, delta, n)

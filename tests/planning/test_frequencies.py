@@ -137,6 +137,7 @@ def test_arguments_are_checked(change, named):
         plan_frequencies(**{**TARGET, **change})
 
 
+@pytest.mark.slow
 def test_a_plan_takes_seconds():
     start = time.process_time()
     plan_frequencies(**{**TARGET, "num_users": 3 * 10**6})

@@ -221,13 +221,14 @@ def test_reports_that_nobody_can_have_sent():
             assert reason(KRR, data) == wire.IMPOSSIBLE
 
 
-def test_a_hundred_thousand_inputs_never_crash_or_skew():
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_random_inputs_never_crash_or_skew(count):
     """Random bytes, random changes, random payloads under a right checksum: either refused with one
     of the reasons, or reports that the mechanism can send and that encode to the same bytes."""
     generator = np.random.default_rng(8)
     sound = [encode_envelope(t, some_reports(t.randomizer, 5), bytes(range(16))) for t in TERMS]
     taken: dict[str, int] = {}
-    for i in range(100_000):
+    for i in range(count):
         terms, base = TERMS[i % 4], bytearray(sound[i % 4])
         kind = i // 4 % 5
         noise = generator.bytes(1 + i % 90)
@@ -256,7 +257,7 @@ def test_a_hundred_thousand_inputs_never_crash_or_skew():
         again = encode_envelope(terms, found.reports, found.envelope_id or wire.NO_ID)
         assert again == data
     often = ("taken", wire.IMPOSSIBLE, wire.WRONG_CHECKSUM, wire.TOO_SHORT, wire.NOT_AN_ENVELOPE)
-    assert min(taken[kind] for kind in often) > 100, taken
+    assert min(taken[kind] for kind in often) > count // 1000, taken
 
 
 @given(st.binary(max_size=200))

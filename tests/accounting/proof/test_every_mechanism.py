@@ -57,11 +57,11 @@ def judge(seed: int, count: int) -> None:
 
 
 def test_extreme_mechanisms():
-    judge(seed=1, count=90)
+    judge(seed=1, count=30)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", range(1, 6))
 def test_many_extreme_mechanisms(seed):
     judge(seed, count=1500)
 
