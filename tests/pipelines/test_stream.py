@@ -27,7 +27,7 @@ from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.streams import results
-from beam_ldp.pipelines.streams.flags import check_stream, seconds
+from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.pipelines.streams.live import Watched
 from beam_ldp.pipelines.streams.results import (
     PRICE,
@@ -44,6 +44,7 @@ from beam_ldp.pipelines.streams.results import (
     write_once,
 )
 from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times_of
+from beam_ldp.pipelines.usage.stream import seconds
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release, TableBlock, Withheld
