@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from beam_ldp.accounting.multi_message import (
     LEMMA_CONSTANT,
@@ -14,6 +14,7 @@ from beam_ldp.accounting.multi_message import (
     checked_messages,
     multi_message_epsilon,
 )
+from beam_ldp.randomizers.roots import brentq
 
 _TOLERANCE = 1e-5
 
@@ -83,7 +84,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         log_second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
         return float(first - math.exp(log_second)) - delta
 
-    return math.exp(float(optimize.brentq(excess, math.log(1e-9), math.log(1e4), xtol=1e-12)))
+    return math.exp(float(brentq(excess, math.log(1e-9), math.log(1e4), xtol=1e-12)))
 
 
 def largest_below(

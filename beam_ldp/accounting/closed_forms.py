@@ -13,9 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy import optimize
-
 from beam_ldp.accounting.validity import require
+from beam_ldp.randomizers.roots import brentq
 
 _LEAST_EPSILON = 1e-12
 
@@ -130,4 +129,4 @@ def _least_epsilon(
         return local_epsilon
     if excess(_LEAST_EPSILON) <= 0:
         return _LEAST_EPSILON
-    return float(optimize.brentq(excess, _LEAST_EPSILON, below, xtol=1e-12)) * (1 + 1e-9)
+    return float(brentq(excess, _LEAST_EPSILON, below, xtol=1e-12)) * (1 + 1e-9)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from scipy import optimize
-
 from beam_ldp.accounting.large_n import crowd_constant, large_crowd_epsilon
 from beam_ldp.accounting.methods import DEFAULT, Kind, Method, method, methods
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.accounting.validity import OutOfRangeError
+from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 __all__ = [
@@ -177,7 +176,7 @@ def solve_schedule(
         if above == most:
             return high
         below, above, step = above, min(most, above + step), 3 * step
-    root = float(optimize.brentq(excess, below, above, xtol=1e-4, rtol=1e-9))
+    root = float(brentq(excess, below, above, xtol=1e-4, rtol=1e-9))
     while excess(root) > 0:
         root -= 1e-4
     return math.exp(root)
@@ -189,7 +188,7 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
         return low
     if function(high) <= 0:
         return high
-    return float(optimize.brentq(function, low, high, xtol=1e-3))
+    return float(brentq(function, low, high, xtol=1e-3))
 
 
 def _default(schedule: Schedule, delta: float) -> tuple[float, str]:

@@ -7,9 +7,10 @@ for adaptively chosen mechanisms with fixed guarantees.
 from __future__ import annotations
 
 import numpy as np
-from scipy import optimize, stats
 
+from beam_ldp.accounting import binomials
 from beam_ldp.accounting.moments import binomial_log_pmf, binomial_window
+from beam_ldp.randomizers.roots import brentq
 
 
 def compose_basic(epsilon: float, delta: float, count: int) -> tuple[float, float]:
@@ -53,8 +54,8 @@ def compose_kov_exact(
     truths = binomial_window(count, truth, 0.0)
     mass = np.exp(binomial_log_pmf(truths, count, truth))
     losses = (2 * truths - count) * epsilon
-    left_out = stats.binom.cdf(truths[0] - 1, count, truth)
-    left_out += stats.binom.sf(truths[-1], count, truth)
+    left_out = binomials.cdf(truths[0] - 1, count, truth)
+    left_out += binomials.sf(truths[-1], count, truth)
 
     def excess(total: float) -> float:
         gaps = np.minimum(total - losses, 0.0)
@@ -62,7 +63,7 @@ def compose_kov_exact(
 
     if excess(0.0) <= 0:
         return 0.0, _kov_delta(delta, count, slack)
-    composed = optimize.brentq(excess, 0.0, count * epsilon, xtol=1e-12, rtol=1e-12)
+    composed = brentq(excess, 0.0, count * epsilon, xtol=1e-12, rtol=1e-12)
     return float(composed), _kov_delta(delta, count, slack)
 
 

@@ -17,7 +17,7 @@ which shifts `S`.
 
 Two ways to evaluate it:
 
-* *Enumeration*, where the atoms other than the likeliest one occur rarely: exact up to rounding.
+* *Enumeration*, where reports and atoms are few: exact up to rounding.
 * *Inversion* of a moment generating function (`iid_sums`), which bounds it from both sides at a
   cost that does not grow with `n`.
 """
@@ -31,18 +31,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import gammaln
-from scipy.stats import binom
 
 from beam_ldp.accounting.iid_sums import COARSE, FINE, positive_parts
 from beam_ldp.accounting.safe_roots import ABSOLUTE, bracket, outward, safe_root, secant_root
+from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 MAX_REPORTS = 10**12
 
 _ENUMERATED = 350_000  # configurations: 8 MB
-_NEGLIGIBLE = 1e-24  # probability that enumeration leaves out, and accounts for
 _ROUNDING = 1e-9  # relative allowance for floating-point rounding of a delta
 
 Array = NDArray[np.float64]
@@ -123,8 +121,7 @@ def _deltas(
     if listed_configurations(pair, n) is None:
         low[some], high[some] = positive_parts(values[some], law.probability, n, smoothing)
     else:
-        largest = values[some].max(axis=1) + steps[some, 0] * absent / n
-        low[some], high[some] = _ranked(pair, n, absent).positive_parts(steps[some, 0], largest)
+        low[some] = high[some] = _ranked(pair, n, absent).positive_parts(steps[some, 0])
     return (
         np.clip(low * scale * (1.0 - _ROUNDING), 0.0, 1.0),
         np.minimum(high * scale * (1.0 + _ROUNDING), 1.0),
@@ -160,7 +157,7 @@ def epsilon_bound(pair: ShufflePair, num_reports: int, delta: float, upper: bool
     if listed_configurations(pair, n) is None and guide(0.0) > 0.0:
         low, high = bracket(guide, guess, top, 1.5)
         if low < high:
-            guess = float(brentq(guide, low, high, rtol=1e-5))
+            guess = brentq(guide, low, high, rtol=1e-5)
     return safe_root(excess, guess, top, upper)
 
 
@@ -241,12 +238,11 @@ def _law(pair: ShufflePair) -> _Law:
 
 
 class Configurations(NamedTuple):
-    """Every configuration of the rarer atoms: sums, probabilities, and the tail left out."""
+    """Every configuration of the rarer atoms: sums and probabilities."""
 
     difference: Array
     second: Array
     probability: Array
-    left_out: float  # bound of E[number of blanket reports; left out]
 
 
 class _Ranked(NamedTuple):
@@ -256,15 +252,14 @@ class _Ranked(NamedTuple):
     difference: Array
     second: Array
     probability: Array
-    left_out: float
 
-    def positive_parts(self, steps: Array, largest: Array) -> tuple[Array, Array]:
-        """Bounds of E[max(difference - step * second, 0)] at each step."""
-        low = np.zeros(len(steps))
+    def positive_parts(self, steps: Array) -> Array:
+        """E[max(difference - step * second, 0)] at each step."""
+        found = np.zeros(len(steps))
         for i, count in enumerate(np.searchsorted(self.steps, -steps, side="left").tolist()):
             sums = self.difference[:count] - steps[i] * self.second[:count]
-            low[i] = np.sum(np.maximum(sums, 0.0) * self.probability[:count])
-        return low, low + self.left_out * largest
+            found[i] = np.sum(np.maximum(sums, 0.0) * self.probability[:count])
+        return found
 
 
 @lru_cache(maxsize=16)
@@ -281,7 +276,6 @@ def _ranked(pair: ShufflePair, n: int, absent: float) -> _Ranked:
         listed.difference[order],
         second[order],
         listed.probability[order],
-        listed.left_out,
     )
 
 
@@ -291,11 +285,10 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
     law = _law(pair)
     rare = float(law.probability[1:].sum())  # 1 - probability[0] would lose digits
     kinds = len(law.probability) - 1
-    most = n if rare >= 1.0 else min(n, int(binom.isf(_NEGLIGIBLE, n, rare)) + 2)
-    if math.comb(most + kinds, kinds) > _ENUMERATED:
+    if math.comb(n + kinds, kinds) > _ENUMERATED:
         return None
     counts = np.zeros((1, 0), dtype=np.int64)
-    room = np.array([most])
+    room = np.array([n])
     for _ in range(kinds):
         choices = room + 1
         owner = np.repeat(np.arange(len(room)), choices)
@@ -308,14 +301,7 @@ def listed_configurations(pair: ShufflePair, n: int) -> Configurations | None:
     if kinds:
         log_weight += (n - total) * math.log1p(-rare)
     every = np.column_stack([n - total, counts])
-    # E[M'; more than `most` rare atoms] <= n * blanket_mass * Pr[Bin(n - 1, rare) >= most].
-    tail = float(binom.sf(most - 1, n - 1, rare)) if most < n else 0.0
-    return Configurations(
-        every @ law.difference,
-        every @ law.second,
-        np.exp(log_weight),
-        n * pair.blanket_mass * tail,
-    )
+    return Configurations(every @ law.difference, every @ law.second, np.exp(log_weight))
 
 
 def _log_falling(n: int, taken: NDArray[np.int64]) -> Array:

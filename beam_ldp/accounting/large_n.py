@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from beam_ldp.accounting.shuffle_rdp import leading_constant
 from beam_ldp.accounting.validity import require
+from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 
@@ -32,7 +33,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if excess(0.0) <= 0:
         return 0.0
     high = mu * math.sqrt(-2 * math.log(delta)) + mu * mu / 2
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-14, rtol=1e-10))
+    return float(brentq(excess, 0.0, high, xtol=1e-14, rtol=1e-10))
 
 
 def crowd_constant(local: float | ShufflePair) -> float:

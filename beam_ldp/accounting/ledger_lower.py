@@ -14,7 +14,7 @@ from functools import lru_cache
 import attr
 import dp_accounting
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from beam_ldp.accounting.atom_losses import composed_grids, composed_losses
 from beam_ldp.accounting.events import (
@@ -158,6 +158,8 @@ def _batches(event: dp_accounting.DpEvent) -> list[tuple[float, int, float]]:
         return [(1.0, event.crowd, 1.0)]
     if event.sampling == WITHOUT_REPLACEMENT:
         return [(1.0, event.num_reports, event.rate)]
+    from scipy import stats  # takes half a second to load, and only coins ask for it
+
     points = event.num_users * event.points_per_client
     coins = event.num_users if event.sampling == SELF else points
     law = stats.binom(coins, event.num_drawn / coins)

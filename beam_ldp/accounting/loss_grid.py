@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import fft, signal
+from scipy import fft
 
 # Mass outside the window of a composition, which counts as unbounded.
 _TRUNCATED = 1e-24
@@ -118,7 +118,7 @@ class LossGrid:
         return LossGrid(
             self.step,
             self.lowest + other.lowest,
-            signal.fftconvolve(self.mass, other.mass),
+            convolved(self.mass, other.mass),
             self.beyond + other.beyond - self.beyond * other.beyond,
             self.rounding + other.rounding + _ROUNDING,
         )
@@ -170,6 +170,8 @@ class LossGrid:
         first = max(0, 1 - self.lowest)
         losses, mass = self.losses[first:], self.mass[first:]
         above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
+        from scipy import signal  # takes half a second to load, and only prices of many ask for it
+
         faded = signal.lfilter([1.0], [1.0, -math.exp(-self.step)], mass[::-1])
         weighted = np.append(faded[::-1], 0.0)
         return losses, above, weighted
@@ -190,6 +192,16 @@ class LossGrid:
         low = max(0, math.floor(count * mean - reach[0]))
         high = min(count * (len(self.mass) - 1), math.ceil(count * mean + reach[1]))
         return low, high
+
+
+def convolved(one: Array, other: Array) -> Array:
+    """As `scipy.signal.fftconvolve` gives it, which takes half a second to load."""
+    if min(len(one), len(other)) == 1:
+        return one * other
+    size = len(one) + len(other) - 1
+    room = fft.next_fast_len(size, real=True)
+    found: Array = fft.irfft(fft.rfft(one, room) * fft.rfft(other, room), room)[:size]
+    return found
 
 
 def _log_mean_exp(exponents: Array, mass: Array) -> float:

@@ -11,7 +11,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
+
+from beam_ldp.accounting import binomials
 
 _LARGE_EXPONENT = 300.0
 _TAIL_DEVIATIONS = 11.0
@@ -101,7 +103,7 @@ def binomial_log_pmf(
 ) -> np.ndarray:
     """log-probabilities, to 1e-9 even for 1e12 trials, where SciPy's lose the third digit."""
     if np.max(trials) <= _LARGEST_OF_SCIPY:
-        return np.asarray(stats.binom.logpmf(counts, trials, probability))
+        return binomials.log_pmf(counts, trials, probability)
     return _large_binomial_log_pmf(counts, trials, probability)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.optimize import brentq
+from beam_ldp.randomizers.roots import brentq
 
 ABSOLUTE = 1e-15  # allowance of an epsilon: means of the ratios are 1 up to a few units of 1e-16
 
@@ -28,7 +28,7 @@ def safe_root(excess: Callable[[float], float], guess: float, top: float, upper:
         low, high = bracket(excess, guess, top, 1.001)
         if low == high:
             return top * (1.0 + 1e-12) + ABSOLUTE if upper else top * (1.0 - 1e-9)
-        root = float(brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10))
+        root = brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10)
         found = outward(excess, root, upper)
     if found is None:
         found = high if upper else low

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from scipy import stats
-
+from beam_ldp.accounting import binomials
 from beam_ldp.accounting.events import (
     POISSON,
     WITHOUT_REPLACEMENT,
@@ -156,12 +155,12 @@ class Schedule:
         if not self.sampled:
             return self
         points = self.num_users * self.points_per_client
-        most = int(stats.binom.isf(UNLIKELY / points, self.rounds, self.rate))
+        most = binomials.isf(UNLIKELY / points, self.rounds, self.rate)
         reports = self.num_reports
         if not self.fixed_size:
             coins = points if self.sampling == POISSON else self.num_users
-            fewest = stats.binom.ppf(UNLIKELY / self.rounds, coins, reports / coins)
-            reports = max(1, int(fewest))
+            fewest = binomials.ppf(UNLIKELY / self.rounds, coins, reports / coins)
+            reports = max(1, fewest)
         return replace(
             self,
             num_users=reports,

@@ -8,7 +8,7 @@ least 2 where that is stated, otherwise real numbers above one. Divergences are 
 from __future__ import annotations
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from beam_ldp.accounting.moments import (
     Atoms,
@@ -202,6 +202,8 @@ def lower_edge_blocks(
     counts that matter are few they are kept one by one; elsewhere most blocks lie within four
     standard deviations.
     """
+    from scipy import stats  # takes half a second to load, and few prices ask for it
+
     mean = trials * probability
     deviation = np.sqrt(mean * (1 - probability)) + 1
     if 21 * deviation <= 4 * blocks:

@@ -28,13 +28,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy import optimize
 
 from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.local_spend import local_epsilon_of, releases_nothing
 from beam_ldp.ledger.rows import canonical
+from beam_ldp.randomizers.roots import brentq
 
 _MAIN_SHARE = 0.9
 _MARGIN = 1e-12  # relative; what a sum of floats may exceed
@@ -61,7 +61,7 @@ def orders_for(epsilon: float, delta: float) -> tuple[float, ...]:
     elif price(math.exp(_LOG_RHO[1])) <= epsilon:
         rho = _LOG_RHO[1]
     else:
-        rho = optimize.brentq(lambda log: price(math.exp(log)) - epsilon, *_LOG_RHO)
+        rho = brentq(lambda log: price(math.exp(log)) - epsilon, *_LOG_RHO)
     main = float(rdp_to_epsilon(grid, math.exp(rho) * grid, _MAIN_SHARE * delta)[1])
     return (main, *(max(1.05, main * factor) for factor in _OTHER_ORDERS))
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import optimize
+
+from beam_ldp.randomizers.roots import brentq
 
 # Minimizer of coth(e/2)^2 e: sinh(e) = 2 e. The best budget of one message of a local mechanism.
 BEST_MESSAGE_EPSILON = 2.1773189849653073
@@ -64,7 +65,7 @@ def split_budget(costs: np.ndarray, messages: np.ndarray, local_epsilon: float) 
     def excess(log_multiplier: float) -> float:
         return float(math.log(messages @ epsilons(log_multiplier)) - math.log(local_epsilon))
 
-    root = optimize.brentq(excess, -700.0, 300.0, xtol=1e-13)
+    root = brentq(excess, -700.0, 300.0, xtol=1e-13)
     found = epsilons(root)
     return found * (local_epsilon / (messages @ found) * _SPENT)
 

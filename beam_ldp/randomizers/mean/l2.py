@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import optimize
 
 from beam_ldp.randomizers.base import accounting
 from beam_ldp.randomizers.mean.balls import Norm
@@ -20,6 +19,7 @@ from beam_ldp.randomizers.mean.rotation import (
     public_signs,
     truncation_bias,
 )
+from beam_ldp.randomizers.roots import brentq
 
 _PRINTED_CONSTANT = 10.0
 _PRINTED_FAILURE = 0.01
@@ -244,4 +244,4 @@ def _cutoff_for_noise(noise: float, *, grows: bool = False) -> float:
         bias = math.log(truncation_bias(cutoff)[1])
         return bias - math.log(_BIAS_SHARE * noise * (cutoff if grows else 1.0))
 
-    return float(optimize.brentq(excess, 1e-6, 30.0)) if excess(30.0) < 0 < excess(1e-6) else 30.0
+    return float(brentq(excess, 1e-6, 30.0)) if excess(30.0) < 0 < excess(1e-6) else 30.0
