@@ -54,8 +54,8 @@ def compose_kov_exact(
     truths = binomial_window(count, truth, 0.0)
     mass = np.exp(binomial_log_pmf(truths, count, truth))
     losses = (2 * truths - count) * epsilon
-    left_out = binomials.cdf(truths[0] - 1, count, truth)
-    left_out += binomials.sf(truths[-1], count, truth)
+    left_out = float(binomials.cdf(truths[0] - 1, count, truth))
+    left_out += float(binomials.sf(truths[-1], count, truth))
 
     def excess(total: float) -> float:
         gaps = np.minimum(total - losses, 0.0)

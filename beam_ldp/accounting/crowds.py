@@ -7,9 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 import attr
-import dp_accounting
 
-from beam_ldp.accounting.events import ShuffledDpEvent
+from beam_ldp.accounting.reports import ShuffledReports
 
 
 def hidden_users(num_users: int, honest_fraction: float) -> int:
@@ -29,16 +28,16 @@ def with_crowd(event: Any, crowd: int) -> Any:
     >>> with_crowd(ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10), 7).crowd
     7
     """
-    if isinstance(event, dp_accounting.ComposedDpEvent):
+    if hasattr(event, "events"):  # dp_accounting's ComposedDpEvent
         return attr.evolve(event, events=[with_crowd(part, crowd) for part in event.events])
-    if not isinstance(event, ShuffledDpEvent):
+    if not isinstance(event, ShuffledReports):
         return attr.evolve(event, num_reports=crowd)
-    return ShuffledDpEvent(attr.evolve(event.local_event, public_groups=1), crowd)
+    return attr.evolve(event.local_event, public_groups=1).shuffled(crowd)
 
 
 def crowd_of(event: Any) -> int:
     """People among whom a report hides in a shuffled release; the fewest, of several columns."""
-    if isinstance(event, dp_accounting.ComposedDpEvent):
+    if hasattr(event, "events"):
         return min(map(crowd_of, event.events))
     return int(event.crowd)
 

@@ -4,42 +4,45 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
-import dp_accounting
 import numpy as np
 
-from beam_ldp.accounting import central
-from beam_ldp.accounting.events import (
+from beam_ldp.accounting.loss_curves import HOPELESS, messages_divergences, renyi_divergences
+from beam_ldp.accounting.reports import (
     SELF,
     WITHOUT_REPLACEMENT,
-    LocalRandomizerDpEvent,
-    ShuffledDpEvent,
-    ShuffledMessagesDpEvent,
-    SubsampledShuffledDpEvent,
+    LocalReports,
+    SampledReports,
+    ShuffledMessages,
+    ShuffledReports,
 )
-from beam_ldp.accounting.loss_curves import HOPELESS, messages_divergences, renyi_divergences
 
 
 @lru_cache(maxsize=256)
-def event_divergences(event: dp_accounting.DpEvent, orders: tuple[float, ...]) -> np.ndarray:
+def event_divergences(event: Any, orders: tuple[float, ...]) -> np.ndarray:
     """Upper bounds of the Rényi divergence at each real order above one; infinite where unknown."""
     values = np.array(orders)
-    if isinstance(event, ShuffledMessagesDpEvent):
+    if isinstance(event, ShuffledMessages):
         return messages_divergences(event, values)
-    if isinstance(event, LocalRandomizerDpEvent):
+    if isinstance(event, LocalReports):
         return _randomized_response(event.local_epsilon, values)
-    if isinstance(event, (ShuffledDpEvent, SubsampledShuffledDpEvent)):
+    if isinstance(event, (ShuffledReports, SampledReports)):
         if event.local_epsilon > HOPELESS:
             return np.full(len(values), largest_loss(event))
         return renyi_divergences(event, values)
+    from beam_ldp.accounting import central  # loads dp_accounting, whose events these are
+
     return central.divergences(event, values)
 
 
-def largest_loss(event: dp_accounting.DpEvent) -> float:
+def largest_loss(event: Any) -> float:
     """Pure epsilon of one release, about one person (with several points: about one of them)."""
-    if isinstance(event, (LocalRandomizerDpEvent, ShuffledDpEvent, ShuffledMessagesDpEvent)):
+    if isinstance(event, (LocalReports, ShuffledReports, ShuffledMessages)):
         return event.local_epsilon
-    if not isinstance(event, SubsampledShuffledDpEvent):
+    if not isinstance(event, SampledReports):
+        from beam_ldp.accounting import central  # as above
+
         return central.largest_loss(event)
     if event.sampling != WITHOUT_REPLACEMENT:  # everybody may have come
         rate = 1 / event.points_per_client if event.sampling == SELF else 1.0

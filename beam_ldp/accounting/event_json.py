@@ -3,36 +3,54 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import attr
-import dp_accounting
-from dp_accounting import dp_event
 
-from beam_ldp.accounting.events import (
-    LocalRandomizerDpEvent,
-    ShuffledDpEvent,
-    ShuffledMessagesDpEvent,
-    SubsampledShuffledDpEvent,
+from beam_ldp.accounting.reports import (
+    LocalReports,
+    SampledReports,
+    ShuffledMessages,
+    ShuffledReports,
 )
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 FORMAT_VERSION = 1
 
-_OWN = (
-    LocalRandomizerDpEvent,
-    ShuffledDpEvent,
-    ShuffledMessagesDpEvent,
-    SubsampledShuffledDpEvent,
-)
-_THEIRS = tuple(
-    kind
-    for kind in vars(dp_event).values()
-    if isinstance(kind, type)
-    and issubclass(kind, dp_accounting.DpEvent)
-    and kind not in (dp_accounting.DpEvent, dp_accounting.UnsupportedDpEvent)
-)
-_KINDS: dict[str, type[dp_accounting.DpEvent]] = {kind.__name__: kind for kind in (*_OWN, *_THEIRS)}
+_RECORDS = {  # what ran is written as its event, which need not be made for that
+    LocalReports: "LocalRandomizerDpEvent",
+    ShuffledReports: "ShuffledDpEvent",
+    ShuffledMessages: "ShuffledMessagesDpEvent",
+    SampledReports: "SubsampledShuffledDpEvent",
+}
 _NUMBER = "number"  # the kind of what JSON cannot write
+
+
+@cache
+def _own() -> dict[str, type[dp_accounting.DpEvent]]:
+    from beam_ldp.accounting import events  # loads dp_accounting
+
+    return {name: getattr(events, name) for name in _RECORDS.values()}
+
+
+@cache
+def _theirs() -> dict[str, type[dp_accounting.DpEvent]]:
+    from dp_accounting import dp_event  # takes a second to load
+
+    return {
+        kind.__name__: kind
+        for kind in vars(dp_event).values()
+        if isinstance(kind, type)
+        and issubclass(kind, dp_event.DpEvent)
+        and kind not in (dp_event.DpEvent, dp_event.UnsupportedDpEvent)
+    }
+
+
+def _kinds() -> dict[str, type[dp_accounting.DpEvent]]:
+    return _own() | _theirs()
 
 
 def event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
@@ -56,9 +74,9 @@ def event_from_json(data: dict[str, Any]) -> dp_accounting.DpEvent:
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, dp_accounting.DpEvent):
-        name = type(value).__name__
-        if _KINDS.get(name) is not type(value):
+    if attr.has(type(value)):
+        name = _RECORDS.get(type(value)) or type(value).__name__
+        if type(value) not in _RECORDS and _kinds().get(name) is not type(value):
             raise ValueError(f"event must be of a known kind, got {name}")
         fields = {f.name: _encode(getattr(value, f.name)) for f in attr.fields(type(value))}
         return {"kind": name, **fields}
@@ -78,11 +96,11 @@ def _decode(value: Any) -> Any:
     name = fields.pop("kind", None)
     if name == _NUMBER:
         return float(fields["value"])
-    if name not in _KINDS:
+    kind = _kinds().get(name) if isinstance(name, str) else None
+    if kind is None:
         raise ValueError(f"kind must be a known event, got {name!r}")
-    kind = _KINDS[name]
     decoded = {key: _decode(item) for key, item in fields.items()}
-    if kind in _THEIRS:
+    if name in _theirs():
         decoded = {k: list(v) if isinstance(v, tuple) else v for k, v in decoded.items()}
     try:
         return kind(**decoded)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import dp_accounting
+from typing import Any
 
-from beam_ldp.accounting.accountant import ShuffleAccountant
-from beam_ldp.accounting.events import ShuffledDpEvent, ShuffledMessagesDpEvent
 from beam_ldp.accounting.mean_price import messages_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.reports import ShuffledMessages, ShuffledReports
 from beam_ldp.accounting.shuffle import shuffle_epsilon
 
 
-def event_epsilon(event: dp_accounting.DpEvent, delta: float) -> PrivacyBound:
+def event_epsilon(event: Any, delta: float) -> PrivacyBound:
     """The central epsilon at `delta` of one event: the smallest value that is proved for it.
 
     Protects one person's value (replace-one) against the reader that the event's class names.
 
     Args:
-        event: Any event that `ShuffleAccountant` takes.
+        event: Any event that `ShuffleAccountant` takes, or what such events are made of
+            (`beam_ldp.accounting.reports`).
         delta: In [0, 1).
 
     Raises:
@@ -29,8 +29,11 @@ def event_epsilon(event: dp_accounting.DpEvent, delta: float) -> PrivacyBound:
     >>> round(event_epsilon(event, 1e-6), 4)
     0.0243
     """
-    if isinstance(event, ShuffledDpEvent):
+    if isinstance(event, ShuffledReports):
         return shuffle_epsilon(event.local_event, event.num_honest, delta)
-    if isinstance(event, ShuffledMessagesDpEvent):
+    if isinstance(event, ShuffledMessages):
         return messages_epsilon(event, delta)
-    return ShuffleAccountant().compose(event).get_epsilon(delta)
+    from beam_ldp.accounting.accountant import ShuffleAccountant  # loads dp_accounting
+    from beam_ldp.accounting.events import as_event
+
+    return ShuffleAccountant().compose(as_event(event)).get_epsilon(delta)

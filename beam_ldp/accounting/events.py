@@ -1,69 +1,42 @@
 """Privacy events of locally randomized, shuffled releases, for `dp_accounting` ledgers.
 
-Events are inert records: what ran, not what it costs. They hold numbers and tuples only, because
-dp-accounting 0.6 takes strings apart when it turns an event into a named tuple; text travels as
-code points.
+Each is what `beam_ldp.accounting.reports` describes, and a `dp_accounting.DpEvent`. Wherever a
+price is asked for, either will do, and gives the same; `as_event` makes one of the other.
 """
 
 from __future__ import annotations
 
-import ast
-import math
-from collections.abc import Iterable
 from typing import Any
 
 import attr
 import dp_accounting
 
-from beam_ldp.accounting.hockey_stick import check_reports
-from beam_ldp.accounting.packed_pair import PackedPair, pack_pair, pack_pairs, unpack_pair
-from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
-from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.accounting.reports import (
+    POISSON,
+    SELF,
+    UNKNOWN_GROUPS,
+    WITHOUT_REPLACEMENT,
+    LocalReports,
+    SampledReports,
+    ShuffledMessages,
+    ShuffledReports,
+)
 
-
-def _positive(instance: Any, attribute: Any, value: float) -> None:
-    if not (math.isfinite(value) and value > 0.0):
-        raise ValueError(f"{attribute.name} must be a finite number > 0, got {value!r}")
-
-
-def _as_text(value: Any) -> str:
-    """A string, also where dp-accounting's named tuples made a list of its letters, in text."""
-    while value.startswith("["):  # once on the way out and once on the way in
-        value = "".join(ast.literal_eval(value))
-    return str(value)
-
-
-def _local(instance: Any, attribute: Any, value: Any) -> None:
-    if not isinstance(value, LocalRandomizerDpEvent):
-        raise ValueError(
-            f"{attribute.name} must be a LocalRandomizerDpEvent, got {type(value).__name__}"
-        )
-
-
-def _whole(least: int) -> Any:
-    def check(instance: Any, attribute: Any, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{attribute.name} must be an integer >= {least}, got {value!r}")
-
-    return check
-
-
-def _one_pair(instance: Any, attribute: Any, value: PackedPair | None) -> None:
-    """A pair that contradicts the local epsilon describes another mechanism: neither is trusted."""
-    if value is not None:
-        unpack_pair(value).check_local_epsilon(instance.local_epsilon)
-
-
-def _all_pairs(instance: Any, attribute: Any, value: tuple[PackedPair, ...]) -> None:
-    for witness in value:
-        _one_pair(instance, attribute, witness)
-
-
-UNKNOWN_GROUPS = 0  # the mechanism splits the crowd by a rule that an event cannot hold
+__all__ = [
+    "POISSON",
+    "SELF",
+    "UNKNOWN_GROUPS",
+    "WITHOUT_REPLACEMENT",
+    "LocalRandomizerDpEvent",
+    "ShuffledDpEvent",
+    "ShuffledMessagesDpEvent",
+    "SubsampledShuffledDpEvent",
+    "as_event",
+]
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
-class LocalRandomizerDpEvent(dp_accounting.DpEvent):
+class LocalRandomizerDpEvent(LocalReports, dp_accounting.DpEvent):
     """Everything that one person sends in one release, seen by somebody who knows whose it is.
 
     It holds all of a mechanism that its shuffle is priced by, so that an event around it costs what
@@ -81,59 +54,15 @@ class LocalRandomizerDpEvent(dp_accounting.DpEvent):
         messages: Messages that all this is, each permuted on its own.
     """
 
-    local_epsilon: float = attr.ib(converter=float, validator=_positive)
-    pair: PackedPair | None = attr.ib(default=None, converter=pack_pair, validator=_one_pair)
-    witnesses: tuple[PackedPair, ...] = attr.ib(
-        default=(), converter=pack_pairs, validator=_all_pairs
-    )
-    public_groups: int = attr.ib(default=1, validator=_whole(UNKNOWN_GROUPS))
-    messages: int = attr.ib(default=1, validator=_whole(1))
+    def shuffled(self, num_reports: int) -> ShuffledDpEvent:
+        return ShuffledDpEvent(self, num_reports)
 
-    def dominating_pair(self) -> ShufflePair:
-        """The own pair, or the one that holds for every randomizer with this local epsilon."""
-        if self.pair is None:
-            return ShufflePair.clones(self.local_epsilon)
-        return unpack_pair(self.pair)
-
-    def witness_pairs(self) -> tuple[ShufflePair, ...]:
-        """Concrete pairs of data sets (see `beam_ldp.randomizers.shuffle_pair`)."""
-        return tuple(map(unpack_pair, self.witnesses))
-
-    def crowd_size(self, num_reports: int) -> int:
-        """Of so many honest reports, those among which one hides: the smallest group's.
-
-        Raises:
-            ValueError: If the mechanism splits the crowd by a rule of its own.
-        """
-        if self.public_groups == UNKNOWN_GROUPS:
-            raise ValueError(
-                "local_event must not split the crowd by a rule of its own: make the event with "
-                "beam_ldp.accounting.shuffled_event(randomizer, num_reports)"
-            )
-        return smallest_group(check_reports(num_reports), self.public_groups)
-
-
-def _shuffled_local(instance: Any, attribute: Any, value: Any) -> None:
-    _local(instance, attribute, value)
-    if value.messages != 1:
-        raise ValueError(
-            f"{attribute.name} must be of one message, got one of {value.messages}, each of which "
-            "is permuted on its own: make the event with "
-            "beam_ldp.accounting.shuffled_event(randomizer, num_reports)"
-        )
-
-
-def _fakes(instance: Any, attribute: Any, value: int) -> None:
-    _whole(0)(instance, attribute, value)
-    if value >= instance.num_reports:
-        raise ValueError(
-            f"num_fakes must be below num_reports ({instance.num_reports}), got {value}"
-        )
-    instance.local_event.crowd_size(1)  # refuses one that has no rule
+    def sampled(self, num_users: int, num_drawn: float, **how: Any) -> SubsampledShuffledDpEvent:
+        return SubsampledShuffledDpEvent(self, num_users, num_drawn, **how)
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
-class ShuffledDpEvent(dp_accounting.DpEvent):
+class ShuffledDpEvent(ShuffledReports, dp_accounting.DpEvent):
     """The shuffled reports of `num_reports` people (or any function of their multiset).
 
     Neighbouring data sets differ in the value of one person (replace-one).
@@ -144,64 +73,9 @@ class ShuffledDpEvent(dp_accounting.DpEvent):
         num_fakes: Of them, as many as may be fake, at most: those hide nobody.
     """
 
-    local_event: LocalRandomizerDpEvent = attr.ib(validator=_shuffled_local)
-    num_reports: int = attr.ib(converter=check_reports)
-    num_fakes: int = attr.ib(default=0, validator=_fakes)
-
-    @property
-    def num_honest(self) -> int:
-        """Reports that are certainly not fake."""
-        return self.num_reports - self.num_fakes
-
-    @property
-    def crowd(self) -> int:
-        """Honest reports among which one hides, by the mechanism's own rule."""
-        return self.local_event.crowd_size(self.num_honest)
-
-    @property
-    def failure_probability(self) -> float:
-        """That the crowd is smaller than `crowd`: delta must cover it."""
-        return SMALLER_GROUP_CHANCE if self.local_event.public_groups > 1 else 0.0
-
-    @property
-    def local_epsilon(self) -> float:
-        """What protects a person against whoever sees the report before the shuffle."""
-        return self.local_event.local_epsilon
-
-
-def _as_messages(messages: Iterable[Any]) -> tuple[tuple[int, float], ...]:
-    return tuple((int(count), float(budget)) for count, budget in messages)
-
-
-def _messages(instance: Any, attribute: Any, value: tuple[tuple[int, float], ...]) -> None:
-    good = all(count >= 1 and 0 < budget < math.inf for count, budget in value)
-    if not value or not good:
-        raise ValueError("messages must hold counts >= 1 with finite message epsilons > 0")
-
-
-def _as_witness(witness: Iterable[Any]) -> tuple[tuple[int, float, float], ...]:
-    return tuple((int(count), float(first), float(second)) for count, first, second in witness)
-
-
-def _witness(instance: Any, attribute: Any, value: tuple[tuple[int, float, float], ...]) -> None:
-    if not all(n >= 1 and 0 < first < 1 and 0 < second < 1 for n, first, second in value):
-        raise ValueError("witness must hold counts >= 1 with two probabilities in (0, 1)")
-
-
-def _sum_of_messages(event: Any) -> float:
-    return math.fsum(count * budget for count, budget in event.messages)
-
-
-def _squared_change(instance: Any, attribute: Any, value: float | None) -> None:
-    if value is None:
-        return
-    _positive(instance, attribute, value)
-    if len(instance.messages) != 1:
-        raise ValueError("squared_change must be None where messages are of several kinds")
-
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
-class ShuffledMessagesDpEvent(dp_accounting.DpEvent):
+class ShuffledMessagesDpEvent(ShuffledMessages, dp_accounting.DpEvent):
     """The shuffled messages of `num_reports` people, several each, every column permuted alone.
 
     Each message is a two-response report: a noisy bit, about a place that does not depend on the
@@ -219,87 +93,9 @@ class ShuffledMessagesDpEvent(dp_accounting.DpEvent):
             everybody else's with `second`. Empty where none is known.
     """
 
-    messages: tuple[tuple[int, float], ...] = attr.ib(converter=_as_messages, validator=_messages)
-    num_reports: int = attr.ib(converter=check_reports)
-    squared_change: float | None = attr.ib(
-        default=None, converter=attr.converters.optional(float), validator=_squared_change
-    )
-    local_epsilon: float = attr.ib(
-        default=attr.Factory(_sum_of_messages, takes_self=True),
-        converter=float,
-        validator=_positive,
-    )
-    witness: tuple[tuple[int, float, float], ...] = attr.ib(
-        default=(), converter=_as_witness, validator=_witness
-    )
-
-    @property
-    def crowd(self) -> int:
-        """People among whom one hides."""
-        return self.num_reports
-
-
-WITHOUT_REPLACEMENT = "without_replacement"
-SELF = "self"
-POISSON = "poisson"
-
-
-def _as_number(value: Any) -> float:
-    """A positive number; an int where it is whole."""
-    if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
-        raise ValueError(f"num_drawn must be a finite number > 0, got {value!r}")
-    return int(value) if value % 1 == 0 else float(value)
-
-
-def _sampling(instance: Any, attribute: Any, value: str) -> None:
-    if value not in (WITHOUT_REPLACEMENT, SELF, POISSON):
-        raise ValueError(
-            f'sampling must be "{WITHOUT_REPLACEMENT}", "{SELF}" or "{POISSON}", got {value!r}'
-        )
-    points, drawn = instance.points_per_client, instance.points_sampled
-    most, name = instance.num_users, "num_users"
-    if value == POISSON:
-        most, name = most * points, "the number of data points"
-    if instance.num_drawn > most:
-        raise ValueError(f"num_drawn must be at most {name}, got {instance.num_drawn}")
-    if value == WITHOUT_REPLACEMENT:
-        if instance.num_drawn % 1 != 0:
-            raise ValueError(f"num_drawn must be an integer, got {instance.num_drawn!r}")
-        check_reports(int(instance.num_drawn))
-    elif drawn != 1:
-        raise ValueError(f'points_sampled must be 1 for sampling="{value}", got {drawn}')
-    if drawn > points:
-        raise ValueError(f"points_sampled must be at most points_per_client, got {drawn}")
-
-
-def _one_crowd(instance: Any, attribute: Any, value: Any) -> None:
-    """A sample of a crowd that splits has no price: the drawn of a group are no uniform sample."""
-    _local(instance, attribute, value)
-    if value.public_groups != 1:
-        raise ValueError(
-            f"{attribute.name} must not split the crowd by something public where people are "
-            "sampled: price ShuffledDpEvent(local_event, num_drawn), without credit for sampling"
-        )
-
-
-def _all_received(instance: Any, attribute: Any, value: Any) -> None:
-    if value is not None and value != instance.num_drawn:
-        raise ValueError(
-            f"num_received must be None or num_drawn ({instance.num_drawn}), got {value!r}: where "
-            "drawn people are missing no price of a sample is proved here yet"
-        )
-
-
-def _no_fakes(instance: Any, attribute: Any, value: Any) -> None:
-    if value != 0:
-        raise ValueError(
-            f"num_fakes must be 0, got {value!r}: fakes obey no coin, and no price of a sample "
-            "with some is proved here yet"
-        )
-
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
-class SubsampledShuffledDpEvent(dp_accounting.DpEvent):
+class SubsampledShuffledDpEvent(SampledReports, dp_accounting.DpEvent):
     """A shuffle of the reports of a random sample.
 
     The credit for sampling holds against readers who see how many reports there are but not who
@@ -328,26 +124,18 @@ class SubsampledShuffledDpEvent(dp_accounting.DpEvent):
         sampling: As above.
     """
 
-    local_event: LocalRandomizerDpEvent = attr.ib(validator=_one_crowd)
-    num_users: int = attr.ib(converter=check_reports)
-    num_drawn: float = attr.ib(converter=_as_number)
-    num_received: int | None = attr.ib(default=None, validator=_all_received)
-    num_fakes: int = attr.ib(default=0, validator=_no_fakes)
-    points_per_client: int = attr.ib(default=1, converter=check_reports)
-    points_sampled: int = attr.ib(default=1, converter=check_reports)
-    sampling: str = attr.ib(default=WITHOUT_REPLACEMENT, converter=_as_text, validator=_sampling)
 
-    @property
-    def num_reports(self) -> int:
-        """Reports in the shuffled batch; with coins, on average, rounded down."""
-        return max(1, int(self.num_drawn * self.points_sampled))
+_KINDS: dict[type, type[dp_accounting.DpEvent]] = {
+    LocalReports: LocalRandomizerDpEvent,
+    ShuffledReports: ShuffledDpEvent,
+    ShuffledMessages: ShuffledMessagesDpEvent,
+    SampledReports: SubsampledShuffledDpEvent,
+}
 
-    @property
-    def rate(self) -> float:
-        """How likely a given data point is reported."""
-        return self.num_drawn * self.points_sampled / (self.num_users * self.points_per_client)
 
-    @property
-    def local_epsilon(self) -> float:
-        """What protects one data point against whoever sees the reports before the shuffle."""
-        return self.local_event.local_epsilon
+def as_event(reports: Any) -> Any:
+    """The event of such a record; an event is left as it is."""
+    if type(reports) not in _KINDS:
+        return reports
+    fields = {f.name: getattr(reports, f.name) for f in attr.fields(type(reports))}
+    return _KINDS[type(reports)](**{name: as_event(value) for name, value in fields.items()})

@@ -10,25 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache, reduce
+from typing import Any
 
-import dp_accounting
-
-from beam_ldp.accounting import central, loss_curves
-from beam_ldp.accounting.events import (
-    LocalRandomizerDpEvent,
-    ShuffledDpEvent,
-    ShuffledMessagesDpEvent,
-    SubsampledShuffledDpEvent,
-)
+from beam_ldp.accounting import loss_curves
 from beam_ldp.accounting.loss_grid import LossGrid
+from beam_ldp.accounting.reports import (
+    LocalReports,
+    SampledReports,
+    ShuffledMessages,
+    ShuffledReports,
+)
 
-_OWN = (ShuffledDpEvent, SubsampledShuffledDpEvent)
+_OWN = (ShuffledReports, SampledReports)
 _LONG = 1 << 18  # more releases than that are composed in two steps
 _MOST = 10**12  # more than that are nothing but rounding
 _LARGEST_GRID = 1 << 21  # 16 MB
 _COMMON_STEPS_PER_DEVIATION = 100
 
-Counts = Mapping[dp_accounting.DpEvent, int]
+Counts = Mapping[Any, int]  # events, or what events are made of
 
 
 def ledger_losses(counts: Counts) -> LossGrid | None:
@@ -37,7 +36,7 @@ def ledger_losses(counts: Counts) -> LossGrid | None:
 
 
 @lru_cache(maxsize=32)
-def _composed(counts: tuple[tuple[dp_accounting.DpEvent, int], ...]) -> LossGrid | None:
+def _composed(counts: tuple[tuple[Any, int], ...]) -> LossGrid | None:
     parts = _parts(dict(counts))
     if not parts or sum(parts.values()) > _MOST or any(_deviation(p) is None for p in parts):
         return None
@@ -51,7 +50,7 @@ def _composed(counts: tuple[tuple[dp_accounting.DpEvent, int], ...]) -> LossGrid
 
 
 @lru_cache(maxsize=32)
-def repeated_losses(part: dp_accounting.DpEvent, count: int) -> LossGrid:
+def repeated_losses(part: Any, count: int) -> LossGrid:
     """The losses of `count` equal releases."""
     if count <= _LONG:
         return _repeated(_losses(part), count)
@@ -75,35 +74,39 @@ def _repeated(losses: LossGrid, count: int) -> LossGrid:
 
 
 @lru_cache(maxsize=64)
-def _on(part: dp_accounting.DpEvent, count: int, step: float) -> LossGrid:
+def _on(part: Any, count: int, step: float) -> LossGrid:
     return repeated_losses(part, count).on(step)
 
 
-def _losses(part: dp_accounting.DpEvent) -> LossGrid:
+def _losses(part: Any) -> LossGrid:
     """Those of one release."""
     if isinstance(part, _OWN):
         return loss_curves.loss_grid(part)
+    from beam_ldp.accounting import central  # loads dp_accounting, whose events these are
+
     deviation = central.deviation(part)
     assert deviation is not None
     return central.loss_grid(part, deviation / loss_curves.STEPS_PER_DEVIATION)
 
 
-def _parts(counts: Counts) -> dict[dp_accounting.DpEvent, int]:
+def _parts(counts: Counts) -> dict[Any, int]:
     """The kinds that have a distribution of their own: several messages are columns."""
-    parts: dict[dp_accounting.DpEvent, int] = {}
+    parts: dict[Any, int] = {}
     for event, count in counts.items():
         columns = [(1, event)]
-        if isinstance(event, ShuffledMessagesDpEvent):
+        if isinstance(event, ShuffledMessages):
             columns = list(loss_curves.message_columns(event))
-        elif isinstance(event, LocalRandomizerDpEvent):
-            columns = [(1, ShuffledDpEvent(event, 1))]
+        elif isinstance(event, LocalReports):
+            columns = [(1, ShuffledReports(event, 1))]
         for each, part in columns:
             parts[part] = parts.get(part, 0) + each * count
     return parts
 
 
-def _deviation(part: dp_accounting.DpEvent) -> float | None:
+def _deviation(part: Any) -> float | None:
     if not isinstance(part, _OWN):
+        from beam_ldp.accounting import central  # as above
+
         return central.deviation(part)
     if part.local_epsilon > loss_curves.HOPELESS:
         return None

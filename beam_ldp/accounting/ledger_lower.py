@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import attr
-import dp_accounting
 import numpy as np
 from scipy import special
 
 from beam_ldp.accounting.atom_losses import composed_grids, composed_losses
-from beam_ldp.accounting.events import (
-    SELF,
-    WITHOUT_REPLACEMENT,
-    LocalRandomizerDpEvent,
-    ShuffledDpEvent,
-    ShuffledMessagesDpEvent,
-    SubsampledShuffledDpEvent,
-)
 from beam_ldp.accounting.hockey_stick import directions
 from beam_ldp.accounting.ledger_losses import Counts
 from beam_ldp.accounting.loss_grid import LossGrid
 from beam_ldp.accounting.moments import Atoms
+from beam_ldp.accounting.reports import (
+    SELF,
+    WITHOUT_REPLACEMENT,
+    LocalReports,
+    SampledReports,
+    ShuffledMessages,
+    ShuffledReports,
+)
 from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON
 from beam_ldp.accounting.witness_atoms import bit_atoms, witness_atoms
 from beam_ldp.randomizers.shuffle_pair import two_level_witnesses
@@ -57,7 +57,7 @@ def class_lower_value(counts: Counts, delta: float) -> float:
     Nobody who knows the releases by their local epsilons alone can prove less: those might be the
     mechanisms. Mechanisms at a curator are what they are.
     """
-    replaced: dict[dp_accounting.DpEvent, int] = {}
+    replaced: dict[Any, int] = {}
     for event, count in counts.items():
         for part, times in _responses(event):
             replaced[part] = replaced.get(part, 0) + times * count
@@ -65,7 +65,7 @@ def class_lower_value(counts: Counts, delta: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _ledger_epsilon(counts: tuple[tuple[dp_accounting.DpEvent, int], ...], delta: float) -> float:
+def _ledger_epsilon(counts: tuple[tuple[Any, int], ...], delta: float) -> float:
     if not counts or not 0 < delta < 1:
         return 0.0
     parts = [_part(event, count, delta) for event, count in counts]
@@ -73,7 +73,7 @@ def _ledger_epsilon(counts: tuple[tuple[dp_accounting.DpEvent, int], ...], delta
 
 
 @lru_cache(maxsize=128)
-def _part(event: dp_accounting.DpEvent, count: int, delta: float) -> LossGrid:
+def _part(event: Any, count: int, delta: float) -> LossGrid:
     """The worst concrete pair of a kind of release, in its worse direction, `count` times."""
     grids = [
         composed_losses([(times * count, pair) for times, pair in columns])
@@ -82,18 +82,18 @@ def _part(event: dp_accounting.DpEvent, count: int, delta: float) -> LossGrid:
     return max(grids, key=lambda grid: (grid.lower_epsilon(delta), grid.mass @ grid.losses))
 
 
-def _responses(event: dp_accounting.DpEvent) -> list[tuple[dp_accounting.DpEvent, int]]:
+def _responses(event: Any) -> list[tuple[Any, int]]:
     """The release with randomized response in the place of its mechanism, and how often."""
-    if isinstance(event, ShuffledMessagesDpEvent):
+    if isinstance(event, ShuffledMessages):
         return [
-            (ShuffledDpEvent(_response(budget), event.num_reports), columns)
+            (ShuffledReports(_response(budget), event.num_reports), columns)
             for columns, budget in event.messages
             if budget <= MAX_LOCAL_EPSILON
         ]
-    if isinstance(event, LocalRandomizerDpEvent):
+    if isinstance(event, LocalReports):
         fits = event.local_epsilon <= MAX_LOCAL_EPSILON
         return [(_response(event.local_epsilon), 1)] if fits else []
-    if isinstance(event, (ShuffledDpEvent, SubsampledShuffledDpEvent)):
+    if isinstance(event, (ShuffledReports, SampledReports)):
         if event.local_epsilon > MAX_LOCAL_EPSILON:
             return []
         groups = event.local_event.public_groups
@@ -102,7 +102,7 @@ def _responses(event: dp_accounting.DpEvent) -> list[tuple[dp_accounting.DpEvent
     return [(event, 1)] if _has_witness(event) else []
 
 
-def _response(local_epsilon: float) -> LocalRandomizerDpEvent:
+def _response(local_epsilon: float) -> LocalReports:
     """Binary or ternary randomized response, whichever is worse where it is used.
 
     All others hold one of the victim's two values, or the third.
@@ -110,36 +110,40 @@ def _response(local_epsilon: float) -> LocalRandomizerDpEvent:
     ratio = math.exp(local_epsilon)
     binary = two_level_witnesses(ratio, 1 / 2, 0.0)
     _, ternary = two_level_witnesses(ratio, 1 / 3, 0.0, (0.0,))
-    return LocalRandomizerDpEvent(local_epsilon, None, (*binary, ternary))
+    return LocalReports(local_epsilon, None, (*binary, ternary))
 
 
-def _has_witness(event: dp_accounting.DpEvent) -> bool:
-    if isinstance(event, ShuffledMessagesDpEvent):
+def _has_witness(event: Any) -> bool:
+    if isinstance(event, ShuffledMessages):
         return bool(event.witness)
-    if isinstance(event, LocalRandomizerDpEvent):
+    if isinstance(event, LocalReports):
         return bool(event.witnesses)
-    if isinstance(event, (ShuffledDpEvent, SubsampledShuffledDpEvent)):
+    if isinstance(event, (ShuffledReports, SampledReports)):
         return bool(event.local_event.witnesses)
+    import dp_accounting  # takes a second to load; this is one of its events
+
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         event = event.event
     return isinstance(event, dp_accounting.GaussianDpEvent) and event.noise_multiplier > 0
 
 
-def _pairs(event: dp_accounting.DpEvent) -> list[list[tuple[int, Atoms]]]:
+def _pairs(event: Any) -> list[list[tuple[int, Atoms]]]:
     """Concrete pairs of data sets of one release: of each, so many independent columns."""
-    if isinstance(event, ShuffledMessagesDpEvent):
+    if isinstance(event, ShuffledMessages):
         forth = [
             (columns, bit_atoms(first, second, event.num_reports))
             for columns, first, second in event.witness
         ]
         return [forth, [(columns, pair.swapped()) for columns, pair in forth]]
-    if isinstance(event, (LocalRandomizerDpEvent, ShuffledDpEvent, SubsampledShuffledDpEvent)):
-        local = event if isinstance(event, LocalRandomizerDpEvent) else event.local_event
+    if isinstance(event, (LocalReports, ShuffledReports, SampledReports)):
+        local = event if isinstance(event, LocalReports) else event.local_event
         return [
             [(1, _mixture([(c, witness_atoms(side, k, rate)) for c, k, rate in _batches(event)]))]
             for witness in local.witness_pairs()
             for side in directions(witness)
         ]
+    import dp_accounting  # as above
+
     rate, noise = 1.0, event
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         rate, noise = event.sample_size / event.source_dataset_size, event.event
@@ -147,14 +151,14 @@ def _pairs(event: dp_accounting.DpEvent) -> list[list[tuple[int, Atoms]]]:
     return [[(1, atoms)], [(1, atoms.swapped())]]
 
 
-def _batches(event: dp_accounting.DpEvent) -> list[tuple[float, int, float]]:
+def _batches(event: Any) -> list[tuple[float, int, float]]:
     """Chances, reports in the batch, and chance that the victim's point is among them.
 
     With coins the number of reports is rounded down: the reader throws some away.
     """
-    if isinstance(event, LocalRandomizerDpEvent):
+    if isinstance(event, LocalReports):
         return [(1.0, 1, 1.0)]
-    if isinstance(event, ShuffledDpEvent):
+    if isinstance(event, ShuffledReports):
         return [(1.0, event.crowd, 1.0)]
     if event.sampling == WITHOUT_REPLACEMENT:
         return [(1.0, event.num_reports, event.rate)]

@@ -13,23 +13,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting.events import (
-    POISSON,
-    SELF,
-    LocalRandomizerDpEvent,
-    ShuffledDpEvent,
-    ShuffledMessagesDpEvent,
-    SubsampledShuffledDpEvent,
-)
 from beam_ldp.accounting.hockey_stick import directions, hockey_sticks, largest_log_ratio
 from beam_ldp.accounting.l2_messages import l2_messages_rdp
 from beam_ldp.accounting.loss_grid import LossGrid, connect_dots
 from beam_ldp.accounting.moments import log_sum
+from beam_ldp.accounting.reports import (
+    POISSON,
+    SELF,
+    LocalReports,
+    SampledReports,
+    ShuffledMessages,
+    ShuffledReports,
+)
 from beam_ldp.accounting.thinning import thinned
 from beam_ldp.randomizers.mean.two_response import message_pair
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
-OwnEvent = ShuffledDpEvent | SubsampledShuffledDpEvent
+OwnEvent = ShuffledReports | SampledReports
 
 STEPS_PER_DEVIATION = 20
 HOPELESS = 100.0  # a local epsilon that no crowd hides
@@ -40,14 +40,12 @@ _ORDERS_OF_LENGTH = (3.0, 512.0)  # where the price of bounded length is proved 
 NEGLIGIBLE = 1e-25  # delta of a loss beyond which compositions count everything as unbounded
 
 
-def message_columns(event: ShuffledMessagesDpEvent) -> list[tuple[int, ShuffledDpEvent]]:
+def message_columns(event: ShuffledMessages) -> list[tuple[int, ShuffledReports]]:
     """The release as so many equal columns of each kind, one shuffle each."""
     return [
         (
             count,
-            ShuffledDpEvent(
-                LocalRandomizerDpEvent(budget, message_pair(budget)), event.num_reports
-            ),
+            ShuffledReports(LocalReports(budget, message_pair(budget)), event.num_reports),
         )
         for count, budget in event.messages
     ]
@@ -126,7 +124,7 @@ def _convex(losses: np.ndarray, sticks: np.ndarray) -> np.ndarray:
     return np.asarray(sticks[left] + shares * (sticks[right] - sticks[left]))
 
 
-def messages_divergences(event: ShuffledMessagesDpEvent, orders: np.ndarray) -> np.ndarray:
+def messages_divergences(event: ShuffledMessages, orders: np.ndarray) -> np.ndarray:
     """Upper bounds of the Rényi divergence of all columns together, at each real order above one.
 
     Where the length of vectors is known, it bounds how far a person's messages can change at once.
@@ -191,7 +189,7 @@ def _curve(event: OwnEvent) -> _Curve:
     ratio = min(
         local.local_epsilon, max(largest_log_ratio(side) for side in (pair, pair.swapped()))
     )
-    if isinstance(event, ShuffledDpEvent):
+    if isinstance(event, ShuffledReports):
         return _Curve(pair, event.crowd, 1.0, 1.0, 1.0, ratio)
     share = event.points_sampled / event.points_per_client
     drawn = event.num_drawn / event.num_users

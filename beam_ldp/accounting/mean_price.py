@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_ldp.accounting.events import ShuffledMessagesDpEvent
 from beam_ldp.accounting.l2_messages import l2_messages_epsilon
 from beam_ldp.accounting.multi_message import Method, multi_message_epsilon, witness_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
-from beam_ldp.accounting.randomizer_events import messages_event
+from beam_ldp.accounting.randomizer_events import shuffled_messages
+from beam_ldp.accounting.reports import ShuffledMessages
 
 _BOUNDED_LENGTH = "blanket, bounded length"
 _NO_PAIR = "none: the event names no concrete pair of data sets"
@@ -38,11 +38,11 @@ def mean_epsilon(
     >>> mean_epsilon(LInfMean(1, 1.0), 1000, 1e-6).method
     'blanket'
     """
-    return messages_epsilon(messages_event(randomizer, num_reports), delta, method)
+    return messages_epsilon(shuffled_messages(randomizer, num_reports), delta, method)
 
 
 def messages_epsilon(
-    event: ShuffledMessagesDpEvent, delta: float, method: Method | str = "auto"
+    event: ShuffledMessages, delta: float, method: Method | str = "auto"
 ) -> PrivacyBound:
     """The same from the event of the release."""
     local, reports, change = event.local_epsilon, event.num_reports, event.squared_change

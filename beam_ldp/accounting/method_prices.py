@@ -9,22 +9,23 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from beam_ldp.accounting import subsampled_rdp
-from beam_ldp.accounting.accountant import ShuffleAccountant
 from beam_ldp.accounting.class_lower import three_response_witnesses, two_response_witnesses
 from beam_ldp.accounting.conversions import default_orders, rdp_to_epsilon
 from beam_ldp.accounting.event_price import event_epsilon
-from beam_ldp.accounting.events import LocalRandomizerDpEvent
 from beam_ldp.accounting.hockey_stick import hockey_stick, largest_log_ratio
 from beam_ldp.accounting.large_n import crowd_constant, large_crowd_epsilon
 from beam_ldp.accounting.ledger_losses import ledger_losses
 from beam_ldp.accounting.ledger_lower import lower_value
 from beam_ldp.accounting.loss_curves import renyi_divergences
 from beam_ldp.accounting.method_guarantees import Price, reduction_guarantee
-from beam_ldp.accounting.randomizer_events import shuffled_event
+from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.randomizer_events import shuffled_reports
+from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.accounting.schedule import Schedule
 from beam_ldp.accounting.shuffle import shuffle_epsilon
 from beam_ldp.accounting.shuffle_rdp import leading_constant, thesis_reduction_exact
@@ -39,12 +40,12 @@ _LONGEST_SUM = 2 * 10**6
 # Pairs, composed -------------------------------------------------------------------------
 
 
-def any_randomizer(schedule: Schedule) -> LocalRandomizerDpEvent:
+def any_randomizer(schedule: Schedule) -> LocalReports:
     """The clone pair."""
     return schedule.any_event
 
 
-def own_pair(schedule: Schedule) -> LocalRandomizerDpEvent:
+def own_pair(schedule: Schedule) -> LocalReports:
     """The pair of the mechanism at hand."""
     own = schedule.own_event
     require(own is not None, "a mechanism at hand")
@@ -54,10 +55,10 @@ def own_pair(schedule: Schedule) -> LocalRandomizerDpEvent:
     return own
 
 
-def strong_pair(schedule: Schedule) -> LocalRandomizerDpEvent:
+def strong_pair(schedule: Schedule) -> LocalReports:
     """The strong clone pair, whether or not it is proved for the mechanism at hand."""
     pair = ShufflePair.clones(schedule.local_epsilon, strong=True)
-    return LocalRandomizerDpEvent(schedule.local_epsilon, replace(pair, proof_status="proved"))
+    return LocalReports(schedule.local_epsilon, replace(pair, proof_status="proved"))
 
 
 def strong_pair_is_proved(schedule: Schedule) -> bool:
@@ -79,13 +80,13 @@ def strong_pair_is_proved(schedule: Schedule) -> bool:
     )
 
 
-def by_losses(local: Callable[[Schedule], LocalRandomizerDpEvent]) -> Price:
+def by_losses(local: Callable[[Schedule], LocalReports]) -> Price:
     """Privacy-loss distributions; for a single full shuffle the exact hockey stick."""
 
     def price(schedule: Schedule, delta: float) -> float:
         event = schedule.event(local(schedule))
         if schedule.rounds == 1 and not schedule.sampled:
-            return float(shuffle_epsilon(event.local_event, event.num_honest, delta))
+            return float(shuffle_epsilon(event.local_event, schedule.num_reports, delta))
         losses = ledger_losses({event: schedule.rounds})
         require(losses is not None, "losses that fit a grid")
         assert losses is not None
@@ -98,13 +99,21 @@ def own_messages(schedule: Schedule, delta: float) -> float:
     """Several messages per person, each permuted among those of its column."""
     require(not schedule.one_message, "a mechanism of several messages")
     require(not schedule.sampled, "everybody's report in every round")
-    event = shuffled_event(schedule.randomizer, schedule.num_reports)
+    event = shuffled_reports(schedule.randomizer, schedule.num_reports)
     if schedule.rounds == 1:
         return float(event_epsilon(event, delta))
-    return float(ShuffleAccountant().compose(event, schedule.rounds).get_epsilon(delta))
+    return float(_composed(event, schedule.rounds, delta))
 
 
-def by_orders(local: Callable[[Schedule], LocalRandomizerDpEvent]) -> Price:
+def _composed(reports: Any, rounds: int, delta: float) -> PrivacyBound:
+    """So many such releases, as the accountant prices them."""
+    from beam_ldp.accounting.accountant import ShuffleAccountant  # loads dp_accounting
+    from beam_ldp.accounting.events import as_event
+
+    return ShuffleAccountant().compose(as_event(reports), rounds).get_epsilon(delta)
+
+
+def by_orders(local: Callable[[Schedule], LocalReports]) -> Price:
     """Rényi divergences of the pair."""
 
     def price(schedule: Schedule, delta: float) -> float:
@@ -196,9 +205,9 @@ def three_response(schedule: Schedule, delta: float) -> float:
 
 def _floor(schedule: Schedule, delta: float, witnesses: tuple[ShufflePair, ...]) -> float:
     """What concrete data sets cost at least."""
-    event = schedule.event(LocalRandomizerDpEvent(schedule.local_epsilon, None, witnesses))
+    event = schedule.event(LocalReports(schedule.local_epsilon, None, witnesses))
     if schedule.rounds == 1 and not schedule.sampled:
-        return shuffle_epsilon(event.local_event, event.num_honest, delta).lower
+        return shuffle_epsilon(event.local_event, schedule.num_reports, delta).lower
     return lower_value({event: schedule.rounds}, delta)[0]
 
 
@@ -209,11 +218,11 @@ def own_lower(schedule: Schedule, delta: float) -> float:
         event = schedule.event(schedule.own_event)
     else:
         require(not schedule.sampled, "everybody's report in every round")
-        event = shuffled_event(schedule.randomizer, schedule.num_reports)
+        event = shuffled_reports(schedule.randomizer, schedule.num_reports)
     if schedule.rounds == 1:
         lower = event_epsilon(event, delta).lower
     else:
-        lower = ShuffleAccountant().compose(event, schedule.rounds).get_epsilon(delta).lower
+        lower = _composed(event, schedule.rounds, delta).lower
     require(lower > 0, "a concrete pair of data sets from the mechanism")
     return lower
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attr
-import dp_accounting
 
-from beam_ldp.accounting.events import (
-    UNKNOWN_GROUPS,
-    LocalRandomizerDpEvent,
-    ShuffledDpEvent,
-    ShuffledMessagesDpEvent,
-)
 from beam_ldp.accounting.hockey_stick import check_reports
 from beam_ldp.accounting.multi_message import messages_of
+from beam_ldp.accounting.reports import (
+    UNKNOWN_GROUPS,
+    LocalReports,
+    ShuffledMessages,
+    ShuffledReports,
+)
 from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+    from beam_ldp.accounting.events import (
+        LocalRandomizerDpEvent,
+        ShuffledDpEvent,
+        ShuffledMessagesDpEvent,
+    )
 
 
 class Randomizer(Protocol):
@@ -39,13 +47,19 @@ def local_event(randomizer: Randomizer) -> LocalRandomizerDpEvent:
     >>> event.local_epsilon, event.public_groups
     (4.0, 1023)
     """
+    from beam_ldp.accounting.events import as_event  # loads dp_accounting
+
+    event: LocalRandomizerDpEvent = as_event(local_reports(randomizer))
+    return event
+
+
+def local_reports(randomizer: Randomizer) -> LocalReports:
+    """What `local_event` is the event of."""
     groups, messages = _groups(randomizer), messages_per_user(randomizer)
     if messages != 1:
-        return LocalRandomizerDpEvent(randomizer.local_epsilon, None, (), groups, messages)
+        return LocalReports(randomizer.local_epsilon, None, (), groups, messages)
     witnesses = getattr(randomizer, "witness_pairs", tuple)
-    return LocalRandomizerDpEvent(
-        randomizer.local_epsilon, randomizer.dominating_pair(), witnesses(), groups
-    )
+    return LocalReports(randomizer.local_epsilon, randomizer.dominating_pair(), witnesses(), groups)
 
 
 _PROBES = (10, 10_000, 10_000_000)
@@ -81,23 +95,34 @@ def shuffled_event(
     >>> [(count, round(budget, 6)) for count, budget in shuffled_event(mechanism, 1000).messages]
     [(2, 1.25)]
     """
+    from beam_ldp.accounting.events import as_event  # loads dp_accounting
+
+    event: ShuffledDpEvent | ShuffledMessagesDpEvent | dp_accounting.ComposedDpEvent
+    event = as_event(shuffled_reports(randomizer, num_reports))
+    return event
+
+
+def shuffled_reports(randomizer: Any, num_reports: int) -> Any:
+    """What `shuffled_event` is the event of; of columns that differ, the event itself."""
     columns = getattr(randomizer, "message_randomizers", None)
     if columns is not None:
+        import dp_accounting  # takes a second to load
+
         return dp_accounting.ComposedDpEvent([shuffled_event(c, num_reports) for c in columns])
     if messages_per_user(randomizer) != 1:
-        return messages_event(randomizer, num_reports)
-    local = local_event(randomizer)
+        return shuffled_messages(randomizer, num_reports)
+    local = local_reports(randomizer)
     if local.public_groups == UNKNOWN_GROUPS:
         counted = attr.evolve(local, public_groups=1)
-        return ShuffledDpEvent(counted, crowd(randomizer, num_reports))
-    return ShuffledDpEvent(local, num_reports)
+        return ShuffledReports(counted, crowd(randomizer, num_reports))
+    return ShuffledReports(local, num_reports)
 
 
-def messages_event(randomizer: Any, num_reports: int) -> ShuffledMessagesDpEvent:
+def shuffled_messages(randomizer: Any, num_reports: int) -> ShuffledMessages:
     """The same for a mechanism that sends two-response messages, one or several."""
     messages = messages_of(randomizer)
     change = getattr(randomizer, "squared_change", None)
-    return ShuffledMessagesDpEvent(
+    return ShuffledMessages(
         messages,
         crowd(randomizer, num_reports),
         change if len(messages) == 1 else None,

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from beam_ldp.accounting import binomials
-from beam_ldp.accounting.events import (
+from beam_ldp.accounting.hockey_stick import check_reports
+from beam_ldp.accounting.randomizer_events import crowd, local_reports, messages_per_user
+from beam_ldp.accounting.reports import (
     POISSON,
     WITHOUT_REPLACEMENT,
-    LocalRandomizerDpEvent,
-    ShuffledDpEvent,
-    SubsampledShuffledDpEvent,
+    LocalReports,
+    SampledReports,
+    ShuffledReports,
 )
-from beam_ldp.accounting.hockey_stick import check_reports
-from beam_ldp.accounting.randomizer_events import crowd, local_event, messages_per_user
 from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON
 
 Sampling = Literal["without_replacement", "self", "poisson"]
@@ -34,7 +34,7 @@ class Schedule:
         rounds: Releases.
         points_per_client: Data points that each person holds; one of them is protected.
         points_sampled: Data points that a drawn person draws and reports.
-        sampling: How they are drawn (see `SubsampledShuffledDpEvent`): "without_replacement", or
+        sampling: How they are drawn (see `SampledReports`): "without_replacement", or
             "self" or "poisson", by everybody's or every data point's own coin; then `num_sampled`
             is a mean.
         randomizer: The mechanism at hand, or None if only the local epsilon is known.
@@ -115,35 +115,32 @@ class Schedule:
         return "every reader of the shuffled reports"
 
     @property
-    def own_event(self) -> LocalRandomizerDpEvent | None:
+    def own_event(self) -> LocalReports | None:
         """One report of the mechanism at hand, by what it tells of itself."""
-        return None if self.randomizer is None else local_event(self.randomizer)
+        return None if self.randomizer is None else local_reports(self.randomizer)
 
     @property
-    def any_event(self) -> LocalRandomizerDpEvent:
+    def any_event(self) -> LocalReports:
         """One report of which only the local epsilon is known."""
-        return LocalRandomizerDpEvent(self.local_epsilon)
+        return LocalReports(self.local_epsilon)
 
     @property
     def one_message(self) -> bool:
         """Whether every person's report is one message."""
         return self.randomizer is None or messages_per_user(self.randomizer) == 1
 
-    def event(
-        self, local: LocalRandomizerDpEvent | None = None
-    ) -> ShuffledDpEvent | SubsampledShuffledDpEvent:
+    def event(self, local: LocalReports | None = None) -> ShuffledReports | SampledReports:
         """One round, against `reader`; of any randomizer with this local epsilon by default."""
         local = self.any_event if local is None else local
         if self.sampled:
-            return SubsampledShuffledDpEvent(
-                local,
+            return local.sampled(
                 self.num_users,
                 self.num_sampled,
                 points_per_client=self.points_per_client,
                 points_sampled=self.points_sampled,
                 sampling=self.sampling,
             )
-        return ShuffledDpEvent(local, self.num_reports)
+        return local.shuffled(self.num_reports)
 
     @property
     def seen(self) -> Schedule:

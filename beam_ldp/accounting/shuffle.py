@@ -17,7 +17,6 @@ from beam_ldp.accounting.class_lower import (
     three_response_witnesses,
     two_response_witnesses,
 )
-from beam_ldp.accounting.events import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.accounting.hockey_stick import (
     check_reports,
     directions,
@@ -30,10 +29,11 @@ from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.randomizer_events import (
     Randomizer,
     crowd,
-    local_event,
+    local_reports,
     messages_per_user,
     smaller_crowd_chance,
 )
+from beam_ldp.accounting.reports import LocalReports, ShuffledReports
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 MAX_LOCAL_EPSILON = 30.0  # beyond it a report is the value itself
@@ -43,7 +43,7 @@ _NO_WITNESS = "none: the mechanism offers no concrete pair of data sets"
 
 
 def shuffle_epsilon(
-    local: float | Randomizer | LocalRandomizerDpEvent,
+    local: float | Randomizer | LocalReports,
     num_reports: int,
     delta: float,
     *,
@@ -91,7 +91,7 @@ def shuffle_epsilon(
 
 
 def shuffle_delta(
-    local: float | Randomizer | LocalRandomizerDpEvent,
+    local: float | Randomizer | LocalReports,
     num_reports: int,
     epsilon: float,
     *,
@@ -137,26 +137,26 @@ class Target:
 
 def price_target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[Target, int]:
     """What is priced, and among how many reports it hides."""
-    if isinstance(local, ShuffledDpEvent):
+    if isinstance(local, ShuffledReports):
         raise ValueError("local must be a local epsilon, a randomizer or a LocalRandomizerDpEvent")
     if isinstance(local, (int, float)):
         if not (math.isfinite(local) and 0.0 < local <= MAX_LOCAL_EPSILON):
             raise ValueError(f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local!r}")
         return Target(float(local), None, ()), check_reports(num_reports)
-    if isinstance(local, LocalRandomizerDpEvent) and local.messages != 1:
+    if isinstance(local, LocalReports) and local.messages != 1:
         raise ValueError(
             f"local must be of one message, got an event of {local.messages}: price the randomizer "
             "itself, each message of which is permuted on its own"
         )
     n = crowd(local, num_reports)
     chance = smaller_crowd_chance(local)
-    if not isinstance(local, LocalRandomizerDpEvent):
+    if not isinstance(local, LocalReports):
         if messages_per_user(local) != 1:
             raise ValueError("local must send one message per user; price each message column")
         if with_witnesses:
-            local = local_event(local)
+            local = local_reports(local)
         else:  # they can take long to find, and a search for an upper value has no use for them
-            local = LocalRandomizerDpEvent(local.local_epsilon, local.dominating_pair())
+            local = LocalReports(local.local_epsilon, local.dominating_pair())
     if local.local_epsilon > MAX_LOCAL_EPSILON:
         raise ValueError(
             f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local.local_epsilon!r}"

@@ -13,6 +13,8 @@ import sys
 
 import pytest
 
+from beam_ldp.accounting import shuffle_epsilon
+
 HEAVY = (  # NumPy, of 0.1 seconds, is not
     "apache_beam", "scipy", "pyarrow", "numba", "pandas", "matplotlib", "dp_accounting",
     "mlflow", "sqlalchemy",
@@ -51,3 +53,33 @@ def test_help_loads_nothing_heavy() -> None:
     assert {"frequency", "mean", "user-mean", "train", "plan mean", "budget show"} <= set(found)
     assert {name: loaded for name, (_, loaded) in found.items() if loaded} == {}
     assert all(length > 200 for length, _ in found.values())  # type: ignore[operator]
+
+
+PRICES = """
+import json, sys
+from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
+from beam_ldp.accounting.comparison import DEFAULT, price_of
+from beam_ldp.accounting.event_price import event_epsilon
+from beam_ldp.accounting.randomizer_events import shuffled_reports
+from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.planning import plan_frequencies
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+
+heavy, found = json.loads(sys.argv[1]), {}
+def priced(name, price):
+    found[name] = [float(price), [one for one in heavy if one in sys.modules]]
+priced("one", shuffle_epsilon(2.0, 10**4, 1e-6))
+priced("several", price_of(DEFAULT, Schedule(2.0, 10**4, 10**4, 3), 1e-6))
+reports = shuffled_reports(KRandomizedResponse(9, 2.0), 10**4)
+priced("mechanism", event_epsilon(reports, 1e-6))
+priced("plan", plan_frequencies(10**3, 9, local_epsilon=2.0, delta=1e-6)[0].local_epsilon)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.exact
+def test_prices_do_without_dp_accounting() -> None:
+    found = told(PRICES, json.dumps(["dp_accounting", "apache_beam", "numba", "matplotlib"]))
+    assert {name: loaded for name, (_, loaded) in found.items()} == dict.fromkeys(found, [])
+    one = shuffle_epsilon(2.0, 10**4, 1e-6)
+    assert found["one"][0] == float(one) and found["plan"][0] == 2.0

@@ -1,0 +1,359 @@
+"""What people sent and how it was shuffled: inert records of what ran, not of what it costs.
+
+Prices are computed from these alone. Each is a privacy event too (`beam_ldp.accounting.events`), of
+a class derived from the one here, once an event is asked for: `dp_accounting` takes a second to
+load. They hold numbers and tuples only, because dp-accounting 0.6 takes strings apart when it turns
+an event into a named tuple; text travels as code points.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import attr
+
+from beam_ldp.accounting.hockey_stick import check_reports
+from beam_ldp.accounting.packed_pair import PackedPair, pack_pair, pack_pairs, unpack_pair
+from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+
+def _positive(instance: Any, attribute: Any, value: float) -> None:
+    if not (math.isfinite(value) and value > 0.0):
+        raise ValueError(f"{attribute.name} must be a finite number > 0, got {value!r}")
+
+
+def _as_text(value: Any) -> str:
+    """A string, also where dp-accounting's named tuples made a list of its letters, in text."""
+    while value.startswith("["):  # once on the way out and once on the way in
+        value = "".join(ast.literal_eval(value))
+    return str(value)
+
+
+def _local(instance: Any, attribute: Any, value: Any) -> None:
+    if not isinstance(value, LocalReports):
+        raise ValueError(f"{attribute.name} must be a LocalRandomizerDpEvent, got {type(value).__name__}")
+
+
+def _whole(least: int) -> Any:
+    def check(instance: Any, attribute: Any, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{attribute.name} must be an integer >= {least}, got {value!r}")
+
+    return check
+
+
+def _one_pair(instance: Any, attribute: Any, value: PackedPair | None) -> None:
+    """A pair that contradicts the local epsilon describes another mechanism: neither is trusted."""
+    if value is not None:
+        unpack_pair(value).check_local_epsilon(instance.local_epsilon)
+
+
+def _all_pairs(instance: Any, attribute: Any, value: tuple[PackedPair, ...]) -> None:
+    for witness in value:
+        _one_pair(instance, attribute, witness)
+
+
+UNKNOWN_GROUPS = 0  # the mechanism splits the crowd by a rule that an event cannot hold
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class LocalReports:
+    """Everything that one person sends in one release, seen by somebody who knows whose it is.
+
+    It holds all of a mechanism that its shuffle is priced by, so that an event around it costs what
+    the mechanism does.
+
+    Attributes:
+        local_epsilon: The declared local budget.
+        pair: The mechanism's own dominating pair (a `ShufflePair`, stored as `pack_pair` does), or
+            None if only the local epsilon is known. Refused where one of its reports tells two
+            values apart by more than `local_epsilon`.
+        witnesses: Its witness pairs, for lower bounds (stored likewise, refused likewise).
+        public_groups: Groups that split a crowd: everybody is in one of them, at random, for all to
+            see (see `LocalRandomizer.public_groups`). `UNKNOWN_GROUPS` where the crowd splits by a
+            rule of the mechanism's own: then only a counted crowd has a price.
+        messages: Messages that all this is, each permuted on its own.
+    """
+
+    local_epsilon: float = attr.ib(converter=float, validator=_positive)
+    pair: PackedPair | None = attr.ib(default=None, converter=pack_pair, validator=_one_pair)
+    witnesses: tuple[PackedPair, ...] = attr.ib(
+        default=(), converter=pack_pairs, validator=_all_pairs
+    )
+    public_groups: int = attr.ib(default=1, validator=_whole(UNKNOWN_GROUPS))
+    messages: int = attr.ib(default=1, validator=_whole(1))
+
+    def dominating_pair(self) -> ShufflePair:
+        """The own pair, or the one that holds for every randomizer with this local epsilon."""
+        if self.pair is None:
+            return ShufflePair.clones(self.local_epsilon)
+        return unpack_pair(self.pair)
+
+    def witness_pairs(self) -> tuple[ShufflePair, ...]:
+        """Concrete pairs of data sets (see `beam_ldp.randomizers.shuffle_pair`)."""
+        return tuple(map(unpack_pair, self.witnesses))
+
+    def shuffled(self, num_reports: int) -> ShuffledReports:
+        """The shuffled reports of so many people."""
+        return ShuffledReports(self, num_reports)
+
+    def sampled(self, num_users: int, num_drawn: float, **how: Any) -> SampledReports:
+        """The shuffled reports of a random sample of people."""
+        return SampledReports(self, num_users, num_drawn, **how)
+
+    def crowd_size(self, num_reports: int) -> int:
+        """Of so many honest reports, those among which one hides: the smallest group's.
+
+        Raises:
+            ValueError: If the mechanism splits the crowd by a rule of its own.
+        """
+        if self.public_groups == UNKNOWN_GROUPS:
+            raise ValueError(
+                "local_event must not split the crowd by a rule of its own: make the event with "
+                "beam_ldp.accounting.shuffled_event(randomizer, num_reports)"
+            )
+        return smallest_group(check_reports(num_reports), self.public_groups)
+
+
+def _shuffled_local(instance: Any, attribute: Any, value: Any) -> None:
+    _local(instance, attribute, value)
+    if value.messages != 1:
+        raise ValueError(
+            f"{attribute.name} must be of one message, got one of {value.messages}, each of which "
+            "is permuted on its own: make the event with "
+            "beam_ldp.accounting.shuffled_event(randomizer, num_reports)"
+        )
+
+
+def _fakes(instance: Any, attribute: Any, value: int) -> None:
+    _whole(0)(instance, attribute, value)
+    if value >= instance.num_reports:
+        raise ValueError(
+            f"num_fakes must be below num_reports ({instance.num_reports}), got {value}"
+        )
+    instance.local_event.crowd_size(1)  # refuses one that has no rule
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ShuffledReports:
+    """The shuffled reports of `num_reports` people (or any function of their multiset).
+
+    Neighbouring data sets differ in the value of one person (replace-one).
+
+    Attributes:
+        local_event: How each report was randomized.
+        num_reports: Well-formed reports received.
+        num_fakes: Of them, as many as may be fake, at most: those hide nobody.
+    """
+
+    local_event: LocalReports = attr.ib(validator=_shuffled_local)
+    num_reports: int = attr.ib(converter=check_reports)
+    num_fakes: int = attr.ib(default=0, validator=_fakes)
+
+    @property
+    def num_honest(self) -> int:
+        """Reports that are certainly not fake."""
+        return self.num_reports - self.num_fakes
+
+    @property
+    def crowd(self) -> int:
+        """Honest reports among which one hides, by the mechanism's own rule."""
+        return self.local_event.crowd_size(self.num_honest)
+
+    @property
+    def failure_probability(self) -> float:
+        """That the crowd is smaller than `crowd`: delta must cover it."""
+        return SMALLER_GROUP_CHANCE if self.local_event.public_groups > 1 else 0.0
+
+    @property
+    def local_epsilon(self) -> float:
+        """What protects a person against whoever sees the report before the shuffle."""
+        return self.local_event.local_epsilon
+
+
+def _as_messages(messages: Iterable[Any]) -> tuple[tuple[int, float], ...]:
+    return tuple((int(count), float(budget)) for count, budget in messages)
+
+
+def _messages(instance: Any, attribute: Any, value: tuple[tuple[int, float], ...]) -> None:
+    good = all(count >= 1 and 0 < budget < math.inf for count, budget in value)
+    if not value or not good:
+        raise ValueError("messages must hold counts >= 1 with finite message epsilons > 0")
+
+
+def _as_witness(witness: Iterable[Any]) -> tuple[tuple[int, float, float], ...]:
+    return tuple((int(count), float(first), float(second)) for count, first, second in witness)
+
+
+def _witness(instance: Any, attribute: Any, value: tuple[tuple[int, float, float], ...]) -> None:
+    if not all(n >= 1 and 0 < first < 1 and 0 < second < 1 for n, first, second in value):
+        raise ValueError("witness must hold counts >= 1 with two probabilities in (0, 1)")
+
+
+def _sum_of_messages(event: Any) -> float:
+    return math.fsum(count * budget for count, budget in event.messages)
+
+
+def _squared_change(instance: Any, attribute: Any, value: float | None) -> None:
+    if value is None:
+        return
+    _positive(instance, attribute, value)
+    if len(instance.messages) != 1:
+        raise ValueError("squared_change must be None where messages are of several kinds")
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ShuffledMessages:
+    """The shuffled messages of `num_reports` people, several each, every column permuted alone.
+
+    Each message is a two-response report: a noisy bit, about a place that does not depend on the
+    data. Nothing links a person's messages. Neighbouring data sets differ in the value of one
+    person (replace-one), hence in one message per column.
+
+    Attributes:
+        messages: `(count, message_epsilon)`: so many columns of that local budget each.
+        num_reports: Honest people whose messages each shuffler permuted.
+        squared_change: For vectors of bounded length, how far they can be apart (see
+            `beam_ldp.accounting.l2_messages`); None if all of a person's bits may flip.
+        local_epsilon: The declared local budget of all messages of one person; by default the sum.
+        witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
+            columns in which the victim's bit is one with probability `first` or `second`, and
+            everybody else's with `second`. Empty where none is known.
+    """
+
+    messages: tuple[tuple[int, float], ...] = attr.ib(converter=_as_messages, validator=_messages)
+    num_reports: int = attr.ib(converter=check_reports)
+    squared_change: float | None = attr.ib(
+        default=None, converter=attr.converters.optional(float), validator=_squared_change
+    )
+    local_epsilon: float = attr.ib(
+        default=attr.Factory(_sum_of_messages, takes_self=True),
+        converter=float,
+        validator=_positive,
+    )
+    witness: tuple[tuple[int, float, float], ...] = attr.ib(
+        default=(), converter=_as_witness, validator=_witness
+    )
+
+    @property
+    def crowd(self) -> int:
+        """People among whom one hides."""
+        return self.num_reports
+
+
+WITHOUT_REPLACEMENT = "without_replacement"
+SELF = "self"
+POISSON = "poisson"
+
+
+def _as_number(value: Any) -> float:
+    """A positive number; an int where it is whole."""
+    if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+        raise ValueError(f"num_drawn must be a finite number > 0, got {value!r}")
+    return int(value) if value % 1 == 0 else float(value)
+
+
+def _sampling(instance: Any, attribute: Any, value: str) -> None:
+    if value not in (WITHOUT_REPLACEMENT, SELF, POISSON):
+        raise ValueError(
+            f'sampling must be "{WITHOUT_REPLACEMENT}", "{SELF}" or "{POISSON}", got {value!r}'
+        )
+    points, drawn = instance.points_per_client, instance.points_sampled
+    most, name = instance.num_users, "num_users"
+    if value == POISSON:
+        most, name = most * points, "the number of data points"
+    if instance.num_drawn > most:
+        raise ValueError(f"num_drawn must be at most {name}, got {instance.num_drawn}")
+    if value == WITHOUT_REPLACEMENT:
+        if instance.num_drawn % 1 != 0:
+            raise ValueError(f"num_drawn must be an integer, got {instance.num_drawn!r}")
+        check_reports(int(instance.num_drawn))
+    elif drawn != 1:
+        raise ValueError(f'points_sampled must be 1 for sampling="{value}", got {drawn}')
+    if drawn > points:
+        raise ValueError(f"points_sampled must be at most points_per_client, got {drawn}")
+
+
+def _one_crowd(instance: Any, attribute: Any, value: Any) -> None:
+    """A sample of a crowd that splits has no price: the drawn of a group are no uniform sample."""
+    _local(instance, attribute, value)
+    if value.public_groups != 1:
+        raise ValueError(
+            f"{attribute.name} must not split the crowd by something public where people are "
+            "sampled: price ShuffledDpEvent(local_event, num_drawn), without credit for sampling"
+        )
+
+
+def _all_received(instance: Any, attribute: Any, value: Any) -> None:
+    if value is not None and value != instance.num_drawn:
+        raise ValueError(
+            f"num_received must be None or num_drawn ({instance.num_drawn}), got {value!r}: where "
+            "drawn people are missing no price of a sample is proved here yet"
+        )
+
+
+def _no_fakes(instance: Any, attribute: Any, value: Any) -> None:
+    if value != 0:
+        raise ValueError(
+            f"num_fakes must be 0, got {value!r}: fakes obey no coin, and no price of a sample "
+            "with some is proved here yet"
+        )
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class SampledReports:
+    """A shuffle of the reports of a random sample.
+
+    The credit for sampling holds against readers who see how many reports there are but not who
+    took part. Against one who sees that, a round costs `ShuffledReports(local_event, reports)` to
+    everybody who took part in it.
+
+    Neighbouring data sets differ in the value of one data point (replace-one), for every sampling:
+    the number of clients is public, and that somebody is a client is not hidden.
+
+    * "without_replacement": a uniformly random set of `num_drawn` clients; each sends a report
+      about each of `points_sampled` of its `points_per_client` data points, drawn likewise.
+    * "self": every client joins by its own coin, of probability `num_drawn / num_users`, and
+      reports one of its points, drawn evenly.
+    * "poisson": every data point is reported by its own coin, `num_drawn` on average.
+
+    Several messages of one person count as one report here, of the sum of their local epsilons.
+
+    Attributes:
+        local_event: How each report was randomized; not one whose crowd splits.
+        num_users: Clients to draw from.
+        num_drawn: Clients drawn; with coins, how many reports there are on average.
+        num_received: Of those drawn, whose reports came; None: all. Fewer have no price yet.
+        num_fakes: Reports received that may be fake, at most. Other than 0 has no price yet.
+        points_per_client: Data points that each client holds.
+        points_sampled: Data points that a drawn client reports; 1 with coins.
+        sampling: As above.
+    """
+
+    local_event: LocalReports = attr.ib(validator=_one_crowd)
+    num_users: int = attr.ib(converter=check_reports)
+    num_drawn: float = attr.ib(converter=_as_number)
+    num_received: int | None = attr.ib(default=None, validator=_all_received)
+    num_fakes: int = attr.ib(default=0, validator=_no_fakes)
+    points_per_client: int = attr.ib(default=1, converter=check_reports)
+    points_sampled: int = attr.ib(default=1, converter=check_reports)
+    sampling: str = attr.ib(default=WITHOUT_REPLACEMENT, converter=_as_text, validator=_sampling)
+
+    @property
+    def num_reports(self) -> int:
+        """Reports in the shuffled batch; with coins, on average, rounded down."""
+        return max(1, int(self.num_drawn * self.points_sampled))
+
+    @property
+    def rate(self) -> float:
+        """How likely a given data point is reported."""
+        return self.num_drawn * self.points_sampled / (self.num_users * self.points_per_client)
+
+    @property
+    def local_epsilon(self) -> float:
+        """What protects one data point against whoever sees the reports before the shuffle."""
+        return self.local_event.local_epsilon
