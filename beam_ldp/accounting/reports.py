@@ -35,7 +35,9 @@ def _as_text(value: Any) -> str:
 
 def _local(instance: Any, attribute: Any, value: Any) -> None:
     if not isinstance(value, LocalReports):
-        raise ValueError(f"{attribute.name} must be a LocalRandomizerDpEvent, got {type(value).__name__}")
+        raise ValueError(
+            f"{attribute.name} must be a LocalRandomizerDpEvent, got {type(value).__name__}"
+        )
 
 
 def _whole(least: int) -> Any:
