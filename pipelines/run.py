@@ -29,7 +29,7 @@ from beam_ldp.pipelines.records.gates import (
     gate_bad_rows,
     gate_price,
 )
-from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.records.price import Price, of_all_publications
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
 from beam_ldp.pipelines.running import job
@@ -225,7 +225,12 @@ def make_record(
         event=None if price.event is None else event_to_json(price.event),
         untracked="--no-mlflow" if settings.no_mlflow else None,
         **charged,
-        **question.facts(choice, release),
+        **of_all_publications(
+            question.facts(choice, release),
+            price,
+            randomizer.local_epsilon,
+            charged.get("publication", 1),
+        ),
     )
 
 
@@ -237,6 +242,7 @@ def told(identity: ReleaseIdentity, found: Collected) -> dict[str, Any]:
         "identity": whole.to_json(),
         "identity_digest": whole.digest.hex(),
         "report_digest": found.report_digest,
+        "one_shuffle": found.one_shuffle,
     }
 
 

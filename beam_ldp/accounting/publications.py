@@ -9,10 +9,17 @@ in one cell, so everything costs the *maximum* over the cells, in place of the p
 publication; locally it stays one report, and so one local epsilon. The same rule prices totals
 beside groups, filters, and sums of sliding windows whose panes are published (cells: panes).
 
-It holds where every publication shows one multiset (or a function of it): reports that leave in
-batches are a publication per batch. It holds where who is in which publication was decided without
-looking at values, and where an unchanged person's value stays: a changed one sends another report,
-which an unchanged one never does, and no finite epsilon bounds that.
+A person who sends several messages, each to a shuffler of its own (all of several questions), is in
+one cell with all of them: given the others, the view is a product over the messages, so the cell
+costs their composition, each at the size of the cell. Where people are parted into public groups,
+each with a release of its own, cells are counted within each group: a person is in one group, so
+the maximum is over the cells of all of them. A group that a publication withheld is not in it
+(`shown_cells`).
+
+It holds where every publication shows one multiset of each group (or a function of it): reports
+that leave in batches are a publication per batch. It holds where who is in which publication was
+decided without looking at values, and where an unchanged person's value stays: a changed one sends
+another report, which an unchanged one never does, and no finite epsilon bounds that.
 """
 
 from __future__ import annotations
@@ -26,6 +33,7 @@ import dp_accounting
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.randomizer_events import Randomizer, local_event, shuffled_event
@@ -133,6 +141,56 @@ def cells_of(tag_sets: Sequence[NDArray[np.uint64]]) -> Counter[Cell]:
         cells = [(*cells[each // 2], i) if each % 2 else cells[each // 2] for each in found]
     counts = np.bincount(cell_of, minlength=len(cells))
     return Counter(dict(zip(cells, counts.tolist(), strict=True)))
+
+
+def shown_cells(cells: Mapping[Cell, int], least: Sequence[int]) -> Counter[Cell]:
+    """The cells of a group, of the publications that showed it alone.
+
+    A group of fewer people than a publication asked for is no part of it; people who differ in such
+    publications only are of one cell, and those whom nothing showed are in none.
+
+    Args:
+        cells: of one group, as `cells_of` counts them.
+        least: of each publication, how many reports of a group it showed at least.
+
+    >>> shown_cells({(0, 1): 5, (0,): 1, (1,): 2}, [7, 1])  # six people are too few for the first
+    Counter({(1,): 7})
+    """
+    counts = _reports_in(cells)
+    found: Counter[Cell] = Counter()
+    for cell, count in cells.items():
+        if shown := tuple(p for p in cell if counts[p] >= least[p]):
+            found[shown] += count
+    return found
+
+
+def honest_cells(cells: Mapping[Cell, int], honest_fraction: float) -> dict[Cell, int]:
+    """Of each cell, how many reports are honest at least; zero where there may be none.
+
+    All fakes of a publication may be in one cell, but only fakes of *every* publication of a cell:
+    those of the one with the fewest.
+
+    Args:
+        cells: of one group, as `cells_of` counts them.
+        honest_fraction: share of the reports of each publication that are not fake.
+
+    >>> honest_cells({(0,): 9_600, (0, 1): 90_400}, 0.9)  # all of those who left may be fake
+    {(0,): 0, (0, 1): 81360}
+    """
+    counts = _reports_in(cells)
+    fakes = {p: count - hidden_users(count, honest_fraction) for p, count in counts.items()}
+    return {
+        cell: max(0, count - min((fakes[p] for p in cell), default=0))
+        for cell, count in cells.items()
+    }
+
+
+def _reports_in(cells: Mapping[Cell, int]) -> Counter[int]:
+    """How many reports each publication has."""
+    counts: Counter[int] = Counter()
+    for cell, count in cells.items():
+        counts.update(dict.fromkeys(cell, count))
+    return counts
 
 
 def _smallest_crowd(cells: Cells, num_fakes: int) -> int:

@@ -2,7 +2,8 @@
 
 Beside the tags of people (`people`) a run with memoized noise may leave, for each tag, a keyed hash
 of the report that was sent. Two publications of one release are then compared without any key: who
-is in one of them only, and whether somebody's report is another one, which means another value.
+is in one of them only, in which public group, and whether somebody's report is another one, which
+means another value (or another group).
 
 A reader of these files learns, beyond what tags tell, whose report changed between two publications
 of one release. They are kept like the tags.
@@ -20,13 +21,20 @@ import numpy as np
 from beam_ldp.accounting.publications import Cell, cells_of
 from beam_ldp.ledger.people import KEY_ID_BYTES, NUM_SHARDS, DamagedTagsError, Files
 
-_MAGIC = b"beam-ldp-report1"
+_MAGIC = b"beam-ldp-report2"
 _HEADER = len(_MAGIC) + KEY_ID_BYTES
 _ENDING = ".reports"
+_WORDS = 3  # of a row: tag, hash, group
 
 
 def write_reports(
-    files: Files, folder: str, shard: int, key_id: bytes, tags: np.ndarray, hashes: np.ndarray
+    files: Files,
+    folder: str,
+    shard: int,
+    key_id: bytes,
+    tags: np.ndarray,
+    hashes: np.ndarray,
+    groups: np.ndarray | None = None,
 ) -> str:
     """Write the people of one shard; the path. A retry writes the same file again.
 
@@ -37,9 +45,12 @@ def write_reports(
         key_id: of the people's key.
         tags: `(n,)` uint64.
         hashes: `(n,)` uint64, of the report of each.
+        groups: `(n,)` integers >= 0, the public group of each; None where there is one.
     """
-    rows = np.stack([tags, hashes], axis=1).astype("<u8")
-    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    if groups is None:
+        groups = np.zeros(len(tags), dtype=np.uint64)
+    rows = np.stack([tags, hashes, groups.astype(np.uint64)], axis=1).astype("<u8")
+    rows = rows[np.lexsort(rows.T[::-1])]
     content = _MAGIC + key_id + rows.tobytes()
     path = f"{folder}/{shard:02d}-{_digest(content)}{_ENDING}"
     files.write(path, content)
@@ -55,12 +66,14 @@ class Compared:
     """What two or more publications of one release have in common.
 
     Attributes:
-        cells: people in exactly these publications, for each set of them that occurs.
-        changed: people whose report is not the same in all publications that they are in.
+        groups: of each public group, people in exactly these publications, for each set of them
+            that occurs. One group, 0, where there are none.
+        changed: people whose report, or group, is not the same in all publications that they are
+            in.
         people: of each publication, how many people left a hash.
     """
 
-    cells: Counter[Cell]
+    groups: dict[int, Counter[Cell]]
     changed: int
     people: tuple[int, ...]
 
@@ -78,7 +91,7 @@ def compare(files: Files, folders: Sequence[str]) -> Compared | None:
     if not names or not all(names):
         return None
     keys: set[bytes] = set()
-    cells: Counter[Cell] = Counter()
+    groups: dict[int, Counter[Cell]] = {}
     changed, people = 0, [0] * len(folders)
     for shard in range(NUM_SHARDS):
         found = []
@@ -90,24 +103,26 @@ def compare(files: Files, folders: Sequence[str]) -> Compared | None:
             keys |= key_ids
         for i, rows in enumerate(found):
             people[i] += len(rows)
-        cells += cells_of([rows[:, 0] for rows in found])
+        for group in np.unique(np.concatenate([rows[:, 2] for rows in found])).tolist():
+            cells = cells_of([rows[rows[:, 2] == group, 0] for rows in found])
+            groups.setdefault(group, Counter()).update(cells)
         together = np.unique(np.concatenate(found), axis=0)  # each report of each person once
         changed += len(together) - len(np.unique(together[:, 0]))
-    return Compared(cells, changed, tuple(people)) if len(keys) == 1 else None
+    return Compared(groups, changed, tuple(people)) if len(keys) == 1 else None
 
 
 def _rows_of(
     files: Files, folder: str, names: Sequence[str], shard: int
 ) -> tuple[np.ndarray, set[bytes]]:
-    """`(tag, hash)` of a shard, each pair once and sorted, and the keys that made the tags."""
-    rows, keys = [np.empty((0, 2), dtype=np.uint64)], set()
+    """`(tag, hash, group)` of a shard, each once and sorted, and the keys that made the tags."""
+    rows, keys = [np.empty((0, _WORDS), dtype=np.uint64)], set()
     for name in names:
         if not name.startswith(f"{shard:02d}-"):
             continue
         content = files.read(f"{folder}/{name}")
-        sound = content.startswith(_MAGIC) and (len(content) - _HEADER) % 16 == 0
+        sound = content.startswith(_MAGIC) and (len(content) - _HEADER) % (8 * _WORDS) == 0
         told = np.frombuffer(content[_HEADER:], dtype="<u8") if sound else np.empty(0)
-        told = told.astype(np.uint64).reshape(-1, 2)
+        told = told.astype(np.uint64).reshape(-1, _WORDS)
         sound &= bool(np.all(told[:, 0] >> np.uint64(58) == shard))  # 64 shards, by leading bits
         if not sound or name != f"{shard:02d}-{_digest(content)}{_ENDING}":
             raise DamagedTagsError(f"{folder}/{name} is damaged: its content does not fit its name")

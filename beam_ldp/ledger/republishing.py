@@ -9,7 +9,7 @@ from beam_ldp.ledger.books import Population
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.checks import check_name
 from beam_ldp.ledger.errors import LedgerError
-from beam_ldp.ledger.losses import as_json, loss_of
+from beam_ldp.ledger.losses import as_json, exceeds, loss_of
 from beam_ldp.ledger.opening import Writing, after
 from beam_ldp.ledger.reading import LedgerReading, charge_of, ended_part, population_of_charge
 from beam_ldp.ledger.refusals import budget_of, check_fits
@@ -35,7 +35,8 @@ class LedgerRepublishing(LedgerReading):
     ) -> Charge:
         """Release the same memoized reports once more, in place of the first publication's charge.
 
-        Equal reports are free. Where other *people* are in them, and nobody's value has changed,
+        Equal reports are free, unless more of them is shown: a group that was too small before.
+        Where other *people* are in them, and nobody's value has changed,
         one event covers both publications (spec "several releases", section 1): it takes the place
         of the first, and is never less. People lose nothing more locally: they send the same
         reports. Other *values* have no price: the caller refuses them.
@@ -64,11 +65,11 @@ class LedgerRepublishing(LedgerReading):
             )
         if report_digest is not None:
             check_name("report_digest", report_digest)
-        told = None if event is None else as_json(event)
+        told, asked = None if event is None else as_json(event), None
         if told is not None:
             first = self.charge(run_id)
             known = population_of_charge(self._opened(first.dataset), first)
-            loss_of(told, budget_of(known, run_id).orders)
+            asked = loss_of(told, budget_of(known, run_id).orders)
         self._check_anchors()
         with self._writing(run_id) as it:
             whole = charge_of(it.appender, run_id)
@@ -77,7 +78,8 @@ class LedgerRepublishing(LedgerReading):
             charge = ended_part(it.appender, whole, label)
             if charge is None or charge.status != "settled" or not charge.memoized:
                 raise LedgerError(f"run {run_id!r} is no settled release of memoized noise")
-            if report_digest is not None and charge.report_digest == report_digest:
+            equal = report_digest is not None and charge.report_digest == report_digest
+            if equal and (asked is None or not exceeds(asked, charge.loss)):
                 return charge
             if published is not None and published != charge.published:
                 raise LedgerError(

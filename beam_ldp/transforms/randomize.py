@@ -202,7 +202,7 @@ class _RandomizeTraced(RandomizeBlocks):
         assert self._key is not None and block.user_ids is not None
         packed, identity = self._randomizer.pack_each(drawn), self._noise.of(window)
         hashes = report_hashes(self._key, block.user_ids, packed, identity, block.groups)
-        yield TaggedOutput(_TRACES, Trace(block.user_ids, hashes))
+        yield TaggedOutput(_TRACES, Trace(block.user_ids, hashes, block.groups))
 
 
 def origin_of(block: ValueBlock, window: Any, key: Any = None) -> bytes:

@@ -27,10 +27,12 @@ class Trace:
     Attributes:
         user_ids: `(n,)`.
         hashes: `(n, 2)` uint64, from `report_hashes`.
+        groups: `(n,)` integers, the public group of each; None where there is one.
     """
 
     user_ids: np.ndarray
     hashes: np.ndarray
+    groups: np.ndarray | None = None
 
 
 class DigestReports(beam.PTransform):
@@ -56,7 +58,7 @@ def _add(element: tuple[str, Iterable[bytes]]) -> bytes:
 
 
 class LeaveReports(beam.PTransform):
-    """Writes each person's tag with the hash of the report, for publications to be compared.
+    """Writes each person's tag, hash of the report and group, for publications to be compared.
 
     In: `Trace`s. Out: paths of the files.
 
@@ -92,7 +94,8 @@ class _Tag(beam.DoFn):
         from beam_ldp.ledger.people import shards_of
 
         tags = self._key.tags(trace.user_ids)
-        rows = np.stack([tags, trace.hashes[:, 0]], axis=1)
+        groups = np.zeros(len(tags)) if trace.groups is None else trace.groups
+        rows = np.stack([tags, trace.hashes[:, 0], groups.astype(np.uint64)], axis=1)
         order = np.argsort(tags, kind="stable")
         tags, rows = tags[order], rows[order]
         for shard, part in shards_of(tags):
@@ -114,10 +117,10 @@ class _WriteReports(beam.DoFn):
         from beam_ldp.ledger.people_reports import write_reports
 
         shard, parts = element
-        rows = np.frombuffer(b"".join(parts), dtype="<u8").reshape(-1, 2)
+        rows = np.frombuffer(b"".join(parts), dtype="<u8").reshape(-1, 3)
         files = files_at(self._folder.store)
         place = publication_folder(self._folder.at(window), self._publication)
-        yield write_reports(files, place, shard, self._key_id, rows[:, 0], rows[:, 1])
+        yield write_reports(files, place, shard, self._key_id, *rows.T)
 
 
 def publication_folder(folder: str, publication: str) -> str:

@@ -55,3 +55,18 @@ def price_as_json(price: Price) -> dict[str, Any]:
     known = None if bound is None or not math.isfinite(bound) else float(bound)
     lower = None if bound is None or not bound.lower > 0 else float(bound.lower)
     return {"epsilon": known, "epsilon_lower": lower, "priced_reports": price.priced_reports}
+
+
+def of_all_publications(
+    facts: dict[str, Any], price: Price, local_epsilon: float, publication: int
+) -> dict[str, Any]:
+    """What a record says of parts: published before, each costs at most what all together cost.
+
+    Which question a person of a cell answered is not counted, so a reader who knows it may see the
+    report alone.
+    """
+    if publication == 1 or "parts" not in facts:
+        return facts
+    parts = tuple({**part, **price_as_json(price)} for part in facts["parts"])
+    known = {} if facts.get("epsilon_if_known") is None else {"epsilon_if_known": local_epsilon}
+    return {**facts, "parts": parts, **known}

@@ -45,6 +45,7 @@ class PrivacyRecord:
             publications exactly where they are of the same reports.
         publication: the number of this publication of the same reports; `epsilon` is then the price
             of all of them together.
+        one_shuffle: whether all reports (of each public group) went out together, or as one sum.
         frozen_values: whether it was declared that nobody's value changed between publications.
         simulated: drawn with a seed: protects nobody.
         target_epsilon: what was asked for, if anything.
@@ -86,6 +87,7 @@ class PrivacyRecord:
     identity_digest: str | None = None
     report_digest: str | None = None
     publication: int = 1
+    one_shuffle: bool | None = None
     frozen_values: bool = False
     simulated: bool = False
     target_epsilon: float | None = None

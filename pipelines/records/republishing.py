@@ -4,8 +4,9 @@ What a second publication costs is in `beam_ldp.accounting.publications`; what i
 
 * The same reports of the same people: nothing new is told, so nothing is charged.
 * Other people, nobody's value changed: all publications together cost one shuffle of the smallest
-  cell of the partition of people by publications. It takes the place of the first charge. Cells
-  are counted from hashes that the runs left (`--people-store`).
+  cell of the partition of people by publications, within each public group; of several questions,
+  the composition of theirs. It takes the place of the first charge. Cells are counted from hashes
+  that the runs left (`--people-store`).
 * Without hashes nobody knows cells, or whether a value changed. `--frozen-values` declares that
   none did; everything is then priced at the local epsilon.
 * A changed value has no finite price: refused, whatever was declared.
@@ -18,11 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from apache_beam.transforms.window import GlobalWindow
+from dp_accounting import DpEvent
 
-from beam_ldp.accounting import event_epsilon
-from beam_ldp.accounting.crowds import hidden_users
+from beam_ldp.accounting import LocalRandomizerDpEvent, event_epsilon
+from beam_ldp.accounting.crowds import crowd_of
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.accounting.publications import Cell, publications_event
+from beam_ldp.accounting.publications import honest_cells, publications_event, shown_cells
 from beam_ldp.pipelines.records import settling
 from beam_ldp.pipelines.records.charging import RunCharge
 from beam_ldp.pipelines.records.gates import NotPublishedError
@@ -73,9 +75,8 @@ class Republication(RunCharge):
             NotPublishedError: if there is none.
         """
         if found.report_digest is not None and found.report_digest == self._charge.report_digest:
-            settled = event_from_json(self._charge.settled)  # type: ignore[arg-type]
-            bound = event_epsilon(settled, self._settings.delta)
-            return Price(bound, price.priced_reports, settled)
+            event = self._again(price, found, randomizer)
+            return Price(event_epsilon(event, self._settings.delta), price.priced_reports, event)
         if not isinstance(randomizer, LocalRandomizer):
             raise NotPublishedError(
                 "nothing was released: the reports are not those that were published under this "
@@ -89,28 +90,68 @@ class Republication(RunCharge):
             )
         if compared is None and not self._settings.frozen_values:
             raise NotPublishedError(f"nothing was released: {_unknown(found)}. {_OWN_NAME}")
-        cells: dict[Cell, int | None] = {(): None}  # nobody knows
-        if compared is not None and _is_one_multiset(release, found):
-            cells = dict(compared.cells)
-            self._cells = {",".join(map(str, cell)): n for cell, n in sorted(cells.items())}
-        n = found.num_reports
-        fakes = n - hidden_users(n, self._settings.honest_fraction)
-        event = publications_event(randomizer, cells.values(), fakes)
-        hidden = min(count or 0 for count in cells.values()) - fakes
+        if isinstance(price.event, LocalRandomizerDpEvent):
+            return price  # nobody but the device is trusted: each report is seen by itself
+        cells: list[int | None] = [None]  # nobody knows
+        if compared is not None and self._all_whole(found):
+            cells = self._honest(compared)
+        event = publications_event(randomizer, cells)
+        hidden = min(count or 0 for count in cells)
         return Price(event_epsilon(event, self._settings.delta), max(1, hidden), event)
+
+    def _again(self, price: Price, found: results.Collected, randomizer: Any) -> DpEvent:
+        """What all publications cost where this one is of the same reports as the last.
+
+        Nothing more, unless it shows a group that was too small before, or batches of its own.
+        """
+        settled = event_from_json(self._charge.settled)  # type: ignore[arg-type]
+        if price.event is None or not isinstance(randomizer, LocalRandomizer):
+            return settled
+        if isinstance(price.event, LocalRandomizerDpEvent):
+            return price.event
+        if not self._all_whole(found):
+            return publications_event(randomizer, [None])
+        return min(settled, price.event, key=_crowd)
+
+    def _all_whole(self, found: results.Collected) -> bool:
+        """Whether each publication, this one included, showed all reports of a group together."""
+        before = self._before
+        known = len(before) == self._charge.published
+        return known and found.one_shuffle and all(each["whole"] for each in before)
+
+    def _honest(self, compared: Compared) -> list[int | None]:
+        """Honest reports of each cell of each group, at least; keeps the cells for the record."""
+        asked = getattr(self._settings, "min_reports", 0)  # of a training nothing is withheld
+        least = [*(before["least"] for before in self._before), asked]
+        found: list[int | None] = []
+        self._cells = {}
+        for group, counted in sorted(compared.groups.items()):
+            cells = shown_cells(counted, least)
+            found += honest_cells(cells, self._settings.honest_fraction).values()
+            for cell, people in sorted(cells.items()):
+                name = ",".join(map(str, cell))
+                self._cells[f"{group}: {name}" if len(compared.groups) > 1 else name] = people
+        return found
+
+    @property
+    def _before(self) -> list[dict[str, Any]]:
+        """What is known of earlier publications; see `settling.publication_of`."""
+        return list(self._charge.about.get("publications") or ())
 
     def _compared(self, num_reports: int) -> Compared | None:
         """All publications, this one included, by the hashes that they left."""
-        before = self._charge.about.get("publications")
-        if self.people is None or not before or len(before) != self._charge.published:
+        before = self._before
+        known = len(before) == self._charge.published and all(each["folder"] for each in before)
+        if self.people is None or not before or not known:
             return None
         from beam_ldp.ledger.people_reports import compare
 
         place = self.people.at(GlobalWindow())
         files = files_at(self.people.store)
-        folders = [publication_folder(place, name) for name in (*before, self.publication)]
-        found = compare(files, folders)
-        return None if found is None or found.people[-1] != num_reports else found
+        names = [*(each["folder"] for each in before), self.publication]
+        found = compare(files, [publication_folder(place, name) for name in names])
+        expected = (*(each["people"] for each in before), num_reports)
+        return None if found is None or found.people != expected else found
 
     def settle(self, record: Mapping[str, Any]) -> None:
         republish(self._ledger, record, self._publications, self._cells)
@@ -142,7 +183,7 @@ def republish(
         cells=cells,
         published=record["publication"] - 1,
         about={
-            "publications": [*before, *publications],
+            "publications": [*before, settling.publication_of(record, publications)],
             "frozen_values": record["frozen_values"],
             "num_reports": record["num_reports"],
         },
@@ -161,8 +202,16 @@ def take(ledger: BudgetLedger, record: Mapping[str, Any], note: Note) -> None:
         raise ValueError("the record is of another release than the run that left it")
     if record.get("publication", 1) == 1:
         settling.settle(ledger, record, note.attempt, note.publications)
-    elif charge.report_digest != record["report_digest"]:
+    elif (charge.published, charge.report_digest) != (
+        record["publication"],
+        record["report_digest"],
+    ):
         republish(ledger, record, note.publications)
+
+
+def _crowd(event: DpEvent) -> int:
+    """Of events of one mechanism: the fewer hide each other, the dearer."""
+    return 1 if isinstance(event, LocalRandomizerDpEvent) else crowd_of(event)
 
 
 def _unknown(found: results.Collected) -> str:
@@ -180,14 +229,4 @@ def _unknown(found: results.Collected) -> str:
     return (
         "the reports are not those that were published under this release id, and nothing tells "
         f"whether people were exchanged or values changed (--people-store does). {frozen}"
-    )
-
-
-def _is_one_multiset(release: Release, found: results.Collected) -> bool:
-    """Whether readers see a function of all reports together, and of nothing less."""
-    return (
-        len(found.releases) == 1
-        and not found.withheld
-        and release.group is None
-        and release.smallest_batch == release.num_reports
     )

@@ -34,8 +34,8 @@ def settle(
     about = {name: record[name] for name in _TOLD if record.get(name) is not None}
     if record.get("charged_epsilon") is not None:  # the event is larger than what was priced
         about["epsilon"] = record["charged_epsilon"]
-    if publications:
-        about["publications"] = list(publications)
+    if record.get("memoized"):
+        about["publications"] = [publication_of(record, publications)]
     ledger.settle(
         record["run_id"],
         record["event"],
@@ -46,6 +46,21 @@ def settle(
         proof=record.get("proof") or _proof(record),
         about=about | {"mechanism": dict(record["mechanism"]).get("mechanism", "")},
     )
+
+
+def publication_of(record: Mapping[str, Any], folders: Sequence[str]) -> dict[str, Any]:
+    """What a later publication of the same reports must know of this one.
+
+    `folder` of hashes, "" without; `people` who reported; `least` reports of a group that is shown;
+    `whole`: whether all reports of each group were shown together.
+    """
+    withheld = sum(part["num_reports"] for part in record.get("withheld", ()))
+    return {
+        "folder": next(iter(folders), ""),
+        "people": record["num_reports"] + withheld,
+        "least": record["min_reports"],
+        "whole": bool(record.get("one_shuffle")),
+    }
 
 
 def identity_of(ledger: BudgetLedger, record: Mapping[str, Any]) -> ReleaseIdentity:

@@ -203,6 +203,19 @@ class Collected:
         return sum(crowds.values())
 
     @property
+    def one_shuffle(self) -> bool:
+        """Whether readers see a function of all reports of a group together, and of nothing less.
+
+        Of each group: all its reports left in one batch, or none did.
+        """
+        shown = {release.group for release in self.releases}
+        return (
+            not any(notice.group in shown for notice in self.withheld)
+            and all(release.window is None for release in self.releases)
+            and all(release.smallest_batch == release.num_reports for release in self.releases)
+        )
+
+    @property
     def num_bad_rows(self) -> int:
         ranges = _RANGE.findall(self.bad_rows)
         return self.bad_rows.count(b"\n") - len(ranges) + sum(map(int, ranges))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import attr
 import numpy as np
@@ -17,9 +18,16 @@ from beam_ldp.accounting import (
     shuffle_delta,
     shuffle_epsilon,
 )
-from beam_ldp.accounting.publications import cells_of, publications_event, second_publication
+from beam_ldp.accounting.publications import (
+    cells_of,
+    honest_cells,
+    publications_event,
+    second_publication,
+    shown_cells,
+)
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse
 from beam_ldp.randomizers.mean import LInfMean
+from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 from tests.accounting.brute_force import response_rows
 
 pytestmark = pytest.mark.exact
@@ -40,20 +48,27 @@ PARTITIONS = {
 
 
 class JointView:
-    """What a reader of two publications of one report each sees, by enumeration.
+    """What a reader of two publications or more of one report each sees, by enumeration.
 
-    The law of both histograms, for every data set and every exchange of one person's value.
+    The law of all histograms, for every data set and every exchange of one person's value. A report
+    is one number; `columns` of it are shown apart: its digits to that base.
     """
 
-    def __init__(self, rows: np.ndarray, members: list[tuple[int, int]]) -> None:
+    def __init__(
+        self, rows: np.ndarray, members: Sequence[tuple[int, ...]], columns: int = 1
+    ) -> None:
         self.values, people = len(rows), len(members)
+        base = round(self.values ** (1 / columns))
         reports = np.array(list(itertools.product(range(self.values), repeat=people)))
+        digits = [reports // base**c % base for c in range(columns)]
+        inside = [[bool(m[p]) for m in members] for p in range(len(members[0]))]
         shown = [
             tuple(
-                tuple(np.bincount(each[[bool(m[p]) for m in members]], minlength=self.values))
-                for p in (0, 1)
+                tuple(np.bincount(column[i][chosen], minlength=base))
+                for chosen in inside
+                for column in digits
             )
-            for each in reports
+            for i in range(len(reports))
         ]
         views = {view: i for i, view in enumerate(sorted(set(shown)))}
         self._view = np.array([views[view] for view in shown])
@@ -140,6 +155,121 @@ def test_figures_of_a_hundred_thousand_people():
     fresh = ShuffleAccountant().compose(ShuffledDpEvent(any_randomizer, 100_000), 2)
     assert fresh.get_epsilon(DELTA) == pytest.approx(0.308, abs=5e-4)
     assert fresh.local_epsilon == 8.0
+
+
+# Several questions, and groups -------------------------------------------------------------------
+
+FEW = {
+    "one exchanged": [(1, 0), (1, 1), (0, 1)],
+    "one more": [(1, 1), (1, 1), (0, 1)],
+    "the same people": [(1, 1), (1, 1), (1, 1)],
+    "two more": [(1, 1), (1, 1), (0, 1), (0, 1)],
+}
+TWO_QUESTIONS = (KRandomizedResponse(2, 1.2), KRandomizedResponse(2, 0.7))
+
+
+def _both_answers() -> np.ndarray:
+    """The channel of a person who answers both questions: value and report are two digits."""
+    first, second = (response_rows(2, oracle.local_epsilon) for oracle in TWO_QUESTIONS)
+    return np.kron(second, first)
+
+
+@pytest.mark.parametrize("members", FEW.values(), ids=FEW)
+def test_each_cell_costs_the_composition_of_its_questions(members):
+    view = JointView(_both_answers(), members, columns=2)
+    event = publications_event(EveryQuestion(TWO_QUESTIONS), cells(members))
+    for delta in (0.0, 0.01, 0.1, 0.25):
+        assert view.worst(float(event_epsilon(event, delta))) <= delta + 1e-9
+
+
+def test_one_question_alone_does_not_price_both():
+    """Whoever reads both columns knows more: their prices add up, in each cell."""
+    members = FEW["two more"]
+    view = JointView(_both_answers(), members, columns=2)
+    dearest = second_publication(TWO_QUESTIONS[0], cells(members), 0.1)
+    assert view.worst(float(dearest)) > 0.15
+    assert view.worst(float(second_publication(EveryQuestion(TWO_QUESTIONS), [4], 0.1))) > 0.15
+
+
+def test_people_who_answer_one_question_each_are_one_crowd():
+    """The question travels in the report, drawn without the value: one shuffle of each cell."""
+    survey = OneQuestion(TWO_QUESTIONS)
+    channel, members = survey.channel().T, FEW["one more"]
+    square = np.zeros((4, 4))  # four values, four reports: question and answer
+    square[: channel.shape[0], : channel.shape[1]] = channel
+    view = JointView(square, members)
+    for epsilon in (0.0, 0.5, 1.0):
+        assert view.worst(epsilon) <= shuffle_delta(survey, 1, epsilon) * (1 + 1e-6)
+    for delta in (0.05, 0.2):
+        paid = second_publication(survey, cells(members), delta)
+        assert view.worst(float(paid)) <= delta + 1e-9
+
+
+# Releases of two groups in two publications: (first of A, second of A, first of B, second of B).
+GROUPED = [(1, 1, 0, 0), (1, 1, 0, 0), (0, 1, 0, 0), (0, 1, 0, 0), (0, 0, 1, 1), (0, 0, 1, 1)]
+
+
+def test_groups_cost_the_smallest_cell_of_all_of_them():
+    rows, oracle = response_rows(2, 2.0), KRandomizedResponse(2, 2.0)
+    view = JointView(rows, GROUPED)
+    for epsilon in EPSILONS:
+        assert view.worst(epsilon) <= shuffle_delta(oracle, 2, epsilon) * (1 + 1e-6)
+    lonely = JointView(rows, [*GROUPED[:4], GROUPED[4], (0, 0, 0, 1)])  # of B, one each
+    assert lonely.worst(1.0) > shuffle_delta(oracle, 2, 1.0) * 1.05
+    assert lonely.worst(1.0) == pytest.approx(JointView(rows, [(0, 1)]).worst(1.0))
+
+
+def test_cells_of_the_whole_do_not_price_groups():
+    """Half of B went, as many of A: in the partition without groups nobody is alone."""
+    rows, oracle = response_rows(2, 2.0), KRandomizedResponse(2, 2.0)
+    view = JointView(rows, [(1, 1, 0, 0), (1, 0, 0, 0), (0, 0, 1, 1), (0, 0, 1, 0)])
+    assert view.worst(1.0) > shuffle_delta(oracle, 2, 1.0) * 1.05
+
+
+# Who is shown, and who is honest -----------------------------------------------------------------
+
+
+def test_groups_that_were_too_small_are_in_no_cell():
+    assert shown_cells({(0, 1): 90, (0,): 10, (1,): 20}, [100, 100]) == {
+        (0, 1): 90, (0,): 10, (1,): 20,
+    }  # fmt: skip
+    assert shown_cells({(0, 1): 90, (0,): 10, (1,): 20}, [101, 100]) == {(1,): 110}
+    assert shown_cells({(0, 1): 90, (0,): 10, (1,): 20}, [100, 111]) == {(0,): 100}
+    assert shown_cells({(0, 1): 90, (0,): 10, (1,): 20}, [101, 111]) == {}
+    assert shown_cells({(0, 1): 5, (2,): 9, (0, 1, 2): 1}, [1, 7, 1]) == {
+        (0,): 5, (2,): 9, (0, 2): 1,
+    }  # fmt: skip
+
+
+def test_what_one_publication_withheld_is_not_seen():
+    """Two people of a group in both, one more in the second, which alone had enough."""
+    rows, oracle = response_rows(2, 2.0), KRandomizedResponse(2, 2.0)
+    view = JointView(rows, [(0, 1), (0, 1), (0, 1)])
+    counted = shown_cells({(0, 1): 2, (1,): 1}, [3, 3])
+    assert counted == {(1,): 3}
+    assert view.worst(1.0) <= shuffle_delta(oracle, 3, 1.0) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("counted", "fraction", "honest"),
+    [
+        ({(0,): 10}, 1.0, {(0,): 10}),
+        ({(0,): 100, (0, 1): 900}, 0.95, {(0,): 50, (0, 1): 855}),
+        ({(0,): 100, (0, 1): 900}, 0.5, {(0,): 0, (0, 1): 450}),
+        ({(0,): 600, (1,): 50, (0, 1): 400}, 0.9, {(0,): 500, (1,): 5, (0, 1): 355}),
+        ({(): 4}, 0.5, {(): 4}),
+    ],
+)
+def test_fakes_of_a_cell_are_in_all_its_publications(counted, fraction, honest):
+    assert honest_cells(counted, fraction) == honest
+
+
+def test_fakes_of_the_first_publication_are_not_those_of_the_second():
+    """Half of the first one's crowd went away, and all fakes among them."""
+    found = honest_cells({(0,): 9_600, (0, 1): 90_400}, 0.9)
+    assert found[(0,)] == 0  # 10,000 fakes of the first; the second has 9,040
+    oracle = KRandomizedResponse(16, 2.0)
+    assert second_publication(oracle, found.values(), DELTA) == pytest.approx(2.0, abs=1e-7)
 
 
 def test_the_same_people_again_cost_nothing_more():

@@ -294,6 +294,20 @@ def test_other_people_are_priced_in_place_of_the_first_charge(ledger: BudgetLedg
     assert clean(ledger)
 
 
+def test_equal_reports_of_which_more_is_shown_are_charged(ledger: BudgetLedger) -> None:
+    """A group that was too small for the first publication; told again, it is free again."""
+    published(ledger)
+    before = ledger.status("visits")
+    free = ledger.republish("run", MANY, identity=NIGHTLY, report_digest=DIGEST)
+    assert free.published == 1 and ledger.status("visits").loss == before.loss
+    charge = ledger.republish("run", FEW, identity=NIGHTLY, report_digest=DIGEST, published=1)
+    after = ledger.status("visits")
+    assert charge.published == 2 and before.spent < after.spent
+    assert after.local_spent == before.local_spent
+    again = ledger.republish("run", FEW, identity=NIGHTLY, report_digest=DIGEST, published=1)
+    assert again == charge and ledger.status("visits").loss == after.loss and clean(ledger)
+
+
 def test_a_second_publication_never_costs_less(ledger: BudgetLedger) -> None:
     published(ledger)
     before = ledger.status("visits").loss

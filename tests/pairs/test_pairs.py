@@ -13,11 +13,26 @@ from pathlib import Path
 
 import pytest
 
+from beam_ldp.accounting import event_epsilon, shuffled_event
+from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.means.answer import MeanAnswer
-from tests.pairs.world import FREQUENCY, PROGRAMS, QUESTIONS, USER_MEAN, Program, World, instead
+from beam_ldp.randomizers.base import LocalRandomizer
+from tests.pairs.world import (
+    DELTA,
+    EVERY_QUESTION,
+    FREQUENCY,
+    GROUPED_QUESTIONS,
+    GROUPS,
+    PROGRAMS,
+    QUESTIONS,
+    USER_MEAN,
+    Program,
+    World,
+    instead,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -92,12 +107,12 @@ def _list(world: World, program: Program, flags: Flags) -> Flags:
 def _one_value(world: World, program: Program, flags: Flags) -> Flags:
     """Of several people, so that the reports of one at least are others."""
     for i in range(0, 60, 3):
-        world.people[i] = {"hair": "dark", "eyes": "b" if i % 2 == 0 else "a", "age": "99"}
+        world.people[i] |= {"hair": "dark", "eyes": "b" if i % 2 == 0 else "a", "age": "99"}
     return flags
 
 
 def _one_person(world: World, program: Program, flags: Flags) -> Flags:
-    world.people[10_000] = {"hair": "red", "eyes": "a", "age": "50"}
+    world.people[10_000] = {"hair": "red", "eyes": "a", "age": "50", "town": "north"}
     return flags
 
 
@@ -194,3 +209,57 @@ def test_one_thing_changes(
     else:
         assert world.estimates("first") != world.estimates("second")
         assert len(charges) == 2 and world.ledger.status("them").local_committed == 4.0
+
+
+# Cells, counted and priced ------------------------------------------------------------------------
+
+
+def _half_exchanged(world: World) -> None:
+    """Of each town a quarter goes and as many come: cells of many."""
+    for i in range(100):
+        world.people[10_000 + i] = world.people.pop(i)
+
+
+@pytest.mark.parametrize(
+    "program", [QUESTIONS, EVERY_QUESTION, GROUPS, GROUPED_QUESTIONS], ids=lambda p: p.name
+)
+def test_cells_price_several_questions_and_groups(
+    program: Program, first: Callable[[Program], World], tmp_path: Path
+) -> None:
+    """Not the local epsilon: each of many cells is a shuffle of its own, in each group."""
+    world = first(program).copy(tmp_path / "world")
+    _half_exchanged(world)
+    assert world.publish(program, "second", world.flags(program)) == run.DONE
+    world.check(program)
+    record, charge = world.record("second"), world.ledger.charge("nightly")
+    smallest = 36 if program.groups else 100  # 100 people: 64 of the north, 36 of the south
+    mechanism = LocalRandomizer.from_config(record["mechanism"])
+    expected = float(event_epsilon(shuffled_event(mechanism, smallest), DELTA))
+    assert record["epsilon"] == pytest.approx(expected, rel=1e-9) and expected < 2.0
+    assert record["priced_reports"] == smallest
+    paid = float(event_epsilon(event_from_json(charge.settled), DELTA))
+    assert paid == pytest.approx(expected, rel=1e-9)
+    assert charge.local_epsilon == 2.0
+    assert {part["epsilon"] for part in record["parts"]} == {record["epsilon"]}
+    if record.get("epsilon_if_known") is not None:  # who answered what is not counted in cells
+        assert record["epsilon_if_known"] == 2.0
+
+
+def test_a_group_that_was_too_small_before_is_charged(
+    tmp_path: Path,
+) -> None:
+    """The same reports of the same people, and yet more is told than was paid for."""
+    world = World.make(tmp_path / "world")
+    flags = instead(world.flags(GROUPS), min_reports="200")  # 250 of the north, 150 of the south
+    assert world.publish(GROUPS, "first", flags) == run.DONE
+    assert {part["group"] for part in world.record("first")["parts"]} == {"north"}
+    before = world.ledger.charge("nightly")
+    assert world.publish(GROUPS, "second", instead(flags, min_reports="100")) == run.DONE
+    after, record = world.ledger.charge("nightly"), world.record("second")
+    assert record["report_digest"] == world.record("first")["report_digest"]
+    assert {part["group"] for part in record["parts"]} == {"north", "south"}
+    assert record["priced_reports"] == 150
+    assert all(a > b for a, b in zip(after.loss.divergences, before.loss.divergences))
+    world.check(GROUPS)
+    assert world.publish(GROUPS, "third", flags) == run.DONE  # nothing new
+    assert world.ledger.charge("nightly") == after

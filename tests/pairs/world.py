@@ -44,6 +44,7 @@ class Program:
         asks: the flags that say what is asked; `{0}` is the folder.
         columns: what of a person is asked.
         rows_each: rows of each person.
+        groups: the column of public groups, if any.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Program:
     asks: tuple[str, ...]
     columns: tuple[str, ...]
     rows_each: int = 1
+    groups: str | None = None
 
 
 FREQUENCY = Program(
@@ -77,6 +79,17 @@ USER_MEAN = Program(
     ("age",),
     rows_each=2,
 )  # fmt: skip
+EVERY_QUESTION = Program(
+    "all questions", Frequency, (*QUESTIONS.asks, "--design=all"), ("hair", "eyes")
+)
+GROUPS = Program(
+    "groups", Frequency, (*FREQUENCY.asks, "--group-by=town", "--groups={0}/towns.txt"),
+    ("hair",), groups="town",
+)  # fmt: skip
+GROUPED_QUESTIONS = Program(
+    "questions in groups", Frequency, (*EVERY_QUESTION.asks, *GROUPS.asks[-2:]),
+    ("hair", "eyes"), groups="town",
+)  # fmt: skip
 PROGRAMS = (FREQUENCY, QUESTIONS, MEAN, USER_MEAN)
 
 Person = dict[str, str]
@@ -85,7 +98,12 @@ Person = dict[str, str]
 def people(count: int = PEOPLE) -> dict[int, Person]:
     """People by their ids."""
     return {
-        i: {"hair": ("red", "fair", "dark")[i % 3], "eyes": "ab"[i % 2], "age": str(i % 90)}
+        i: {
+            "hair": ("red", "fair", "dark")[i % 3],
+            "eyes": "ab"[i % 2],
+            "age": str(i % 90),
+            "town": "north" if i % 8 < 5 else "south",
+        }
         for i in range(count)
     }
 
@@ -110,6 +128,7 @@ class World:
         folder.mkdir(parents=True)
         (folder / "hair.txt").write_text("red\nfair\n")
         (folder / "eyes.txt").write_text("a\nb\n")
+        (folder / "towns.txt").write_text("north\nsouth\nnowhere\n")
         (folder / "key").write_bytes(bytes(range(32)))
         (folder / "key").chmod(0o600)
         (folder / "people_key").write_bytes(bytes(range(32, 64)))
@@ -149,9 +168,9 @@ class World:
 
     def write_people(self, program: Program, name: str = "people.csv") -> None:
         """Their rows, as they are now."""
-        lines = ["uid,person,hair,eyes,age"]
+        lines = ["uid,person,hair,eyes,age,town"]
         for i, person in self.people.items():
-            row = f"{i},{i},{person['hair']},{person['eyes']},{person['age']}"
+            row = f"{i},{i},{person['hair']},{person['eyes']},{person['age']},{person['town']}"
             lines += [row] * program.rows_each
         (self.folder / name).write_text("\n".join(lines) + "\n")
 
@@ -209,7 +228,11 @@ class World:
         for i in set().union(*versions):
             held = {tuple(v[i][c] for c in program.columns) for v in versions if i in v}
             assert len(held) == 1, "a changed value was published beside unchanged reports"
-        cells = Counter(tuple(i in v for v in versions) for i in set().union(*versions))
+        cells = Counter(
+            (next(v[i].get(program.groups or "") for v in versions if i in v),
+             tuple(i in v for v in versions))
+            for i in set().union(*versions)
+        )  # fmt: skip
         record = self.record(outputs[-1])
         mechanism = LocalRandomizer.from_config(record["mechanism"])
         least = float(event_epsilon(shuffled_event(mechanism, min(cells.values())), DELTA))

@@ -130,7 +130,7 @@ def test_people_who_came_and_went_are_counted_and_nobody_changed(keys):
     first = leave(keys, "one", VALUES[:90], np.arange(90))
     second = leave(keys, "two", VALUES[20:90], np.arange(20, 90))
     found = compare(LocalFiles(), [first, second])
-    assert found.cells == {(0,): 20, (0, 1): 70}
+    assert found.groups == {0: {(0,): 20, (0, 1): 70}}
     assert (found.changed, found.people) == (0, (90, 70))
 
 
@@ -138,13 +138,13 @@ def test_a_changed_report_shows(keys):
     changed = VALUES[:90].copy()
     changed = (changed + 1) % 5
     found = compare(LocalFiles(), [leave(keys, "one", VALUES[:90]), leave(keys, "two", changed)])
-    assert found.cells == {(0, 1): 90} and 30 < found.changed <= 90
+    assert found.groups == {0: {(0, 1): 90}} and 30 < found.changed <= 90
 
 
 def test_an_integer_and_its_text_are_one_person(keys):
     texts = np.array([str(i) for i in range(60)], dtype=object)
     first, second = leave(keys, "one", VALUES[:60]), leave(keys, "two", VALUES[:60], texts)
-    assert compare(LocalFiles(), [first, second]).cells == {(0, 1): 60}
+    assert compare(LocalFiles(), [first, second]).groups == {0: {(0, 1): 60}}
 
 
 def test_what_cannot_be_compared_is_none(keys):
