@@ -147,16 +147,15 @@ def sampled_profile_rdp(
         heights: E[(P - t Q)_+] of the unsampled pair there.
         rate: sampling rate.
     """
-    grown, sunk = 1 + rate * (ratios - 1), rate * heights
-    middle, half = (grown[1:] + grown[:-1]) / 2, np.diff(grown) / 2
+    # Widths before the shift: beside one, ratios of a small rate differ by less than a float holds.
+    widths = rate * np.maximum(np.diff(ratios), np.spacing(ratios[1:]))[:, None]
     nodes, weights = np.polynomial.legendre.leggauss(6)
-    points = middle[:, None] + half[:, None] * nodes
-    chords = (
-        sunk[:-1, None] + (points - grown[:-1, None]) * (np.diff(sunk) / np.diff(grown))[:, None]
-    )
+    along, half = (nodes + 1) / 2, widths / 2
+    points = 1 + rate * (ratios[:-1, None] - 1) + along * widths
+    chords = rate * (heights[:-1, None] + along * np.diff(heights)[:, None])
     seen = chords > 0  # where nothing is left of the curve, powers may overflow
     # An area that is too small for a float counts as the smallest there is: above, never below.
-    areas = np.maximum(chords * weights * half[:, None], np.finfo(float).tiny)[seen]
+    areas = np.maximum(chords * weights * half, np.finfo(float).tiny)[seen]
     points = points[seen]
     with np.errstate(over="ignore"):  # an infinite divergence is what such orders prove
         total = float(np.sum((points ** (order - 2) + points ** (-order - 1)) * areas))

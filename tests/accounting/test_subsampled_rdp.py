@@ -132,6 +132,25 @@ def test_self_sampling_costs_what_fixed_sampling_costs():
     assert averaged == pytest.approx(per_count(500), rel=0.05)
 
 
+@pytest.mark.parametrize("rate", [1e-3, 1e-9, 1e-12])
+@pytest.mark.parametrize("top", [1e-6, 1e-3])
+def test_a_curve_beside_one_is_not_lost(rate, top):
+    """Where 1 + rate (t - 1) is one for many t the area between was 0/0, and so left out: the
+    price was a thousandth of what it is. To first order in the rate the integral is elementary."""
+    ratios = np.exp(np.linspace(0, top, 400))
+    heights = ratios[-1] - ratios
+    with np.errstate(all="raise"):
+        found = sub.sampled_profile_rdp(2.0, ratios, heights, rate)
+    assert found == pytest.approx(2 * rate**2 * np.expm1(top) ** 2, rel=1e-2 * top + 1e-6)
+
+
+def test_equal_ratios_leave_nothing_out():
+    losses = np.array([0.0, 0.1, 0.1 + 1e-17, 0.2])
+    found = sub.sampled_profile_rdp(3.0, np.exp(losses), np.array([0.3, 0.2, 0.2, 0.0]), 0.1)
+    alone = sub.sampled_profile_rdp(3.0, np.exp(losses[[0, 1, 3]]), np.array([0.3, 0.2, 0.0]), 0.1)
+    assert alone <= found <= alone * (1 + 1e-12)
+
+
 @pytest.mark.parametrize(
     ("n", "k", "order", "golden", "direct"),
     [(60000, 2000, 4, 2.0536e-5, 1.9046e-5), (10**6, 1000, 10, 9.595e-8, 8.572e-8)],
