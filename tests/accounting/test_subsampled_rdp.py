@@ -135,8 +135,8 @@ def test_self_sampling_costs_what_fixed_sampling_costs():
 @pytest.mark.parametrize("rate", [1e-3, 1e-9, 1e-12])
 @pytest.mark.parametrize("top", [1e-6, 1e-3])
 def test_a_curve_beside_one_is_not_lost(rate, top):
-    """Where 1 + rate (t - 1) is one for many t the area between was 0/0, and so left out: the
-    price was a thousandth of what it is. To first order in the rate the integral is elementary."""
+    """Where 1 + rate (t - 1) is one float for many t the slope was 0/0, and the area left out: 1 %
+    at a rate of 1e-9, all at 1e-12. To first order in the rate the integral is elementary."""
     ratios = np.exp(np.linspace(0, top, 400))
     heights = ratios[-1] - ratios
     with np.errstate(all="raise"):
