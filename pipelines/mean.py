@@ -201,6 +201,7 @@ class Mean(Question[MeanSettings]):
             outside=self.settings.outside,
             mean_squared_error=estimate.mean_squared_error,  # type: ignore[attr-defined]
             bias_bound=estimate.bias_bound,  # type: ignore[attr-defined]
+            expected_bias=estimate.expected_bias,  # type: ignore[attr-defined]
         )
 
     def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> MeanAnswer:

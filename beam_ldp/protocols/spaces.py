@@ -198,4 +198,5 @@ class Ball:
             standard_error=np.full(self.dimension, error),
             mean_squared_error=scale**2 * estimate.mean_squared_error,
             bias_bound=scale * math.sqrt(self.num_coordinates) * estimate.bias_bound,
+            expected_bias=scale * math.sqrt(self.num_coordinates) * estimate.expected_bias,
         )

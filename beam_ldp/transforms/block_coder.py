@@ -21,7 +21,7 @@ from beam_ldp.randomizers.estimate import Estimate
 
 VERSION = 3
 # What a `MeanEstimate` has besides.
-_OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability")
+_OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability", "expected_bias")
 _SIZE = struct.Struct("<q")
 _NONE = -1
 

@@ -184,5 +184,8 @@ def pool(parts: list[Estimate]) -> Estimate:
     }
     if hasattr(parts[0], "bias_bound"):
         fields["mean_squared_error"] = sum(s**2 * part.mean_squared_error for s, part in weighted)
-        fields["bias_bound"] = sum(share * part.bias_bound for share, part in weighted)
+        for name in ("bias_bound", "expected_bias"):
+            fields[name] = sum(share * getattr(part, name) for share, part in weighted)
+        failures = sum(part.failure_probability for part in parts)
+        fields["failure_probability"] = min(1.0, failures)
     return replace(parts[0], **fields)

@@ -137,6 +137,7 @@ class MeanRecord(PrivacyRecord):
         outside: what happened to values that lie elsewhere: "clip" or "raise".
         mean_squared_error: predicted, of the whole vector, noise only, for the worst vectors.
         bias_bound: what the mechanism's own truncation can shift a coordinate by.
+        expected_bias: the same where it is known on average over a public rotation only.
     """
 
     statistic: str = "mean"
@@ -150,3 +151,4 @@ class MeanRecord(PrivacyRecord):
     outside: str = "clip"
     mean_squared_error: float | None = None
     bias_bound: float = 0.0
+    expected_bias: float = 0.0

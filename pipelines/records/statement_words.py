@@ -144,6 +144,11 @@ def _draw(record: MeanRecord) -> str:
 
 
 def _bias(record: MeanRecord) -> str:
+    if record.expected_bias:
+        return (
+            f", and intervals allow for the mechanism's truncation, which shifts a coordinate by "
+            f"{record.expected_bias:.3g} at most, on average over the public rotation"
+        )
     if record.bias_bound == 0:
         return ""
     return f", and intervals are widened by {record.bias_bound:.3g} for the mechanism's truncation"

@@ -99,7 +99,7 @@ def test_every_mechanism_gives_what_it_gives_without_beam(memoized):
         assert np.array_equal(release.estimate.value, direct.value), name
         assert np.array_equal(release.estimate.standard_error, direct.standard_error), name
         assert release.estimate.mean_squared_error == direct.mean_squared_error
-        assert release.estimate.bias_bound == direct.bias_bound
+        assert release.estimate.expected_bias == direct.expected_bias
         assert release.event == shuffled_event(mechanism, 400)
 
 

@@ -23,6 +23,7 @@ from beam_ldp.randomizers.mean.balls import (
     clip_to_ball,
     nearest_in_ball,
 )
+from beam_ldp.randomizers.mean.intervals import half_width
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class MeanEstimate(Estimate):
             estimated, noise only, for the values that are worst for the mechanism.
         bias_bound: what the mechanism's own truncation (not the clipping of data outside the
             ball) can shift one component by; confidence intervals are widened by it.
+        expected_bias: the same where it is known on average over public randomness alone: of the
+            component that is shifted most. Confidence intervals cover with their level over noise
+            and public randomness together, however rare and large the shift is; see `intervals`.
         failure_probability: that the values were not where the bias bound supposes them;
             confidence intervals take it out of their level.
     """
@@ -41,20 +45,28 @@ class MeanEstimate(Estimate):
     mean_squared_error: float = math.nan
     bias_bound: float = 0.0
     failure_probability: float = 0.0
+    expected_bias: float = 0.0
 
     def confidence_interval(
         self, level: float = 0.95, *, simultaneous: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Interval of each component: normal approximation plus the bias bound, `(low, high)`.
+        """Interval of each component: normal approximation and biases, `(low, high)`.
 
         Infinite where the failure probability alone exceeds what the level leaves.
         """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1), got {level}")
         if level + self.failure_probability >= 1 > level:
             everything = np.full(self.value.shape, np.inf)
             return -everything, everything
         left = level + self.failure_probability
-        low, high = super().confidence_interval(left, simultaneous=simultaneous)
-        return low - self.bias_bound, high + self.bias_bound
+        if not self.expected_bias:
+            low, high = super().confidence_interval(left, simultaneous=simultaneous)
+            return low - self.bias_bound, high + self.bias_bound
+        count = max(1, self.value.size) if simultaneous else 1
+        error = self.raw.standard_error
+        half = half_width(1 - left, error, self.expected_bias, count) + self.bias_bound
+        return self.raw.value - half, self.raw.value + half
 
     def to_counts(self) -> MeanEstimate:
         """The same estimate as a total over users instead of a mean."""
@@ -64,6 +76,7 @@ class MeanEstimate(Estimate):
             total,
             mean_squared_error=self.mean_squared_error * scale**2,
             bias_bound=self.bias_bound * scale,
+            expected_bias=self.expected_bias * scale,
         )
 
     def project_to_ball(self, norm: Norm, radius: float = 1.0) -> Estimate:
@@ -100,6 +113,7 @@ class MeanRandomizer(LocalRandomizer):
     clipping: Clipping = "clip"
 
     norm: ClassVar[Norm]
+    bias_on_average: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,7 +144,11 @@ class MeanRandomizer(LocalRandomizer):
 
     @property
     def bias_bound(self) -> float:
-        """What the mechanism's own truncation can shift a component of the estimate by."""
+        """What the mechanism's own truncation can shift a component of the estimate by.
+
+        With `bias_on_average`: the component that it shifts most, on average over public
+        randomness.
+        """
         return 0.0
 
     @abstractmethod
@@ -164,7 +182,7 @@ class MeanRandomizer(LocalRandomizer):
             np.sqrt(self.variance(users, None, sampling)),
             users,
             mean_squared_error=self.mean_squared_error(users, None, sampling),
-            bias_bound=self.bias_bound,
+            **{"expected_bias" if self.bias_on_average else "bias_bound": self.bias_bound},
         )
 
     def variance(

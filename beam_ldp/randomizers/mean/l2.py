@@ -39,7 +39,9 @@ class L2Mean(BlockMean):
 
     The default cutoff is the smallest one whose bias, in expectation over the signs, stays below
     a tenth of the standard error for up to `expected_users` users; `bias_bound` says what is
-    left of it and confidence intervals include it. `cutoff=math.inf` truncates nothing.
+    left of it, on average over the signs. Confidence intervals cover with their level over noise
+    and signs (`intervals`): by 1.1 times as wide for one component, more for many at once, which
+    may be shifted together. `cutoff=math.inf` truncates nothing.
 
     Zero-padding costs no accuracy: the noise of the padding is dropped when the rotation is
     undone.
@@ -66,6 +68,7 @@ class L2Mean(BlockMean):
 
     norm: ClassVar[Norm] = "l2"
     rotates: ClassVar[bool] = True
+    bias_on_average: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,15 +198,19 @@ class L2Mean(BlockMean):
 
     @property
     def bias_bound(self) -> float:
-        """Expected absolute bias of a component over the public signs, at most."""
+        """Expected absolute bias over the public signs, of the component that is shifted most.
+
+        Every component's is at most the sum of what is cut off, over the root of the size; so is
+        the largest of them, and on average that sum is bounded coordinate by coordinate.
+        """
         assert self.cutoff is not None
         return truncation_bias(self.cutoff)[1] * self.radius if self._truncates else 0.0
 
     def bias_bound_at(self, failure_probability: float) -> float:
-        """Absolute bias of a component that the signs exceed with at most this probability.
+        """Absolute bias of all components that the signs exceed with at most this probability.
 
-        `bias_bound` is an expectation over the signs, and intervals hold on average over them; for
-        one choice of signs this is Markov's inequality, for vectors that do not depend on them.
+        Markov's inequality, for vectors that do not depend on the signs. Intervals use more: see
+        `intervals`.
         """
         if not 0 < failure_probability <= 1:
             raise ValueError(f"failure_probability must lie in (0, 1], got {failure_probability!r}")

@@ -110,6 +110,7 @@ class CoordinateRanges:
             standard_error=error,
             mean_squared_error=min(total, widest**2 * estimate.mean_squared_error),
             bias_bound=widest * estimate.bias_bound,
+            expected_bias=widest * estimate.expected_bias,
             _raw=None if raw is estimate else self.decode(raw),
         )
 
