@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from beam_ldp.randomizers.base import check_integer
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.balls import check_radius, clip_to_ball
 from beam_ldp.randomizers.mean.base import MeanEstimate
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
@@ -22,6 +23,7 @@ from beam_ldp.randomizers.mean.rotation import (
     hadamard_back,
     padded_size,
     public_signs,
+    rotation_seed_of,
     union_cutoff,
 )
 
@@ -30,6 +32,9 @@ _MAX_DIMENSION = 1 << 24
 
 class Space(Protocol):
     """A public set of rows with coordinates of its own."""
+
+    def for_release(self, identity: ReleaseIdentity) -> Space:
+        """The space of one release, with the public seed that follows from its name."""
 
     @property
     def dimension(self) -> int:
@@ -97,6 +102,9 @@ class Box:
     def scale(self) -> np.ndarray:
         return 2 / (np.array(self.ranges.high) - np.array(self.ranges.low))
 
+    def for_release(self, identity: ReleaseIdentity) -> Box:
+        return self
+
     def failure_probability(self, num_users: int) -> float:
         return 0.0
 
@@ -127,19 +135,24 @@ class Ball:
         dimension: numbers per row.
         radius: of the ball, in the unit of the data.
         cutoff: see above.
-        rotation_seed: public; to be fixed before any data are seen.
+        rotation_seed: public; None: that of the release (`for_release`), else 0.
     """
 
     dimension: int
     radius: float = 1.0
     cutoff: float = 6.0
-    rotation_seed: int = 0
+    rotation_seed: int | None = None
 
     def __post_init__(self) -> None:
         check_integer("dimension", self.dimension, 1, _MAX_DIMENSION)
         check_radius(self.radius)
         if not (math.isfinite(self.cutoff) and self.cutoff > 0):
             raise ValueError(f"cutoff must be a finite number > 0, got {self.cutoff!r}")
+
+    def for_release(self, identity: ReleaseIdentity) -> Ball:
+        if self.rotation_seed is not None:
+            return self
+        return replace(self, rotation_seed=rotation_seed_of(identity))
 
     def failure_probability(self, num_users: int) -> float:
         """That any coordinate of so many vectors exceeds the cutoff, over the public signs."""
@@ -154,7 +167,7 @@ class Ball:
         radius: float,
         num_users: int,
         failure_probability: float,
-        rotation_seed: int = 0,
+        rotation_seed: int | None = None,
     ) -> Ball:
         """The ball that clips no coordinate of so many vectors, but for that probability."""
         cutoff = union_cutoff(num_users * padded_size(dimension), failure_probability)
@@ -184,12 +197,12 @@ class Ball:
         return self.inside(rows)
 
     def coordinates(self, means: np.ndarray) -> np.ndarray:
-        rotated = hadamard(means, public_signs(self.dimension, self.rotation_seed))
+        rotated = hadamard(means, public_signs(self.dimension, self.rotation_seed or 0))
         return np.clip(rotated / self.half, -1.0, 1.0)
 
     def restore(self, estimate: MeanEstimate) -> MeanEstimate:
         scale = self.half * self.radius
-        signs = public_signs(self.dimension, self.rotation_seed)
+        signs = public_signs(self.dimension, self.rotation_seed or 0)
         # All entries of the rotation are 1/sqrt(size): errors average, biases may add up.
         error = scale * math.sqrt(float(np.mean(estimate.standard_error**2)))
         return replace(

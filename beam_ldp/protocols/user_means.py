@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import dp_accounting
@@ -31,7 +31,7 @@ from beam_ldp.protocols.concentration import Concentration
 from beam_ldp.protocols.range_search import RangeSearch
 from beam_ldp.protocols.spaces import Space
 from beam_ldp.protocols.user_mean_rounds import Found, RoundOne, RoundTwo
-from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 
 Model = Literal["local", "shuffle"]
@@ -84,6 +84,12 @@ class UserMean:
     outliers: float = 0.0
     model: Model = "shuffle"
     salt: str = ""
+
+    def for_release(self, identity: ReleaseIdentity) -> UserMean:
+        """The protocol of one release: public seeds that nobody gave follow from its name."""
+        return replace(
+            self, space=self.space.for_release(identity), final=self.final.for_release(identity)
+        )
 
     # Who speaks when ---------------------------------------------------------------------
 

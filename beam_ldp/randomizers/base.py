@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -26,9 +26,13 @@ from beam_ldp.randomizers.bits import (
     unpack_uints,
 )
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.public_groups import smallest_group
 from beam_ldp.randomizers.randomness import UserRandomness, word_source
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Sampling = Literal["fixed", "iid"]
 Rng = np.random.Generator | UserRandomness | None
@@ -78,6 +82,14 @@ class LocalRandomizer(ABC):
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: cached tables are large, and are rebuilt where they are used."""
         return {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
+
+    def for_release(self, identity: ReleaseIdentity) -> Self:
+        """The mechanism of one release: a public seed that nobody gave follows from the identity.
+
+        Devices, workers and the collector of a release thereby agree on it; the programs and the
+        composites ask for it wherever a release has a name.
+        """
+        return self
 
     # What one user sends ------------------------------------------------------------------
 

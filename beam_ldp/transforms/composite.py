@@ -73,7 +73,6 @@ class PrivateEstimate(beam.PTransform):
         self._permanent = permanent
         self._budget = None if seed is not None else budget  # a simulation is never charged
         self._groups = None if groups is None else CarriedDomain(groups)
-        self._randomizer = randomizer
         self._min_reports = least_reports(min_reports, expected_users)
         if one_report_per not in (None, "user", "row"):
             raise ValueError(f'one_report_per must be "user" or "row", got {one_report_per!r}')
@@ -83,6 +82,7 @@ class PrivateEstimate(beam.PTransform):
         self._per_user = one_report_per == "user"
         self._drawn = self._per_user and not one_row_each
         self._question = question
+        self._randomizer: LocalRandomizer
         self.identity = release_identity(
             randomizer.config_digest(),
             dataset=dataset,
@@ -96,9 +96,10 @@ class PrivateEstimate(beam.PTransform):
             bounding=bounding_of(self._drawn, one_row_each, user_id_column),
             privacy_unit=privacy_unit,
         )
+        self._randomizer, self.identity = of_release(randomizer, self.identity)
         self._noise = Noise(self.identity, memoize_key_file, seed, permanent)
         self._shuffle = Shuffle(
-            randomizer, self._min_reports, output, scope, groups=groups, windows=windows
+            self._randomizer, self._min_reports, output, scope, groups=groups, windows=windows
         )
 
     @property
@@ -219,6 +220,19 @@ def release_identity(
         if budget is not None:
             raise
         return identity  # the key is where the workers are; they check it
+
+
+def of_release(
+    randomizer: LocalRandomizer, identity: ReleaseIdentity | None
+) -> tuple[LocalRandomizer, ReleaseIdentity | None]:
+    """The mechanism with the public seeds of its release, and the identity with its digest.
+
+    A release that nobody named has no seeds of its own.
+    """
+    if identity is None:
+        return randomizer, None
+    own = randomizer.for_release(identity)
+    return own, replace(identity, mechanism=own.config_digest().hex())
 
 
 def groups_digest(groups: CarriedDomain | None, group_column: str | None) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.budgeted import ChargeTo
@@ -136,7 +136,7 @@ class PrivateMean(PrivateEstimate):
             bad_rows=bad_rows,
         )
         self._estimator = EstimateMean(
-            randomizer,
+            cast("MeanRandomizer", self._randomizer),
             min_reports=self._min_reports,
             sampling=self.sampling,
             question=question,

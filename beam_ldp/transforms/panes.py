@@ -186,6 +186,6 @@ def pool(parts: list[Estimate]) -> Estimate:
         fields["mean_squared_error"] = sum(s**2 * part.mean_squared_error for s, part in weighted)
         for name in ("bias_bound", "expected_bias"):
             fields[name] = sum(share * getattr(part, name) for share, part in weighted)
-        failures = sum(part.failure_probability for part in parts)
+        failures = sum(part.failure_probability for _, part in weighted)
         fields["failure_probability"] = min(1.0, failures)
     return replace(parts[0], **fields)

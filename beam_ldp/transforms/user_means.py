@@ -120,6 +120,8 @@ class PrivateUserMean(beam.PTransform):
             bounding=f"all rows of each {user_id_column or 'user id'}",
             privacy_unit=privacy_unit,
         )
+        if self.identity is not None:
+            self._protocol = protocol.for_release(self.identity)
         self._memoize_key_file, self._seed = memoize_key_file, seed
         self._question = question
 

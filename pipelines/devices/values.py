@@ -30,7 +30,7 @@ from beam_ldp.randomizers.questions import Questions
 from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.transforms import EncodeRows, EncodeVectors
 from beam_ldp.transforms.carried import CarriedDomain
-from beam_ldp.transforms.composite import bounding_of, release_identity
+from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
 from beam_ldp.transforms.encode_questions import EncodeQuestions
 
 Encoded = tuple[beam.PCollection, tuple[beam.PCollection, ...]]  # values; bad rows
@@ -206,7 +206,10 @@ def terms_of(
             bounding=bounding_of(settings.user_id is not None, False, settings.user_id),
         )
         assert identity is not None  # it has its names
-        identity = replace(identity, reports_per_envelope=reports_per_envelope)
+        randomizer, identity = of_release(
+            randomizer, replace(identity, reports_per_envelope=reports_per_envelope)
+        )
+        assert identity is not None
         return ReleaseTerms(randomizer, identity, settings.seed is not None)
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -174,6 +174,10 @@ class Plan(ABC):
             privacy_unit=self.settings.privacy_unit,
         )
 
+    def for_release(self, identity: ReleaseIdentity) -> Plan:
+        """The plan of one release, with the public seeds that follow from its identity."""
+        return self
+
     @cached_property
     def round_price(self) -> RoundPrice:
         """What a ledger is told of rounds that began, should this program be lost."""

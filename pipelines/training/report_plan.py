@@ -23,6 +23,7 @@ from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.training.flags import CLDP_SGD
 from beam_ldp.pipelines.training.plan import Plan, PricePoint, composed
 from beam_ldp.pipelines.training.settings import TrainSettings
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import (
     BinaryVectorMean,
     L1Mean,
@@ -84,6 +85,9 @@ class ReportPlan(Plan):
 
     mechanism: MeanRandomizer
     bit: BinaryVectorMean | None = None
+
+    def for_release(self, identity: ReleaseIdentity) -> ReportPlan:
+        return replace(self, mechanism=self.mechanism.for_release(identity))
 
     @property
     def points(self) -> tuple[int, int]:

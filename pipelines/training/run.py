@@ -43,6 +43,7 @@ def train(
     Raises:
         JobError: if a round fails, or is not as declared.
     """
+    plan = plan.for_release(ran.identity)
     with folder.staging() as staging, tracked(plan, charge, ran.identity, console) as log:
         charge.leave_note(staging, ends_with_launcher=True, rounds=plan.round_price)
         try:

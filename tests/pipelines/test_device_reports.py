@@ -19,6 +19,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, ScalarMean
+from beam_ldp.randomizers.mean.rotation import rotation_seed_of
 from beam_ldp.randomizers.wire import OTHER_RELEASE, ReleaseTerms, encode_envelope
 from beam_ldp.randomizers.wire_groups import GroupTerms
 from tests.pipelines.test_frequency import FILES
@@ -95,6 +96,24 @@ def test_means_arrive(place: Path, tmp_path: Path) -> None:
     assert record["local_epsilon"] == pytest.approx(4, abs=1e-9) and record["epsilon"] < 4
     said = (out / "privacy.md").read_text()
     assert "whoever sent a report" in said and "the draw of one row of each person" in said
+
+
+@pytest.mark.statistical
+def test_devices_and_collector_agree_on_the_rotation(place: Path, tmp_path: Path) -> None:
+    """`release.json` names the seed that follows from the identity; 5 standard errors, two
+    comparisons: false alarms below 2e-6."""
+    reports, out = tmp_path / "reports", tmp_path / "out"
+    flags = ["--columns=minutes,age", "--norm=l2", "--radius=1500", "--mechanism=L2Mean",
+             "--local-epsilon=4"]  # fmt: skip
+    assert device(place, reports, *flags) == DONE
+    terms = ReleaseFile.from_json(json.loads((reports / "release.json").read_text())).terms
+    own = terms.randomizer
+    assert own.rotation_seed == rotation_seed_of(terms.identity) > 0
+    assert gather(out, reports, f"--min-reports={PEOPLE}") == DONE
+    assert json.loads((out / "privacy.json").read_text())["mechanism"] == own.to_config()
+    truth = np.loadtxt(place / "values.csv", delimiter=",", skiprows=1, usecols=(3, 4)).mean(axis=0)
+    for row, expected in zip(table(out), truth):
+        assert abs(float(row["mean"]) - expected) < 5 * float(row["standard_error"])
 
 
 def test_errors_allow_for_the_draw_of_a_row(place: Path, tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines.mean import DONE, FAILED, MISUSED, NOTHING_RELEASED, main
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.mean.rotation import rotation_seed_of
 from tests.pipelines.test_frequency import FILES, SECRET, record
 from tests.warm import run_warm
 
@@ -223,6 +226,30 @@ def test_a_central_target_is_met_with_several_messages(messages: Path, vectors: 
     assert found["message_epsilon"] == max(budgets)
     assert 0.9 < found["epsilon"] <= 1.0 and found["epsilon_lower"] <= found["epsilon"]
     assert found["bits_per_report"] >= found["messages_per_user"]
+
+
+@pytest.mark.statistical
+def test_the_rotation_is_that_of_the_release(
+    data: Path, vectors: np.ndarray, tmp_path: Path
+) -> None:
+    """Another release, other signs; the interval allows for truncation, and the statement says so.
+    Estimates within 5 standard errors: false alarms below 1e-5."""
+    more = [*CENTRAL, "--norm=l2", "--radius=1", "--mechanism=L2Mean"]
+    seeds = []
+    for name in ("monday", "tuesday"):
+        out = tmp_path / name
+        assert main(flags(data, out, *more, f"--release-id={name}")) == DONE
+        assert_close(out, vectors.mean(axis=0))
+        found = record(out)
+        identity = ReleaseIdentity.from_json(found["identity"])
+        assert found["mechanism"]["rotation_seed"] == rotation_seed_of(identity)
+        own = LocalRandomizer.from_config(found["mechanism"])
+        assert identity.mechanism == own.config_digest().hex()
+        assert found["expected_bias"] == pytest.approx(own.bias_bound)
+        assert found["bias_bound"] == 0.0 < found["expected_bias"]
+        assert "on average over the public rotation" in (out / "privacy.md").read_text()
+        seeds.append(found["mechanism"]["rotation_seed"])
+    assert seeds[0] != seeds[1]
 
 
 def test_the_statement_says_what_several_messages_mean(messages: Path) -> None:

@@ -12,7 +12,6 @@ from beam_ldp.randomizers.mean.allocation import level_weights
 from beam_ldp.randomizers.mean.binary_vector import BinaryVectorMean
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.mean.l2 import L2Mean
-from beam_ldp.randomizers.mean.rotation import public_signs
 from tff_adapters.kernels.base import ClientKernel, random_order, random_words
 from tff_adapters.kernels.hadamard import rotate, rotate_back, signs_from_bits
 from tff_adapters.kernels.wire import bytes_of, pack_rows, runs_of, unpack_rows
@@ -75,7 +74,7 @@ class BlockKernel(ClientKernel):
     def _signs(self) -> Any | None:
         if not isinstance(self.mechanism, L2Mean):
             return None
-        return signs_from_bits(public_signs(self.mechanism.dimension, self.mechanism.rotation_seed))
+        return signs_from_bits(self.mechanism.signs)
 
     @property
     def _report_dtype(self) -> Any:

@@ -182,7 +182,8 @@ class MeanRandomizer(LocalRandomizer):
             np.sqrt(self.variance(users, None, sampling)),
             users,
             mean_squared_error=self.mean_squared_error(users, None, sampling),
-            **{"expected_bias" if self.bias_on_average else "bias_bound": self.bias_bound},
+            bias_bound=0.0 if self.bias_on_average else self.bias_bound,
+            expected_bias=self.bias_bound if self.bias_on_average else 0.0,
         )
 
     def variance(

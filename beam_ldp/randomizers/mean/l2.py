@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from beam_ldp.randomizers.base import accounting
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean, Preset
 from beam_ldp.randomizers.mean.rotation import (
@@ -17,6 +18,7 @@ from beam_ldp.randomizers.mean.rotation import (
     hadamard_back,
     padded_size,
     public_signs,
+    rotation_seed_of,
     truncation_bias,
 )
 from beam_ldp.randomizers.roots import brentq
@@ -53,8 +55,9 @@ class L2Mean(BlockMean):
         dimension: coordinates per vector.
         local_epsilon: local budget.
         cutoff: truncation of rotated coordinates, in units of radius/sqrt(size).
-        rotation_seed: public seed of the signs, the same for all users of one release:
-            `rotation.rotation_seed_of(identity)`, so that no value can have been chosen for it.
+        rotation_seed: public seed of the signs, the same for all users of one release. None: that
+            of the release (`for_release`), so that no value can have been chosen for it; outside of
+            a release with a name, 0.
         expected_users: up to how many users the default cutoff keeps the bias below the noise.
 
     >>> mechanism = L2Mean(dimension=784, local_epsilon=4.0)
@@ -63,7 +66,7 @@ class L2Mean(BlockMean):
     """
 
     cutoff: float | None = None
-    rotation_seed: int = 0
+    rotation_seed: int | None = None
     expected_users: int = 1_000_000
 
     norm: ClassVar[Norm] = "l2"
@@ -74,8 +77,9 @@ class L2Mean(BlockMean):
         super().__post_init__()
         if self.expected_users != int(self.expected_users) or self.expected_users < 1:
             raise ValueError(f"expected_users must be an integer >= 1, got {self.expected_users}")
-        if self.rotation_seed != int(self.rotation_seed) or self.rotation_seed < 0:
-            raise ValueError(f"rotation_seed must be an integer >= 0, got {self.rotation_seed}")
+        seed = self.rotation_seed
+        if seed is not None and (seed != int(seed) or seed < 0):
+            raise ValueError(f"rotation_seed must be an integer >= 0, or None, got {seed}")
         cutoff = self.cutoff
         if cutoff is None:
             cutoff = self._default_cutoff()
@@ -83,6 +87,11 @@ class L2Mean(BlockMean):
             raise ValueError(f"cutoff must be a number > 0, got {cutoff}")
         # No rotated coordinate is longer than the vector.
         object.__setattr__(self, "cutoff", min(float(cutoff), math.sqrt(self.num_coordinates)))
+
+    def for_release(self, identity: ReleaseIdentity) -> L2Mean:
+        if self.rotation_seed is not None:
+            return self
+        return replace(self, rotation_seed=rotation_seed_of(identity))
 
     @classmethod
     def _coordinates_for(cls, dimension: int) -> int:
@@ -228,17 +237,18 @@ class L2Mean(BlockMean):
         return self.cutoff * self.radius / math.sqrt(self.num_coordinates)
 
     @property
-    def _signs(self) -> np.ndarray:
-        return public_signs(self.dimension, self.rotation_seed)
+    def signs(self) -> np.ndarray:
+        """Public signs of the rotation, +-1: float64, (dimension,)."""
+        return public_signs(self.dimension, self.rotation_seed or 0)
 
     def _rotate(self, vectors: np.ndarray) -> np.ndarray:
-        return hadamard(vectors, self._signs)
+        return hadamard(vectors, self.signs)
 
     def _decode(self, coordinates: np.ndarray) -> np.ndarray:
-        return hadamard_back(2 * self._half_range * coordinates, self.dimension, self._signs)
+        return hadamard_back(2 * self._half_range * coordinates, self.dimension, self.signs)
 
     def _rotate_back(self, rows: np.ndarray) -> np.ndarray:
-        return hadamard(rows)[:, : self.dimension] * self._signs
+        return hadamard(rows)[:, : self.dimension] * self.signs
 
 
 def _cutoff_for_noise(noise: float, *, grows: bool = False) -> float:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from beam_ldp.randomizers.bits import join_rows, split_rows
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.directions import DirectionMean, pack_signed, unpack_signed
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.projections import HaarProjection, OwnProjection, SharedProjection
+from beam_ldp.randomizers.mean.rotation import rotation_seed_of
 from beam_ldp.randomizers.normals import spare_words
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.spherical_caps import log_gamma_half_step
@@ -58,7 +60,8 @@ class ProjectedPrivUnit(DirectionMean):
         coordinate_bits: bits per reported coordinate.
         projected: coordinates sent, k; at most the dimension, padded to a power of two unless
             for "haar".
-        sign_seed: names the public signs ("shared" only).
+        sign_seed: names the public signs ("shared" only). None: those of the release
+            (`for_release`); outside of a release with a name, 0.
         projection: "shared", "own" or "haar".
 
     Raises:
@@ -70,7 +73,7 @@ class ProjectedPrivUnit(DirectionMean):
     """
 
     projected: int = 256
-    sign_seed: int = 0
+    sign_seed: int | None = None
     projection: ProjectionKind = "shared"
 
     def __post_init__(self) -> None:
@@ -81,7 +84,7 @@ class ProjectedPrivUnit(DirectionMean):
         size = self.projector.size
         if not 2 <= self.projected <= size:
             raise ValueError(f"projected must lie in [2, {size}], got {self.projected}")
-        if not 0 <= self.sign_seed < 1 << _SEED_BITS:
+        if not 0 <= (self.sign_seed or 0) < 1 << _SEED_BITS:
             raise ValueError(f"sign_seed must lie in [0, 2**32), got {self.sign_seed}")
         super().__post_init__()
 
@@ -89,7 +92,12 @@ class ProjectedPrivUnit(DirectionMean):
     def projector(self) -> SharedProjection:
         """The projections that seeds stand for."""
         kind = _PROJECTIONS[self.projection]
-        return kind(self.dimension, self.projected, self.sign_seed)
+        return kind(self.dimension, self.projected, self.sign_seed or 0)
+
+    def for_release(self, identity: ReleaseIdentity) -> ProjectedPrivUnit:
+        if self.sign_seed is not None or self.projection != "shared":
+            return self
+        return replace(self, sign_seed=rotation_seed_of(identity) % (1 << _SEED_BITS))
 
     @cached_property
     def base(self) -> PrivUnit:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg, stats
 
-from beam_ldp.randomizers.mean import L2Mean, rotation
+from beam_ldp.randomizers.mean import L2Mean, LInfMean, ProjectedPrivUnit
 from tests.identities import identity
 
 pytestmark = pytest.mark.exact
@@ -108,6 +108,26 @@ def test_the_seed_of_a_release_follows_from_its_question():
     assert len({seed, *map(rotation.rotation_seed_of, others)}) == 4
     mechanism = L2Mean(8, 4.0, rotation_seed=seed)
     assert mechanism.to_config()["rotation_seed"] == seed
+
+
+def test_a_mechanism_takes_the_seed_of_its_release_unless_it_was_given_one():
+    one = identity("week-47", "visits", columns=("steps",))
+    seed = rotation.rotation_seed_of(one)
+    asked = L2Mean(8, 4.0)
+    assert asked.rotation_seed is None and np.array_equal(asked.signs, rotation.public_signs(8, 0))
+    own = asked.for_release(one)
+    assert own.rotation_seed == seed and np.array_equal(own.signs, rotation.public_signs(8, seed))
+    assert own.for_release(replace(one, release_id="week-48")) is own
+    given = L2Mean(8, 4.0, rotation_seed=0)
+    assert given.for_release(one) is given
+    assert L2Mean.from_config(own.to_config()) == own
+    assert asked.config_digest() != own.config_digest() != given.config_digest()
+    projected = ProjectedPrivUnit(64, 4.0, projected=8).for_release(one)
+    assert projected.sign_seed == seed % 2**32
+    assert ProjectedPrivUnit(64, 4.0, projected=8, sign_seed=3).for_release(one).sign_seed == 3
+    own_signs = ProjectedPrivUnit(64, 4.0, projected=8, projection="own")
+    assert own_signs.for_release(one) is own_signs
+    assert LInfMean(2, 1.0).for_release(one) == LInfMean(2, 1.0)
 
 
 def test_the_bias_for_one_choice_of_signs_has_a_failure_probability():
