@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg, stats
 
-from beam_ldp.randomizers.mean import L2Mean, LInfMean, ProjectedPrivUnit
+from beam_ldp.randomizers.mean import L2Mean, LInfMean, ProjectedPrivUnit, rotation
 from tests.identities import identity
 
 pytestmark = pytest.mark.exact
