@@ -15,6 +15,7 @@ from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
     ShuffleAccountant,
     ShuffledDpEvent,
+    ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
     event_epsilon,
     local_event,
@@ -23,8 +24,9 @@ from beam_ldp.accounting import (
     shuffle_epsilons,
     shuffled_event,
 )
-from beam_ldp.accounting.crowds import crowd_of, failure_of, with_crowd
+from beam_ldp.accounting.crowds import crowd_of, failure_of, hidden_users, with_crowd
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
+from beam_ldp.accounting.randomizer_events import crowd
 from beam_ldp.randomizers import frequency, mean, registry
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.every_question import EveryQuestion
@@ -138,6 +140,53 @@ def test_a_counted_group_is_not_split_again():
     assert crowd_of(counted) == 90 and failure_of(counted) == 0.0 < failure_of(event)
     assert with_crowd(dp_accounting.ComposedDpEvent([event]), 90).events[0] == counted
     assert counted.local_event.pair == event.local_event.pair
+    assert failure_of(dp_accounting.GaussianDpEvent(1.0)) == 0.0
+
+
+def test_of_several_columns_the_fewest_hide_a_report():
+    """Columns may have crowds of their own: one in which few hide each other is what counts."""
+    local = local_event_of_one_group(PUBLIC)
+    columns = [ShuffledDpEvent(local, n) for n in (70, 30, 50)]
+    event = dp_accounting.ComposedDpEvent(columns)
+    assert crowd_of(event) == 30
+    assert [crowd_of(part) for part in with_crowd(event, 20).events] == [20, 20, 20]
+    messages = ShuffledMessagesDpEvent(((3, 0.5),), 40, None, 1.5)
+    assert crowd_of(dp_accounting.ComposedDpEvent([columns[0], messages])) == 40
+    assert with_crowd(messages, 9) == attr.evolve(messages, num_reports=9)
+
+
+def test_nobody_hides_among_more_than_came():
+    """Whatever a mechanism's rule says, and at least in oneself."""
+
+    class Generous:
+        local_epsilon = 1.0
+        dominating_pair = frequency.KRandomizedResponse(4, 1.0).dominating_pair
+
+        def __init__(self, size):
+            self.crowd_size = lambda num_reports: size
+
+    assert [crowd(Generous(size), 20) for size in (10**9, 21, 19, 1, 0, -5)] == [
+        20,
+        20,
+        19,
+        1,
+        1,
+        1,
+    ]
+    for size, hidden in ((10**9, 20), (7, 7), (0, 1)):
+        assert shuffled_event(Generous(size), 20).crowd == hidden
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.0000001, float("nan")])
+def test_a_share_of_honest_people_is_a_share(share):
+    with pytest.raises(ValueError, match="honest_fraction must be in"):
+        hidden_users(100, share)
+
+
+def test_a_share_is_meant_as_it_is_written():
+    assert [hidden_users(n, f) for n, f in ((10, 0.1), (100, 0.29), (7, 1.0), (3, 0.1))] == [
+        1, 29, 7, 1,
+    ]  # fmt: skip
 
 
 def test_delta_covers_a_smaller_group():

@@ -15,6 +15,7 @@ from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.pipelines import collect, randomize
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.run import DONE, MISUSED, NOTHING_RELEASED
+from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import digest_of
@@ -110,7 +111,8 @@ def test_devices_and_collector_agree_on_the_rotation(place: Path, tmp_path: Path
     own = terms.randomizer
     assert own.rotation_seed == rotation_seed_of(terms.identity) > 0
     assert gather(out, reports, f"--min-reports={PEOPLE}") == DONE
-    assert json.loads((out / "privacy.json").read_text())["mechanism"] == own.to_config()
+    found = json.loads((out / "privacy.json").read_text())["mechanism"]
+    assert LocalRandomizer.from_config(found) == own
     truth = np.loadtxt(place / "values.csv", delimiter=",", skiprows=1, usecols=(3, 4)).mean(axis=0)
     for row, expected in zip(table(out), truth):
         assert abs(float(row["mean"]) - expected) < 5 * float(row["standard_error"])

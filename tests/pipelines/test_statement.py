@@ -227,6 +227,7 @@ def test_without_a_shuffler_nothing_is_credited_to_it() -> None:
         (MEAN, "Nobody counts how often, and no interval covers what it shifts"),
         (replace(MEAN, sampling="iid"), "the draw of one row of each person included"),
         (MEAN, "suppose that every person has one row"),
+        (replace(MEAN, expected_bias=0.0123), "shifts a coordinate by 0.0123 at most, on average"),
         (replace(MEAN, bias_bound=0.0123), "widened by 0.0123 for the mechanism's truncation"),
         (replace(MEAN, bad_rows="zero", num_bad_rows=None), "reported as the zero vector and left"),
         (replace(MEAN, bad_rows="zero", num_bad_rows=None, in_ranges=True),
