@@ -28,13 +28,13 @@ UV = $(CURDIR)/$(BIN)/uv
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-core test-faults test-slow test-pythons test-tff test-tff-slow lint format types doctest wheel sbom \
+.PHONY: help setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format types doctest wheel sbom \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
 	@echo 'Start here:'
 	@echo '  make demo          a private word-frequency job over 1,000,000 people, from nothing'
-	@echo '  make test          the test suites (a quarter of an hour on 2 cores; make test-core: without TensorFlow)'
+	@echo '  make test          the tests on the local runner (minutes on 2 cores)'
 	@echo 'Both need Python 3.10-3.13 and nothing else: the first run makes $(VENV)/, later ones use it.'
 	@echo
 	@echo 'All commands:'
@@ -136,18 +136,12 @@ sbom: wheel .venv-release/.ready  ## what the wheel needs, as CycloneDX JSON, in
 
 # --- tests --------------------------------------------------------------------------------------
 
-test: test-core  ## the fast suites: the core's, then the adapters' where Python 3.11 is at hand
-	if .ci/find-python 3.11 >/dev/null; then
-		$(MAKE) test-tff
-	else
-		echo "TensorFlow Federated was NOT TESTED: it needs Python 3.11"
-	fi
-
-test-core: $(VENV)/.ready  ## the fast suite of everything but the adapters to TensorFlow Federated
+test: $(VENV)/.ready  ## everything but the adapters to TensorFlow Federated, on the local runner: minutes
 	$(PYTEST) -m "not slow and not engines and not bench and not tff and not dataflow"
 
-test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments
-	$(PYTEST) -m "slow and not engines and not bench and not tff and not dataflow"
+test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments; every example of a property
+	BEAM_LDP_EXAMPLES=all \
+		$(PYTEST) -m "(slow or hypothesis) and not engines and not bench and not tff and not dataflow"
 
 test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow"
@@ -198,6 +192,9 @@ test-all: $(VENV)/.ready tff  ## test-engines, test-slow, test-tff-slow and test
 	$(MAKE) test-tff-slow
 	$(MAKE) test-pythons
 
+release-check:  ## every suite, tutorial and benchmark gate in order, and a table of them (half a day, idle)
+	.ci/release-check
+
 doctest: $(VENV)/.ready  ## the examples in the docstrings
 	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp $(PYTEST_FLAGS)
 
@@ -219,6 +216,9 @@ bench: $(VENV)/.ready peers  ## every benchmark, into benchmarks/results/ (an id
 	$(BIN)/python -m benchmarks.costs fit --jobs 3e8
 	$(BIN)/python -m benchmarks.costs check --jobs 2e8
 	$(BIN)/python -m benchmarks.costs table
+	$(MAKE) test-bench
+
+test-bench: $(VENV)/.ready  ## the limits of time and memory that tests hold (an idle machine)
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -s -m bench tests
 
 bench-gate: $(VENV)/.ready  ## is any step more than twice as slow, beside the machine's limits, as it was?

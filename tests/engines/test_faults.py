@@ -35,11 +35,13 @@ from tests.engines.fault_job import Door, FaultJob
 from tests.engines.kills import Kill, known
 from tests.engines.servers import CLUSTERS, Engine, running
 from tests.engines.victims import VICTIMS, WITH_BEAMS_POOL, Find, Victim, command_of, nurseries
+from tests.warm import run_warm
 
 SECONDS = 480  # of one job, most of them starts of Python workers on a busy machine
 KILL_SECONDS = 420  # of one with forked workers; for some dead ones Beam waits three minutes
 KILLS = int(os.environ.get("BEAM_LDP_KILLS", "20"))  # of every kind, in the long form
 FRESH_KILLS = KILLS // 4  # with fresh noise
+PROGRAM = ["-m", "beam_ldp.pipelines.frequency"]
 TAIL = 10.0  # seconds after the last report in which kills happen too
 ONE_PROCESS = ["--runner=FnApiRunner"]
 FORMS = (("statistic", "batch"), ("reports", "batch"), ("reports", "global"))
@@ -320,7 +322,7 @@ def question_in(folder: Path, values: str) -> list[str]:
     users = sum(map(bool, rows))  # undisturbed, the program has enough reports to release
     flags += ["--local-epsilon=3", "--delta=1e-6", f"--expected-users={users}"]
     flags += [f"--output={folder}/out", "--no-mlflow"]
-    return [sys.executable, "-m", "beam_ldp.pipelines.frequency", *flags]
+    return [sys.executable, *PROGRAM, *flags]
 
 
 def charged_to(url: str) -> list[str]:
@@ -508,25 +510,44 @@ def test_the_place_of_the_output_on_an_engine(
         assert_absent(tmp_path)
 
 
-def run_to_the_end(question: list[str], **how: Any) -> int:
-    done = subprocess.run(question, capture_output=True, timeout=SECONDS, **how)
-    print(done.stderr.decode()[-2000:])
+def run_to_the_end(question: list[str]) -> int:
+    done = run_warm(*question[1:], timeout=SECONDS)
+    print(done.stderr[-2000:])
     return done.returncode
+
+
+FULL = """
+import os, resource, sys
+from beam_ldp.pipelines.frequency import main
+size = int(sys.argv[1]) << 10
+for stream in (1, 2):  # they are no files of the program
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+sys.exit(main(sys.argv[2:]))
+"""
 
 
 def with_a_full_disk(question: list[str], kilobytes: int) -> int:
     """Run it where no file of the program may grow beyond so much."""
-
-    def full() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes << 10, kilobytes << 10))
-
-    return run_to_the_end(question, preexec_fn=full)
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+        script.write(FULL)
+        script.flush()
+        flags = question[len(PROGRAM) + 1 :]
+        return run_warm(script.name, str(kilobytes), *flags, timeout=SECONDS).returncode
 
 
 def with_a_vanishing_folder(question: list[str], folder: Path) -> int:
-    process = subprocess.Popen(question, stderr=subprocess.DEVNULL)
-    while process.poll() is None:
-        time.sleep(0.02)
-        for staging in folder.glob(".out.staging-*"):
-            shutil.rmtree(staging, ignore_errors=True)
-    return process.returncode
+    over = threading.Event()
+
+    def remove() -> None:
+        while not over.wait(0.02):
+            for staging in folder.glob(".out.staging-*"):
+                shutil.rmtree(staging, ignore_errors=True)
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        return run_warm(*question[1:], timeout=SECONDS).returncode
+    finally:
+        over.set()
+        remover.join()

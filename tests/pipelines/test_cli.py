@@ -92,7 +92,13 @@ def test_max_bits_leaves_short_reports_only() -> None:
 def test_a_small_demo(tmp_path: Path) -> None:
     arguments = ["demo", "--output", str(tmp_path / "demo"), "--users", "50000", "--words", "200",
                  "--epsilon", "0.5", "--no-mlflow"]  # fmt: skip
-    shown = run(*arguments)
+    earlier = tmp_path / "demo" / "release" / "privacy.json"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("of an earlier demo")
+    there = run(*arguments)
+    assert there.exit_code == 2 and "--overwrite" in there.output
+    assert earlier.read_text() == "of an earlier demo"
+    shown = run(*arguments, "--overwrite")
     assert shown.exit_code == 0, shown.output
     for expected in ("Are the intervals honest?", "hold the truth", "privacy.md", "(other)",
                      "The 20 most frequent of 200 values", "local epsilon"):  # fmt: skip
@@ -101,9 +107,6 @@ def test_a_small_demo(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "demo" / "release" / "privacy.json").read_text())
     assert record["num_reports"] == 50_000 and record["epsilon"] <= 0.5
     assert record["local_epsilon"] <= 5.0
-    again = run(*arguments)
-    assert again.exit_code == 2 and "--overwrite" in again.output
-    assert run(*arguments, "--overwrite").exit_code == 0
 
 
 @pytest.mark.parametrize(
