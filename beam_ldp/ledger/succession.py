@@ -16,6 +16,7 @@ Every audit tells all of it, for ever.
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +25,7 @@ from typing import Any
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.books import Population
-from beam_ldp.ledger.checks import check_name, check_text, login
+from beam_ldp.ledger.checks import LONGEST_NAME, check_name, check_text, login
 from beam_ldp.ledger.errors import LedgerError
 from beam_ldp.ledger.identities import release_key
 from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
@@ -273,7 +274,7 @@ class _Carried:
         first = self.state.first_name_of(dataset)
         return {
             "time": self.state.time,
-            "run_id": f"lost rows of {old_id[:12]}: {name}"[:200],
+            "run_id": _short(f"lost rows of {old_id[:12]}: {name}"),
             "part": "",
             "dataset": dataset,
             "population": name,
@@ -295,6 +296,14 @@ class _Carried:
             "certificate": None,
             "writer": None,
         }
+
+
+def _short(name: str) -> str:
+    """The name of a charge: cut where it is too long, and then told apart by a digest."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name[: LONGEST_NAME - 13]} {digest}"
 
 
 def _sound(rows: Sequence[Row]) -> int:

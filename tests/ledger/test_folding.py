@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.ledger.accounts import Account
-from beam_ldp.ledger.books import Population
+from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Budget, Quota
 from beam_ldp.ledger.deciding import capacity, quota_refusal, refusal, share_of
 from beam_ldp.ledger.identities import release_key
 from beam_ldp.ledger.losses import Loss, limit, main_share, no_loss, orders_for, times
-from beam_ldp.ledger.rows import Head, Row, next_row
+from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row, next_row
 from beam_ldp.ledger.runs import followed, of_run, part_of, reservation
 from beam_ldp.ledger.sums import Sum, Total
 from tests.ledger.asked import KEY, asked
@@ -281,3 +282,23 @@ def test_release_keys_fit_their_column_and_tell_releases_apart() -> None:
     }
     assert len(keys) == 4 and {len(key) for key in keys} == {32}
     assert release_key("visits", "visits", asked("other", "week", columns=("x",))) in keys
+
+
+# Checkpoints --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "books",
+    [None, {}, {"ledger_id": "x"}, {"ledger_id": "x", "of_dataset": {}, "first_names": {},
+     "now_called": {}, "populations": {"visits": {}}}],
+)  # fmt: skip
+def test_what_is_no_checkpoint_opens_nothing(books: Any) -> None:
+    """Half of its books would be a ledger in which less is spent."""
+    row = next_row(Head(), "checkpoint", {"time": "", "books": books})
+    with pytest.raises(LedgerCorruptedError, match="row 0 is no checkpoint"):
+        Books.from_checkpoint(row)
+    whole = Books().to_json()
+    row = next_row(Head(7, "1" * 64), "checkpoint", {"time": "2026", "books": whole})
+    assert Books.from_checkpoint(row).head == row.head
+    with pytest.raises(LedgerCorruptedError, match="was changed"):
+        Books.from_checkpoint(replace(row, text=row.text.replace("2026", "2027")))

@@ -61,6 +61,37 @@ def test_a_ledger_that_holds_together_has_no_successor(
     assert not (tmp_path / "new.db").exists()
 
 
+def test_populations_with_long_names_are_each_charged_for_what_is_lost(
+    lived: BudgetLedger, tmp_path: Path, clock: Clock
+) -> None:
+    """Names that differ behind what fits into a charge's name: one hid the other's charge."""
+    names = ["x" * 199 + end for end in "ab"]
+    for name in names:
+        lived.set_budget(name, epsilon=1.0, delta=1e-6)
+    lived.set_budget("late", epsilon=1.0, delta=1e-6)
+    change(lived, "UPDATE beam_ldp_ledger SET hash = 'x' WHERE number = "
+                  "(SELECT max(number) FROM beam_ldp_ledger)")  # fmt: skip
+    new, found = follow(lived, tmp_path, clock)
+    assert found.unknown == 1
+    for name in names:
+        status = new.status(name)
+        assert status.committed > 1.0 and status.num_open == 1
+        assert max(len(charge.run_id) for charge in status.charges) <= 200
+    # Its dataset is there, its budget was the damaged row: nobody can be charged, and nobody is.
+    late = new.state.populations["late"]
+    assert late.budget is None and not late.charged
+    assert audit(new.rows()).state is not None
+
+
+def test_who_succeeds_a_ledger_is_named(lived: BudgetLedger, tmp_path: Path) -> None:
+    change(lived, "UPDATE beam_ldp_ledger SET hash = 'x' WHERE run_id = 'open'")
+    places = RowStore(lived.url), RowStore(f"sqlite:///{tmp_path / 'new.db'}")
+    for wrong in ({"by": "x" * 201}, {"by": "a\nb"}, {"why": "a\nb"}):
+        with pytest.raises(ValueError, match="must be printable"):
+            succeed(*places, **{"why": "the disk", "by": "Ada", **wrong})  # type: ignore[arg-type]
+    assert places[1].version() is None
+
+
 def test_what_was_spent_stays_spent(lived: BudgetLedger, tmp_path: Path, clock: Clock) -> None:
     """The last row is damaged: all before it goes over as it stands."""
     spent = lived.status("visits").spent
