@@ -294,8 +294,8 @@ def test_release_keys_fit_their_column_and_tell_releases_apart() -> None:
 )  # fmt: skip
 def test_what_is_no_checkpoint_opens_nothing(books: Any) -> None:
     """Half of its books would be a ledger in which less is spent."""
-    row = next_row(Head(), "checkpoint", {"time": "", "books": books})
-    with pytest.raises(LedgerCorruptedError, match="row 0 is no checkpoint"):
+    row = next_row(Head(7, "1" * 64), "checkpoint", {"time": "", "books": books})
+    with pytest.raises(LedgerCorruptedError, match="row 7 is no checkpoint"):
         Books.from_checkpoint(row)
     whole = Books().to_json()
     row = next_row(Head(7, "1" * 64), "checkpoint", {"time": "2026", "books": whole})
