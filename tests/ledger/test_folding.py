@@ -177,6 +177,22 @@ def test_a_smaller_share_than_is_spent_is_refused() -> None:
     assert "runs without a quota" in str(quota_refusal(found, 0, Quota("a", 0.51)))
 
 
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_share_is_of_the_first_order_alone(order: int) -> None:
+    """What was charged to it before counts at that order, and at no other."""
+    found = people(a=0.5)
+    budget = found.budget
+    assert budget is not None
+    spent = [0.0] * len(budget.orders)
+    spent[order] = 0.4 * capacity(budget)
+    found.quota_accounts[("a", 0)] = Account.empty(len(budget.orders))
+    found.quota_accounts[("a", 0)].spent.add(Loss(tuple(spent), 0.0))
+    found.accounts[0] = Account.empty(len(budget.orders))
+    more = loss_at_first(found, 0.2)
+    assert (refusal(found, 0, more, 0.0, quota="a") is None) == (order == 1)
+    assert (quota_refusal(found, 0, Quota("a", 0.3)) is None) == (order == 1)
+
+
 def test_orders_of_the_smallest_and_largest_budgets() -> None:
     """Where no charge fills a budget, the orders are those of the nearest one that does."""
     assert orders_for(1e-12, 1e-8)[0] > 1e4
@@ -302,3 +318,46 @@ def test_what_is_no_checkpoint_opens_nothing(books: Any) -> None:
     assert Books.from_checkpoint(row).head == row.head
     with pytest.raises(LedgerCorruptedError, match="was changed"):
         Books.from_checkpoint(replace(row, text=row.text.replace("2026", "2027")))
+
+
+# Rows that nobody may have written ----------------------------------------------------------------
+
+
+def told(*bodies: tuple[str, dict[str, Any]]) -> Books:
+    """The books of a ledger with a dataset `visits` and these rows after it."""
+    people = {"privacy_unit": "user", "neighbours": "replace-one", "population": "visits"}
+    first = [("genesis", {"ledger_id": "x"}), ("dataset", {"dataset": "visits", **people})]
+    books = Books()
+    for kind, body in [*first, *bodies]:
+        given = {**people, "by": "", "why": "", "time": "2026", **body}
+        books.apply([next_row(books.head, kind, given)])
+    return books
+
+
+def test_a_forged_name_takes_over_nobodys_budget() -> None:
+    books = told(("dataset", {"dataset": "other"}), ("rename", {"dataset": "other", "to": "third"}))
+    assert books.datasets == ["third", "visits"] and books.renamed("other") == "third"
+    for taken in ("visits", "third", "other"):
+        for row in (
+            ("rename", {"dataset": "visits", "to": taken}),
+            ("dataset", {"dataset": taken}),
+        ):
+            with pytest.raises(LedgerCorruptedError, match="does not follow"):
+                told(
+                    ("dataset", {"dataset": "other"}),
+                    ("rename", {"dataset": "other", "to": "third"}),
+                    row,
+                )
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_forged_share_is_none(share: float) -> None:
+    assert (
+        told(("quota", {"quota": "a", "share": 0.0})).populations["visits"].quotas["a"].share == 0
+    )
+    assert (
+        told(("quota", {"quota": "a", "share": 1.0})).populations["visits"].quotas["a"].share == 1
+    )
+    for body in ({"quota": "a", "share": share}, {"quota": "", "share": 0.5}):
+        with pytest.raises(LedgerCorruptedError, match="does not follow"):
+            told(("quota", body))
