@@ -41,6 +41,11 @@ class ChargeTo:
     worker that makes it, and a release that is withheld gives its central price back. A pipeline
     that is built and never run stays charged, as one that crashes does.
 
+    A release that is settled is not released again, though its noise be memoized and its reports be
+    the same: the charge is settled release by release on workers, and no digest of all reports,
+    by which the programs know them (`report_digest`), is there by then. Such a pipeline is refused
+    where it is built, under every run id; `beam-ldp frequency` and `mean` publish once more.
+
     Args:
         dataset: whose data; the ledger's name of it.
         url: of the ledger, as launcher and workers reach it. It travels in the job graph, so it may

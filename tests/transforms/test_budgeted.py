@@ -361,3 +361,26 @@ def test_the_graph_holds_an_url_and_no_ledger(ledger: BudgetLedger, url: str) ->
     held = reservation(ChargeTo("visits", url, run_id="run"))
     assert pickle.loads(pickle.dumps(held)) == held
     assert Charged(held) and GivenBack(held)
+
+
+def test_a_settled_release_is_not_released_again_by_a_composite(
+    ledger: BudgetLedger, url: str, tmp_path: Path
+) -> None:
+    """No digest of its reports is kept, so nobody could say that they are the same."""
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    (tmp_path / "key").chmod(0o600)
+    rows = [{"uid": i, "v": "yes"} for i in range(PEOPLE)]
+
+    def again(run_id: str) -> None:
+        budget = ChargeTo("visits", url, run_id=run_id)
+        named = {"memoize_key_file": str(tmp_path / "key"), "release_id": "week"}
+        how = {"one_report_per": "row", "column": "v", "user_id_column": "uid"}
+        run(ask(budget, **named, **how), rows)
+
+    again("monday")
+    charge, head = ledger.charge("monday"), ledger.books.head
+    assert charge.status == "settled" and charge.memoized and charge.report_digest is None
+    for run_id in ("monday", "tuesday"):
+        with pytest.raises(LedgerError, match="monday"):
+            again(run_id)
+    assert ledger.charge("monday") == charge and ledger.books.head == head
