@@ -46,7 +46,8 @@ def execute(settings: TrainSettings, console: Console) -> Result | None:
 
     Raises:
         UsageError, OutputError: before anything runs.
-        NothingReleasedError: if target or budget do not allow it.
+        NothingReleasedError: if target or budget do not allow it, or the ledger was away at the
+            end: then nothing was published, and `beam-ldp finalize` goes on.
         JobError: if the training fails; the rounds that ran stay charged.
     """
     has_tensorflow = importlib.util.find_spec("tensorflow_federated") is not None
@@ -113,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except JobError as error:
         return _failed(errors, FAILED, f"error: {error}")
     except KeyboardInterrupt:
-        return _failed(errors, INTERRUPTED, "interrupted: nothing was written")
+        return _failed(errors, INTERRUPTED, "interrupted")
     if result is not None and result.plan.settings.format == "json":
         print(terminal.printed_json(as_json(result)))
     elif result is not None:

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
+from beam_ldp.pipelines.training.charge import Measured
 from beam_ldp.pipelines.training.learn import (
     AdapedLearner,
     Learner,
-    Measured,
     ReportLearner,
     measured,
 )

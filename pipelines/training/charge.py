@@ -14,15 +14,30 @@ from rich.markup import escape
 
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.training.learn import Measured
     from tff_adapters import Flow
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model on public data, after so many rounds; what is not known is NaN.
+
+    Attributes:
+        rounds: after which.
+        loss, accuracy: of the (shared) model.
+        personal: mean accuracy of clients' own models, on public examples of their labels.
+    """
+
+    rounds: int
+    loss: float
+    accuracy: float
+    personal: float = math.nan
 
 
 @dataclass
@@ -41,7 +56,6 @@ class Run:
     """
 
     identity: ReleaseIdentity
-
     begun: int = 0
     curve: list[tuple[Measured, float]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -58,9 +72,17 @@ def local_epsilon_of(plan: Plan, run: Run) -> float | None:
     return plan.local_epsilon_of(run.begun)
 
 
+def sent_event(plan: Plan, run: Run) -> dict[str, Any] | None:
+    """What the client that sent most told whoever sees all reports, where `event` says less."""
+    sent = run.begun if run.most_messages is None else run.most_messages
+    return plan.round_price.sent_in(sent)
+
+
 @contextmanager
 def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
     """Reserve all rounds; settle at those that began, however it ends.
+
+    What is finished is settled by `release`, before it is published.
 
     Raises:
         NothingReleasedError: if the budget does not allow it.
@@ -84,6 +106,8 @@ def charged(plan: Plan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
     )
     try:
         yield charge, run
+    except NotPublishedError:  # it is settled, or is kept until somebody settles it
+        raise
     except BaseException:
         if "run_id" in charge.facts:
             _settle_part(plan, charge, run, console)
@@ -126,14 +150,13 @@ def _settle_part(plan: Plan, charge: NoCharge, run: Run, console: Console) -> No
 
 
 def settlement(plan: Plan, charge: NoCharge, run: Run) -> dict[str, Any]:
-    """What the ledger is told of the rounds that began."""
+    """What the ledger is told of the rounds of a training that ended early."""
     bound = plan.epsilon_of(run.begun)
-    sent = run.begun if run.most_messages is None else run.most_messages
     return {
         "run_id": charge.facts["run_id"],
         "identity": run.identity.to_json(),
         "event": plan.round_price.event_of(run.begun),
-        "local_event": plan.round_price.sent_in(sent),
+        "local_event": sent_event(plan, run),
         "proof": f"{run.begun:,} rounds began",
         "mechanism": plan.config,
         "question": f"train {plan.model}",

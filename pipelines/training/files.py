@@ -9,11 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from apache_beam.io.filesystem import BeamIOError
+
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
-from beam_ldp.pipelines.training.charge import Run
-from beam_ldp.pipelines.training.learn import Learner, Measured
+from beam_ldp.pipelines.training.charge import Measured, Run
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.plot import plot_training
 from beam_ldp.pipelines.training.record import TrainRecord
@@ -54,24 +56,28 @@ def _known(value: float) -> float | None:
 
 def write(
     folder: outputs.OutputFolder,
-    learner: Learner,
-    state: Any,
+    plan: Plan,
+    model: bytes,
     record: TrainRecord,
     curves: dict[str, Any],
 ) -> None:
-    """All files of the output, as a whole."""
-    plan, text = learner.plan, io.StringIO()
+    """All files of the output, aside. Raises JobError where the disk or store refuses."""
+    text = io.StringIO()
     writer = csv.DictWriter(text, list(curves["training"][0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(curves["training"])
-    with folder.writing() as out:
-        out.put("model.keras", model_bytes(learner.model(state)))
-        out.put("privacy.json", outputs.as_json(record.to_json()))
-        out.put("privacy.md", training_statement(record).encode())
-        out.put("curve.csv", text.getvalue().encode())
-        out.put("curves.json", outputs.as_json(curves))
-        if plan.data.num_test:
-            out.put("plot.png", picture(plan, record, curves))
+    try:
+        with folder.finishing() as out:
+            out.put("model.keras", model)
+            out.put("privacy.json", outputs.as_json(record.to_json()))
+            out.put("privacy.md", training_statement(record).encode())
+            out.put("curve.csv", text.getvalue().encode())
+            out.put("curves.json", outputs.as_json(curves))
+            if plan.data.num_test:
+                out.put("plot.png", picture(plan, record, curves))
+    except (OSError, BeamIOError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise JobError(f"--output {folder.path} could not be written ({why})") from error
 
 
 def model_bytes(model: Any) -> bytes:

@@ -6,13 +6,13 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
 from beam_ldp.pipelines.training.central_plan import AdapedPlan, LocalCentralPlan
+from beam_ldp.pipelines.training.charge import Measured
 from beam_ldp.pipelines.training.flags import CLDP_SGD
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
@@ -34,22 +34,6 @@ tf.get_logger().setLevel("ERROR")
 _MODEL_SEED = 1  # of the initial weights, which are public
 _UNCLIPPED, _UNCLIPPED_RATE = 1e9, 0.1
 _MEASURED = 50  # own models whose accuracy is averaged
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A model on public data, after so many rounds; what is not known is NaN.
-
-    Attributes:
-        rounds: after which.
-        loss, accuracy: of the (shared) model.
-        personal: mean accuracy of clients' own models, on public examples of their labels.
-    """
-
-    rounds: int
-    loss: float
-    accuracy: float
-    personal: float = math.nan
 
 
 class Learner(ABC):

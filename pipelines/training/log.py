@@ -16,7 +16,7 @@ import mlflow_ldp
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
-from beam_ldp.pipelines.training.learn import Measured
+from beam_ldp.pipelines.training.charge import Measured
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.randomizers.identity import ReleaseIdentity

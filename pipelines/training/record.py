@@ -11,7 +11,7 @@ from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.training.central_plan import LocalCentralPlan
-from beam_ldp.pipelines.training.charge import Run, local_epsilon_of
+from beam_ldp.pipelines.training.charge import Run, local_epsilon_of, sent_event
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
 
@@ -50,6 +50,8 @@ class TrainRecord(PrivacyRecord):
             their labels, after the training and after learning alone for as long.
         round_event: what one round releases, as `epsilon` counts it; `event` is what a ledger is
             charged for all, `charged_epsilon` what that costs where it is another.
+        local_event: what the client that sent most told whoever sees all reports, where `event`
+            says only what a trusted server publishes.
         reconstruction: the audit of all messages of the client that sent most.
         identity: of the training, as `ReleaseIdentity.to_json` tells it, and
         identity_digest: its digest, hexadecimal.
@@ -91,6 +93,7 @@ class TrainRecord(PrivacyRecord):
     local_only_accuracy: float | None = None
     charged_epsilon: float | None = None
     round_event: dict[str, Any] | None = None
+    local_event: dict[str, Any] | None = None
     reconstruction: dict[str, Any] | None = None
     identity: dict[str, Any] | None = None
     identity_digest: str | None = None
@@ -140,6 +143,7 @@ def make_record(plan: Plan, clients_left_out: int, run: Run, charge: NoCharge) -
         event=plan.round_price.event_of(run.begun),
         charged_epsilon=plan.charged_epsilon_of(run.begun),
         round_event=event_to_json(plan.event),
+        local_event=sent_event(plan, run),
         algorithm=settings.algorithm,
         model=plan.model,
         dimension=plan.dimension,

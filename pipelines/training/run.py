@@ -8,7 +8,6 @@ from typing import Any
 
 import dp_accounting
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from beam_ldp.pipelines import outputs
@@ -17,12 +16,12 @@ from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.baselines import BaselineError, baseline
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
-from beam_ldp.pipelines.training.charge import Run, settlement
-from beam_ldp.pipelines.training.files import curves_as_json, write
-from beam_ldp.pipelines.training.learn import Learner, Measured, learner_for
+from beam_ldp.pipelines.training.charge import Measured, Run
+from beam_ldp.pipelines.training.files import model_bytes
+from beam_ldp.pipelines.training.learn import Learner, learner_for
 from beam_ldp.pipelines.training.log import Tracked, tracked
 from beam_ldp.pipelines.training.plan import Plan
-from beam_ldp.pipelines.training.record import make_record
+from beam_ldp.pipelines.training.release import release
 from beam_ldp.pipelines.training.view import Result
 from tff_adapters import Round, SamplingMismatchError, UnpricedFlowError, privacy_events
 from tff_adapters import train as run_rounds
@@ -42,25 +41,32 @@ def train(
 
     Raises:
         JobError: if a round fails, or is not as declared.
+        NotPublishedError: if the ledger could not be written at the end; the output is kept.
     """
     plan = plan.for_release(ran.identity)
     with folder.staging() as staging, tracked(plan, charge, ran.identity, console) as log:
-        charge.leave_note(staging, ends_with_launcher=True, rounds=plan.round_price)
+        charge.leave_note(
+            staging,
+            ends_with_launcher=True,
+            rounds=plan.round_price,
+            overwrite=plan.settings.overwrite,
+        )
         try:
             learner = learner_for(plan, clients)
             state = rounds(learner, charge, ran, log, console)
             beside = baselines(plan, clients, ran, console)
+            model = model_bytes(learner.model(state))
         except (JobError, KeyboardInterrupt):
             raise
         except (SamplingMismatchError, UnpricedFlowError) as error:
             raise JobError(str(error)) from None
         except Exception as error:  # what it says may quote a client's data
             raise JobError(f"the training failed ({type(error).__name__})") from error
-        record = make_record(plan, clients.left_out.total(), ran, charge)
-        curves = curves_as_json(plan, ran, beside)
-        write(folder, learner, state, record, curves)
-        charged = "run_id" not in charge.facts or settled(plan, charge, ran, console)
-        run_id = log.finish(folder, record, charge if charged else NoCharge("later"))
+        left_out = clients.left_out.total()
+        record, curves = release(
+            plan, ran, charge, folder, staging, model, beside=beside, left_out=left_out
+        )
+        run_id = log.finish(folder, record, charge)
     return Result(plan, record, curves, folder.path, run_id, ran.report)
 
 
@@ -203,18 +209,3 @@ def baselines(
         reached = last.personal if adaped else last.accuracy
         console.print(f"{name}: accuracy {reached:.3f}", highlight=False, soft_wrap=True)
     return found
-
-
-def settled(plan: Plan, charge: NoCharge, ran: Run, console: Console) -> bool:
-    """Settle; a ledger that is away keeps the worst case until later."""
-    try:
-        charge.settle(settlement(plan, charge, ran))
-    except Exception as error:
-        console.print(
-            f"[yellow]warning:[/yellow] the ledger could not be written ({type(error).__name__}): "
-            "the run stays charged at its worst case until "
-            f"`beam-ldp finalize {escape(str(plan.settings.output))}`",
-            soft_wrap=True,
-        )
-        return False
-    return True

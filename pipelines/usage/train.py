@@ -33,8 +33,9 @@ EXAMPLES = """examples:
 
 EXIT_CODES = """
 exit codes: 0 done, also when the target ended it early; 1 the run failed; 2 a flag or an input is
-            wrong, or TensorFlow Federated is not there; 3 nothing was trained (the target or the
-            budget does not allow it); 130 interrupted: the rounds that ran stay charged
+            wrong, or TensorFlow Federated is not there; 3 nothing was published (the target or
+            the budget does not allow it, or the ledger was away at the end: `beam-ldp finalize`
+            then goes on); 130 interrupted: the rounds that ran stay charged
 """
 
 USAGE = Usage(
