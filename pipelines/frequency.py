@@ -180,6 +180,7 @@ class Frequency(Question[FrequencySettings]):
         settings = self.settings
         how: dict[str, Any] = dict(
             user_id_column=settings.user_id,
+            one_report_per=settings.rows_declared,
             groups=settings.groups,
             group_column=settings.group_by,
             min_reports=settings.min_reports,

@@ -174,6 +174,7 @@ class Mean(Question[MeanSettings]):
             bad_rows=self.bad_rows,
             question=self.about,
             one_row_each=settings.one_row_each,
+            one_report_per=settings.rows_declared,
             **self.names,
         )
 

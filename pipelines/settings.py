@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from beam_ldp.accounting.hockey_stick import MAX_REPORTS
 from beam_ldp.pipelines.inputs.id_types import check_id_types
@@ -80,6 +80,11 @@ class Settings:
         if self.user_id is not None:
             return f"person, by column {self.user_id}"
         return "row, declared to be a person's" if self.one_row_per_person else "row"
+
+    @property
+    def rows_declared(self) -> Literal["row"] | None:
+        """What composites are told where nobody has two rows, by somebody's word."""
+        return "row" if self.one_row_per_person else None
 
     @property
     def trusts_the_shuffler(self) -> bool:

@@ -89,6 +89,7 @@ class Stream:
             domain=self.domain,
             column=settings.column,
             user_id_column=settings.user_id,
+            one_report_per=settings.rows_declared,
             min_reports=settings.min_reports,
             output=settings.shuffle_output,  # type: ignore[arg-type]
             bad_rows="dead_letter" if settings.bad_rows_leave_a_trace else "other",

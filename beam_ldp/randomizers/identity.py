@@ -20,7 +20,8 @@ from typing import Any
 
 IDENTITY_VERSION = 2
 MAX_NAME = 200  # characters of a name
-ROW = "row"  # each row is taken for a person's
+ROW = "row"  # each row is taken for a person's, and nobody said that it is one
+ONE_ROW_DECLARED = "one row of each person, as declared"
 _DOMAIN = b"beam-ldp release identity\n"
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -40,8 +41,8 @@ class ReleaseIdentity:
         values: digest, hexadecimal, of what reports are about: the public list, bins or ranges; ""
             where the mechanism says everything.
         groups: digest, hexadecimal, of the groups' column and their public list; "" without.
-        bounding: the rule that bounds what one person contributes: `ROW`, or in words, as
-            `one_row_of` writes it.
+        bounding: the rule that bounds what one person contributes: `ROW`, which bounds nothing, or
+            in words, as `one_row_of` writes it and `ONE_ROW_DECLARED` is.
         part: which window, round or batch of the release; "" for the whole of it. Permanent
             responses leave it out, and so stay the same.
         group: one public group of the release.

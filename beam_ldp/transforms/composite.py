@@ -12,7 +12,13 @@ import apache_beam as beam
 
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.identity import ROW, ReleaseIdentity, digest_of, one_row_of
+from beam_ldp.randomizers.identity import (
+    ONE_ROW_DECLARED,
+    ROW,
+    ReleaseIdentity,
+    digest_of,
+    one_row_of,
+)
 from beam_ldp.transforms.absent_groups import with_absent_groups
 from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Withheld
@@ -76,6 +82,8 @@ class PrivateEstimate(beam.PTransform):
         self._min_reports = least_reports(min_reports, expected_users)
         if one_report_per not in (None, "user", "row"):
             raise ValueError(f'one_report_per must be "user" or "row", got {one_report_per!r}')
+        unit = privacy_unit if self._budget is None else self._budget.privacy_unit
+        declared = one_report_per == "row" and user_id_column is None and unit == "user"
         if one_report_per is None:
             _check_people(self._budget, user_id_column)
             one_report_per = "row" if user_id_column is None else "user"
@@ -93,7 +101,7 @@ class PrivateEstimate(beam.PTransform):
             values_digest=values_digest,
             groups=self._groups,
             group_column=group_column,
-            bounding=bounding_of(self._drawn, one_row_each, user_id_column),
+            bounding=bounding_of(self._drawn or one_row_each, user_id_column, declared),
             privacy_unit=privacy_unit,
         )
         self._randomizer, self.identity = of_release(randomizer, self.identity)
@@ -161,11 +169,17 @@ def _check_people(budget: ChargeTo | None, user_id_column: str | None) -> None:
         )
 
 
-def bounding_of(drawn: bool, one_row_each: bool, user_id_column: str | None) -> str:
-    """The rule that bounds what one person contributes, as identities name it."""
-    if drawn or one_row_each:
+def bounding_of(one_row: bool, user_id_column: str | None, declared: bool) -> str:
+    """The rule that bounds what one person contributes, as identities name it.
+
+    Args:
+        one_row: whether one row of each id of that column is reported.
+        user_id_column: that says whose row it is.
+        declared: whether somebody declared, without a column, that nobody has two rows.
+    """
+    if one_row:
         return one_row_of(user_id_column or "user id")
-    return ROW
+    return ONE_ROW_DECLARED if declared else ROW
 
 
 def release_identity(

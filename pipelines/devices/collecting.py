@@ -19,11 +19,12 @@ from beam_ldp.pipelines.devices.received import (
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.records.statement_words import Words
 from beam_ldp.pipelines.running import results
 from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.settings import SHOWN, Settings, check_common
-from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.transforms import Aggregate, ReadReports
 from beam_ldp.transforms.absent_groups import with_absent_groups
 from beam_ldp.transforms.blocks import Release
@@ -69,7 +70,22 @@ def check_collected(
         raise UsageError("--top must be >= 1")
     own |= {"release": values.release, "agreed": agreed, "num_files": len(files)}
     settings = check_common(values, kind, **own)
+    _check_whose(settings, agreed)
     return replace(settings, epsilon=target, strict=strict, frozen_values=frozen)
+
+
+def _check_whose(settings: Settings, agreed: ReleaseFile) -> None:
+    """Refuse to charge a budget of people for rows of which nobody said whose they are."""
+    terms = agreed.terms
+    charged = not terms.simulated and ledger_url(settings) is not None
+    if charged and settings.privacy_unit == "user" and terms.identity.bounding == ROW:
+        raise UsageError(
+            "a budget of people cannot be charged for this release: where its reports were made, "
+            "nothing bounded how many rows a person has (bounding: row), and a person with ten "
+            "rows sent ten reports for the price of one. `randomize --user-id` draws one row of "
+            "each person, --one-row-per-person declares that nobody has two; what is out already "
+            "can be counted with --no-ledger"
+        )
 
 
 def _check_named(values: argparse.Namespace, agreed: ReleaseFile) -> None:
@@ -225,7 +241,7 @@ class Agreed:
 
     @property
     def one_report_per(self) -> str:
-        return "envelope"
+        return f"envelope, {self.agreed.terms.identity.bounding}"
 
     @property
     def persons_unknown(self) -> str:

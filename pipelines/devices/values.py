@@ -203,7 +203,9 @@ def terms_of(
             values_digest=lambda: digest,
             groups=None if groups is None else CarriedDomain(groups),
             group_column=getattr(settings, "group_by", None),
-            bounding=bounding_of(settings.user_id is not None, False, settings.user_id),
+            bounding=bounding_of(
+                settings.user_id is not None, settings.user_id, settings.one_row_per_person
+            ),
         )
         assert identity is not None  # it has its names
         randomizer, identity = of_release(

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import shuffle_epsilon
-from beam_ldp.pipelines import collect, randomize
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines import collect, frequency, randomize
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
+from beam_ldp.pipelines.options import parse_flags
 from beam_ldp.pipelines.run import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ROW, digest_of
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, ScalarMean
 from beam_ldp.randomizers.mean.rotation import rotation_seed_of
 from beam_ldp.randomizers.wire import OTHER_RELEASE, ReleaseTerms, encode_envelope
@@ -364,3 +366,88 @@ def test_envelopes_of_other_groups_are_of_another_release(place: Path, tmp_path:
     listed = Path(f"{out}.private", "bad_rows.jsonl").read_text()
     refused = [json.loads(line) for line in listed.splitlines()]
     assert [row["reason"] for row in refused] == [OTHER_RELEASE]
+
+
+# Whose budget -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> BudgetLedger:
+    made = BudgetLedger.create(f"sqlite:///{tmp_path}/privacy.db")
+    made.set_budget("people", epsilon=9.0, delta=1e-6, local_epsilon=9.0)
+    return made
+
+
+def charge(out: Path, reports: Path, ledger: BudgetLedger, *more: str) -> int:
+    return collect.main(
+        [f"--reports={reports}", f"--release={reports}/release.json", "--delta=1e-8",
+         f"--output={out}", "--no-mlflow", f"--ledger={ledger.url}", "--run-id=week",
+         "--min-reports=100", *more]
+    )  # fmt: skip
+
+
+def rows_of(place: Path, reports: Path, *more: str) -> int:
+    """Reports of rows: nothing says whose they are."""
+    return randomize.main(
+        [f"--input={place}/values.csv", f"--output={reports}", "--release-id=week-47",
+         "--dataset=people", *listed(place), "--local-epsilon=2", *more]
+    )  # fmt: skip
+
+
+def test_a_budget_of_people_is_not_charged_for_rows(
+    place: Path, tmp_path: Path, people: BudgetLedger, capsys: Any
+) -> None:
+    """What was seen: everybody's two rows, two reports each, charged as one person's one."""
+    reports, lists = tmp_path / "reports", f"--domain={place}/d.txt"
+    assert rows_of(place, reports) == DONE
+    for more in ([], ["--dry-run"]):
+        assert charge(tmp_path / "out", reports, people, lists, *more) == MISUSED
+        said = " ".join(capsys.readouterr().err.split())
+        assert "a budget of people cannot be charged" in said and "--one-row-per-person" in said
+    assert not people.has_run("week") and not (tmp_path / "out").exists()
+    assert gather(tmp_path / "out", reports, lists, "--min-reports=100") == DONE  # uncharged
+    simulated = tmp_path / "simulated"
+    assert rows_of(place, simulated, "--seed=1") == DONE  # has no price
+    assert charge(tmp_path / "out2", simulated, people, lists) == DONE
+    assert not people.has_run("week")
+
+
+@pytest.mark.parametrize("about", ["list", "numbers"])
+def test_somebodys_word_stands_in_the_release_and_in_the_ledger(
+    place: Path, tmp_path: Path, people: BudgetLedger, about: str
+) -> None:
+    reports, lists = tmp_path / "reports", [f"--domain={place}/d.txt"]
+    asked = [*listed(place), "--local-epsilon=2"]
+    if about == "numbers":
+        lists, asked = [], ["--columns=age", "--range", "18", "98", "--local-epsilon=2"]
+    told = [f"--input={place}/values.csv", "--release-id=week-47", "--dataset=people", *asked,
+            "--one-row-per-person"]  # fmt: skip
+    assert randomize.main([*told, f"--output={reports}"]) == DONE
+    identity = json.loads((reports / "release.json").read_text())["identity"]
+    assert identity["bounding"] == ONE_ROW_DECLARED
+    assert charge(tmp_path / "out", reports, people, *lists) == DONE
+    made = people.charge("week")
+    assert made.status == "settled" and made.identity.bounding == ONE_ROW_DECLARED
+    assert made.about["one_report_per"] == f"envelope, {ONE_ROW_DECLARED}"
+
+
+def test_drawn_rows_are_somebodys(place: Path, tmp_path: Path, people: BudgetLedger) -> None:
+    reports = tmp_path / "reports"
+    assert device(place, reports, *listed(place), "--local-epsilon=2") == DONE
+    assert charge(tmp_path / "out", reports, people, f"--domain={place}/d.txt") == DONE
+    assert people.charge("week").about["one_report_per"] == "envelope, one row of each uid"
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_the_rule_is_that_of_the_program_with_the_same_flags(place: Path, declared: bool) -> None:
+    """So that the devices' release and the program's stand for the same question."""
+    flags = [f"--input={place}/values.csv", "--release-id=w", "--dataset=people", *listed(place),
+             "--local-epsilon=2", *["--one-row-per-person"] * declared]  # fmt: skip
+    values, _ = parse_flags([*flags, "--output=o"], randomize.FLAGS)
+    there = randomize.check(values).release.terms.identity
+    values, _ = parse_flags(
+        [*flags, "--output=o", "--delta=1e-6", "--min-reports=10"], frequency.Frequency.flags
+    )
+    asked = frequency.Frequency.of(values)
+    assert asked.identity(asked.choose()) == there
+    assert there.bounding == (ONE_ROW_DECLARED if declared else ROW)
