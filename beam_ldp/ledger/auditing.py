@@ -359,10 +359,11 @@ def _tracked(
         if charge.status == "settled":
             groups.setdefault(charge.group, []).append(charge)
     findings = []
-    untracked = 0
+    untracked: dict[str, int] = {}  # by the reason that they gave
     for name, charges in groups.items():
-        if name not in tracked and charges[-1].about.get("untracked"):
-            untracked += 1  # it said so when it was reserved
+        why = charges[-1].about.get("untracked")
+        if name not in tracked and why:  # it said so when it was reserved
+            untracked[str(why)] = untracked.get(str(why), 0) + 1
         elif name not in tracked:
             findings.append(f"run {name!r} is in the ledger and not on the server")
         else:
@@ -372,9 +373,8 @@ def _tracked(
         for name in tracked
         if name not in groups
     ]
-    if untracked:
-        findings = [*findings, f"{untracked} runs were not to be logged, and said so (--no-mlflow)"]
-    return Check(title, "failed" if len(findings) > bool(untracked) else "passed", tuple(findings))
+    said = [f"{n} runs were not to be logged, and said so ({w})" for w, n in untracked.items()]
+    return Check(title, "failed" if findings else "passed", (*findings, *said))
 
 
 def _succession(rows: Sequence[Row], state: LedgerState, key: Ed25519PublicKey | None) -> Check:

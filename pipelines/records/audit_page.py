@@ -189,11 +189,17 @@ def _charge(charge: Charge, budget: Budget, report: AuditReport) -> Sequence[str
         f"{_said(charge.time[:16].replace('T', ' '))}{_small(f'row {charge.number:,}')}",
         f"{_said(charge.run_id)}{_small(where)}{_small(f'identity {identity.digest.hex()[:16]}')}",
         f"{_said(asked)}{_small(about.get('mechanism', ''))}",
-        _said(about.get("num_reports", "")),
+        f"{_said(about.get('num_reports', ''))}{_small(_whose(charge))}",
         _epsilon(charge, budget, report),
         _local(charge),
         _status(charge),
     )
+
+
+def _whose(charge: Charge) -> str:
+    """Whose report was charged as one: what the run said, or the rule that its identity names."""
+    per = charge.about.get("one_report_per")
+    return f"one per {per}" if per else f"rule: {charge.identity.bounding}"
 
 
 def _small(text: object) -> str:
@@ -262,6 +268,7 @@ th,td{text-align:left;vertical-align:top;padding:.35rem .6rem;border-bottom:1px 
 th{overflow-wrap:normal}td{overflow-wrap:anywhere;min-width:4rem}
 small{display:block;color:#5f6b76;font-size:.8rem}
 .released td:first-child{min-width:6.2rem}.released td:nth-child(2){min-width:11rem}
+.released td:nth-child(4){min-width:7rem}
 .good{color:#17683a;font-weight:600}.bad{color:#b3261e;font-weight:700}
 .unsure{color:#8a5a00;font-weight:600}td>.unsure{white-space:nowrap}
 svg{width:100%;height:auto}svg text{font-size:13px;fill:#5f6b76}

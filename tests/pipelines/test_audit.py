@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sqlite3
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,25 @@ def test_every_charge_says_what_it_cost_and_what_became_of_it(
     second = cells(page, "second")
     assert (second["status"], second["local epsilon"]) == ("open", "0.25 at worst")
     assert second["epsilon"] == "0.25 at worst"
+
+
+def test_the_page_says_whose_report_was_charged_as_one(
+    ledger: BudgetLedger, url: str, tmp_path: Path
+) -> None:
+    """As the run said it, which a settlement does not take away; else the identity's rule."""
+    for name, per, settled in (("declared", "row, declared to be a person's", True),
+                               ("drawn", HOSTILE, False)):  # fmt: skip
+        identity = asked("visits", name)
+        ledger.reserve("visits", name, PURE, identity=identity, about={"one_report_per": per})
+        if settled:
+            ledger.settle(name, PURE, identity=identity, about={"num_reports": 900})
+    audit(url, "--html", str(tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert unescape(cells(page, "declared")["reports"]) == (
+        "900 one per row, declared to be a person's"
+    )
+    assert unescape(cells(page, "drawn")["reports"]) == f"one per {HOSTILE}"
+    assert cells(page, "first")["reports"] == "rule: row" and "<script" not in page
 
 
 def test_the_page_says_how_much_is_anchored(ledger: BudgetLedger, url: str, tmp_path: Path) -> None:
