@@ -85,6 +85,7 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     The state carries the privacy record: `tff_adapters.privacy_events(state)` gives the events of
     what ran, at any round. With `sampling` the credit of that sampling is in them, and a round that
     receives a number of clients that it does not give fails on the server before it has a result.
+    Clients that were dropped count as drawn, and as nobody who hides others (`DeclaredSampling`).
     `privacy_events` credits sampling for everything that a client sends at once: where that is more
     than one message (or `adaptive_clip` adds its bit), only the sum of local epsilons is used.
 
@@ -190,8 +191,8 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         def advance(state: Any, values: Any) -> Any:
             told = language.federated_map(public, (state.privacy, state.clip))
             sent = language.federated_map(client, (values, language.federated_broadcast(told)))
-            inner, statistics, reports, on_the_way = transport.collect(state.inner, sent)
-            found = language.federated_map(read, (state.privacy, state.clip, statistics, reports))
+            inner, came, on_the_way = transport.collect(state.inner, sent)
+            found = language.federated_map(read, (state.privacy, state.clip, *came))
             measured = OrderedDict(mean=found.measured, **on_the_way)
             return tff.templates.MeasuredProcessOutput(
                 language.federated_zip(LocallyPrivateState(found.privacy, found.clip, inner)),
@@ -241,8 +242,9 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         return mark(client, " and ".join(map(_told, kernels)) + seeded)
 
     def _reader(self, specs: Any, kernels: list[ClientKernel], transport: Transport) -> Any:
-        """What the server makes of statistics: `(record, clip, statistics, reports) -> _Read`."""
-        allowed = None if self._sampling is None else self._sampling.allowed
+        """What the server makes of statistics: `(record, clip, statistics, reports, dropped)
+        -> _Read`."""
+        sampling = self._sampling
         squared_error = float(kernels[0].mechanism.mean_squared_error(1))
         bits, report_bits = transport.bits_per_client, kernels[0].mechanism.bits_per_report
         clip_type = tff.TensorType(np.float64) if self._adaptive else tff.to_type(())
@@ -250,9 +252,9 @@ class LocallyPrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             tff.TensorType(k.statistic_dtype.as_numpy_dtype, k.statistic_shape) for k in kernels
         )
 
-        @tff.tensorflow.computation(record_type(), clip_type, statistics_type, np.int32)
-        def read(privacy: Any, clip: Any, statistics: Any, reports: Any) -> Any:
-            with tf.control_dependencies(_checks(reports, allowed, self._min_reports)):
+        @tff.tensorflow.computation(record_type(), clip_type, statistics_type, np.int32, np.int32)
+        def read(privacy: Any, clip: Any, statistics: Any, reports: Any, dropped: Any) -> Any:
+            with tf.control_dependencies(_checks(reports, dropped, sampling, self._min_reports)):
                 reports = tf.identity(reports)
             values = reports * (self._values or 1)
             mean = kernels[0].decode(statistics[0], values)
@@ -308,16 +310,23 @@ def _public(state_type: Any) -> Any:
     return public
 
 
-def _checks(reports: Any, allowed: tuple[int, int] | None, min_reports: int) -> list[Any]:
-    """Fails the round where too few came, or not as many as the declared sampling gives."""
+def _checks(
+    reports: Any, dropped: Any, sampling: DeclaredSampling | None, min_reports: int
+) -> list[Any]:
+    """Fails the round where too few came, or not as many as the declared sampling gives.
+
+    Of a sample of fixed size, who was dropped came too: the record says how many did not count.
+    """
     checks = []
     if min_reports:
         message = f"min_reports is {min_reports}: nothing is released of a round with fewer clients"
         checks.append(tf.debugging.Assert(reports >= min_reports, [message, reports]))
-    if allowed is not None:
+    if sampling is not None:
+        allowed = sampling.allowed
+        came = reports + dropped if sampling.sampling == "without_replacement" else reports
         message = f"the declared sampling gives {allowed[0]} to {allowed[1]} clients a round"
-        fits = (reports >= allowed[0]) & (reports <= allowed[1])
-        checks.append(tf.debugging.Assert(fits, [message, reports]))
+        fits = (came >= allowed[0]) & (came <= allowed[1])
+        checks.append(tf.debugging.Assert(fits, [message, came]))
     return checks
 
 

@@ -55,7 +55,15 @@ class DeclaredSampling:
     """How the clients of a round are drawn, for the credit that sampling gives.
 
     The credit holds against readers who do not see who takes part. A round that receives a number
-    of clients that this sampling does not give fails before anything of it is released.
+    of clients that this sampling does not give fails before anything of it is released: who stays
+    away may do so for a reason, and there is no price for that yet.
+
+    A client of the sample that sends what no honest client can is another matter: it came. What it
+    sent is left out of the sum and it is counted. It was drawn, so the rate stays what it was; it
+    hides nobody, so the crowd is that of the others (`event`), which costs more than the full one.
+    A price for the full sample would not do: the multiset that it is about holds as many honest
+    reports as were drawn, and this one does not. With coins nothing is said about that: the price
+    supposes that all who came were honest.
 
     Args:
         num_users: clients to draw from.
@@ -83,12 +91,23 @@ class DeclaredSampling:
             )
         self.event(LocalRandomizerDpEvent(1.0), 1)
 
-    def event(self, local: LocalRandomizerDpEvent, points: int) -> SubsampledShuffledDpEvent:
-        """One round of this sampling, `points` of a client's data points each."""
+    def event(
+        self, local: LocalRandomizerDpEvent, points: int, dropped: int = 0
+    ) -> SubsampledShuffledDpEvent:
+        """One round of this sampling, `points` of a client's data points each.
+
+        Args:
+            local: the event of one report.
+            points: of a client's data points.
+            dropped: clients who came and hide nobody; fewer than were drawn, 0 with coins. The
+                round is priced as a sample of the others, at a rate that is no smaller than that
+                of the sample that was drawn.
+        """
+        honest = self.num_drawn - dropped
         return SubsampledShuffledDpEvent(
             local,
-            self.num_users,
-            self.num_drawn,
+            int(self.num_users * honest // self.num_drawn) if dropped else self.num_users,
+            honest,
             points_per_client=self.points_per_client,
             points_sampled=points,
             sampling=self.sampling,
@@ -157,6 +176,9 @@ class RoundConfig:
     def round_event(self, reports: int, reader: Reader) -> dp_accounting.DpEvent:
         """The event of a round that received the reports of so many clients.
 
+        Fewer than a sample of fixed size are the rest of one: a round that not all of them came to
+        has no result, so the others sent what no honest client can.
+
         Raises:
             SamplingMismatchError: if the declared sampling does not give that number.
         """
@@ -165,14 +187,21 @@ class RoundConfig:
         if reader != "shuffled":
             raise ValueError(f'reader must be "shuffled" or "local", got {reader!r}')
         if self.sampling is not None:
-            check_clients(reports, *self.sampling.allowed)
-            if not self.sampling.takes_everything(self.values_per_client):
-                return self.sampling.event(self.local_event(), self.values_per_client)
+            dropped = self._dropped(reports, self.sampling)
+            if reports and not self.sampling.takes_everything(self.values_per_client):
+                return self.sampling.event(self.local_event(), self.values_per_client, dropped)
         if not reports:
             return dp_accounting.NoOpDpEvent()
         crowd = reports * self.values_per_client
         events = [shuffled_event(r, crowd) for r in self.randomizers()]
         return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+
+    @staticmethod
+    def _dropped(reports: int, sampling: DeclaredSampling) -> int:
+        low, high = sampling.allowed
+        fixed = sampling.sampling == "without_replacement"
+        check_clients(reports, 0 if fixed else low, high)
+        return high - reports if fixed else 0
 
 
 def check_clients(clients: int, low: int, high: int) -> None:
@@ -260,11 +289,15 @@ def planned_event(
             exactly = int(record.num_clients)
             if exactly:
                 check_clients(num_clients, exactly, exactly)
-        elif num_clients < _config(record).min_reports:
+            return _event(record, num_clients, reader)
+        config = _config(record)
+        if num_clients < config.min_reports:
             raise SamplingMismatchError(
                 f"a round of {num_clients} clients gives no result: min_reports is "
-                f"{_config(record).min_reports}. Wait until more of them can be had"
+                f"{config.min_reports}. Wait until more of them can be had"
             )
+        if config.sampling is not None:
+            check_clients(num_clients, *config.sampling.allowed)
         return _event(record, num_clients, reader)
 
     return _of_all(state, planned)
@@ -317,6 +350,11 @@ def _rounds(record: Record, reader: Reader) -> list[tuple[dp_accounting.DpEvent,
 def _only_models(reader: Reader) -> None:
     if reader != "shuffled":
         raise ValueError('reader must be "shuffled" where the noise is the server\'s')
+
+
+def last_reports(state: Any) -> int:
+    """Clients whose reports count in the last round; the most of any record in the state."""
+    return max(map(_last_reports, _found(state)))
 
 
 def _last_reports(record: Record) -> int:

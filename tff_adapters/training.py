@@ -16,6 +16,7 @@ from tff_adapters.flows import Flow, check_flows
 from tff_adapters.record import (
     SamplingMismatchError,
     last_event,
+    last_reports,
     planned_event,
     privacy_events,
     rounds_charged,
@@ -241,6 +242,12 @@ def train(
     clients, the budget is asked, and charged. After it, the record must say that this is what ran:
     else the result of the round is dropped, and stays charged.
 
+    A client that sends what no honest client can ends nothing: it is left out of the sum. The round
+    is then that of a smaller crowd, and is charged once more, as that, before anybody gets its
+    result: what was charged before it ran cannot be taken back, so it costs at most about twice
+    what it was planned to. Where that exceeds the budget, the result is dropped, and the training
+    ends.
+
     Resumes where `state` is: its rounds count towards `num_rounds`, and the budget must hold what
     they spent (`EpsilonBudget(state=...)`, or a tracker with the ledger that was charged).
 
@@ -290,7 +297,11 @@ def train(
                 spent = budget.charge(event, number, num_reports=len(clients))
         output = process.next(state, clients)
         if budget is not None:
-            _check(output.state, event, number, len(clients))
+            ran = _ran(output.state, event, number, len(clients))
+            if ran is not None:
+                if budget.would_exceed(ran):
+                    return Training(state, number - start, "budget", budget.spent, flows)
+                spent = budget.charge(ran, number, num_reports=last_reports(output.state))
         state = output.state
         metrics = output.metrics if hasattr(output, "metrics") else output.measurements
         for manager in release_managers:
@@ -305,19 +316,28 @@ def train(
 _NOTHING = dp_accounting.NoOpDpEvent()
 
 
-def _check(state: Any, event: dp_accounting.DpEvent | None, number: int, num_clients: int) -> None:
-    """Refuses a round that is not what was charged."""
-    if last_event(state) != event:
-        raise SamplingMismatchError(
-            f"round {number} was charged for the reports of {num_clients} clients, and received "
-            "those of another number (clients that sent what no honest client can do not count); "
-            "its result is dropped"
-        )
+def _ran(
+    state: Any, event: dp_accounting.DpEvent | None, number: int, num_clients: int
+) -> dp_accounting.DpEvent | None:
+    """What has to be charged of the last round beside `event`; None where that is what ran.
+
+    Raises:
+        SamplingMismatchError: if something else ran than that event, or less of it.
+    """
     if rounds_run(state) != number + 1:
         raise SamplingMismatchError(
             f"round {number} is not the last one in the record of its own state; its result is "
             "dropped"
         )
+    ran = last_event(state)
+    if ran in (event, _NOTHING):
+        return None
+    if not 0 < last_reports(state) < num_clients:
+        raise SamplingMismatchError(
+            f"round {number} was charged for the reports of {num_clients} clients, and something "
+            "else ran; its result is dropped"
+        )
+    return ran
 
 
 def _refuse_unknown(budget: Budget, rounds: int) -> None:

@@ -42,8 +42,12 @@ class Transport:
         """Bits of what `send` makes."""
         raise NotImplementedError
 
-    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
-        """Next state, statistics per kernel and number of clients at the server, measurements."""
+    def collect(self, state: Any, sent: Any) -> tuple[Any, tuple[Any, Any, Any], dict[str, Any]]:
+        """Next state, what came to the server, measurements.
+
+        What came is a triple: statistics per kernel, and the numbers of clients that they are of,
+        and that were dropped.
+        """
         raise NotImplementedError
 
 
@@ -76,10 +80,11 @@ class ShuffledMessages(Transport):
     def bits_per_client(self) -> int:
         return 8 * self.values_per_client * sum(kernel.message_bytes for kernel in self.kernels)
 
-    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    def collect(self, state: Any, sent: Any) -> tuple[Any, tuple[Any, Any, Any], dict[str, Any]]:
         shuffled = self.shuffle(sent)
         read = language.federated_map(self._read(shuffled.type_signature.member), shuffled)
-        return state, read[0], read[1], {"shuffle": OrderedDict(impossible=read[2])}
+        came = read[0], read[1], read[2]
+        return state, came, {"shuffle": OrderedDict(impossible=read[2])}
 
     def shuffle(self, sent: Any) -> Any:
         """Permuted reports per kernel, and how many clients were dropped, at the server."""
@@ -170,7 +175,7 @@ class Sums(Transport):
         entries = [(math.prod(k.statistic_shape), k.statistic_dtype.size) for k in self.kernels]
         return sum(8 * count * size for count, size in entries)
 
-    def collect(self, state: Any, sent: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    def collect(self, state: Any, sent: Any) -> tuple[Any, tuple[Any, Any, Any], dict[str, Any]]:
         outputs = [
             process.next(
                 language.federated_map(_part(state, i), state),
@@ -179,12 +184,13 @@ class Sums(Transport):
             for i, process in enumerate(self._inner)
         ]
         ones = language.federated_value(1, language.CLIENTS)
-        return (
-            language.federated_zip(tuple(output.state for output in outputs)),
+        came = (
             language.federated_zip(tuple(output.result for output in outputs)),
             language.federated_sum(ones),
-            {"sum": outputs[0].measurements},
+            language.federated_value(0, language.SERVER),
         )
+        states = language.federated_zip(tuple(output.state for output in outputs))
+        return states, came, {"sum": outputs[0].measurements}
 
 
 def _statistic_type(kernel: ClientKernel) -> Any:

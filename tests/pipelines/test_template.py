@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from beam_ldp.pipelines import template
 from beam_ldp.pipelines.frequency import DONE, MISUSED, main
+from beam_ldp.pipelines.running import results
 
 pytestmark = pytest.mark.e2e
 USERS = 2000
@@ -57,6 +59,40 @@ def test_results_are_not_mixed(flags: list[str], tmp_path: Path, capsys) -> None
     other = [flag.replace("--epsilon=1", "--epsilon=2") for flag in given]
     assert main([*other, staged]) == MISUSED
     assert "other flags" in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_of_another_release_are_refused(flags: list[str], tmp_path: Path, capsys) -> None:
+    """Whatever makes a release another one is named, and nothing is published of it."""
+    assert template.main([*flags, f"--output={tmp_path}/out", RUNNER]) == DONE
+    (tmp_path / "key2").write_bytes(bytes(range(1, 33)))
+    (tmp_path / "turned.txt").write_text("w1\nw0\nw2\nw3\n")
+    staged = [f"--output={tmp_path}/out", f"--staged={tmp_path}/out{template.STAGED}"]
+    for old, new, differs in (
+        ("--release-id=r", "--release-id=s", "release id"),
+        ("--dataset=d", "--dataset=e", "dataset"),
+        ("/key", "/key2", "key"),
+        ("/domain.txt", "/turned.txt", "list"),
+        ("--user-id=uid", "--user-id=word", "rule that bounds contributions"),
+    ):
+        other = [flag.replace(old, new) for flag in flags]
+        assert other != flags and main([*other, *staged]) == MISUSED
+        said = " ".join(capsys.readouterr().err.split())
+        assert "for another release: it differs in" in said and differs in said.rpartition("in")[2]
+        assert not (tmp_path / "out").exists()
+    assert main([*flags, *staged]) == DONE
+
+
+def test_results_without_an_identity_are_refused(
+    flags: list[str], tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """Of what release they are is not known."""
+    assert template.main([*flags, f"--output={tmp_path}/out", RUNNER]) == DONE
+    known = results.read_all
+    monkeypatch.setattr(results, "read_all", lambda place: replace(known(place), identity=None))
+    staged = f"--staged={tmp_path}/out{template.STAGED}"
+    assert main([*flags, f"--output={tmp_path}/out", staged]) == MISUSED
+    assert "it differs in its identity" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
 
 

@@ -248,6 +248,26 @@ def test_what_ran_is_charged_where_a_training_ends_early(tmp_path, monkeypatch, 
     assert not list(tmp_path.glob("*out*"))
 
 
+def test_a_training_whose_ledger_is_away_at_the_end_is_published_by_finalize(
+    tmp_path, monkeypatch, capsys
+):
+    """Nothing appears before it is settled: no model, and no word of success."""
+    monkeypatch.setattr(train_run, "learner_for", Faked)
+    ledger, flags = charged_flags(tmp_path)
+    with monkeypatch.context() as gone:
+        gone.setattr(BudgetLedger, "settle", lambda *_, **__: 1 / 0)
+        assert train.main(flags) == train.NOTHING_RELEASED
+    assert "beam-ldp finalize" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+    assert BudgetLedger(ledger.url).charge("one").status == "reserved"
+    done = CliRunner().invoke(group, ["finalize", str(tmp_path / "out"), "--ledger", ledger.url])
+    assert done.exit_code == 0 and "settled, and published" in " ".join(done.output.split())
+    record = json.loads((tmp_path / "out" / "privacy.json").read_text())
+    charge = BudgetLedger(ledger.url).charge("one")
+    assert (charge.status, charge.settled) == ("settled", record["event"])
+    assert tf.keras.models.load_model(tmp_path / "out" / "model.keras").count_params() == 650
+
+
 def test_a_round_that_is_not_what_was_priced_is_never_run(tmp_path, monkeypatch, capsys):
     class Another(Faked):
         def __init__(self, plan, clients):

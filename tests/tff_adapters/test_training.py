@@ -11,6 +11,7 @@ import dp_accounting
 import mlflow
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from beam_ldp.accounting import ShuffleAccountant, local_event, shuffled_event
@@ -18,6 +19,7 @@ from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.randomizers.mean import LInfMean
 from mlflow_ldp import PrivacyTracker
 from tff_adapters import (
+    ClientKernel,
     DeclaredSampling,
     EpsilonBudget,
     LocallyPrivateMeanFactory,
@@ -147,13 +149,91 @@ class Losing:
         return self._process.next(state, values[:-1])
 
 
+class Gaining(Losing):
+    """One that has another client than those that were charged."""
+
+    def next(self, state, values):
+        return self._process.next(state, [*values, values[0]])
+
+
 @pytest.mark.exact
-def test_a_round_that_received_others_than_charged_stops_the_run(process):
+def test_a_round_that_received_more_than_charged_stops_the_run(process):
     told = []
     budget = EpsilonBudget(None, DELTA)
     with pytest.raises(SamplingMismatchError, match="round 0 was charged for the reports of 40"):
-        train(Losing(process), clients, 3, budget, on_round=told.append)
+        train(Gaining(process), clients, 3, budget, on_round=told.append)
     assert told == [] and budget.spent.num_charges == 1
+
+
+@pytest.mark.exact
+def test_a_round_that_received_fewer_is_charged_as_that_too(process):
+    """What was charged before it ran is not taken back."""
+    training = train(Losing(process), clients, 2, EpsilonBudget(None, DELTA))
+    both = ShuffleAccountant()
+    for count in (CLIENTS, CLIENTS - 1):
+        both.compose(shuffled_event(MECHANISM, count), 2)
+    assert training.rounds == 2 and training.spent.num_charges == 4
+    assert training.spent.epsilon == pytest.approx(float(both.get_epsilon(DELTA)))
+
+
+@pytest.fixture
+def nonsense(monkeypatch):
+    """The first client that the shuffler sees sent what no honest client can."""
+    whole = ClientKernel.unpack_possible
+
+    def without_first(self, packed):
+        reports, possible = whole(self, packed)
+        return reports, possible & (tf.range(tf.shape(possible)[0]) > 0)
+
+    monkeypatch.setattr(ClientKernel, "unpack_possible", without_first)
+
+
+DRAWN = DeclaredSampling(100, 5)
+
+
+@pytest.mark.exact
+def test_a_client_of_a_sample_that_sends_nonsense_ends_nothing(nonsense):
+    """It was drawn and came: the round goes on without it, as that of a crowd of four."""
+    process = LocallyPrivateMeanFactory(MECHANISM, sampling=DRAWN).create(FLOATS3)
+    told, budget = [], EpsilonBudget(None, DELTA)
+    training = train(process, lambda n: clients(n, 5), 3, budget, on_round=told.append)
+    assert training.rounds == len(told) == 3 and training.stopped_by == "rounds"
+    assert told[0].metrics["mean"]["reports"] == 4
+    assert told[0].metrics["shuffle"]["impossible"] == 1
+    rest = DRAWN.event(local_event(MECHANISM), 1, 1)
+    assert privacy_events(training.state) == [(rest, 3)]
+    both = ShuffleAccountant()
+    for event in (rest, DRAWN.event(local_event(MECHANISM), 1)):
+        both.compose(event, 3)
+    assert training.spent.epsilon == told[-1].epsilon
+    assert training.spent.epsilon == pytest.approx(float(both.get_epsilon(DELTA)))
+
+
+@pytest.mark.exact
+def test_what_nonsense_costs_stays_within_the_target(nonsense):
+    """Its result is dropped: nobody gets it, and the state is that of before."""
+    process = LocallyPrivateMeanFactory(MECHANISM, sampling=DRAWN).create(FLOATS3)
+    target = price(DRAWN.event(local_event(MECHANISM), 1), 1) * 1.001
+    told, budget = [], EpsilonBudget(target, DELTA)
+    training = train(process, lambda n: clients(n, 5), 3, budget, on_round=told.append)
+    assert (training.rounds, training.stopped_by, told) == (0, "budget", [])
+    assert budget.spent.num_charges == 1 and budget.spent.epsilon <= target
+    assert privacy_events(training.state) == []
+
+
+@pytest.mark.exact
+def test_who_does_not_come_ends_the_round_of_a_sample():
+    """Not even one client fewer has a price: whoever stays away may do so for a reason."""
+    process = LocallyPrivateMeanFactory(MECHANISM, sampling=DRAWN).create(FLOATS3)
+    with pytest.raises(Exception, match="the declared sampling gives 5 to 5 clients"):
+        train(Losing(process), lambda n: clients(n, 5), 1, EpsilonBudget(None, DELTA))
+
+
+@pytest.mark.exact
+def test_too_few_honest_ones_give_no_result(nonsense):
+    process = LocallyPrivateMeanFactory(MECHANISM, sampling=DRAWN, min_reports=5).create(FLOATS3)
+    with pytest.raises(Exception, match="min_reports is 5"):
+        train(process, lambda n: clients(n, 5), 1, EpsilonBudget(None, DELTA))
 
 
 @pytest.mark.exact

@@ -1,0 +1,82 @@
+"""Second publications of groups and of batches: what readers see is no function of one shuffle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from beam_ldp.accounting import event_epsilon
+from beam_ldp.accounting.event_json import event_from_json
+from beam_ldp.pipelines import run
+from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
+from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+from beam_ldp.pipelines.frequency import Frequency
+from tests.pairs.world import DELTA, FREQUENCY, Program, World
+
+pytestmark = pytest.mark.e2e
+
+GROUPED = Program(
+    "groups",
+    Frequency,
+    (*FREQUENCY.asks, "--group-by=eyes", "--groups={0}/eyes.txt"),
+    ("hair", "eyes"),
+)
+BATCHED = Program(
+    "batches", Frequency, (*FREQUENCY.asks, "--shuffle-output=reports", "--scope=batch"), ("hair",)
+)
+PARTS = [GROUPED, BATCHED]
+
+
+@pytest.fixture(autouse=True)
+def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer in (FrequencyAnswer, PartsAnswer):
+        monkeypatch.setattr(answer, "plot", lambda *_: b"")
+
+
+@pytest.fixture(params=PARTS, ids=lambda program: program.name)
+def first(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[World, Program, list[str]]:
+    """After the first publication."""
+    world, program = World.make(tmp_path / "world"), request.param
+    flags = world.flags(program)
+    assert world.publish(program, "first", flags) == run.DONE
+    world.check(program)
+    return world, program, flags
+
+
+def paid(world: World) -> float:
+    settled = world.ledger.charge("nightly").settled
+    assert settled is not None
+    return float(event_epsilon(event_from_json(settled), DELTA))
+
+
+def test_people_are_exchanged_and_then_nothing_changes(
+    first: tuple[World, Program, list[str]],
+) -> None:
+    """All publications together cost the local epsilon: cells of a group are known of nobody."""
+    world, program, flags = first
+    assert paid(world) < 2.0
+    for i in range(40):
+        world.people[10_000 + i] = world.people.pop(i)
+    assert world.publish(program, "second", flags) == run.DONE
+    world.check(program)
+    assert world.record("second")["publication"] == 2
+    assert paid(world) == pytest.approx(2.0, rel=1e-6)
+    assert world.ledger.charge("nightly").local_epsilon == pytest.approx(2.0)
+    spent = world.ledger.status("them").spent
+    assert world.publish(program, "third", flags) == run.DONE
+    world.check(program)
+    assert world.estimates("third") == world.estimates("second")
+    assert world.ledger.status("them").spent == spent
+
+
+def test_a_changed_value_is_refused(first: tuple[World, Program, list[str]]) -> None:
+    """And so is a person who moves to another group."""
+    world, program, flags = first
+    before = world.ledger.charge("nightly")
+    for i in range(0, 60, 3):
+        eyes = "b" if i % 2 == 0 else "a"
+        world.people[i] = {"hair": "dark", "eyes": eyes, "age": "1"}
+    assert world.publish(program, "second", flags) == run.NOTHING_RELEASED
+    world.check(program)
+    assert world.ledger.charge("nightly") == before
