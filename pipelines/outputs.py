@@ -152,22 +152,32 @@ class OutputFolder:
             shutil.rmtree(aside, ignore_errors=True)
 
     def publish(self) -> None:
-        """What is finished appears.
+        """What is finished appears. On a store, a move that was cut goes on where it ended.
 
         Raises:
             OutputError: if an output came there in the meantime, and it is not to be replaced.
         """
-        self.check()
-        finished = self._beside(FINISHED)
+        finished, goes_on = self._beside(FINISHED), self._is_half_moved()
+        if not goes_on:
+            self.check()
         if self._local:
             _put_in_place(Path(finished), self._target)
             shutil.rmtree(finished, ignore_errors=True)  # the old output, if there was one
             return
-        if self.overwrite:
+        if self.overwrite and not goes_on:
             self._forget()
-        left = [path.rpartition("/")[2] for path in _listed(finished + "/*")]
-        for name in sorted(left, key=lambda name: name == MANIFEST):
+        for name in sorted(_names(finished), key=lambda name: name == MANIFEST):
             FileSystems.rename([f"{finished}/{name}"], [f"{self.path}/{name}"])
+
+    def _is_half_moved(self) -> bool:
+        """Whether all that is at the target are files that were moved out of what is finished."""
+        finished = self._beside(FINISHED)
+        if self._local or MANIFEST not in (left := _names(finished)):
+            return False
+        with FileSystems.open(f"{finished}/{MANIFEST}", "application/octet-stream") as file:
+            told = json.loads(file.read())
+        there = _names(self.path)
+        return bool(there) and there <= {file["name"] for file in told["files"]} - left
 
     def discard(self) -> None:
         """Nothing of what was finished will ever be published."""
@@ -257,6 +267,11 @@ def _listed(pattern: str) -> list[str]:
         return [file.path for file in FileSystems.match([pattern])[0].metadata_list]
     except BeamIOError:
         return []
+
+
+def _names(folder: str) -> set[str]:
+    """Of the files in a folder of a store."""
+    return {path.rpartition("/")[2] for path in _listed(f"{folder}/*")}
 
 
 def _flush(path: Path) -> None:

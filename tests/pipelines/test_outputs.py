@@ -388,3 +388,42 @@ def test_an_output_that_came_in_between_is_not_replaced(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="--overwrite"):
             folder.publish()
     assert (tmp_path / "out" / "privacy.json").read_text() == "two"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_on_a_store_a_move_that_was_cut_goes_on(
+    store: Path, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that are there already are its own: neither in the way nor thrown away."""
+    place, move, moved = "teststore://bucket/out", StoreFileSystem.rename, list[str]()
+
+    def once(self: StoreFileSystem, sources: list[str], targets: list[str]) -> None:
+        if moved:
+            raise KeyboardInterrupt
+        moved.extend(targets)
+        move(self, sources, targets)
+
+    folder = OutputFolder(place, overwrite, "0123abcd")
+    with folder.finishing() as writer:
+        writer.put("estimates.csv", b"a")
+        writer.put("privacy.json", b"{}")
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreFileSystem, "rename", once)
+        with pytest.raises(KeyboardInterrupt):
+            folder.publish()
+    assert len(moved) == 1 and not list(store.rglob("out/manifest.json"))
+    OutputFolder(place, overwrite, "0123abcd", checked=False).publish()
+    found = {path.name for path in store.rglob("out/*")}
+    assert found == {"estimates.csv", "privacy.json", "manifest.json"}
+
+
+def test_on_a_store_files_of_somebody_else_are_in_the_way(store: Path) -> None:
+    """What has a name of the output and was not moved out of it is not its own."""
+    place = "teststore://bucket/out"
+    folder = OutputFolder(place)
+    with folder.finishing() as writer:
+        writer.put("privacy.json", b"{}")
+    with OutputFolder(f"{place}").writing() as other:
+        other.put("privacy.json", b"{}")
+    with pytest.raises(OutputError, match="exists"):
+        folder.publish()
