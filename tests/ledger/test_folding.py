@@ -197,6 +197,7 @@ def test_orders_of_the_smallest_and_largest_budgets() -> None:
     """Where no charge fills a budget, the orders are those of the nearest one that does."""
     assert orders_for(1e-12, 1e-8)[0] > 1e4
     assert orders_for(1e12, 1e-8)[0] < 2
+    assert orders_for(1.0, 1e-8)[0] == pytest.approx(30.7, abs=0.1)
 
 
 # What became of a run -----------------------------------------------------------------------------
