@@ -19,7 +19,7 @@ from beam_ldp.accounting.conversions import rdp_to_epsilon
 from beam_ldp.ledger.accounts import Account
 from beam_ldp.ledger.books import Population
 from beam_ldp.ledger.charges import Budget, Quota
-from beam_ldp.ledger.losses import Loss, limit, main_share, times
+from beam_ldp.ledger.losses import Loss, limit, shares, times
 
 _FIRST_GUESS = 1.0
 
@@ -27,7 +27,7 @@ _FIRST_GUESS = 1.0
 @lru_cache(maxsize=256)
 def capacity(budget: Budget) -> float:
     """The divergence at the budget's first order that just fills it; at most 0 if none does."""
-    delta = main_share(len(budget.orders)) * budget.delta
+    delta = shares(len(budget.orders))[0] * budget.delta
     order = budget.orders[:1]
     # Epsilon is the divergence plus a constant, but never below 0.
     high = budget.epsilon + _FIRST_GUESS

@@ -12,7 +12,7 @@ from beam_ldp.ledger.accounts import Account
 from beam_ldp.ledger.books import Population
 from beam_ldp.ledger.charges import Budget
 from beam_ldp.ledger.deciding import capacity, share_of
-from beam_ldp.ledger.losses import Loss, limit, main_share
+from beam_ldp.ledger.losses import Loss, chances, limit, shares
 from beam_ldp.ledger.rows import BUDGET, CHARGES, RESERVE, TIME, LedgerCorruptedError, Row
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.status import fits_locally
@@ -200,14 +200,12 @@ def epsilons_of(losses: Sequence[Loss], budget: Budget) -> np.ndarray:
         budget: the orders and delta.
     """
     orders = np.array(budget.orders)
-    main = main_share(len(orders))
-    shares = np.array([main] + [(1 - main) / max(1, len(orders) - 1)] * (len(orders) - 1))
-    left = budget.delta - np.array([[loss.failure] for loss in losses])
-    with np.errstate(divide="ignore"):  # of no delta nothing is left to read at
-        logs = np.log(np.maximum(left, 0.0) * shares)
+    logs = np.log(budget.delta * np.array(shares(len(orders))))
     added = (-logs + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)) / (orders - 1)
     divergences = np.array([loss.divergences for loss in losses]).reshape(len(losses), len(orders))
     found = np.maximum(0.0, (divergences + added).min(axis=1))
+    holds = np.array([loss.failure for loss in losses]) <= limit(chances(budget.delta))
+    found = np.where(holds, found, np.inf)
     return np.minimum(found, [loss.pure for loss in losses])
 
 
