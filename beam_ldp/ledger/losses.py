@@ -19,9 +19,9 @@ supposed). Such chances have a share of delta of their own, a twentieth: charges
 chances sum to more. With F the sum of the chances of what was charged, each given what was seen
 before, and bad the event that any of them comes true: F <= share * delta on every path, so P(bad) =
 E[sum of chances] <= share * delta, adaptively chosen or not. Let P' be the run that stops, and
-shows that it did, at the first that comes true. Outside of bad P and P' are one, and there every charge
-holds, so P(S) <= P'(S without the stop) + P(bad) <= e^epsilon Q(S) + (shares of orders) * delta +
-P(bad), and nothing is taken off for Q, for Q' of such an S is at most Q.
+shows that it did, at the first that comes true. Outside of bad P and P' are one, and there every
+charge holds, so P(S) <= P'(S without the stop) + P(bad) <= e^epsilon Q(S) + (shares of orders) *
+delta + P(bad), and nothing is taken off for Q, for Q' of such an S is at most Q.
 
 To read the divergences at delta - F, the chances of *this* path, is no proof: whoever looks at a
 first result can spend delta on a chance where it says little, and on divergence where it says much.
