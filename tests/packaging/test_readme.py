@@ -6,10 +6,8 @@ What an `export` sets holds for the commands after it, as in the reader's shell.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -57,19 +55,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(command: list[str], folder: Path, **variables: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr[-3000:]}"
-    return done.stdout
-
-
 @pytest.mark.exact
 def test_make_targets_exist() -> None:
     named = {word for line in commands("make") for word in line.split()[1:] if "=" not in word}
@@ -93,7 +78,8 @@ def test_commands_run(folder: Path) -> None:
             variables[name] = value
         else:
             typed = [words[0], "--help"] if is_pattern(line) else words
-            run([program, *typed], folder, **variables)
+            done = run_warm(program, *typed, cwd=folder, timeout=800, **variables)
+            assert done.returncode == 0, f"{line}\n{done.stderr[-3000:]}"
 
 
 @pytest.mark.e2e

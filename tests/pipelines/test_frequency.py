@@ -151,6 +151,7 @@ def test_the_module_is_the_same_program(data: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "out")) == FILES
 
 
+@pytest.mark.slow  # each worker is a new interpreter
 def test_several_processes_give_the_same_kind_of_result(data: Path, tmp_path: Path) -> None:
     """Launcher and workers share nothing but files."""
     out = tmp_path / "out"
