@@ -25,10 +25,12 @@ NOTEBOOKS_VENV := .venv-notebooks
 PEERS_VENV := .venv-peers
 BIN := $(VENV)/bin
 UV = $(CURDIR)/$(BIN)/uv
+# uv by itself leaves that to the first run, and where nothing may be written, to every run.
+export UV_COMPILE_BYTECODE := 1
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format types doctest wheel sbom \
+.PHONY: help bench-start setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format types doctest wheel sbom \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
@@ -211,6 +213,7 @@ bench: $(VENV)/.ready peers  ## every benchmark, into benchmarks/results/ (an id
 	$(BIN)/python -m benchmarks.product run --peers $(PEERS_VENV)/bin/python
 	$(BIN)/python -m benchmarks.oracles
 	$(BIN)/python -m benchmarks.mean_speed
+	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.mean_throughput
 	$(BIN)/python -m benchmarks.scale all --data $(BENCH_DATA)
 	$(BIN)/python -m benchmarks.costs fit --jobs 3e8
@@ -223,6 +226,9 @@ test-bench: $(VENV)/.ready  ## the limits of time and memory that tests hold (an
 
 bench-gate: $(VENV)/.ready  ## is any step more than twice as slow, beside the machine's limits, as it was?
 	$(BIN)/python -m benchmarks.product gate
+
+bench-start: $(VENV)/.ready  ## CPU seconds from a command to its answer, beside their targets (an idle machine)
+	$(BIN)/python -m benchmarks.start --check
 
 $(PEERS_VENV)/.ready: requirements/peers-py311.txt | $(VENV)/bin/uv
 	python="$$(.ci/find-python 3.11)"

@@ -222,7 +222,7 @@ def make_record(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         version=beam_ldp.__version__,
         warnings=warnings,
-        event=None if price.event is None else event_to_json(price.event),
+        event=None if price.ran is None else event_to_json(price.ran),
         untracked="--no-mlflow" if settings.no_mlflow else None,
         **charged,
         **of_all_publications(

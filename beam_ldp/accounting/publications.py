@@ -27,9 +27,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dp_accounting
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,6 +36,9 @@ from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.randomizer_events import Randomizer, local_event, shuffled_event
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 _NO_PRICE = "none: the value of somebody may have changed between two publications"
 _PURE = "local epsilon (cells are unknown, or too small)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffle_epsilon
 from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.hockey_stick import check_reports
+from beam_ldp.accounting.shuffle import price_target
 from beam_ldp.planning.targets import best_first, check_target
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.base import FrequencyOracle
@@ -39,7 +41,6 @@ class Plan:
         randomizer: The mechanism itself; None if it does not exist for this domain and budget.
         local_epsilon: Its local budget. Mechanisms earn different ones for the same central
             target, because each is priced by its own blanket.
-        epsilon: Central price at the requested delta, with its lower bounds.
         standard_error: Predicted standard error of the frequency of a value that nobody holds (a
             fraction of users), others being spread evenly.
         worst_standard_error: The largest over all values and all truths.
@@ -47,19 +48,29 @@ class Plan:
             spread evenly over the domain.
         bits_per_report: Bits of everything that one user sends.
         decoding: Cost of turning n reports into k estimates.
+        num_hidden: Honest reports, which hide each other.
+        delta: Of the central price.
         excluded: Why this row is not to be used; empty if it may be.
     """
 
     mechanism: str
     randomizer: FrequencyOracle | None
     local_epsilon: float
-    epsilon: PrivacyBound | None
     standard_error: float
     worst_standard_error: float
     rms_error: float
     bits_per_report: int
     decoding: str
+    num_hidden: int
+    delta: float
     excluded: str = ""
+
+    @cached_property
+    def epsilon(self) -> PrivacyBound | None:
+        """Central price at the requested delta, with its lower bounds, which take longest."""
+        if self.randomizer is None:
+            return None
+        return shuffle_epsilon(self.randomizer, self.num_hidden, self.delta)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -150,11 +161,11 @@ def _plan(
             assert epsilon is not None and delta is not None
             local_epsilon = local_epsilon_for(epsilon, delta, hidden, build)
         randomizer = build(local_epsilon)
-        price = shuffle_epsilon(randomizer, hidden, delta or 0.0)
+        price_target(randomizer, hidden, False)  # refuses what has no price
     except ValueError as error:
-        return Plan(
-            name, None, math.nan, None, math.inf, math.inf, math.inf, 0, _DECODING[name], str(error)
-        )
+        nothing = (math.inf, math.inf, math.inf, 0)
+        about = (_DECODING[name], hidden, delta or 0.0, str(error))
+        return Plan(name, None, math.nan, *nothing, *about)
     even = np.full(domain_size, 1.0 / domain_size)
     rare = np.full(domain_size, 1.0 / (domain_size - 1))
     rare[0] = 0.0
@@ -163,12 +174,13 @@ def _plan(
         mechanism=name,
         randomizer=randomizer,
         local_epsilon=randomizer.local_epsilon,
-        epsilon=price,
         standard_error=float(np.sqrt(randomizer.variance(num_users, rare)[0])),
         worst_standard_error=float(np.sqrt(randomizer.variance(num_users).max())),
         rms_error=float(np.sqrt(randomizer.variance(num_users, even).sum())),
         bits_per_report=bits,
         decoding=_DECODING.get(name, ""),
+        num_hidden=hidden,
+        delta=delta or 0.0,
         excluded=(
             f"{bits} bits per report, max_bits is {max_bits}"
             if max_bits is not None and bits > max_bits

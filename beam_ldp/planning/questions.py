@@ -19,7 +19,6 @@ import numpy as np
 
 from beam_ldp.accounting import (
     PrivacyBound,
-    ShuffleAccountant,
     local_epsilon_for,
     shuffle_epsilon,
     shuffled_event,
@@ -156,6 +155,8 @@ def design_for(
     assert epsilon is not None and delta is not None
     if max_local_epsilon is not None:
         found = build(oracle, domain_sizes, max_local_epsilon)
+        from beam_ldp.accounting import ShuffleAccountant  # loads dp_accounting, a second
+
         event = shuffled_event(found, hidden)
         if not ShuffleAccountant().would_exceed(event, epsilon=epsilon, delta=delta):
             return found
@@ -191,6 +192,8 @@ def _every_question(
         return EveryQuestion(tuple(found))
 
     def price(log_price: float) -> float:
+        from beam_ldp.accounting import ShuffleAccountant  # as above
+
         event = shuffled_event(built(log_price), hidden)
         return float(ShuffleAccountant().compose(event).get_epsilon(delta))
 

@@ -300,7 +300,8 @@ class Release:
     Attributes:
         estimate: the unbiased estimate with its standard error.
         num_reports: users whose reports were received.
-        event: the privacy event to price; None where there is none (see `simulated`, `derived`).
+        ran: what is to be priced (see `beam_ldp.accounting.reports`), or a privacy event; None
+            where there is nothing (see `simulated`, `derived`).
         question: name of what was asked.
         group: public name of the group; None where there is one histogram.
         window: start and end in microseconds since 1970; None for the global window.
@@ -316,7 +317,7 @@ class Release:
 
     estimate: Estimate
     num_reports: int
-    event: Any = field(repr=False)
+    ran: Any = field(repr=False)
     question: str = ""
     group: str | None = None
     window: tuple[int, int] | None = None
@@ -328,6 +329,13 @@ class Release:
     answers: tuple[int, ...] = ()
     late: bool = False
 
+    @property
+    def event(self) -> Any:
+        """The privacy event to price, a `dp_accounting.DpEvent`; None where there is nothing."""
+        from beam_ldp.accounting.events import as_event  # loads dp_accounting, a second
+
+        return as_event(self.ran)
+
 
 def _as_ids(user_ids: Any) -> np.ndarray:
     """Ids as int64, or as an object array of bytes."""
@@ -337,15 +345,15 @@ def _as_ids(user_ids: Any) -> np.ndarray:
     return canonical_ids(user_ids).array
 
 
-def shuffle_event(randomizer: LocalRandomizer, crowd: int) -> Any:
-    """The event of one shuffled release in which each report hides among `crowd` reports.
+def shuffled_among(randomizer: LocalRandomizer, crowd: int) -> Any:
+    """What ran in one shuffled release in which each report hides among `crowd` reports.
 
-    `shuffled_event` would apply the randomizer's `crowd_size` to the number once more.
+    `shuffled_reports` would apply the randomizer's `crowd_size` to the number once more.
     """
-    from beam_ldp.accounting import shuffled_event
     from beam_ldp.accounting.crowds import with_crowd
+    from beam_ldp.accounting.randomizer_events import shuffled_reports
 
-    return with_crowd(shuffled_event(randomizer, 1), crowd)
+    return with_crowd(shuffled_reports(randomizer, 1), crowd)
 
 
 _NO_EVENT, _WHOLE_EVENT = -1, -2
@@ -376,12 +384,12 @@ def _read_event(reader: block_coder.Reader) -> Any:
 
 
 def _rebuild_release(**fields: Any) -> Release:
-    event, answers = fields.pop("event"), tuple(fields.pop("answers"))
-    if event == _NO_EVENT:
-        event = None
-    elif isinstance(event, int):
-        event = shuffle_event(LocalRandomizer.from_config(fields["mechanism"]), event)
-    return Release(event=event, answers=answers, **fields)
+    ran, answers = fields.pop("ran"), tuple(fields.pop("answers"))
+    if ran == _NO_EVENT:
+        ran = None
+    elif isinstance(ran, int):
+        ran = shuffled_among(LocalRandomizer.from_config(fields["mechanism"]), ran)
+    return Release(ran=ran, answers=answers, **fields)
 
 
 _EVENT = FieldType(_write_event, _read_event)
@@ -422,7 +430,7 @@ _register(
 _register(
     Release,
     _rebuild_release,
-    estimate=block_coder.ESTIMATE, num_reports=INTEGER, event=_EVENT, question=TEXT, group=TEXT,
+    estimate=block_coder.ESTIMATE, num_reports=INTEGER, ran=_EVENT, question=TEXT, group=TEXT,
     window=block_coder.JSON, mechanism=block_coder.JSON, smallest_batch=INTEGER, output=TEXT,
     simulated=FLAG, derived=FLAG, answers=block_coder.JSON, late=FLAG,
 )  # fmt: skip

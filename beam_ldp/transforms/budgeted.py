@@ -370,7 +370,7 @@ class _Settle(_Charging):
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         release = element[1] if isinstance(element, tuple) else element
         try:
-            why = "" if release.event is None else self._reservation.settle(self._open(), release)
+            why = "" if release.ran is None else self._reservation.settle(self._open(), release)
         except self._away():
             self._say()
             raise

@@ -9,7 +9,7 @@ import apache_beam as beam
 
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling, check_sampling
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.transforms.blocks import Release, StatisticBlock, Withheld, shuffle_event
+from beam_ldp.transforms.blocks import Release, StatisticBlock, Withheld, shuffled_among
 from beam_ldp.transforms.carried import Carried, check_min_reports
 from beam_ldp.transforms.counters import Timed, counter
 from beam_ldp.transforms.gate import TOO_FEW, group_name, window_bounds
@@ -187,7 +187,7 @@ class _Estimate(beam.DoFn):
         release = Release(
             estimate=estimate,
             num_reports=total.num_reports,
-            event=None if total.simulated else shuffle_event(self._randomizer, self._crowd(total)),
+            ran=None if total.simulated else shuffled_among(self._randomizer, self._crowd(total)),
             question=self._question,
             group=group,
             window=bounds,

@@ -159,7 +159,7 @@ def add_releases(panes: list[Release], window: tuple[int, int] | None) -> Releas
     return Release(
         estimate=pool([pane.estimate.raw for pane in panes]),
         num_reports=sum(pane.num_reports for pane in panes),
-        event=None,
+        ran=None,
         question=first.question,
         group=first.group,
         window=window,

@@ -60,8 +60,8 @@ class _Price(beam.DoFn):
     def process(self, element: Any) -> Iterator[Any]:
         key, release = element if self._keyed else (None, element)
         priced: Release = release
-        if release.event is not None:
-            from beam_ldp.accounting import local_event  # takes long; only the last stage needs it
+        if release.ran is not None:
+            from beam_ldp.accounting.randomizer_events import local_reports  # loads SciPy
 
-            priced = replace(release, event=local_event(self._carried.randomizer))
+            priced = replace(release, ran=local_reports(self._carried.randomizer))
         yield (key, priced) if self._keyed else priced

@@ -124,7 +124,7 @@ class Finish(beam.DoFn):
             ),
             num_reports=total.num_reports + (0 if together else first.found.num_users),
             # Wrapped, so that it travels whole.
-            event=None if simulated else dp_accounting.ComposedDpEvent([event]),
+            ran=None if simulated else dp_accounting.ComposedDpEvent([event]),
             question=self._question,
             window=window_bounds(window),
             mechanism=self._protocol.to_config()

@@ -55,7 +55,7 @@ class Parts(Release):
 
 def _crowd(release: Release) -> int:
     """Reports among which one hides: the fewer, the dearer, for one mechanism."""
-    return release.smallest_batch if release.event is None else crowd_of(release.event)
+    return release.smallest_batch if release.ran is None else crowd_of(release.ran)
 
 
 def gate_parts(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from beam_ldp.accounting import LocalRandomizerDpEvent, PrivacyBound
+from beam_ldp.accounting import PrivacyBound
+from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice
@@ -92,7 +93,7 @@ def _half_range(randomizer: MeanRandomizer) -> float:
 def local_price(local_epsilon: float) -> Price:
     """What a release costs where nobody but the device is trusted: the local promise."""
     bound = PrivacyBound(local_epsilon, method=LOCAL, lower_method=LOCAL)
-    return Price(bound, 1, LocalRandomizerDpEvent(local_epsilon))
+    return Price(bound, 1, LocalReports(local_epsilon))
 
 
 def _price(settings: MeanSettings, randomizer: MeanRandomizer, num_reports: int) -> Price:

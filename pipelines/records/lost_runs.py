@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import dp_accounting
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
@@ -126,6 +125,8 @@ class RoundPrice:
         times = min(rounds, self.most)
         if times == 1:
             return event
+        import dp_accounting  # takes a second to load
+
         return event_to_json(dp_accounting.SelfComposedDpEvent(event_from_json(event), times))
 
 

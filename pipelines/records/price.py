@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import dp_accounting
-
-from beam_ldp.accounting import PrivacyBound, event_epsilon, shuffled_event
+from beam_ldp.accounting import PrivacyBound, event_epsilon
 from beam_ldp.accounting.crowds import crowd_of, hidden_users, with_crowd
+from beam_ldp.accounting.randomizer_events import shuffled_reports
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
 
@@ -21,31 +20,39 @@ class Price:
     Attributes:
         bound: proven upper value, with lower values and method; None in a simulation.
         priced_reports: honest reports of the smallest crowd: those that the price counts.
-        event: what was priced, for ledgers; None in a simulation.
+        ran: what was priced: a record of `beam_ldp.accounting.reports`, or a privacy event; None in
+            a simulation.
     """
 
     bound: PrivacyBound | None
     priced_reports: int
-    event: dp_accounting.DpEvent | None = None
+    ran: Any = None
+
+    @property
+    def event(self) -> Any:
+        """What was priced, as a `dp_accounting.DpEvent`, for ledgers."""
+        from beam_ldp.accounting.events import as_event  # loads dp_accounting, a second
+
+        return as_event(self.ran)
 
 
 def price_of(release: Release, delta: float, honest_fraction: float) -> Price:
     """The price of what was received, not of what was expected."""
-    if release.simulated or release.event is None:
+    if release.simulated or release.ran is None:
         return Price(None, hidden_users(release.smallest_batch, honest_fraction))
-    return _price(release.event, delta, honest_fraction)
+    return _price(release.ran, delta, honest_fraction)
 
 
 def expected_price(
     randomizer: LocalRandomizer, num_reports: int, delta: float, honest_fraction: float
 ) -> Price:
     """The price if `num_reports` arrive."""
-    return _price(shuffled_event(randomizer, num_reports), delta, honest_fraction)
+    return _price(shuffled_reports(randomizer, num_reports), delta, honest_fraction)
 
 
-def _price(event: dp_accounting.DpEvent, delta: float, honest_fraction: float) -> Price:
-    crowd = hidden_users(crowd_of(event), honest_fraction)
-    priced = with_crowd(event, crowd)
+def _price(ran: Any, delta: float, honest_fraction: float) -> Price:
+    crowd = hidden_users(crowd_of(ran), honest_fraction)
+    priced = with_crowd(ran, crowd)
     return Price(event_epsilon(priced, delta), crowd, priced)
 
 

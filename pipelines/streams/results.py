@@ -100,9 +100,9 @@ class _WriteRelease(beam.DoFn):
 def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
     """The price of a release, for programs. A sum of releases has none: its parts carry it."""
     bound, event = None, None
-    if release.event is not None:
+    if release.ran is not None:
         price = price_of(release, pricing.delta, pricing.honest_fraction)
-        bound, event = price.bound, price.event
+        bound, event = price.bound, price.ran
     start, end = release.window or (0, 0)
     identity = pricing.identity and part_of(pricing.identity, release)
     return {

@@ -40,7 +40,7 @@ def asked(**more: Any) -> Any:
 def release(num: int = 100, local_epsilon: float = 2.0, **more: Any) -> Release:
     oracle = KRandomizedResponse(3, local_epsilon)
     found = {
-        "event": shuffled_event(oracle, num), "mechanism": oracle.to_config(),
+        "ran": shuffled_event(oracle, num), "mechanism": oracle.to_config(),
         "smallest_batch": num,
     }  # fmt: skip
     return Release(Estimate(np.zeros(3), np.ones(3), num), num, **{**found, **more})

@@ -36,7 +36,7 @@ ORACLE = KRandomizedResponse(5, 3.0)
 
 def release(num_reports: int = 10_000, **more: object) -> Release:
     estimate = Estimate(np.full(5, 0.2), np.full(5, 0.01), num_reports)
-    fields = {"event": shuffled_event(ORACLE, num_reports), "smallest_batch": num_reports, **more}
+    fields = {"ran": shuffled_event(ORACLE, num_reports), "smallest_batch": num_reports, **more}
     return Release(estimate, num_reports, **fields)  # type: ignore[arg-type]
 
 
@@ -70,13 +70,13 @@ def test_the_price_is_that_of_the_event_and_of_honest_reports_only() -> None:
 
 @pytest.mark.exact
 def test_the_smallest_batch_sets_the_price() -> None:
-    batch = release(10_000, event=shuffled_event(ORACLE, 2000), smallest_batch=2000)
+    batch = release(10_000, ran=shuffled_event(ORACLE, 2000), smallest_batch=2000)
     assert price_of(batch, 1e-6, 1.0).priced_reports == 2000
     assert price_of(batch, 1e-6, 1.0).bound > price_of(release(), 1e-6, 1.0).bound
 
 
 def test_a_simulation_has_no_price() -> None:
-    assert price_of(release(event=None, simulated=True), 1e-6, 1.0).bound is None
+    assert price_of(release(ran=None, simulated=True), 1e-6, 1.0).bound is None
 
 
 # Results ------------------------------------------------------------------------------------

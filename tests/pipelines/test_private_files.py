@@ -81,7 +81,7 @@ def test_reports_are_counted_once_however_many_questions_they_answer() -> None:
     """Hashes of people are compared with this number: too many, and nothing is compared."""
 
     def of(count: int, **where: Any) -> Release:
-        return Release(Estimate(np.zeros(2), np.ones(2), count), count, event=None, **where)
+        return Release(Estimate(np.zeros(2), np.ones(2), count), count, ran=None, **where)
 
     window = {"group": "a", "window": (0, 60)}
     hair, eyes = of(30, question="hair", **window), of(30, question="eyes", **window)

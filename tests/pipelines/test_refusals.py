@@ -88,7 +88,7 @@ def colours(tmp_path: Path) -> list[str]:
 def made_up(choice: Choice) -> Collected:
     estimate = choice.randomizer.estimate(np.array([40, 35, 25]), 100)
     event, config = shuffled_event(choice.randomizer, 100), choice.randomizer.to_config()
-    release = Release(estimate, 100, event=event, mechanism=config, smallest_batch=100)
+    release = Release(estimate, 100, ran=event, mechanism=config, smallest_batch=100)
     return Collected([release], [], b"")
 
 

@@ -145,7 +145,7 @@ def test_rows_of_a_block_are_a_block():
 
 def test_release_keeps_the_estimate_and_derives_the_event_again():
     estimate = ORACLE.estimate(np.arange(5), 10)
-    event = blocks.shuffle_event(ORACLE, 10)
+    event = blocks.shuffled_among(ORACLE, 10)
     release = blocks.Release(estimate, 10, event, "q", None, (0, 10), ORACLE.to_config(), 10)
     back = round_trip(release)
     assert same(back.estimate.value, estimate.value)
