@@ -73,6 +73,9 @@ class ShuffledDpEvent(ShuffledReports, dp_accounting.DpEvent):
         num_fakes: Of them, as many as may be fake, at most: those hide nobody.
     """
 
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "local_event", as_event(self.local_event))
+
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class ShuffledMessagesDpEvent(ShuffledMessages, dp_accounting.DpEvent):
@@ -123,6 +126,9 @@ class SubsampledShuffledDpEvent(SampledReports, dp_accounting.DpEvent):
         points_sampled: Data points that a drawn client reports; 1 with coins.
         sampling: As above.
     """
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "local_event", as_event(self.local_event))
 
 
 _KINDS: dict[type, type[dp_accounting.DpEvent]] = {

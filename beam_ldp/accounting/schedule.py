@@ -72,7 +72,7 @@ class Schedule:
                 f"got {self.points_sampled}"
             )
         if self.sampled:
-            self.event()  # checks the sampling
+            self.event(self.any_event)  # checks the sampling
         if self.randomizer is not None:
             self._check_randomizer()
 
@@ -130,8 +130,15 @@ class Schedule:
         return self.randomizer is None or messages_per_user(self.randomizer) == 1
 
     def event(self, local: LocalReports | None = None) -> ShuffledReports | SampledReports:
-        """One round, against `reader`; of any randomizer with this local epsilon by default."""
-        local = self.any_event if local is None else local
+        """One round, against `reader`: a record of what ran, or an event where `local` is one.
+
+        By default the event of any randomizer with this local epsilon.
+        """
+        if local is None:
+            from beam_ldp.accounting.events import as_event  # loads dp_accounting
+
+            local = as_event(self.any_event)
+            assert local is not None
         if self.sampled:
             return local.sampled(
                 self.num_users,
