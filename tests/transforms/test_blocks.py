@@ -150,7 +150,11 @@ def test_release_keeps_the_estimate_and_derives_the_event_again():
     back = round_trip(release)
     assert same(back.estimate.value, estimate.value)
     assert same(back.estimate.standard_error, estimate.standard_error)
-    assert back.event == release.event and back.mechanism == release.mechanism and back.window == (0, 10)
+    assert (
+        back.event == release.event
+        and back.mechanism == release.mechanism
+        and back.window == (0, 10)
+    )
 
 
 def test_release_keeps_the_unbiased_estimate_below_the_steps():
