@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from functools import cache
 
 import numpy as np
 import pytest
@@ -43,6 +44,15 @@ KINDS = [
 
 def entries(value):
     return np.concatenate([np.ravel(part).astype(float) for part in tf.nest.flatten(value)])
+
+
+@cache
+def aggregation(norm, mechanism, epsilon):
+    """One of the KINDS over `NESTED`, built and compiled once for all tests: factory, process."""
+    factory = shuffled_ldp_aggregator(
+        norm=norm, clip=2.0, local_epsilon=epsilon, mechanism=mechanism
+    )
+    return factory, factory.create(tff.to_type(NESTED))
 
 
 def run(process, values, state=None):
@@ -148,11 +158,8 @@ def test_the_inner_sum_gets_integers_and_keeps_its_state(mechanism):
 
 @pytest.mark.exact
 def test_clients_run_no_python():
-    for norm, mechanism, epsilon in KINDS:
-        factory = shuffled_ldp_aggregator(
-            norm=norm, clip=1.0, local_epsilon=epsilon, mechanism=mechanism
-        )
-        process = factory.create(tff.to_type(NESTED))
+    for kind in KINDS:
+        _, process = aggregation(*kind)
         text = tff.framework.serialize_computation(process.next).SerializeToString()
         assert b"PyFunc" not in text and b"NonDeterministicInts" in text
 
@@ -207,10 +214,7 @@ def test_flatten_and_unflatten():
 @pytest.mark.parametrize("norm, mechanism, epsilon", KINDS)
 def test_the_mean_is_unbiased_with_the_predicted_error(norm, mechanism, epsilon):
     """All 11 entries within 6.5 standard errors: false alarms below 1e-9 (normal tails)."""
-    factory = shuffled_ldp_aggregator(
-        norm=norm, clip=2.0, local_epsilon=epsilon, mechanism=mechanism
-    )
-    process = factory.create(tff.to_type(NESTED))
+    factory, process = aggregation(norm, mechanism, epsilon)
     people = 400
     output = run(process, [VALUE] * people)
     assert [p.dtype for p in tf.nest.flatten(output.result)] == [np.float32, np.float64, np.float16]
@@ -244,10 +248,7 @@ def test_clients_and_rounds_draw_apart():
 @pytest.mark.exact
 @pytest.mark.parametrize("norm, mechanism, epsilon", KINDS)
 def test_zero_clients_give_zeros(norm, mechanism, epsilon):
-    factory = shuffled_ldp_aggregator(
-        norm=norm, clip=1.0, local_epsilon=epsilon, mechanism=mechanism
-    )
-    output = run(factory.create(tff.to_type(NESTED)), [])
+    output = run(aggregation(norm, mechanism, epsilon)[1], [])
     assert entries(output.result).tolist() == [0.0] * ENTRIES
     measured = output.measurements["mean"]
     assert measured["reports"] == 0 and measured["predicted_error"] == math.inf
