@@ -16,9 +16,10 @@ from click.testing import CliRunner, Result
 
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.people import AskedPeople
-from beam_ldp.pipelines import collect, user_mean
+from beam_ldp.pipelines import user_mean
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import DONE, FAILED, MISUSED, NOTHING_RELEASED, main
+from beam_ldp.pipelines.usage.collect import FLAGS
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies
@@ -192,9 +193,7 @@ def test_a_key_that_is_too_short_is_never_quoted(
 
 
 def test_a_collector_knows_nobody() -> None:
-    assert not any(
-        name.startswith("--people") for flags in collect.FLAGS.values() for name in flags
-    )
+    assert not any(name.startswith("--people") for flags in FLAGS.values() for name in flags)
 
 
 def test_people_with_many_rows(place: Path) -> None:
