@@ -19,12 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from apache_beam.transforms.window import GlobalWindow
-from dp_accounting import DpEvent
 
-from beam_ldp.accounting import LocalRandomizerDpEvent, event_epsilon
+from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.crowds import crowd_of
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.accounting.publications import honest_cells, publications_event, shown_cells
+from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.pipelines.records import settling
 from beam_ldp.pipelines.records.charging import RunCharge
 from beam_ldp.pipelines.records.gates import NotPublishedError
@@ -90,7 +90,7 @@ class Republication(RunCharge):
             )
         if compared is None and not self._settings.frozen_values:
             raise NotPublishedError(f"nothing was released: {_unknown(found)}. {_OWN_NAME}")
-        if isinstance(price.event, LocalRandomizerDpEvent):
+        if isinstance(price.ran, LocalReports):
             return price  # nobody but the device is trusted: each report is seen by itself
         cells: list[int | None] = [None]  # nobody knows
         if compared is not None and self._all_whole(found):
@@ -99,7 +99,7 @@ class Republication(RunCharge):
         hidden = min(count or 0 for count in cells)
         return Price(event_epsilon(event, self._settings.delta), max(1, hidden), event)
 
-    def _again(self, price: Price, found: results.Collected, randomizer: Any) -> DpEvent:
+    def _again(self, price: Price, found: results.Collected, randomizer: Any) -> Any:
         """What all publications cost where this one is of the same reports as the last.
 
         Nothing more, unless it shows a group that was too small before, or batches of its own.
@@ -107,7 +107,7 @@ class Republication(RunCharge):
         settled = event_from_json(self._charge.settled)  # type: ignore[arg-type]
         if price.event is None or not isinstance(randomizer, LocalRandomizer):
             return settled
-        if isinstance(price.event, LocalRandomizerDpEvent):
+        if isinstance(price.ran, LocalReports):
             return price.event
         if not self._all_whole(found):
             return publications_event(randomizer, [None])
@@ -209,9 +209,9 @@ def take(ledger: BudgetLedger, record: Mapping[str, Any], note: Note) -> None:
         republish(ledger, record, note.publications)
 
 
-def _crowd(event: DpEvent) -> int:
+def _crowd(event: Any) -> int:
     """Of events of one mechanism: the fewer hide each other, the dearer."""
-    return 1 if isinstance(event, LocalRandomizerDpEvent) else crowd_of(event)
+    return 1 if isinstance(event, LocalReports) else crowd_of(event)
 
 
 def _unknown(found: results.Collected) -> str:
