@@ -1,0 +1,79 @@
+"""What tests stand on is right itself: answers of Beam that are remembered, warm programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
+from apache_beam.transforms.core import CallableWrapperDoFn
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
+
+from tests import beam_memory
+from tests.warm import run_warm
+
+SEEN = beam.DoFn.StateParam(ReadModifyWriteStateSpec("seen", VarIntCoder()))
+
+
+class Plain(beam.DoFn):
+    def process(self, element, window=beam.DoFn.WindowParam):
+        yield element
+
+
+class Stateful(beam.DoFn):
+    def process(self, element, seen=SEEN):
+        yield element
+
+
+def plain(element):
+    return [element]
+
+
+def windowed(element, window=beam.DoFn.WindowParam):
+    return [element]
+
+
+def stateful(element, seen=SEEN):
+    return [element]
+
+
+@pytest.mark.exact
+def test_what_is_remembered_of_a_stage_is_what_beam_says():
+    """Of classes and of functions in the same wrapper, whichever is asked first and again."""
+    stages = [Plain(), Stateful(), *map(CallableWrapperDoFn, (plain, windowed, stateful, plain))]
+    for _ in range(2):
+        for stage in stages:
+            assert beam_memory.get_dofn_specs(stage) == beam_memory._specs(stage)
+            for method in (stage.process, plain, windowed, stateful, str):
+                found = beam_memory.get_signature(method)
+                assert found == beam_memory._signature(method)
+    assert [bool(beam_memory.get_dofn_specs(stage)[0]) for stage in stages[:2]] == [False, True]
+
+
+@pytest.mark.exact
+def test_pipelines_share_no_options():
+    first = PipelineOptions(["--experiments=a"])
+    first.view_as(DebugOptions).add_experiment("b")
+    assert first.view_as(DebugOptions).experiments == ["a", "b"]
+    assert PipelineOptions(["--experiments=a"]).view_as(DebugOptions).experiments == ["a"]
+    assert PipelineOptions(["--experiments=c"]).view_as(DebugOptions).experiments == ["c"]
+
+
+@pytest.mark.e2e
+def test_a_warm_program_is_a_program(tmp_path: Path):
+    """Its own arguments, variables, folder and `__main__`; its exit code, its error, its end."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import os, sys, time\nclass Own: pass\n"
+        "print(sys.argv[1:], os.environ['WORD'], os.getcwd(), Own.__module__)\n"
+        "if sys.argv[1] == 'wait': time.sleep(60)\n"
+        "raise {'leave': SystemExit(3), 'fail': ValueError('so')}[sys.argv[1]]\n"
+    )
+    left = run_warm(str(script), "leave", "now", cwd=tmp_path, WORD="w")
+    assert (left.returncode, left.stderr) == (3, "")
+    assert left.stdout == f"['leave', 'now'] w {tmp_path} __main__\n"
+    failed = run_warm(str(script), "fail", cwd=tmp_path, WORD="w")
+    assert failed.returncode == 1 and failed.stderr.endswith("ValueError: so\n")
+    assert run_warm(str(script), "wait", timeout=0.5, WORD="w").returncode == -9
