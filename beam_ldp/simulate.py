@@ -23,7 +23,7 @@ import numpy as np
 
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.planning import plan_frequencies, plan_means
-from beam_ldp.randomizers import mean as mean_mechanisms
+from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.estimate import Estimate
@@ -162,7 +162,7 @@ def means(
         ValueError: for ranges that do not fit, numbers that are not finite, or no rows.
     """
     labels, rows, public = _columns(values, ranges)
-    cube = [name for name in mean_mechanisms.__all__ if _takes_ranges(name)]
+    cube = [kind.__name__ for kind in registry.offered("mean") if kind.norm == "linf"]
     plans = plan_means(
         len(rows), rows.shape[1], "linf", epsilon=epsilon, local_epsilon=local_epsilon,
         delta=delta, max_bits=max_bits, max_local_epsilon=max_local_epsilon, only=cube,
@@ -182,10 +182,6 @@ def _distinct(values: list[Any]) -> tuple[str, ...]:
     except TypeError:
         ordered = sorted(map(str, set(values)))
     return tuple(dict.fromkeys(map(str, ordered)))
-
-
-def _takes_ranges(name: str) -> bool:
-    return getattr(getattr(mean_mechanisms, name), "norm", None) == "linf"
 
 
 def _chosen(plans: list[Any], mechanism: str | None) -> Any:

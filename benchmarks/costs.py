@@ -26,6 +26,7 @@ from scipy.optimize import nnls
 from beam_ldp.planning.costs import SIZES, STEPS, JobCost, job_cost, sizes, step_nanoseconds
 from beam_ldp.randomizers import frequency, mean
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
+from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
 from beam_ldp.transforms.permutation import permute, scatter
 from benchmarks.oracles import least_seconds
 
@@ -33,10 +34,12 @@ COSTS = Path(__file__).resolve().parents[1] / "beam_ldp" / "planning" / "costs.j
 WITHIN = 0.25  # of a held-out measurement
 SMALL_JOB = 10**7  # reports: enough for every worker to start, too few to take long
 SMALL_WORK = 1 << 23  # numbers, or bytes of reports, in one timed run
-ONE_NUMBER = ("KRandomizedResponse", "HadamardResponse", "BinaryHadamard",
-              "RecursiveHadamardResponse", "ProjectiveGeometryResponse")  # fmt: skip
-LONG = ("UnaryEncoding", "SubsetSelection", "Rappor")
-HASHED = ("LocalHashing", "PairwiseIndependentRappor")
+ORACLES: tuple[type[FrequencyOracle], ...] = tuple(
+    getattr(frequency, name) for name in frequency.__all__
+)
+ONE_NUMBER = tuple(kind.__name__ for kind in ORACLES if issubclass(kind, SymbolOracle))
+LONG = tuple(kind.__name__ for kind in ORACLES if kind(64, 1.0).report_shape)
+HASHED = tuple(sorted({kind.__name__ for kind in ORACLES} - {*ONE_NUMBER, *LONG}))
 MEANS = ("PrivUnit", "PrivUnitGaussian", "L2Mean", "LInfMean", "L1Mean", "BinaryVectorMean")
 
 Point = tuple[str, int, float]  # mechanism, domain size or dimension, local epsilon

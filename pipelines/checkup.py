@@ -123,13 +123,17 @@ def mechanisms() -> Iterator[Finding]:
     """Every frequency oracle: its channel keeps its budget, and its reports follow its channel."""
     from scipy import stats
 
-    from beam_ldp.randomizers import frequency
+    from beam_ldp.randomizers import registry
 
-    for name in frequency.__all__:
-        oracle = getattr(frequency, name)(4, 1.0)
+    for kind in registry.offered("frequency"):
+        name = kind.__name__
         try:
+            oracle = kind(4, 1.0)
             channel, listed = oracle.channel(), oracle.channel_reports()
         except NotImplementedError:
+            continue
+        except (TypeError, ValueError) as error:
+            yield _verdict("mechanisms", name, False, f"cannot be made: {error}")
             continue
         spent = oracle.log_ratio_max()
         reports = oracle.randomize(np.full(_REPORTS, 1, np.int64))

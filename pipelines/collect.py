@@ -31,6 +31,7 @@ from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.frequencies.questions import SeveralLists, domains_of
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
 from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.plans.mechanisms import mechanism_of
 from beam_ldp.pipelines.question import Choice, Rows
 from beam_ldp.pipelines.records.price import expected_price
 from beam_ldp.pipelines.records.record import PrivacyRecord
@@ -38,7 +39,7 @@ from beam_ldp.pipelines.records.statement_words import Words, words_of
 from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage.collect import USAGE
-from beam_ldp.randomizers.base import FrequencyOracle
+from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms import EstimateFrequencies
 from beam_ldp.transforms.blocks import Release
@@ -106,7 +107,10 @@ class Collect(FromDevices, Frequency):
     def of(cls, values: argparse.Namespace) -> Collect | CollectMean:
         """The program for these flags: `release.json` says what was asked. Raises UsageError."""
         need(values, "reports", "release", "delta", "output")
+        kind = None if values.mechanism is None else _loaded(values.mechanism)
         agreed = load_release(values.release)
+        if kind not in (None, type(agreed.terms.randomizer)):
+            raise UsageError(f"--mechanism {values.mechanism} is not that of {values.release}")
         if agreed.coordinates is not None:
             return CollectMean(CollectMean.check_agreed(values, agreed))
         return cls(cls.check_agreed(values, agreed))
@@ -175,6 +179,13 @@ class Collect(FromDevices, Frequency):
 
     def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
         return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
+
+
+def _loaded(place: str) -> type[LocalRandomizer]:
+    try:
+        return mechanism_of(place)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _wanted(values: argparse.Namespace, asked: Asked | None) -> Wanted | None:

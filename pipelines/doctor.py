@@ -23,9 +23,13 @@ _COLOURS = {"ok": "green", "absent": "yellow", "fault": "bold red"}
 @click.option("--job-endpoint", "endpoints", multiple=True, metavar="HOST:PORT",
               help="a Beam job server that should answer (repeatable)")  # fmt: skip
 @click.option("--ledger", metavar="URL", help="a ledger to look at (default: BEAM_LDP_LEDGER)")
+@click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
+              help="a mechanism from elsewhere that should be sound, too (repeatable)")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True)  # fmt: skip
-def doctor(endpoints: tuple[str, ...], ledger: str | None, form: str) -> None:
+def doctor(
+    endpoints: tuple[str, ...], ledger: str | None, places: tuple[str, ...], form: str
+) -> None:
     """Look at this installation: versions, generators, mechanisms, engines, ledger.
 
     Exit code 0 if nothing is at fault (what is only absent is said), 1 otherwise. It reads no
@@ -36,6 +40,12 @@ def doctor(endpoints: tuple[str, ...], ledger: str | None, form: str) -> None:
       beam-ldp doctor
       beam-ldp doctor --job-endpoint localhost:8099 --ledger sqlite:///privacy.db
     """
+    from beam_ldp.pipelines.plans.mechanisms import load_mechanisms
+
+    try:
+        load_mechanisms(places, "frequency")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     console = Console()
     findings: list[Finding] = []
     with console.status("looking") if form == "table" else nullcontext():

@@ -45,6 +45,8 @@ def plan() -> None:
 @click.option("--local-epsilon", type=float, help="what each person is promised, instead")
 @click.option("--delta", type=float, required=True, help="of the central price, far below 1/users")
 @click.option("--max-bits", type=whole, help="longest report that is acceptable")
+@click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
+              help="compare this one from elsewhere, too; repeatable")  # fmt: skip
 @click.option("--workers", type=whole, help="cores: say what the job would take of them")
 @click.option("--price-per-core-hour", type=click.FloatRange(min=0), help="with --workers")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
@@ -58,6 +60,7 @@ def frequency(
     local_epsilon: float | None,
     delta: float,
     max_bits: int | None,
+    places: tuple[str, ...],
     workers: int | None,
     price_per_core_hour: float | None,
     plot: Path | None,
@@ -79,6 +82,7 @@ def frequency(
           --plot plan.png
     """
     from beam_ldp.pipelines.plans.cost import costs_as_json, show_costs
+    from beam_ldp.pipelines.plans.mechanisms import load_mechanisms
     from beam_ldp.planning import plan_frequencies
 
     if price_per_core_hour is not None and workers is None:
@@ -94,6 +98,7 @@ def frequency(
     asked = local_epsilon if epsilon is None else epsilon
     assert asked is not None
     try:
+        others = load_mechanisms(places, "frequency")
         plans = plans_at(asked)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -119,10 +124,57 @@ def frequency(
         print(printed_json(found))
         return
     _show(plans, users, domain_size, delta)
+    show_summaries(Console(), others)
     if workers is not None:
         usable = [plan.randomizer for plan in plans if plan.randomizer and not plan.excluded]
         show_costs(Console(), usable, users, workers, price_per_core_hour)
     sys.stdout.flush()
+
+
+@plan.command("mechanisms", short_help="All mechanisms, in their own words.")
+@click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
+              help="this one from elsewhere, too; repeatable")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]),
+              default="table", show_default=True, help="what is printed")  # fmt: skip
+def mechanisms(places: tuple[str, ...], form: str) -> None:
+    """What every mechanism says of itself: what it is for, what it is, what decoding takes.
+
+    \b
+    examples:
+      beam-ldp plan mechanisms
+      beam-ldp plan mechanisms --mechanism my_package:MyOracle --format markdown
+    """
+    from beam_ldp.pipelines.plans.mechanisms import described, mechanism_of
+
+    try:
+        for place in places:
+            mechanism_of(place)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    rows = described()
+    if form == "json":
+        from beam_ldp.pipelines.views.terminal import printed_json
+
+        print(printed_json({"schema_version": SCHEMA_VERSION, "mechanisms": rows}))
+    elif form == "markdown":
+        for cells in (list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)):
+            print(f"| {' | '.join(cells)} |")
+    else:
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for heading in rows[0]:
+            table.add_column(heading, no_wrap=heading == "mechanism")
+        for row in rows:
+            table.add_row(*map(escape, row.values()))
+        Console().print(table)
+    sys.stdout.flush()
+
+
+def show_summaries(console: Console, kinds: Sequence[type[Any]]) -> None:
+    """What mechanisms from elsewhere say of themselves, below a plan."""
+    from beam_ldp.randomizers.registry import name_of, summary_of
+
+    for kind in kinds:
+        console.print(f"{name_of(kind)}: {summary_of(kind)}", style="dim", markup=False)
 
 
 def draw_plans(

@@ -85,7 +85,9 @@ class Question:
     help="a sample of --sampled people; or everybody, or every data point, by a coin of its own, "
     "--sampled on average",
 )
-@click.option("--mechanism", help="price this mechanism by its own pair, such as SubsetSelection")
+@click.option("--mechanism",
+              help="price this mechanism by its own pair: SubsetSelection, say, or one from "
+              "elsewhere, PACKAGE:CLASS")  # fmt: skip
 @click.option("--domain-size", type=whole, help="of a mechanism for frequencies")
 @click.option("--dimension", type=whole, help="of a mechanism for means")
 @click.option("--target-epsilon", type=float, help="central target, with --solve")

@@ -28,6 +28,7 @@ from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.running.job import plugin_flags
 from beam_ldp.pipelines.running.watch import JobError, explain
 from beam_ldp.pipelines.streams.flags import StreamSettings, check_stream
 from beam_ldp.pipelines.streams.live import Watched
@@ -276,7 +277,7 @@ def _pipeline(job: Stream, flags: Sequence[str]) -> beam.Pipeline:
 
 def _beam_flags(flags: Sequence[str]) -> list[str]:
     """Beam's flags; without a runner Prism, the one that streams on a laptop."""
-    found = [*flags, "--streaming"]
+    found = [*flags, "--streaming", *plugin_flags()]
     if not any(flag.split("=", 1)[0] == "--runner" for flag in flags):
         found.append("--runner=PrismRunner")
     binary = shutil.which("prism")

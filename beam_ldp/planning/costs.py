@@ -2,21 +2,25 @@
 
 A linear model. Every step of a mechanism takes nanoseconds per report that are a non-negative
 combination of seven sizes of the mechanism (`sizes`); the coefficients were fitted to measurements
-by `python -m benchmarks.costs fit`, on the machine that `costs.json` names, and are data. What the
-model does not know: other processors, slow disks and networks, stragglers, and a cluster's start.
+by `python -m benchmarks.costs fit`, on the machine that `costs.json` names, and are data. A
+mechanism that was not fitted, such as one from elsewhere, is timed here and now. What the model
+does not know: other processors, slow disks and networks, stragglers, and a cluster's start.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Literal
 
 import numpy as np
 
+from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer
 
 Output = Literal["statistic", "batch", "global"]
@@ -28,6 +32,7 @@ BATCH_REPORTS = 1 << 20  # as transforms.batches and transforms.exchange have th
 LEFTOVER_REPORTS = 1 << 18
 SHARD_BYTES = 1 << 26
 BLOCK_BYTES = 1 << 23
+_LEAST_TIMED, _MOST_TIMED, _TIMED_NANOSECONDS = 64, 1 << 14, 2e7  # reports, and one run of them
 COPIES = 3  # of what a step holds, at worst: its input, its output, and one on the wire
 
 
@@ -87,18 +92,44 @@ def coefficients() -> dict[str, Any]:
 def step_nanoseconds(
     randomizer: LocalRandomizer, step: str, fitted: dict[str, Any] | None = None
 ) -> float:
-    """Of one report in one step.
-
-    Raises:
-        KeyError: for a mechanism that was not measured.
-    """
-    steps = (fitted or coefficients())["steps"][type(randomizer).__name__]
+    """Of one report in one step, as fitted; of a mechanism that was not, as timed here."""
+    steps = (fitted or coefficients())["steps"].get(registry.name_of(type(randomizer)))
+    if steps is None:
+        return timed(randomizer)[step]
     return float(np.dot(steps[step], sizes(randomizer)))
 
 
-def is_measured(randomizer: LocalRandomizer) -> bool:
+def is_fitted(randomizer: LocalRandomizer) -> bool:
     """Whether there are coefficients of this mechanism."""
-    return type(randomizer).__name__ in coefficients()["steps"]
+    return registry.name_of(type(randomizer)) in coefficients()["steps"]
+
+
+@lru_cache(maxsize=64)
+def timed(randomizer: LocalRandomizer) -> dict[str, float]:
+    """Nanoseconds per report of every step on this machine, from a few thousand reports at most."""
+    _timed(randomizer, _LEAST_TIMED)  # compiles
+    rough = sum(_timed(randomizer, _LEAST_TIMED).values())
+    count = int(min(_MOST_TIMED, max(_LEAST_TIMED, _TIMED_NANOSECONDS / rough)))
+    runs = [_timed(randomizer, count) for _ in range(3)]
+    return {step: min(run[step] for run in runs) for step in STEPS}
+
+
+def _timed(randomizer: LocalRandomizer, count: int) -> dict[str, float]:
+    found: dict[str, float] = {}
+
+    def clock(step: str, work: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        result = work()
+        found[step] = (time.perf_counter() - begin) * 1e9 / count
+        return result
+
+    values = randomizer.example_values(count)
+    reports = clock("randomize", lambda: randomizer.randomize(values))
+    clock("accumulate", lambda: randomizer.accumulate(reports))
+    clock("permute", lambda: reports[np.random.default_rng(0).permutation(count)])
+    data = clock("pack", lambda: randomizer.pack(reports))
+    clock("unpack", lambda: randomizer.unpack(data, count))
+    return found
 
 
 def job_cost(
@@ -120,7 +151,6 @@ def job_cost(
 
     Raises:
         ValueError: for numbers below one.
-        KeyError: for a mechanism that was not measured.
 
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
     >>> oracle = KRandomizedResponse(266, 4.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,8 @@ from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.hockey_stick import check_reports
 from beam_ldp.accounting.shuffle import price_target
 from beam_ldp.planning.targets import best_first, check_target
-from beam_ldp.randomizers import frequency
+from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import FrequencyOracle
-
-_DECODING = {
-    "KRandomizedResponse": "O(k)",
-    "UnaryEncoding": "O(k) sums, but O(n k) bits to add up",
-    "LocalHashing": "O(n k / g), or O(P (P + k)) for very large n",
-    "HadamardResponse": "O(k log k), Walsh-Hadamard",
-    "BinaryHadamard": "O(k log k), Walsh-Hadamard",
-    "RecursiveHadamardResponse": "O(k log k), Walsh-Hadamard",
-    "SubsetSelection": "O(n k / (e^eps0 + 1)) set members to add up",
-    "PairwiseIndependentRappor": "O(k log k), transform over a finite field",
-    "ProjectiveGeometryResponse": "O(v log v), Fourier",
-    "Rappor": "O(k) sums, but O(n k) bits to add up",
-}
 
 
 @dataclass(frozen=True)
@@ -37,7 +24,7 @@ class Plan:
     """One mechanism, tuned to the target, with its price and its predicted error.
 
     Attributes:
-        mechanism: Name of the class in `beam_ldp.randomizers.frequency`.
+        mechanism: Name of the class.
         randomizer: The mechanism itself; None if it does not exist for this domain and budget.
         local_epsilon: Its local budget. Mechanisms earn different ones for the same central
             target, because each is priced by its own blanket.
@@ -47,7 +34,7 @@ class Plan:
         rms_error: Root of the expected squared l2 error of the whole histogram, users being
             spread evenly over the domain.
         bits_per_report: Bits of everything that one user sends.
-        decoding: Cost of turning n reports into k estimates.
+        decoding: Cost of turning n reports into k estimates; empty if the mechanism says nothing.
         num_hidden: Honest reports, which hide each other.
         delta: Of the central price.
         excluded: Why this row is not to be used; empty if it may be.
@@ -86,6 +73,7 @@ def plan_frequencies(
     delta: float | None = None,
     max_bits: int | None = None,
     honest_fraction: float = 1.0,
+    only: Collection[str] | None = None,
 ) -> list[Plan]:
     """Every frequency oracle for this task, best first, unusable ones last with the reason.
 
@@ -99,24 +87,34 @@ def plan_frequencies(
         max_bits: Largest admissible report.
         honest_fraction: Share of the reports that are certainly not fake, in (0, 1]; only those
             hide anybody.
+        only: Names of the oracles to consider; None for all that are offered: ours, and those of
+            `registry`.
 
     Returns:
-        One row per oracle. First those that may be used, by `rms_error`; among errors that are
-        equal to 1 %, by bits.
+        One row per oracle, its best variant. First those that may be used, by `rms_error`; among
+        errors that are equal to 1 %, by bits.
 
     >>> plans = plan_frequencies(1_000_000, 1000, epsilon=1.0, delta=1e-8)
-    >>> len(plans), plans[0].epsilon <= 1.0, plans[0].excluded
-    (10, True, '')
+    >>> plans[0].epsilon <= 1.0, plans[0].excluded
+    (True, '')
     """
     hidden = hidden_users(check_reports(num_users), honest_fraction)
     check_target(epsilon, local_epsilon, delta, max_bits)
     if isinstance(domain_size, bool) or not domain_size >= 2 or domain_size != int(domain_size):
         raise ValueError(f"domain_size must be an integer >= 2, got {domain_size!r}")
-    rows = [
-        _plan(name, num_users, hidden, domain_size, epsilon, local_epsilon, delta, max_bits)
-        for name in frequency.__all__
-    ]
-    return best_first(rows)
+
+    size = int(domain_size)
+
+    def best(oracle: type[FrequencyOracle]) -> Plan:
+        rows = []
+        for options in oracle.variants(size):
+            build = partial(oracle, size, **options)
+            target = (epsilon, local_epsilon, delta, max_bits)
+            rows.append(_plan(oracle, build, size, num_users, hidden, *target))
+        return best_first(rows)[0]
+
+    kinds = registry.offered("frequency")
+    return best_first([best(kind) for kind in kinds if only is None or kind.__name__ in only])
 
 
 def recommend(
@@ -145,17 +143,16 @@ def recommend(
 
 
 def _plan(
-    name: str,
+    oracle: type[FrequencyOracle],
+    build: Callable[[float], FrequencyOracle],
+    domain_size: int,
     num_users: int,
     hidden: int,
-    domain_size: int,
     epsilon: float | None,
     local_epsilon: float | None,
     delta: float | None,
     max_bits: int | None,
 ) -> Plan:
-    oracle: type[FrequencyOracle] = getattr(frequency, name)
-    build: Callable[[float], FrequencyOracle] = lambda budget: oracle(domain_size, budget)  # noqa: E731
     try:
         if local_epsilon is None:
             assert epsilon is not None and delta is not None
@@ -164,21 +161,21 @@ def _plan(
         price_target(randomizer, hidden, False)  # refuses what has no price
     except ValueError as error:
         nothing = (math.inf, math.inf, math.inf, 0)
-        about = (_DECODING[name], hidden, delta or 0.0, str(error))
-        return Plan(name, None, math.nan, *nothing, *about)
+        about = (oracle.decoding, hidden, delta or 0.0, str(error))
+        return Plan(oracle.__name__, None, math.nan, *nothing, *about)
     even = np.full(domain_size, 1.0 / domain_size)
     rare = np.full(domain_size, 1.0 / (domain_size - 1))
     rare[0] = 0.0
     bits = randomizer.bits_per_report
     return Plan(
-        mechanism=name,
+        mechanism=oracle.__name__,
         randomizer=randomizer,
         local_epsilon=randomizer.local_epsilon,
         standard_error=float(np.sqrt(randomizer.variance(num_users, rare)[0])),
         worst_standard_error=float(np.sqrt(randomizer.variance(num_users).max())),
         rms_error=float(np.sqrt(randomizer.variance(num_users, even).sum())),
         bits_per_report=bits,
-        decoding=_DECODING.get(name, ""),
+        decoding=oracle.decoding,
         num_hidden=hidden,
         delta=delta or 0.0,
         excluded=(

@@ -11,55 +11,27 @@ from typing import Any
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.calibration import gaussian_mu
 from beam_ldp.planning.mean_task import MeanTask
-from beam_ldp.randomizers import mean
+from beam_ldp.randomizers import mean, registry
 from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.balls import Norm
+from beam_ldp.randomizers.mean.base import check_numbers
 from beam_ldp.randomizers.mean.block_mean import BlockMean
-from beam_ldp.randomizers.mean.codebooks import CodebookMean
 from beam_ldp.randomizers.mean.rotation import padded_size
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 _SMALL = 1 << 18  # coordinates: beyond, no more than one message about each
 _MOST_BITS_EACH = 32
-_MOST_NUMBERS = 1 << 18  # random numbers that a device draws for one report: 1 ms
-_KASHIN_FROM = 128  # dimensions; below, too many vectors exceed the level, and bias has no bound
-_INDEX_BITS = (4, 12)
-_COORDINATE_BITS = (8, 16)  # instead of 32
-_SENDS_COORDINATES = (
-    mean.PrivUnit,
-    mean.PrivUnitGaussian,
-    mean.ProjectedPrivUnit,
-    mean.SeparatedMean,
-)
-_PROJECTED = tuple(1 << k for k in range(5, 13))
-
-_BY_NORM: dict[Norm, tuple[str, ...]] = {
-    "binary": ("BinaryVectorMean",),
-    "l1": ("L1Mean",),
-    "linf": ("LInfMean", "PrivUnitInf"),
-    "l2": (
-        "L2Mean",
-        "PrivUnit",
-        "PrivUnitGaussian",
-        "ProjectedPrivUnit",
-        "SeparatedMean",
-        "KashinMean",
-        "RandomCodebookMean",
-        "MinimalRandomCoding",
-        "SeedCompressedMean",
-    ),
-}
-_SCALAR = ("LInfMean", "ScalarMean")  # in one dimension all balls are the interval
 
 
 def mechanisms(task: MeanTask) -> Iterator[tuple[type[MeanRandomizer], float]]:
     """The mechanisms that apply, each with the radius of a ball of its own norm."""
+    kinds = registry.offered("mean")
+    balls: list[tuple[Norm, float]] = task.enclosing()
     if task.dimension == 1 and task.norm != "binary":
-        yield from ((getattr(mean, name), task.radius) for name in _SCALAR)
-        return
-    for norm, radius in task.enclosing():
-        yield from ((getattr(mean, name), radius) for name in _BY_NORM[norm])
+        balls = [("linf", task.radius)]
+    for norm, radius in balls:
+        yield from ((kind, radius) for kind in kinds if kind.serves(norm, task.dimension))
 
 
 def variants(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> Iterator[MeanRandomizer]:
@@ -72,34 +44,15 @@ def variants(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> Iterat
         yield from _messages_apart(task, cls, radius)
         return
     build = partial(cls, task.dimension, radius=radius)
-    first, *others = _options(task, cls)
-    # Options hardly change what a mechanism earns; the first earns least.
+    first, *others = cls.variants(task.dimension)
+    # Variants hardly change what a mechanism earns; the first earns least.
     budget = min(_earned(task, partial(build, **first)), task.max_local_epsilon)
-    for options in (first, *others):
-        yield from _with_coordinate_bits(partial(build, budget, **options))
-
-
-def _options(task: MeanTask, cls: type[MeanRandomizer]) -> list[dict[str, Any]]:
-    """What a mechanism leaves to be chosen, apart from bits per coordinate."""
-    if cls is mean.ScalarMean:
-        return [{"signed": True}]
-    if cls is mean.ProjectedPrivUnit:
-        size = max(2, padded_size(task.dimension))
-        return [{"projected": k} for k in _PROJECTED if k < size] or [{"projected": size}]
-    if issubclass(cls, CodebookMean):
-        least, most = _INDEX_BITS
-        _check_numbers(task.dimension << least)
-        return [{"index_bits": min(most, (_MOST_NUMBERS // task.dimension).bit_length() - 1)}]
-    if cls is mean.KashinMean and task.dimension < _KASHIN_FROM:
-        raise ValueError(f"its bias has no bound below {_KASHIN_FROM} dimensions")
-    return [{}]
-
-
-def _check_numbers(count: float) -> None:
-    if count > _MOST_NUMBERS:
-        raise ValueError(
-            f"{count:,.0f} random numbers per report, more than {_MOST_NUMBERS:,}: too slow"
-        )
+    randomizer = build(budget, **first)
+    check_numbers(randomizer.numbers_per_report)
+    yield randomizer
+    for options in others:
+        with contextlib.suppress(ValueError):  # such as too few bits for an unbiased mean
+            yield build(budget, **options)
 
 
 def _earned(task: MeanTask, build: Any) -> float:
@@ -111,19 +64,6 @@ def _earned(task: MeanTask, build: Any) -> float:
     if build(generic).dominating_pair() == ShufflePair.clones(generic):
         return generic
     return local_epsilon_for(task.epsilon, task.delta, task.hidden, build)
-
-
-def _with_coordinate_bits(build: Any) -> Iterator[MeanRandomizer]:
-    """The mechanism, and with fewer bits for each real coordinate that it sends."""
-    randomizer = build()
-    if isinstance(randomizer, mean.SeedCompressedMean):
-        _check_numbers(randomizer.expected_trials * randomizer.dimension)
-    yield randomizer
-    if not isinstance(randomizer, _SENDS_COORDINATES):
-        return
-    for bits in _COORDINATE_BITS:
-        with contextlib.suppress(ValueError):  # so coarse that the mean would be biased
-            yield build(coordinate_bits=bits)
 
 
 def _messages_apart(

@@ -14,30 +14,13 @@ from beam_ldp.planning.mean_task import MeanTask
 from beam_ldp.planning.mean_variants import mechanisms, variants
 from beam_ldp.planning.targets import best_first, check_target
 from beam_ldp.randomizers.base import check_integer
-from beam_ldp.randomizers.mean import L2Mean, MeanRandomizer
+from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.balls import Norm
 
 Model = Literal["shuffle", "local"]
 
 MAX_DIMENSION = 1 << 20
 _MET = 1 + 1e-9
-
-_DECODING = {
-    "BinaryVectorMean": "O(d)",
-    "KashinMean": "O(d log d), Walsh-Hadamard",
-    "L1Mean": "O(d log d), Walsh-Hadamard",
-    "L2Mean": "O(d log d), Walsh-Hadamard",
-    "LInfMean": "O(d)",
-    "MinimalRandomCoding": "O(d), but O(n d) random numbers to draw again",
-    "PrivUnit": "O(d), but O(n d) numbers to add up",
-    "PrivUnitGaussian": "O(d), but O(n d) numbers to add up",
-    "PrivUnitInf": "O(d), but O(n d) bits to add up",
-    "ProjectedPrivUnit": "O(d log d), Walsh-Hadamard, O(n k) numbers to add up",
-    "RandomCodebookMean": "O(d), but O(n d) random numbers to draw again",
-    "ScalarMean": "O(points of the grid)",
-    "SeedCompressedMean": "O(d), but O(n d) random numbers to draw again",
-    "SeparatedMean": "O(d), but O(n d) numbers to add up",
-}
 
 
 @dataclass(frozen=True)
@@ -48,7 +31,7 @@ class MeanPlan:
     mechanism's own law (no simulation, and nothing about clipping of vectors outside the ball).
 
     Attributes:
-        mechanism: Name of the class in `beam_ldp.randomizers.mean`.
+        mechanism: Name of the class.
         randomizer: The mechanism itself; None if it does not exist for this task.
         local_epsilon: Budget of everything that one user sends, against whoever sees it before
             the shuffle. Mechanisms whose messages are shuffled apart have a large one.
@@ -199,7 +182,7 @@ def _best(task: MeanTask, cls: type[MeanRandomizer], radius: float) -> MeanPlan:
 def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
     n, bits, budget = task.num_users, randomizer.bits_per_report, randomizer.local_epsilon
     noise = randomizer.mean_squared_error(n)
-    error = noise + _shift(randomizer) ** 2
+    error = noise + randomizer.shift_bound**2
     reference, name = task.reference()
     excluded = ""
     if bits > task.max_bits:
@@ -218,16 +201,9 @@ def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
         lower_bound_name=name,
         bits_per_report=bits,
         messages_per_user=randomizer.messages_per_user,
-        decoding=_DECODING[type(randomizer).__name__],
+        decoding=randomizer.decoding,
         excluded=excluded,
     )
-
-
-def _shift(randomizer: MeanRandomizer) -> float:
-    """The most that the mechanism itself moves the mean by, on average over public randomness."""
-    if isinstance(randomizer, L2Mean):  # its bias bound is about one coordinate
-        return min(randomizer.bias_norm_bound, randomizer.dimension * randomizer.bias_bound)
-    return randomizer.bias_bound
 
 
 def _priced(task: MeanTask, row: MeanPlan) -> MeanPlan:
@@ -242,5 +218,5 @@ def _absent(cls: type[MeanRandomizer], reason: str) -> MeanPlan:
     nothing = math.inf
     return MeanPlan(
         cls.__name__, None, math.nan, None, nothing, nothing, nothing, nothing, "", 0, 0,
-        _DECODING[cls.__name__], reason,
+        cls.decoding, reason,
     )  # fmt: skip

@@ -28,15 +28,26 @@ from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.hockey_stick import check_reports
 from beam_ldp.planning.targets import best_first, check_target
+from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import FrequencyOracle
-from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection, UnaryEncoding
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion, Questions
 
 Design = Literal["one", "all"]
 DESIGNS: tuple[Design, ...] = ("one", "all")
-ORACLES: tuple[type[Any], ...] = (KRandomizedResponse, SubsetSelection, UnaryEncoding)
 _TOLERANCE = 2e-3  # of the central price of several columns, on the safe side
 _MOST_LOCAL = 12.0  # of one column: beyond it more budget buys no accuracy
+
+
+def question_oracles() -> tuple[type[FrequencyOracle], ...]:
+    """The oracles whose answers to several questions are planned: they mix, and the errors of sums
+    of their estimates have a closed form (`pair_support`).
+
+    >>> [oracle.__name__ for oracle in question_oracles()]
+    ['KRandomizedResponse', 'SubsetSelection', 'UnaryEncoding']
+    """
+    silent = FrequencyOracle.pair_support
+    kinds = registry.offered("frequency")
+    return tuple(kind for kind in kinds if kind.mixes and kind.pair_support is not silent)
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ def plan_questions(
     delta: float | None = None,
     honest_fraction: float = 1.0,
     designs: Sequence[Design] = DESIGNS,
-    oracles: Sequence[type[Any]] = ORACLES,
+    oracles: Sequence[type[Any]] | None = None,
     max_bits: int | None = None,
     max_local_epsilon: float | None = None,
 ) -> list[QuestionsPlan]:
@@ -91,7 +102,7 @@ def plan_questions(
         delta: central delta in (0, 1).
         honest_fraction: share of people whose reports are certainly not fake.
         designs: "one", "all", or both.
-        oracles: classes from `ORACLES`.
+        oracles: default: all `question_oracles()`.
         max_bits: most bits that a person may send.
         max_local_epsilon: most local budget under a central target. Default: what drawing one
             question takes, where both designs are compared; else no limit.
@@ -108,7 +119,7 @@ def plan_questions(
     if not domain_sizes:
         raise ValueError("domain_sizes must hold at least one question")
     sizes, rows = tuple(domain_sizes), []
-    for oracle in oracles:
+    for oracle in question_oracles() if oracles is None else oracles:
         limit = max_local_epsilon
         for design in sorted(designs, key=DESIGNS.index):
             row = _plan(

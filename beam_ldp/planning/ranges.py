@@ -22,10 +22,10 @@ from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.hockey_stick import check_reports
 from beam_ldp.planning.questions import (
     DESIGNS,
-    ORACLES,
     Design,
     design_for,
     price_if_known,
+    question_oracles,
 )
 from beam_ldp.planning.targets import check_target
 from beam_ldp.randomizers.bins import Bins
@@ -134,7 +134,7 @@ def _ranked(
         levels = len(tree.sizes)
         for design in sorted(designs, key=DESIGNS.index)[: 1 if levels == 1 else None]:
             found = []
-            for oracle in ORACLES:
+            for oracle in question_oracles():
                 try:
                     target = (None, local_epsilon, None)
                     found.append(_plan(tree, design, oracle, num_users, hidden, target, None))
@@ -152,7 +152,7 @@ def _design(row: RangesPlan) -> Design:
 
 
 def _oracle(row: RangesPlan) -> type[Any]:
-    return next(oracle for oracle in ORACLES if oracle.__name__ == row.oracle)
+    return next(oracle for oracle in question_oracles() if oracle.__name__ == row.oracle)
 
 
 def _candidates(bins: Bins) -> list[int]:

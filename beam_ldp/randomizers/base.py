@@ -10,7 +10,7 @@ import importlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -59,12 +59,16 @@ class LocalRandomizer(ABC):
             epsilon to the last bit; "real-arithmetic" where it does so for ideal real numbers;
             "computational" where it does so against readers who cannot break AES.
         messages_per_user: reports that one user sends.
+        task: what its reports are for, "frequency" or "mean"; plans of that task consider it.
+        decoding: what it takes to turn n reports into the estimate, in words.
     """
 
     local_epsilon: float  # a field of every subclass; not one here, so that sizes come before it
 
     exactness: ClassVar[str] = "exact"
     messages_per_user: ClassVar[int] = 1
+    task: ClassVar[registry.Task] = "frequency"
+    decoding: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -144,6 +148,10 @@ class LocalRandomizer(ABC):
             block = words.words(start, stop, self.words_per_user)
             self._randomize_block(values[start:stop], block, extra, reports[start:stop])
         return reports
+
+    def example_values(self, count: int) -> np.ndarray:
+        """So many values that a device may hold, to time the mechanism with."""
+        raise NotImplementedError(f"{type(self).__name__} has no example values")
 
     @abstractmethod
     def _check_values(self, values: np.ndarray) -> np.ndarray:
@@ -344,14 +352,18 @@ class LocalRandomizer(ABC):
 
     def to_config(self) -> dict[str, Any]:
         """Parameters as JSON-able values; they travel with the reports and into the ledger."""
-        config: dict[str, Any] = {"mechanism": type(self).__name__, "version": CONFIG_VERSION}
+        name = registry.name_of(type(self))
+        config: dict[str, Any] = {"mechanism": name, "version": CONFIG_VERSION}
         config.update({f.name: getattr(self, f.name) for f in fields(cast(Any, self)) if f.init})
         return config
 
     @staticmethod
     def from_config(config: dict[str, Any]) -> LocalRandomizer:
-        """The randomizer that `to_config` described, in any process; a mechanism of one's own must
-        have been imported.
+        """The randomizer that `to_config` described.
+
+        Nothing is imported because a configuration names it: it may come from anybody. Found are
+        this package's mechanisms, installed ones (`registry.ENTRY_POINTS`), and those that the
+        program has imported itself.
 
         Raises:
             ValueError: on an unknown mechanism, version or parameter.
@@ -360,7 +372,10 @@ class LocalRandomizer(ABC):
         name, version = parameters.pop("mechanism", None), parameters.pop("version", None)
         kind = registry.find(name)
         if kind is None:
-            raise ValueError(f"mechanism must be the name of a randomizer, got {name!r}")
+            raise ValueError(
+                f"mechanism must be the name of a randomizer that is known here, got {name!r} "
+                "(one from elsewhere is installed, or named with --mechanism package:Class)"
+            )
         if version != CONFIG_VERSION:
             raise ValueError(f"version must be {CONFIG_VERSION}, got {version!r}")
         try:
@@ -422,15 +437,30 @@ class FrequencyOracle(LocalRandomizer):
     probability p and any other with probability q, and the estimate is (support/n - q)/(p - q).
     Those define `support_probabilities` and `support_counts`; the others override `estimate` and
     `variance`.
+
+    Attributes:
+        domain_size: categories.
+        mixes: whether the blanket of `dominating_pair` may be mixed with those of other oracles:
+            see `OneQuestion.dominating_pair` for what that takes.
     """
 
     domain_size: int
     local_epsilon: float
 
+    mixes: ClassVar[bool] = False
+
+    @classmethod
+    def variants(cls, domain_size: int) -> Iterable[dict[str, Any]]:
+        """Choices of the constructor that a plan tries, the usual one first."""
+        return ({},)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         size = check_integer("domain_size", self.domain_size, 2, MAX_DOMAIN_SIZE)
         object.__setattr__(self, "domain_size", size)
+
+    def example_values(self, count: int) -> np.ndarray:
+        return np.arange(count) % self.domain_size
 
     def _check_values(self, values: np.ndarray) -> np.ndarray:
         if values.ndim != 1 or values.dtype.kind not in "iu":
@@ -446,6 +476,16 @@ class FrequencyOracle(LocalRandomizer):
     def support_probabilities(self) -> tuple[float, float]:
         """(p, q) as implemented: a report supports its user's value, and any other value."""
         raise NotImplementedError(f"{type(self).__name__} is not a pure oracle")
+
+    @property
+    def pair_support(self) -> tuple[float, float] | None:
+        """How likely a report supports two values at once: the own and another, and two others.
+
+        None where that depends on which values, or nobody said: then errors of sums of estimates
+        are enumerated, which takes a small channel. Oracles that say it, and mix, can be planned
+        for several questions and for ranges.
+        """
+        return None
 
     def support_counts(self, statistic: np.ndarray) -> np.ndarray:
         """Reports that support each value: `(domain_size,)`."""

@@ -8,13 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords
-from beam_ldp.randomizers.frequency.subset_selection import SubsetSelection
-from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
-from beam_ldp.randomizers.frequency.unary_encoding import UnaryEncoding
 from beam_ldp.randomizers.question_set import Questions, further_words
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
-_OWN_PAIR = (SymbolOracle, SubsetSelection, UnaryEncoding)  # whose pairs may be mixed
 _MAX_CHANNEL_ENTRIES = 1 << 20
 
 
@@ -152,7 +148,7 @@ class OneQuestion(Questions):
         whose every answer changes.
         """
         pairs = [oracle.dominating_pair() for oracle in self.oracles]
-        mixable = all(isinstance(oracle, _OWN_PAIR) for oracle in self.oracles)
+        mixable = all(oracle.mixes for oracle in self.oracles)
         if not (mixable and all(map(_symmetric, pairs))):
             return ShufflePair.clones(self.local_epsilon)
         if len(set(pairs)) == 1 and len(pairs) > 1:

@@ -1,16 +1,30 @@
 """Mechanisms by name: a configuration stands for the same class in every process.
 
-A configuration travels in ledgers, `release.json` and job graphs; whoever reads it may have
-imported nothing yet. The names of this package's own mechanisms are known without importing them,
-and belong to them: no other class takes their place, whichever is defined first.
+A configuration travels in ledgers, `release.json` and job graphs. It may come from anybody, so it
+never makes a process import anything but what was chosen there already:
+
+* this package's own mechanisms, whose short names belong to them, whichever is defined first;
+* installed ones, which a distribution lists under the entry points `ENTRY_POINTS`;
+* those that the program imported itself, or `load` did for its command line.
+
+Mechanisms from elsewhere are called "module:Class" in configurations, so that two packages' classes
+of one name are two mechanisms: their releases, memoized noise and budgets are told apart.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import inspect
+import re
+import warnings
+from functools import cache
+from typing import Any, Literal
+
+Task = Literal["frequency", "mean"]
+ENTRY_POINTS = "beam_ldp.mechanisms"
 
 _PACKAGE = "beam_ldp.randomizers"
+_PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 OWN_MODULES = {
     "BinaryHadamard": "frequency.binary_hadamard",
     "BinaryVectorMean": "mean.binary_vector",
@@ -49,35 +63,111 @@ OWN_MODULES = {
     "UnaryEncoding": "frequency.unary_encoding",
 }
 _classes: dict[str, type[Any]] = {}
+_offered: dict[str, type[Any]] = {}  # from elsewhere, for plans and command lines, by short name
+
+
+def name_of(kind: type[Any]) -> str:
+    """What configurations call a mechanism: its own name, with its module where it is not ours."""
+    if f"{_PACKAGE}.{OWN_MODULES.get(kind.__name__)}" == kind.__module__:
+        return kind.__name__
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def summary_of(kind: type[Any]) -> str:
+    """What a mechanism says of itself: the first line of its docstring; empty if it has none."""
+    text = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
+    return "" if text.startswith(f"{kind.__name__}(") else text  # what `dataclass` writes itself
 
 
 def register(kind: type[Any]) -> None:
     """Remember a class by its name, for `find`.
 
+    A class that is defined again where it was, as a cell of a notebook that is run twice, takes its
+    own place.
+
     Raises:
-        TypeError: if the name is that of another class. A class that is defined again where it
-            was, as a cell of a notebook that is run twice, takes its own place.
+        TypeError: if its name is that of a mechanism of this package.
     """
-    name = kind.__name__
-    held = _classes.get(name)
-    owner = f"{_PACKAGE}.{OWN_MODULES[name]}" if name in OWN_MODULES else kind.__module__
-    if kind.__module__ != owner or (held is not None and _place_of(held) != _place_of(kind)):
-        place = owner if held is None else held.__module__
-        raise TypeError(
-            f"{name} is the name of a mechanism of {place}; configurations know mechanisms by "
-            "their names: choose another"
-        )
+    name = name_of(kind)
+    if kind.__name__ in OWN_MODULES and name != kind.__name__:
+        place = f"{_PACKAGE}.{OWN_MODULES[kind.__name__]}"
+        raise TypeError(f"{kind.__name__} is the name of a mechanism of {place}: choose another")
     _classes[name] = kind
 
 
 def find(name: object) -> type[Any] | None:
-    """The class of this name, imported where it is one of the package's own; None for no such."""
+    """The class of this name; None where none is known here. Never imports what `name` says."""
     if not isinstance(name, str):
         return None
-    if name not in _classes and name in OWN_MODULES:
+    if name in OWN_MODULES:
         importlib.import_module(f"{_PACKAGE}.{OWN_MODULES[name]}")
+    elif name not in _classes:
+        _installed()
     return _classes.get(name)
 
 
-def _place_of(kind: type[Any]) -> tuple[str, str]:
-    return kind.__module__, kind.__qualname__
+def offered(task: Task) -> tuple[type[Any], ...]:
+    """The mechanisms that plans of this task consider: our own, installed ones, and loaded ones."""
+    _installed()
+    room = importlib.import_module(f"{_PACKAGE}.{task}")
+    own = [_classes.get(name) for name in room.__all__]
+    kinds = [kind for kind in own if kind is not None and not inspect.isabstract(kind)]
+    return (*kinds, *(kind for kind in _offered.values() if kind.task == task))
+
+
+def offer(kind: type[Any]) -> type[Any]:
+    """Let plans and command lines of this process consider a mechanism from elsewhere.
+
+    Raises:
+        ValueError: if it is none, or another one of that short name is offered.
+    """
+    if not inspect.isclass(kind) or _classes.get(name_of(kind)) is not kind:
+        raise ValueError(f"{getattr(kind, '__name__', kind)!s} is no class of a mechanism")
+    if inspect.isabstract(kind):
+        raise ValueError(
+            f"{name_of(kind)} leaves out {', '.join(sorted(kind.__abstractmethods__))}"
+        )
+    if name_of(kind) == kind.__name__:  # our own need no offer
+        return kind
+    held = _offered.get(kind.__name__, kind)
+    if name_of(held) != name_of(kind):
+        raise ValueError(f"{name_of(held)} and {name_of(kind)} have one name: take one of them")
+    _offered[kind.__name__] = kind
+    return kind
+
+
+def load(place: str) -> type[Any]:
+    """Import and offer the mechanism "package.module:Class".
+
+    For what a person configures, such as a command line. Importing runs code: never call it with a
+    name that was read from a release, a report, a ledger or any other data.
+
+    Raises:
+        ValueError: if there is none at that place.
+    """
+    if not _PLACE.fullmatch(place):
+        raise ValueError(f"a mechanism from elsewhere is named package.module:Class, got {place}")
+    module, _, name = place.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ValueError(f"{place} cannot be imported: {error}") from None
+    return offer(found)
+
+
+def loaded_modules() -> list[str]:
+    """Where the offered mechanisms from elsewhere are: what a job's workers have to import."""
+    return sorted({kind.__module__ for kind in _offered.values()} - {"__main__"})
+
+
+@cache
+def _installed() -> None:
+    """Offer what installed distributions list; one that cannot be is named, and left out."""
+    from importlib import metadata  # takes a while, and devices need none
+
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            offer(point.load())
+        except Exception as error:
+            said = f"mechanism {point.value} of {ENTRY_POINTS} is left out: {error}"
+            warnings.warn(said, RuntimeWarning, stacklevel=2)

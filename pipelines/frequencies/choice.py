@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.crowds import hidden_users
-from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.plans.mechanisms import mechanism_of
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.price import expected_price
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning import Plan, plan_frequencies
-from beam_ldp.randomizers import frequency as oracles
 from beam_ldp.randomizers.base import FrequencyOracle
 
 AS_GOOD_AS = 1.01  # errors within 1 % count as equal: then fewer bits win
@@ -50,13 +51,10 @@ def oracle_for(settings: Settings, domain_size: int, num_reports: int) -> Freque
     """The mechanism alone; a delta of zero asks for the local promise and nothing else."""
     target, local = settings.epsilon, settings.local_epsilon
     if settings.mechanism != "auto":
-        build = _named(settings.mechanism, domain_size)
-        if local is None:
-            assert target is not None
-            hidden_among = hidden_users(num_reports, settings.honest_fraction)
-            local = local_epsilon_for(target, settings.delta, hidden_among, build)
-        local = min(local, settings.max_local_epsilon or math.inf)
-        return _short_enough(build(local), settings)
+        builds = _named(settings.mechanism, domain_size)
+        found = [_tuned(build, settings, num_reports) for build in builds]
+        short = [one for one in found if one.bits_per_report <= (settings.max_bits or math.inf)]
+        return _short_enough((short or found)[0], settings)
     plans = _plans(settings, domain_size, num_reports, target, local)
     cap = settings.max_local_epsilon
     if cap is not None and target is not None:
@@ -93,22 +91,32 @@ def _plans(
     return [plan for plan in plans if not plan.excluded]
 
 
-def _named(name: str, domain_size: int) -> Callable[[float], FrequencyOracle]:
-    names = oracles.__all__
-    if name not in names:
-        raise UsageError(
-            f"--mechanism {name} is unknown{nearest(name, names)}; "
-            f"choose auto or one of {', '.join(names)}"
-        )
+def _tuned(
+    build: Callable[[float], FrequencyOracle], settings: Settings, num_reports: int
+) -> FrequencyOracle:
+    """The mechanism with the local budget that the flags leave it."""
+    local = settings.local_epsilon
+    if local is None:
+        assert settings.epsilon is not None
+        hidden_among = hidden_users(num_reports, settings.honest_fraction)
+        local = local_epsilon_for(settings.epsilon, settings.delta, hidden_among, build)
+    return build(min(local, settings.max_local_epsilon or math.inf))
 
-    def build(local_epsilon: float) -> FrequencyOracle:
+
+def _named(name: str, domain_size: int) -> list[Callable[[float], FrequencyOracle]]:
+    """What makes the variants of that mechanism. Raises UsageError."""
+    try:
+        kind: type[FrequencyOracle] = mechanism_of(name, "frequency", auto=True)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+    def build(local_epsilon: float, **options: Any) -> FrequencyOracle:
         try:
-            oracle: FrequencyOracle = getattr(oracles, name)(domain_size, local_epsilon)
+            return kind(domain_size, local_epsilon, **options)
         except (TypeError, ValueError) as error:
             raise UsageError(f"--mechanism {name}: {error}") from None
-        return oracle
 
-    return build
+    return [partial(build, **options) for options in kind.variants(domain_size)]
 
 
 def _short_enough(randomizer: FrequencyOracle, settings: Settings) -> FrequencyOracle:

@@ -19,17 +19,22 @@ from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.parts import Parts
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.plans.mechanisms import mechanism_of
 from beam_ldp.pipelines.question import Choice, Rows
 from beam_ldp.pipelines.records.price import expected_price
 from beam_ldp.pipelines.settings import Settings
-from beam_ldp.planning.questions import DESIGNS, ORACLES, Design, plan_questions, rare_errors
+from beam_ldp.planning.questions import (
+    DESIGNS,
+    Design,
+    plan_questions,
+    question_oracles,
+    rare_errors,
+)
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.encode_questions import Asked, Listed
 from beam_ldp.transforms.questions import PrivateQuestions
-
-ORACLE_NAMES = tuple(oracle.__name__ for oracle in ORACLES)
 
 
 @dataclass(frozen=True)
@@ -169,13 +174,18 @@ class SeveralLists(Survey):
 def oracles_of(settings: Settings) -> tuple[type[Any], ...]:
     """The oracles that `--mechanism` leaves. Raises UsageError."""
     if settings.mechanism == "auto":
-        return ORACLES
-    if settings.mechanism not in ORACLE_NAMES:
+        return question_oracles()
+    try:
+        kind = mechanism_of(settings.mechanism, "frequency", auto=True)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    oracles = question_oracles()
+    if kind not in oracles:
+        names = ", ".join(oracle.__name__ for oracle in oracles)
         raise UsageError(
-            f"--mechanism {settings.mechanism}: several questions take auto or one of "
-            f"{', '.join(ORACLE_NAMES)}"
+            f"--mechanism {settings.mechanism}: several questions take auto or one of {names}"
         )
-    return tuple(oracle for oracle in ORACLES if oracle.__name__ == settings.mechanism)
+    return (kind,)
 
 
 def columns_of(values: argparse.Namespace) -> tuple[str, ...]:

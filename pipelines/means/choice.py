@@ -10,12 +10,12 @@ import numpy as np
 
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.accounting.reports import LocalReports
-from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.plans.mechanisms import mechanism_of
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.price import Price, expected_price
 from beam_ldp.planning import MeanPlan, plan_means
-from beam_ldp.randomizers import mean
+from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
@@ -103,20 +103,15 @@ def _price(settings: MeanSettings, randomizer: MeanRandomizer, num_reports: int)
 
 
 def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | None) -> MeanPlan:
+    name = "auto" if settings.mechanism == "auto" else _named(settings.mechanism)
     only = None if ranges is None else _for_ranges()
-    if settings.mechanism != "auto":
-        names = _names()
-        if settings.mechanism not in names:
-            raise UsageError(
-                f"--mechanism {settings.mechanism} is unknown{nearest(settings.mechanism, names)}; "
-                f"choose auto or one of {', '.join(names)}"
-            )
-        if only is not None and settings.mechanism not in only:
+    if name != "auto":
+        if only is not None and name not in only:
             raise UsageError(
                 f"--mechanism {settings.mechanism} takes no ranges; choose auto or one of "
                 f"{', '.join(only)}"
             )
-        only = [settings.mechanism]
+        only = [name]
     try:
         plans = plan_means(
             settings.planned_reports,
@@ -152,15 +147,13 @@ def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | Non
     raise UsageError(f"--mechanism {settings.mechanism}: {reason}")
 
 
-def _names() -> list[str]:
-    found = []
-    for name in mean.__all__:
-        kind = getattr(mean, name)
-        if isinstance(kind, type) and issubclass(kind, MeanRandomizer) and hasattr(kind, "norm"):
-            found.append(name)
-    return found
+def _named(name: str) -> str:
+    try:
+        return mechanism_of(name, "mean", auto=True).__name__
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _for_ranges() -> list[str]:
     """Mechanisms whose values are the cube."""
-    return [name for name in _names() if getattr(mean, name).norm == "linf"]
+    return [kind.__name__ for kind in registry.offered("mean") if kind.norm == "linf"]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from beam_ldp.planning.costs import Output, coefficients, is_measured, job_cost
+from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
 from beam_ldp.randomizers.base import LocalRandomizer
 
 OUTPUTS: tuple[Output, ...] = ("statistic", "batch", "global")
@@ -17,11 +17,12 @@ SHOWN = 3  # mechanisms in the table, the most accurate ones
 
 def costs_as_json(
     randomizer: LocalRandomizer, users: int, workers: int, price_per_core_hour: float | None
-) -> dict[str, Any] | None:
-    """The cost of one mechanism, by output; None where it was not measured."""
-    if not is_measured(randomizer):
-        return None
-    found: dict[str, Any] = {"workers": workers}
+) -> dict[str, Any]:
+    """The cost of one mechanism, by output; "measured" says by whom its steps were timed."""
+    found: dict[str, Any] = {
+        "workers": workers,
+        "measured": "fitted" if is_fitted(randomizer) else "here",
+    }
     for output in OUTPUTS:
         if output == "global" and randomizer.messages_per_user > 1:
             continue  # refused by the shuffle
@@ -60,13 +61,12 @@ def show_costs(
     headings = ["\ntime", "core\nhours", "\nexchanged", "MiB per\nworker"]
     for heading in [*headings, "\nprice"] if price_per_core_hour is not None else headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    missing = []
+    here = []
     for randomizer in randomizers[:SHOWN]:
         name = type(randomizer).__name__
         costs = costs_as_json(randomizer, users, workers, price_per_core_hour)
-        if costs is None:
-            missing.append(name)
-            continue
+        if costs["measured"] == "here":
+            here.append(name)
         for output in OUTPUTS:
             if output not in costs:
                 continue
@@ -81,8 +81,8 @@ def show_costs(
                 cells.append(f"{cost['price']:,.2f}")
             table.add_row(name, _SAID[output], *cells)
     console.print(table)
-    for name in missing:
-        console.print(f"no measurements of {name}", style="dim")
+    for name in here:
+        console.print(f"{name} is not in the model: timed on this machine", style="dim")
 
 
 _SAID = {

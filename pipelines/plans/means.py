@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.plan import SCHEMA_VERSION, draw_plans, plan, whole
+from beam_ldp.pipelines.plan import SCHEMA_VERSION, draw_plans, plan, show_summaries, whole
 from beam_ldp.pipelines.records.statement import number
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def norm_of(text: str) -> Norm | float:
 @click.option("--model", type=click.Choice(["shuffle", "local"]), default="shuffle",
               show_default=True,
               help="who is trusted: a shuffler, or nobody but the own device")  # fmt: skip
+@click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
+              help="compare this one from elsewhere, too; repeatable")  # fmt: skip
 @click.option("--workers", type=whole, help="cores: say what the job would take of them")
 @click.option("--price-per-core-hour", type=click.FloatRange(min=0), help="with --workers")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
@@ -67,6 +69,7 @@ def plan_mean(
     users: int,
     dimension: int,
     norm: Norm | float,
+    places: tuple[str, ...],
     workers: int | None,
     price_per_core_hour: float | None,
     plot: Path | None,
@@ -98,6 +101,7 @@ def plan_mean(
           --delta 1e-8 --format json
     """
     from beam_ldp.pipelines.plans.cost import costs_as_json, show_costs
+    from beam_ldp.pipelines.plans.mechanisms import load_mechanisms
     from beam_ldp.planning import plan_means
 
     if price_per_core_hour is not None and workers is None:
@@ -108,6 +112,7 @@ def plan_mean(
     if central is not None and target["model"] == "shuffle" and target["delta"] is None:
         raise click.UsageError("--epsilon is a central target and needs --delta")
     try:
+        others = load_mechanisms(places, "mean")
         with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
             plans = plan_means(users, dimension, norm, **target)
     except ValueError as error:
@@ -139,6 +144,7 @@ def plan_mean(
         print(printed_json({"schema_version": SCHEMA_VERSION, **task, "plans": rows}))
         return
     _show(plans, what)
+    show_summaries(Console(), others)
     if workers is not None:
         usable = [one.randomizer for one in plans if one.randomizer and not one.excluded]
         show_costs(Console(), usable, users, workers, price_per_core_hour)

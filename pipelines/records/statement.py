@@ -155,6 +155,11 @@ def _what_is_public(record: PrivacyRecord) -> str:
 def _how(record: PrivacyRecord) -> str:
     bits = "" if record.bits_per_report is None else f", {record.bits_per_report} bits per report"
     lines = [f"* mechanism: {_mechanism(record.mechanism, bits)}"]
+    if ":" in str(record.mechanism.get("mechanism", "")):
+        lines.append(
+            "* it does not come with beam-ldp: that it spends no more than its budget, and how "
+            "well its reports hide each other, is its author's word"
+        )
     if record.simulated:
         lines.append("* its `local_epsilon` is the level of the noise here, not a promise")
     if not record.simulated:

@@ -13,6 +13,7 @@ from rich.console import Console
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, UsageError
 from beam_ldp.pipelines.running import results, watch
 from beam_ldp.pipelines.settings import Settings
+from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release, Withheld
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
@@ -35,7 +36,12 @@ def pipeline_flags(settings: Settings, flags: Sequence[str]) -> list[str]:
             ]
     if not given & {"--save_main_session", "--no_save_main_session"}:
         found.append("--no_save_main_session")  # workers need nothing of the launcher's main module
-    return found
+    return found + plugin_flags()
+
+
+def plugin_flags() -> list[str]:
+    """What lets workers know the mechanisms from elsewhere that the command line named."""
+    return [f"--beam_plugin={module}" for module in registry.loaded_modules()]
 
 
 def _runner_of(flags: Sequence[str]) -> str | None:

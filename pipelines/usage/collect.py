@@ -36,6 +36,11 @@ FLAGS: Groups = {
             "metavar": "NAME",
             "help": "the release that is meant: release.json must be of it (default: what it says)",
         },
+        "--mechanism": {
+            "metavar": "PACKAGE:CLASS",
+            "help": "the mechanism that release.json names, where it is from elsewhere and not "
+            "installed as a plugin: a file never makes the collector import anything",
+        },
         "--question": {
             "metavar": "NAME", "help": "what was asked, for the record (default: the release id)",
         },

@@ -76,7 +76,8 @@ FLAGS = with_own(
         MECHANISM: {
             "--mechanism": {
                 "default": "auto", "metavar": "NAME",
-                "help": "a frequency oracle, or auto: the most accurate one (see `beam-ldp plan`)",
+                "help": "a frequency oracle (one from elsewhere: PACKAGE:CLASS), or auto: the most "
+                "accurate one (see `beam-ldp plan`)",
             },
             **DESIGN_FLAGS,
         },

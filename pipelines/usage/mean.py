@@ -86,8 +86,8 @@ FLAGS = with_own(
         MECHANISM: {
             "--mechanism": {
                 "default": "auto", "metavar": "NAME",
-                "help": "a mean mechanism, or auto: the most accurate one (see `beam-ldp plan "
-                "mean`)",
+                "help": "a mean mechanism (one from elsewhere: PACKAGE:CLASS), or auto: the most "
+                "accurate one (see `beam-ldp plan mean`)",
             },
             "--model": {
                 "choices": ["shuffle", "local"], "default": "shuffle",

@@ -35,8 +35,8 @@ FLAGS: Groups = {
     MECHANISM: {
         "--mechanism": {
             **FREQUENCY[MECHANISM]["--mechanism"],
-            "help": "a frequency oracle, a mean mechanism, or auto: the most accurate one (see "
-            "`beam-ldp plan`)",
+            "help": "a frequency oracle, a mean mechanism (one from elsewhere: PACKAGE:CLASS), or "
+            "auto: the most accurate one (see `beam-ldp plan`)",
         },
         **DESIGN_FLAGS,
         "--max-bits": COMMON[MECHANISM]["--max-bits"],

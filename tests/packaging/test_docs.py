@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from beam_ldp.randomizers import registry
 from tests.packaging.doc_blocks import BLOCK, code_of, excused_python, hidden_python
 from tests.warm import run_warm
 
@@ -82,3 +83,11 @@ def test_errata_name_tests_that_exist():
         if file:
             assert file in tests, file
             assert not function or f"def {function}(" in tests[file], f"{file}::{function}"
+
+
+@pytest.mark.exact
+def test_every_mechanism_has_its_place_in_the_documentation():
+    for task, pages in (("frequency", ["oracles.md"]), ("mean", ["means.md", "priv-unit.md"])):
+        told = "".join((DOCS / page).read_text(encoding="utf-8") for page in pages)
+        missing = [kind.__name__ for kind in registry.offered(task) if kind.__name__ not in told]
+        assert not missing

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from beam_ldp.planning import costs
-from beam_ldp.planning.costs import SIZES, STEPS, coefficients, is_measured, job_cost, sizes
-from beam_ldp.randomizers import frequency, mean
+from beam_ldp.planning.costs import SIZES, STEPS, coefficients, is_fitted, job_cost, sizes
+from beam_ldp.randomizers import frequency, mean, registry
 from beam_ldp.transforms import batches, exchange, mechanisms
 from beam_ldp.transforms.pieces import PieceFormat
 from benchmarks.costs import WITHIN, fit_steps, held_out, kernels, mechanism, points
@@ -32,11 +32,31 @@ def test_data_are_whole() -> None:
 
 
 @pytest.mark.exact
-def test_every_oracle_is_measured_and_named_by_what_it_is() -> None:
+def test_every_oracle_is_fitted_and_what_is_not_is_timed_here() -> None:
     assert set(frequency.__all__) <= set(coefficients()["steps"])
-    assert not is_measured(mean.MinimalRandomCoding(8, 2.0))
-    with pytest.raises(KeyError):
-        job_cost(mean.MinimalRandomCoding(8, 2.0), 10, 1)
+    for kind in registry.offered("mean"):
+        if kind.__name__ in ("ScalarMean", "KashinMean", "MinimalRandomCoding", "SeparatedMean"):
+            mechanism = kind(1 if kind.__name__ == "ScalarMean" else 16, 2.0)
+            assert not is_fitted(mechanism)
+            steps = {step: costs.step_nanoseconds(mechanism, step) for step in STEPS}
+            assert all(0 < nanoseconds < 1e9 for nanoseconds in steps.values())
+            ten, hundred = (job_cost(mechanism, 10**9, workers).seconds for workers in (10, 100))
+            assert 5 < ten / hundred <= 10
+
+
+@pytest.mark.exact
+def test_another_packages_class_of_a_fitted_name_is_not_taken_for_it(monkeypatch) -> None:
+    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    fitted = coefficients()["steps"]
+    monkeypatch.setitem(fitted, "Mine", fitted["KRandomizedResponse"])
+    mine = type("Mine", (frequency.KRandomizedResponse,), {"__module__": "elsewhere"})
+    assert not is_fitted(mine(5, 1.0))
+
+
+@pytest.mark.exact
+def test_the_points_of_the_fit_follow_from_the_mechanisms() -> None:
+    for held in (False, True):
+        assert {name for name, _, _ in points(held)} >= set(frequency.__all__)
 
 
 @pytest.mark.exact

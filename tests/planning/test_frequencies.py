@@ -1,4 +1,4 @@
-"""Plans: all ten oracles, at budgets that meet the target, ranked by error."""
+"""Plans: every oracle, at budgets that meet the target, ranked by error."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from beam_ldp.randomizers.base import LocalRandomizer
 
 pytestmark = pytest.mark.exact
 
+RAPPOR = "PairwiseIndependentRappor"
 TARGET = {"num_users": 10**6, "domain_size": 1000, "epsilon": 1.0, "delta": 1e-8}
 
 
@@ -23,9 +24,38 @@ def plans():
     return plan_frequencies(**TARGET)
 
 
-def test_all_ten_oracles_appear_once(plans):
+def test_every_oracle_appears_once_and_says_what_decoding_takes(plans):
     assert sorted(plan.mechanism for plan in plans) == sorted(frequency.__all__)
-    assert len(plans) == 10 and all(plan.decoding for plan in plans)
+    assert all(plan.decoding for plan in plans)
+
+
+def test_of_the_variants_of_a_mechanism_the_best_one_is_planned(monkeypatch):
+    """The worse choice of every oracle that has one, first in its list or last."""
+    kind = frequency.SubsetSelection
+    choices = [{"subset_size": 1}, {}, {"subset_size": 9}]
+    monkeypatch.setattr(kind, "variants", classmethod(lambda cls, size: choices))
+    (plan,) = plan_frequencies(10**5, 40, local_epsilon=1.0, only=["SubsetSelection"])
+    assert plan.config["subset_size"] == kind(40, 1.0).subset_size
+    (short,) = plan_frequencies(10**5, 40, local_epsilon=1.0, max_bits=6, only=["SubsetSelection"])
+    assert short.config["subset_size"] == 1 and not short.excluded
+
+
+def test_a_bit_budget_brings_the_shorter_variant():
+    long, short = (
+        plan_frequencies(10**4, 1000, local_epsilon=1.0, max_bits=bits, only=[RAPPOR])[0]
+        for bits in (32, 16)
+    )
+    assert (long.bits_per_report, long.config["compact"]) == (20, False)
+    assert (short.bits_per_report, short.config["compact"], short.excluded) == (13, True, "")
+
+
+def test_what_does_not_fit_says_why_whoever_it_is(monkeypatch):
+    def refuse(cls, size):
+        return ({"subset_size": size},)
+
+    monkeypatch.setattr(frequency.SubsetSelection, "variants", classmethod(refuse))
+    (plan,) = plan_frequencies(10**5, 40, local_epsilon=1.0, only=["SubsetSelection"])
+    assert plan.randomizer is None and "subset_size" in plan.excluded and plan.decoding
 
 
 def test_every_plan_meets_the_target_and_nearly_uses_it_up(plans):

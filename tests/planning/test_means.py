@@ -11,9 +11,9 @@ import pytest
 
 from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
 from beam_ldp.accounting.calibration import gaussian_mu
-from beam_ldp.planning import mean_variants, plan_means, recommend_mean
+from beam_ldp.planning import plan_means, recommend_mean
 from beam_ldp.planning.mean_task import MeanTask
-from beam_ldp.randomizers import mean
+from beam_ldp.randomizers import mean, registry
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.mean import lower_bounds
 
@@ -43,14 +43,16 @@ def test_all_mechanisms_of_the_ball_appear_once(plans, local_plans):
 
 
 def test_no_mechanism_is_forgotten():
-    """Whatever `beam_ldp.randomizers.mean` exports is planned for some norm."""
+    """Whatever `beam_ldp.randomizers.mean` exports is planned for some ball."""
     exported = {
-        name
-        for name, cls in vars(mean).items()
+        cls
+        for cls in vars(mean).values()
         if inspect.isclass(cls) and issubclass(cls, mean.MeanRandomizer)
-    } - {"MeanRandomizer"}
-    planned = set(mean_variants._SCALAR).union(*mean_variants._BY_NORM.values())
-    assert planned == exported
+    } - {mean.MeanRandomizer}
+    balls = [(norm, d) for norm in ("l2", "l1", "linf", "binary") for d in (1, 200)]
+    kinds = registry.offered("mean")
+    assert {kind for kind in kinds if any(kind.serves(*ball) for ball in balls)} == exported
+    assert {kind.__name__ for kind in kinds if kind.serves("linf", 1)} == {"LInfMean", "ScalarMean"}
 
 
 def test_every_plan_meets_the_target_and_nearly_uses_it_up(plans):

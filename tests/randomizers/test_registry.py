@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 
 import pytest
 
-from beam_ldp.randomizers import LocalRandomizer, registry
+from beam_ldp.randomizers import FrequencyOracle, LocalRandomizer, registry
 from beam_ldp.randomizers.every_question import EveryQuestion
 from beam_ldp.randomizers.frequency import KRandomizedResponse, UnaryEncoding
 from beam_ldp.randomizers.mean import PrivUnit
@@ -64,18 +66,117 @@ def test_a_name_is_taken_before_its_module_is_imported(monkeypatch):
     assert registry.find("PrivUnit") is PrivUnit
 
 
-def test_two_classes_of_users_with_one_name_are_told_apart_and_one_redefined_is_not(monkeypatch):
+def test_classes_of_one_name_are_told_apart_and_one_that_is_defined_again_is_not(monkeypatch):
     monkeypatch.setattr(registry, "_classes", {})
     first = type("Mine", (), {"__module__": "cell"})
     again = type("Mine", (), {"__module__": "cell"})
     other = type("Mine", (), {"__module__": "another"})
-    registry.register(first)
-    registry.register(again)
-    assert registry.find("Mine") is again
-    with pytest.raises(TypeError, match="of cell; configurations know mechanisms by their names"):
-        registry.register(other)
-    assert registry.find("Mine") is again
-    assert registry.find("Nobody's") is None and registry.find(["Mine"]) is None
+    for kind in (first, again, other):
+        registry.register(kind)
+    assert registry.find("cell:Mine") is again and registry.find("another:Mine") is other
+    assert registry.find("Mine") is None and registry.find(["Mine"]) is None
+
+
+def mine(module: str, **own: object) -> type[KRandomizedResponse]:
+    """Somebody else's oracle."""
+    return type("Mine", (KRandomizedResponse,), {"__module__": module, "__doc__": "Mine.", **own})
+
+
+@pytest.fixture
+def empty(monkeypatch):
+    """What this test registers and offers goes with it."""
+    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    monkeypatch.setattr(registry, "_offered", {})
+    registry._installed.cache_clear()
+    yield monkeypatch
+    registry._installed.cache_clear()
+
+
+def test_two_packages_oracles_of_one_name_are_two_mechanisms(empty):
+    """Or else their releases would share noise and identity."""
+    one, two = mine("one")(5, 1.0), mine("two")(5, 1.0)
+    assert one.to_config()["mechanism"] == "one:Mine"
+    assert one.config_digest() != two.config_digest() != KRandomizedResponse(5, 1.0).config_digest()
+    assert type(LocalRandomizer.from_config(two.to_config())) is type(two)
+
+
+def test_what_is_offered_is_planned_and_a_subclass_alone_is_not(empty):
+    ours = registry.offered("frequency")
+    kind = mine("one")
+    assert registry.offered("frequency") == ours
+    assert registry.offer(kind) is kind
+    assert registry.offered("frequency") == (*ours, kind) and kind not in registry.offered("mean")
+    assert registry.offer(PrivUnit) is PrivUnit and registry.loaded_modules() == ["one"]
+    with pytest.raises(ValueError, match="one:Mine and two:Mine have one name"):
+        registry.offer(mine("two"))
+    with pytest.raises(ValueError, match="leaves out .*accumulate"):
+        registry.offer(type("Half", (FrequencyOracle,), {"__module__": "one"}))
+    for other in (dict, None, "one:Mine"):
+        with pytest.raises(ValueError, match="no class of a mechanism"):
+            registry.offer(other)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("PrivUnit", "package.module:Class"),
+        ("os.path:join; x", "package.module:Class"),
+        ("one two:Three", "package.module:Class"),
+        ("nowhere.at_all:Mine", "cannot be imported"),
+        ("math:Mine", "cannot be imported"),
+        ("math:pi", "no class of a mechanism"),
+        ("collections:Counter", "no class of a mechanism"),
+    ],
+)
+def test_what_is_no_mechanism_is_not_loaded(place, said):
+    with pytest.raises(ValueError, match=said):
+        registry.load(place)
+
+
+def test_data_never_make_a_process_import(empty, tmp_path):
+    """A configuration from anywhere names a module that is there: it stays alone."""
+    (tmp_path / "sly_module.py").write_text("raise SystemExit('imported')\n")
+    empty.syspath_prepend(tmp_path)
+    config = {"mechanism": "sly_module:Mine", "version": 1, "domain_size": 3, "local_epsilon": 1.0}
+    with pytest.raises(ValueError, match="known here.*--mechanism package:Class"):
+        LocalRandomizer.from_config(config)
+    assert registry.find("sly_module:Mine") is None and "sly_module" not in sys.modules
+
+
+class Installed:
+    """An entry point."""
+
+    def __init__(self, value: str, load: Callable[[], object]) -> None:
+        self.value, self.load = value, load
+
+
+def test_installed_mechanisms_are_found_and_broken_ones_are_named(empty):
+    def broken() -> object:
+        raise ImportError("no such thing")
+
+    kind = mine("one")
+    points = [Installed("one:Mine", lambda: kind), Installed("two:Mine", broken)]
+    empty.setattr(metadata, "entry_points", lambda group: points)
+    empty.delitem(registry._classes, "one:Mine")
+
+    def load() -> object:
+        registry.register(kind)
+        return kind
+
+    points[0].load = load
+    with pytest.warns(
+        RuntimeWarning, match=r"two:Mine of beam_ldp\.mechanisms is left out: no such"
+    ):
+        assert registry.find("one:Mine") is kind
+    assert kind in registry.offered("frequency")
+
+
+def test_a_mechanism_says_what_it_is_in_its_first_line():
+    for task in ("frequency", "mean"):
+        for kind in registry.offered(task):
+            assert registry.summary_of(kind)
+    silent = dataclass(frozen=True)(type("Silent", (KRandomizedResponse,), {"__module__": "one"}))
+    assert registry.summary_of(silent) == ""
 
 
 def test_what_does_not_say_what_it_sends_is_no_mechanism_for_others_reports():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.protocols import Box, plan_user_mean
+from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.frequency import (
-    BinaryHadamard,
-    HadamardResponse,
-    KRandomizedResponse,
-    LocalHashing,
-    PairwiseIndependentRappor,
-    ProjectiveGeometryResponse,
-    Rappor,
-    RecursiveHadamardResponse,
-    SubsetSelection,
-    UnaryEncoding,
-)
+from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, L2Mean, LInfMean, MeanRandomizer, PrivUnit
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.transforms import (
@@ -203,13 +194,7 @@ class EveryOracle(Part):
 
     memoized = True
     oracles: dict[str, FrequencyOracle] = {
-        type(oracle).__name__: oracle
-        for oracle in (
-            *(KRandomizedResponse(6, 2.0), UnaryEncoding(6, 2.0), LocalHashing(6, 2.0)),
-            *(HadamardResponse(6, 2.0), BinaryHadamard(6, 2.0), RecursiveHadamardResponse(6, 2.0)),
-            *(SubsetSelection(6, 2.0), PairwiseIndependentRappor(6, 2.0)),
-            *(ProjectiveGeometryResponse(6, 2.0), Rappor(6, 2.0)),
-        )
+        name: getattr(frequency, name)(6, 2.0) for name in frequency.__all__
     }
 
     def build(self, source: Source) -> Outputs:
@@ -218,13 +203,12 @@ class EveryOracle(Part):
             name: PrivateFrequencies(
                 oracle, min_reports=1000, output=output, scope=scope, **source.memoized
             )
-            for (name, oracle), (output, scope) in zip(self.oracles.items(), FORMS * 4)
+            for (name, oracle), (output, scope) in zip(self.oracles.items(), cycle(FORMS))
         }
         self.identities = {name: stage.identity for name, stage in stages.items()}
         return {name: people | name >> stage for name, stage in stages.items()}
 
     def verify(self, found: Found, folder: Path) -> None:
-        assert len(self.oracles) == 10
         block = values(0, USERS)
         for name, oracle in self.oracles.items():
             reports = oracle.randomize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -61,6 +61,8 @@ class BinaryHadamard(SymbolOracle):
 
     row: Literal["sent", "public"] = "sent"
     drop_trivial: bool = True
+
+    decoding: ClassVar[str] = "O(k log k), Walsh-Hadamard"
 
     def _choose_parameters(self) -> None:
         if self.row not in ("sent", "public"):

@@ -11,36 +11,8 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling, check_sampling
-from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
-from beam_ldp.randomizers.frequency.subset_selection import SubsetSelection
-from beam_ldp.randomizers.frequency.unary_encoding import UnaryEncoding
 
 _CHUNK = 1 << 22  # entries of weights that are worked on together
-
-
-def pair_support(oracle: FrequencyOracle) -> tuple[float, float] | None:
-    """How likely a report supports two values at once; None where that depends on which two.
-
-    Returns:
-        (a, b): the own value and another one; two others.
-    """
-    p, q = oracle.support_probabilities if _exchangeable(oracle) else (0.0, 0.0)
-    if isinstance(oracle, KRandomizedResponse):
-        return 0.0, 0.0
-    if isinstance(oracle, UnaryEncoding):
-        return p * q, q * q
-    if isinstance(oracle, SubsetSelection):
-        k, w = oracle.domain_size, int(oracle.subset_size or 1)
-        own = p * (w - 1) / (k - 1)
-        if k == 2:
-            return own, 0.0
-        two = (p * (w - 1) * (w - 2) + (1 - p) * w * (w - 1)) / ((k - 1) * (k - 2))
-        return own, two
-    return None
-
-
-def _exchangeable(oracle: FrequencyOracle) -> bool:
-    return isinstance(oracle, (KRandomizedResponse, UnaryEncoding, SubsetSelection))
 
 
 def combination_variance(
@@ -52,8 +24,8 @@ def combination_variance(
 ) -> np.ndarray:
     """Exact variance of weighted sums of the estimated frequencies.
 
-    k-ary randomized response, unary encoding and subset selection take O(domain_size) per sum;
-    other oracles are enumerated where their channel is finite and small.
+    Oracles that say their `pair_support` take O(domain_size) per sum; others are enumerated where
+    their channel is finite and small.
 
     Args:
         oracle: that made the reports.
@@ -68,6 +40,7 @@ def combination_variance(
     Raises:
         NotImplementedError: for an oracle whose reports cannot be enumerated.
 
+    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
     >>> oracle = KRandomizedResponse(3, 1.0)
     >>> truth = np.array([0.5, 0.3, 0.2])
     >>> bool(np.isclose(combination_variance(oracle, np.ones(3), 10, truth), 0))  # they sum to one
@@ -110,7 +83,7 @@ def _per_person(
     oracle: FrequencyOracle, rows: np.ndarray, truth: np.ndarray, sampling: Sampling
 ) -> np.ndarray:
     """Variance of one person's part, averaged over people."""
-    pair = pair_support(oracle)
+    pair = oracle.pair_support
     means, squares = _enumerated(oracle, rows) if pair is None else _moments(oracle, rows, *pair)
     if sampling == "fixed":
         return np.asarray((squares - means**2) @ truth)

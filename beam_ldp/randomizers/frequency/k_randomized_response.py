@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,6 +42,8 @@ class KRandomizedResponse(SymbolOracle):
     1.0
     """
 
+    decoding: ClassVar[str] = "O(k)"
+
     @property
     def num_symbols(self) -> int:
         return self.domain_size
@@ -74,6 +77,11 @@ class KRandomizedResponse(SymbolOracle):
     @property
     def support_probabilities(self) -> tuple[float, float]:
         return self._law.favoured_probability, self._law.other_probability
+
+    @property
+    def pair_support(self) -> tuple[float, float]:
+        """A report supports one value."""
+        return 0.0, 0.0
 
 
 @kernel

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,6 +66,8 @@ class LocalHashing(FrequencyOracle):
     local_epsilon: float
     num_buckets: int | None = None
     prime: int | None = None
+
+    decoding: ClassVar[str] = "O(n k / g), or O(P (P + k)) for very large n"
 
     def __post_init__(self) -> None:
         super().__post_init__()

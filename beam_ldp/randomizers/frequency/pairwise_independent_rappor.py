@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,6 +67,12 @@ class PairwiseIndependentRappor(FrequencyOracle):
     domain_size: int
     local_epsilon: float
     compact: bool = False
+
+    decoding: ClassVar[str] = "O(k log k), transform over a finite field"
+
+    @classmethod
+    def variants(cls, domain_size: int) -> Iterable[dict[str, Any]]:
+        return ({}, {"compact": True})
 
     def __post_init__(self) -> None:
         super().__post_init__()

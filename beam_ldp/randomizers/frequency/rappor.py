@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -84,6 +84,8 @@ class Rappor(FrequencyOracle):
     num_bits: int | None = None
     num_cohorts: int = 1
     report_probabilities: tuple[float, float] | None = None
+
+    decoding: ClassVar[str] = "O(k) sums, but O(n k) bits to add up"
 
     def __post_init__(self) -> None:
         super().__post_init__()

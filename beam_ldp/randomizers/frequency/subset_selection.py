@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -64,6 +64,9 @@ class SubsetSelection(FrequencyOracle):
     domain_size: int
     local_epsilon: float
     subset_size: int | None = None
+
+    mixes: ClassVar[bool] = True
+    decoding: ClassVar[str] = "O(n k / (e^eps0 + 1)) set members to add up"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,6 +172,15 @@ class SubsetSelection(FrequencyOracle):
     def support_probabilities(self) -> tuple[float, float]:
         p = self._coin.probability
         return p, (self._size - p) / (self.domain_size - 1)
+
+    @property
+    def pair_support(self) -> tuple[float, float]:
+        """Given the coin, the other members are uniform."""
+        k, w, p = self.domain_size, self._size, self._coin.probability
+        own = p * (w - 1) / (k - 1)
+        if k == 2:
+            return own, 0.0
+        return own, (p * (w - 1) * (w - 2) + (1 - p) * w * (w - 1)) / ((k - 1) * (k - 2))
 
     def channel(self) -> np.ndarray:
         """P(report | value) for up to 12 categories; rows are the sets in lexicographic order."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class SymbolOracle(FrequencyOracle):
     Subclasses say how many symbols there are, how many a value favours and which, and how much
     the favoured sets of two and of three values share.
     """
+
+    mixes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -60,6 +60,9 @@ class UnaryEncoding(FrequencyOracle):
     domain_size: int
     local_epsilon: float
     optimized: bool = True
+
+    mixes: ClassVar[bool] = True
+    decoding: ClassVar[str] = "O(k) sums, but O(n k) bits to add up"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,6 +132,12 @@ class UnaryEncoding(FrequencyOracle):
     def support_probabilities(self) -> tuple[float, float]:
         own, other = self._coins
         return own.probability, other.probability
+
+    @property
+    def pair_support(self) -> tuple[float, float]:
+        """The bits are independent."""
+        p, q = self.support_probabilities
+        return p * q, q * q
 
     def channel(self) -> np.ndarray:
         """P(report | value) for up to 12 categories; row r has the binary digits of r as bits."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.mean.balls import (
@@ -24,6 +26,8 @@ from beam_ldp.randomizers.mean.balls import (
     nearest_in_ball,
 )
 from beam_ldp.randomizers.mean.intervals import half_width
+
+MOST_NUMBERS = 1 << 18  # random numbers that a plan lets a device draw for one report: 1 ms
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,14 @@ class MeanEstimate(Estimate):
         return self._after("project_to_ball", nearest_in_ball(self.value, norm, radius))
 
 
+def check_numbers(count: float) -> None:
+    """A ValueError where one report takes a device too long."""
+    if count > MOST_NUMBERS:
+        raise ValueError(
+            f"{count:,.0f} random numbers per report, more than {MOST_NUMBERS:,}: too slow"
+        )
+
+
 @dataclass(frozen=True)
 class MeanRandomizer(LocalRandomizer):
     """A randomizer for a vector of a norm ball, read back as the mean vector.
@@ -114,6 +126,29 @@ class MeanRandomizer(LocalRandomizer):
 
     norm: ClassVar[Norm]
     bias_on_average: ClassVar[bool] = False
+    task: ClassVar[registry.Task] = "mean"
+
+    @classmethod
+    def serves(cls, norm: Norm, dimension: int) -> bool:
+        """Whether plans for so many coordinates of that ball consider it.
+
+        In one dimension all balls but "binary" are the interval, which is "linf" here.
+        """
+        return norm == cls.norm
+
+    @classmethod
+    def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
+        """Choices of the constructor that a plan tries; the first earns the local budget of all.
+
+        Raises:
+            ValueError: where there are none, with the reason.
+        """
+        return ({},)
+
+    @property
+    def numbers_per_report(self) -> float:
+        """Random numbers that a device draws for one report, on average, if they are many."""
+        return 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,6 +163,10 @@ class MeanRandomizer(LocalRandomizer):
             raise ValueError(f'clipping must be "clip" or "raise", got {self.clipping!r}')
 
     # On the device -------------------------------------------------------------------------
+
+    def example_values(self, count: int) -> np.ndarray:
+        inside = 1.0 if self.norm == "binary" else self.radius / self.dimension
+        return np.full((count, self.dimension), inside)
 
     def _check_values(self, values: np.ndarray) -> np.ndarray:
         if values.ndim == 1 and self.dimension == 1:
@@ -150,6 +189,11 @@ class MeanRandomizer(LocalRandomizer):
         randomness.
         """
         return 0.0
+
+    @property
+    def shift_bound(self) -> float:
+        """The most that the mechanism itself moves the mean by, averaged over what is public."""
+        return self.bias_bound
 
     @abstractmethod
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:

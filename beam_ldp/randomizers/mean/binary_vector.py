@@ -26,6 +26,7 @@ class BinaryVectorMean(BlockMean):
     """
 
     norm: ClassVar[Norm] = "binary"
+    decoding: ClassVar[str] = "O(d)"
     max_levels: ClassVar[int | None] = 1
 
     def __post_init__(self) -> None:

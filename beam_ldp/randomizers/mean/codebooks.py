@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -19,12 +20,14 @@ from scipy import special
 from beam_ldp.randomizers.base import below
 from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.jit import kernel, subroutine
+from beam_ldp.randomizers.mean.base import MOST_NUMBERS, check_numbers
 from beam_ldp.randomizers.mean.directions import DirectionMean, inner_product, square_sum, tame
 from beam_ldp.randomizers.normals import fill_normals, spare_words
 from beam_ldp.randomizers.spherical_caps import log_density_constant
 
 MAX_INDEX_BITS = 20
 _REPORT_BITS = 64
+_PLANNED_BITS = (4, 12)  # of the index
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -47,6 +50,18 @@ class CodebookMean(DirectionMean):
 
     index_bits: int = 8
     seed_bits: int = 48
+
+    decoding: ClassVar[str] = "O(d), but O(n d) random numbers to draw again"
+
+    @classmethod
+    def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
+        least, most = _PLANNED_BITS
+        check_numbers(dimension << least)
+        return ({"index_bits": min(most, (MOST_NUMBERS // dimension).bit_length() - 1)},)
+
+    @property
+    def numbers_per_report(self) -> float:
+        return float(self.dimension << self.index_bits)
 
     def __post_init__(self) -> None:
         if not 1 <= self.index_bits <= MAX_INDEX_BITS:

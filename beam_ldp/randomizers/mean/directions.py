@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -27,6 +28,7 @@ from beam_ldp.randomizers.normals import run_rows, spare_words
 Inputs = Literal["ball", "sphere"]
 
 MIN_COORDINATE_BITS, MAX_COORDINATE_BITS = 4, 32
+PLANNED_COORDINATE_BITS = (8, 16)  # besides 32
 _SAFE_SQUARES = (1e-280, 1e280)
 _SAFE_LENGTHS = (1e-140, 1e140)
 _LARGEST = sys.float_info.max
@@ -53,7 +55,13 @@ class DirectionMean(MeanRandomizer):
     coordinate_bits: int = 32
 
     norm: ClassVar[Norm] = "l2"
+    decoding: ClassVar[str] = "O(d), but O(n d) numbers to add up"
     exactness: ClassVar[str] = "real-arithmetic"
+
+    @classmethod
+    def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
+        """With fewer bits for each coordinate, too."""
+        return ({}, *({"coordinate_bits": bits} for bits in PLANNED_COORDINATE_BITS))
 
     def __post_init__(self) -> None:
         super().__post_init__()

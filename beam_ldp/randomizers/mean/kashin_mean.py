@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
 _SEED_BITS = 32
 _MAX_BITS = 24
 _SHRINK = 0.6
+_KASHIN_FROM = 128  # dimensions; below, too many vectors exceed the level: no bound of the bias
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -76,6 +78,13 @@ class KashinMean(MeanRandomizer):
     redundancy: int = 4
 
     norm: ClassVar[Norm] = "l2"
+    decoding: ClassVar[str] = "O(d log d), Walsh-Hadamard"
+
+    @classmethod
+    def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
+        if dimension < _KASHIN_FROM:
+            raise ValueError(f"its bias has no bound below {_KASHIN_FROM} dimensions")
+        return ({},)
 
     def __post_init__(self) -> None:
         super().__post_init__()

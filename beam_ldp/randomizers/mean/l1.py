@@ -31,6 +31,7 @@ class L1Mean(BlockMean):
     """
 
     norm: ClassVar[Norm] = "l1"
+    decoding: ClassVar[str] = "O(d log d), Walsh-Hadamard"
     rotates: ClassVar[bool] = True
 
     @classmethod

@@ -70,6 +70,7 @@ class L2Mean(BlockMean):
     expected_users: int = 1_000_000
 
     norm: ClassVar[Norm] = "l2"
+    decoding: ClassVar[str] = "O(d log d), Walsh-Hadamard"
     rotates: ClassVar[bool] = True
     bias_on_average: ClassVar[bool] = True
 
@@ -230,6 +231,10 @@ class L2Mean(BlockMean):
         """Root mean square length of the bias vector over the public signs, at most."""
         assert self.cutoff is not None
         return truncation_bias(self.cutoff)[0] * self.radius if self._truncates else 0.0
+
+    @property
+    def shift_bound(self) -> float:
+        return min(self.bias_norm_bound, self.dimension * self.bias_bound)
 
     @property
     def _half_range(self) -> float:

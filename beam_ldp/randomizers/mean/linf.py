@@ -30,6 +30,7 @@ class LInfMean(BlockMean):
     """
 
     norm: ClassVar[Norm] = "linf"
+    decoding: ClassVar[str] = "O(d)"
 
     @classmethod
     def _coordinates_for(cls, dimension: int) -> int:

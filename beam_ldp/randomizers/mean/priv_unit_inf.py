@@ -127,6 +127,11 @@ class PrivUnitInf(MeanRandomizer):
     """
 
     norm: ClassVar[Norm] = "linf"
+    decoding: ClassVar[str] = "O(d), but O(n d) bits to add up"
+
+    @classmethod
+    def serves(cls, norm: Norm, dimension: int) -> bool:
+        return norm == cls.norm and dimension > 1
 
     @cached_property
     def caps(self) -> CornerCaps:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.directions import DirectionMean, pack_signed, unpack_signed
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.projections import HaarProjection, OwnProjection, SharedProjection
-from beam_ldp.randomizers.mean.rotation import rotation_seed_of
+from beam_ldp.randomizers.mean.rotation import padded_size, rotation_seed_of
 from beam_ldp.randomizers.normals import spare_words
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.spherical_caps import log_gamma_half_step
@@ -23,6 +24,7 @@ ProjectionKind = Literal["shared", "own", "haar"]
 
 _PROJECTIONS = {"shared": SharedProjection, "own": OwnProjection, "haar": HaarProjection}
 _SEED_BITS = 32
+_PLANNED_SIZES = tuple(1 << k for k in range(5, 13))
 _OWN_WORDS = 2
 
 
@@ -75,6 +77,15 @@ class ProjectedPrivUnit(DirectionMean):
     projected: int = 256
     sign_seed: int | None = None
     projection: ProjectionKind = "shared"
+
+    decoding: ClassVar[str] = "O(d log d), Walsh-Hadamard, O(n k) numbers to add up"
+
+    @classmethod
+    def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
+        size = max(2, padded_size(dimension))
+        sizes = [k for k in _PLANNED_SIZES if k < size] or [size]
+        bits = list(super().variants(dimension))
+        return [{"projected": k, **choice} for k in sizes for choice in bits]
 
     def __post_init__(self) -> None:
         if self.projection not in _PROJECTIONS:

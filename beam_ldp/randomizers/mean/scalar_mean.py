@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -175,6 +176,15 @@ class ScalarMean(MeanRandomizer):
     ratio: float = 1.1
 
     norm: ClassVar[Norm] = "linf"
+    decoding: ClassVar[str] = "O(points of the grid)"
+
+    @classmethod
+    def serves(cls, norm: Norm, dimension: int) -> bool:
+        return norm == cls.norm and dimension == 1
+
+    @classmethod
+    def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
+        return ({"signed": True},)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -78,6 +79,16 @@ class SeedCompressedMean(DirectionMean):
     """
 
     base: Base = "PrivUnit"
+
+    decoding: ClassVar[str] = "O(d), but O(n d) random numbers to draw again"
+
+    @classmethod
+    def variants(cls, dimension: int) -> Iterable[dict[str, Any]]:
+        return ({},)
+
+    @property
+    def numbers_per_report(self) -> float:
+        return self.expected_trials * self.dimension
 
     exactness: ClassVar[str] = "computational"
 

@@ -17,7 +17,6 @@ from beam_ldp.randomizers.frequency.covariance import (
     _moments,
     combination_variance,
     covariance,
-    pair_support,
 )
 
 TRUTH = np.array([0.4, 0.3, 0.2, 0.1, 0.0])
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.exact
 @pytest.mark.parametrize("oracle", ORACLES, ids=str)
 def test_formulas_are_those_of_the_channel(oracle):
     rows = np.random.default_rng(1).normal(size=(7, 5))
-    pair = pair_support(oracle)
+    pair = oracle.pair_support
     assert pair is not None
     for formula, enumerated in zip(_moments(oracle, rows, *pair), _enumerated(oracle, rows)):
         np.testing.assert_allclose(formula, enumerated, rtol=1e-9, atol=1e-9)
@@ -53,10 +52,10 @@ def test_two_values_and_another_family():
     oracle = SubsetSelection(2, 1.0)
     rows = np.array([[1.0, -1.0]])
     np.testing.assert_allclose(
-        _moments(oracle, rows, *pair_support(oracle))[1], _enumerated(oracle, rows)[1]
+        _moments(oracle, rows, *oracle.pair_support)[1], _enumerated(oracle, rows)[1]
     )
     hadamard = HadamardResponse(5, 1.0)
-    assert pair_support(hadamard) is None
+    assert hadamard.pair_support is None
     found = combination_variance(hadamard, np.eye(5), 10, TRUTH)
     np.testing.assert_allclose(found, hadamard.variance(10, TRUTH), rtol=1e-9)
 
