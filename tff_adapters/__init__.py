@@ -14,6 +14,22 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from beam_ldp.federated import (
+        DeclaredSampling,
+        EpsilonBudget,
+        FixedSizeSampling,
+        Flow,
+        Round,
+        RoundsRecord,
+        SamplingMismatchError,
+        SelfSampling,
+        Training,
+        UnpricedFlowError,
+        full_participation,
+        planned_event,
+        privacy_event,
+        privacy_events,
+    )
     from tff_adapters.adaped import build_dp_adaped
     from tff_adapters.adaped_training import train_adaped
     from tff_adapters.adaptive_clip import AdaptiveClip
@@ -23,21 +39,12 @@ if TYPE_CHECKING:
         shuffled_ldp_aggregator,
     )
     from tff_adapters.cldp_sgd import build_cldp_sgd
-    from tff_adapters.flows import Flow, UnpricedFlowError, flows_of
+    from tff_adapters.flows import flows_of
     from tff_adapters.kernels import ClientKernel, kernel_for
     from tff_adapters.local_central import LocalCentralFactory, build_local_central
     from tff_adapters.metrics import no_client_metrics
-    from tff_adapters.record import (
-        DeclaredSampling,
-        PrivacyRecord,
-        SamplingMismatchError,
-        planned_event,
-        privacy_event,
-        privacy_events,
-    )
     from tff_adapters.release import PrivacyReleaseManager
-    from tff_adapters.samplers import FixedSizeSampling, SelfSampling, full_participation
-    from tff_adapters.training import EpsilonBudget, Round, Training, train
+    from tff_adapters.training import train
     from tff_adapters.workers import end_workers, workers_ended
 
 __all__ = [
@@ -50,7 +57,7 @@ __all__ = [
     "LocalCentralFactory",
     "LocallyPrivateMeanFactory",
     "LocallyPrivateState",
-    "PrivacyRecord",
+    "RoundsRecord",
     "PrivacyReleaseManager",
     "Round",
     "SamplingMismatchError",
@@ -82,34 +89,37 @@ for _package in ("tensorflow", "tensorflow_federated"):
             name=_package,
         )
 
+_FEDERATED = {
+    "DeclaredSampling",
+    "EpsilonBudget",
+    "FixedSizeSampling",
+    "Flow",
+    "Round",
+    "RoundsRecord",
+    "SamplingMismatchError",
+    "SelfSampling",
+    "Training",
+    "UnpricedFlowError",
+    "full_participation",
+    "planned_event",
+    "privacy_event",
+    "privacy_events",
+}  # what no framework is needed for
+
 _MODULES = {
     "AdaptiveClip": "adaptive_clip",
     "ClientKernel": "kernels",
-    "DeclaredSampling": "record",
-    "EpsilonBudget": "training",
-    "FixedSizeSampling": "samplers",
-    "Flow": "flows",
     "LocalCentralFactory": "local_central",
     "LocallyPrivateMeanFactory": "aggregators",
     "LocallyPrivateState": "aggregators",
-    "PrivacyRecord": "record",
     "PrivacyReleaseManager": "release",
-    "Round": "training",
-    "SamplingMismatchError": "record",
-    "SelfSampling": "samplers",
-    "Training": "training",
-    "UnpricedFlowError": "flows",
     "build_cldp_sgd": "cldp_sgd",
     "build_dp_adaped": "adaped",
     "build_local_central": "local_central",
     "end_workers": "workers",
     "flows_of": "flows",
-    "full_participation": "samplers",
     "kernel_for": "kernels",
     "no_client_metrics": "metrics",
-    "planned_event": "record",
-    "privacy_event": "record",
-    "privacy_events": "record",
     "shuffled_ldp_aggregator": "aggregators",
     "train": "training",
     "train_adaped": "adaped_training",
@@ -119,6 +129,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """TensorFlow takes seconds to load: it is, when something of it is used."""
+    if name in _FEDERATED:
+        return getattr(importlib.import_module("beam_ldp.federated"), name)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"tff_adapters.{_MODULES[name]}"), name)

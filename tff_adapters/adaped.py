@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.adaped import adaped_message_event, adaped_round_event
+from beam_ldp.federated.central_record import CentralRecord, one_more, start_record
 from tff_adapters.adaped_steps import (
     Classifier,
     Local,
@@ -33,7 +34,6 @@ from tff_adapters.adaped_steps import (
     local_only_step,
     local_step,
 )
-from tff_adapters.central_record import CentralRecord, one_more, start_record
 from tff_adapters.compat import language, tff
 from tff_adapters.flows import mark
 from tff_adapters.kernels.base import client_generator
@@ -54,7 +54,7 @@ class AdapedState(NamedTuple):
     Attributes:
         mu: weights of the shared model.
         psi: scale of the distillation, float32: how far own models are from the shared one.
-        privacy: events so far, see `tff_adapters.central_record`.
+        privacy: events so far, see `beam_ldp.federated.central_record`.
     """
 
     mu: Any

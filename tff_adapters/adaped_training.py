@@ -10,11 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.accounting import PrivacyBound
+from beam_ldp.federated.budget import EpsilonBudget
+from beam_ldp.federated.samplers import FixedSizeSampling
+from beam_ldp.federated.training import Round
 from tff_adapters.adaped import AdapedOutput, AdapedProcess, AdapedState
 from tff_adapters.adaped_steps import Classifier
 from tff_adapters.compat import tff
-from tff_adapters.samplers import FixedSizeSampling
-from tff_adapters.training import EpsilonBudget, Round, train
+from tff_adapters.training import train
 
 Weights = list[np.ndarray]
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.federated.record import DeclaredSampling, RoundConfig, RoundsRecord
 from beam_ldp.randomizers.mean import (
     L1Mean,
     L2Mean,
@@ -29,7 +30,6 @@ from tff_adapters.adaptive_clip import AdaptiveClip, norm_at_most
 from tff_adapters.compat import language, tff
 from tff_adapters.flows import mark
 from tff_adapters.kernels import ClientKernel, client_generator, kernel_for, seeded_generator
-from tff_adapters.record import DeclaredSampling, PrivacyRecord, RoundConfig
 from tff_adapters.record_graph import add_round, empty_record, record_type
 from tff_adapters.structures import flatten, flatten_rows, num_entries, unflatten, value_specs
 from tff_adapters.transport import ShuffledMessages, Sums, Transport
@@ -55,7 +55,7 @@ class LocallyPrivateState(NamedTuple):
         inner: state of the inner sum; () where messages are shuffled.
     """
 
-    privacy: PrivacyRecord
+    privacy: RoundsRecord
     clip: Any
     inner: Any
 

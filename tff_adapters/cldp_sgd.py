@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from beam_ldp.federated.samplers import Sampler
 from tff_adapters.aggregators import shuffled_ldp_aggregator
 from tff_adapters.clipping import check_ball, clip_by_norm, project_to_l2_ball
 from tff_adapters.compat import language, tff
 from tff_adapters.kernels import client_generator
-from tff_adapters.samplers import Sampler
 from tff_adapters.schedules import Schedule, as_schedule
 from tff_adapters.structures import flatten, unflatten
 

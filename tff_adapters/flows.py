@@ -17,40 +17,14 @@ built elsewhere carries none.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from beam_ldp.federated.flow import COUNT, OURS, PUBLIC, UNPRICED, Flow, refuse_unpriced
 from tff_adapters.compat import language, tff
 
-OURS, COUNT, PUBLIC, UNPRICED = "ours", "count", "public", "unpriced"
 _AT_CLIENTS = "result at clients"
-
-
-class UnpricedFlowError(ValueError):
-    """Something leaves clients that nothing prices and nobody declared public."""
-
-
-@dataclass(frozen=True)
-class Flow:
-    """One thing that leaves clients.
-
-    Attributes:
-        name: aggregation and what of a client it depends on; what `public_flows` declares.
-        aggregation: how it comes to the server, in TensorFlow Federated's words.
-        type: of what one client sends.
-        verdict: "ours", "count", "public" or "unpriced".
-        protection: what was done to it on the client, or the reason why it is public.
-    """
-
-    name: str
-    aggregation: str
-    type: str
-    verdict: str
-    protection: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
 
 
 def mark(computation: Any, protection: str, at: tuple[int, ...] = ()) -> Any:
@@ -108,22 +82,8 @@ def check_flows(process: Any, public_flows: Mapping[str, str] | None = None) -> 
         UnpricedFlowError: naming each of them.
     """
     found = flows_of(process, public_flows)
-    unpriced = [flow for flow in found if flow.verdict == UNPRICED]
-    if unpriced:
-        told = "; ".join(f"{flow.name}, of type {flow.type}" for flow in unpriced)
-        raise UnpricedFlowError(
-            f"what leaves clients must be priced or declared public, and this is neither: {told}. "
-            "Leave it out (metrics_aggregator=tff_adapters.no_client_metrics, an aggregator of "
-            "tff_adapters), or give public_flows={name: reason}"
-        )
+    refuse_unpriced(found)
     return found
-
-
-def flow_table(flows: Sequence[Flow]) -> str:
-    """The flows as text, one line each."""
-    if not flows:
-        return "nothing leaves a client"
-    return "\n".join(f"{f.name}: {f.verdict}, {f.protection} ({f.type})" for f in flows)
 
 
 # What is known of values -----------------------------------------------------------------------

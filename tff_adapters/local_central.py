@@ -24,17 +24,18 @@ import tensorflow as tf
 
 from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.accounting.two_ledgers import TwoLedgers, central_round_event
+from beam_ldp.federated.budget import Charges, EpsilonBudget
+from beam_ldp.federated.central_record import CentralRecord, one_more, start_record
+from beam_ldp.federated.samplers import SelfSampling
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
-from tff_adapters.central_record import CentralRecord, one_more, start_record
 from tff_adapters.compat import language, tff
 from tff_adapters.flows import mark
 from tff_adapters.kernels import client_generator, kernel_for
 from tff_adapters.kernels.base import clip_to_ball
 from tff_adapters.metrics import no_client_metrics
-from tff_adapters.samplers import SelfSampling
 from tff_adapters.structures import flatten, unflatten
-from tff_adapters.training import Charges, EpsilonBudget, train
+from tff_adapters.training import train
 
 MechanismFor = Callable[[int], MeanRandomizer]
 
@@ -43,7 +44,7 @@ class LocalCentralState(NamedTuple):
     """State of the aggregation.
 
     Attributes:
-        privacy: the central events so far (`tff_adapters.central_record`). What messages cost
+        privacy: the central events so far (`beam_ldp.federated.central_record`). What messages cost
             depends on who took part how often: `TwoLedgers` counts that.
     """
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import dp_accounting
 import numpy as np
 
+from beam_ldp.federated.record import planned_event, privacy_records
 from tff_adapters.compat import tff
 from tff_adapters.flows import check_flows
-from tff_adapters.record import planned_event, privacy_records
 
 
 class Tracker(Protocol):

@@ -1,225 +1,14 @@
-"""Rounds of a learning process under a privacy budget: asked before each, charged before each."""
+"""Rounds of a process of TensorFlow Federated under a budget: what leaves clients is read first."""
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any
 
-import dp_accounting
-
-from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
-from tff_adapters.flows import Flow, check_flows
-from tff_adapters.record import (
-    SamplingMismatchError,
-    last_event,
-    last_reports,
-    planned_event,
-    privacy_events,
-    rounds_charged,
-    rounds_run,
-    same_rounds,
-)
-
-
-class Spent(Protocol):
-    """What was charged so far."""
-
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def local_epsilon(self) -> float: ...
-    @property
-    def num_charges(self) -> int: ...
-
-
-class Budget(Protocol):
-    """What a training asks and charges: an `EpsilonBudget`, or `mlflow_ldp.PrivacyTracker`."""
-
-    def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool: ...
-    def charge(
-        self,
-        event: dp_accounting.DpEvent,
-        step: int | None = None,
-        *,
-        num_reports: int | None = None,
-    ) -> Spent: ...
-    @property
-    def spent(self) -> Spent: ...
-
-
-class Charges:
-    """What an `EpsilonBudget` was charged: the proved price, the sum per person, how often.
-
-    Prices are worked out when they are asked for.
-
-    Args:
-        accountant: that holds them, and gets no more.
-        delta: of the price.
-        num_charges: how many there were.
-        local_epsilon: where the accountant does not know who took part how often.
-    """
-
-    def __init__(
-        self,
-        accountant: ShuffleAccountant,
-        delta: float,
-        num_charges: int,
-        local_epsilon: float | None = None,
-    ) -> None:
-        self._accountant, self._delta, self.num_charges = accountant, delta, num_charges
-        self._local_epsilon = local_epsilon
-
-    @cached_property
-    def bound(self) -> PrivacyBound:
-        """The central price, with its method and what it cannot be below."""
-        return self._accountant.get_epsilon(self._delta)
-
-    @property
-    def epsilon(self) -> float:
-        return float(self.bound)
-
-    @property
-    def local_epsilon(self) -> float:
-        known = self._local_epsilon
-        return float(self._accountant.local_epsilon if known is None else known)
-
-
-class EpsilonBudget:
-    """A target (epsilon, delta) of one training, kept by a `ShuffleAccountant`.
-
-    Nothing is held across programs: for that, use a `PrivacyTracker` with a ledger.
-
-    `would_exceed` works out how many more equal rounds fit, up to as many as there were, and
-    remembers it: n equal rounds take some 2 log2(n) evaluations of the accountant. What is
-    remembered is sound: if m more rounds cost at most the target, fewer do not cost more.
-
-    Args:
-        epsilon: target; None for no limit, to see what is spent.
-        delta: in (0, 1).
-        state: of a process that ran before: what it spent counts.
-        adaptive: whether rounds are chosen (sizes, mechanisms) after seeing earlier results.
-
-    Raises:
-        ValueError: if a parameter is out of range, or the state was made with a seed.
-    """
-
-    def __init__(
-        self, epsilon: float | None, delta: float, *, state: Any = None, adaptive: bool = False
-    ) -> None:
-        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
-            raise ValueError(f"epsilon must be a finite number > 0 or None, got {epsilon}")
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must lie in (0, 1), got {delta}")
-        self.epsilon, self.delta = epsilon, float(delta)
-        self._accountant = ShuffleAccountant(adaptive=adaptive)
-        self._charges = 0
-        self._room: tuple[dp_accounting.DpEvent | None, int] = (None, 0)  # so many more of it fit
-        if state is not None:
-            events = privacy_events(state)
-            if events is None:
-                raise ValueError("state must not be of a seeded run: it has no epsilon")
-            for event, times in events:
-                self._accountant.compose(event, times)
-            self._charges = rounds_charged(state)
-
-    def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool:
-        """Whether so many more of this event would go beyond the target."""
-        if self.epsilon is None:
-            return False
-        known, room = self._room
-        if count <= room and event == known:
-            return False
-        if not self._fits(event, count):
-            return True
-        if count == 1:
-            self._room = event, self._fitting(event)
-        return False
-
-    def _fits(self, event: dp_accounting.DpEvent, count: int) -> bool:
-        assert self.epsilon is not None
-        return not self._accountant.would_exceed(
-            event, count, epsilon=self.epsilon, delta=self.delta
-        )
-
-    def _fitting(self, event: dp_accounting.DpEvent) -> int:
-        """How many more fit, one being known to; at most as many as were charged so far."""
-        fits, exceeds = 1, max(2, self._charges) + 1
-        if self._fits(event, exceeds - 1):
-            return exceeds - 1
-        while exceeds - fits > 1:
-            middle = (fits + exceeds) // 2
-            fits, exceeds = (middle, exceeds) if self._fits(event, middle) else (fits, middle)
-        return fits
-
-    def charge(
-        self,
-        event: dp_accounting.DpEvent,
-        step: int | None = None,
-        *,
-        num_reports: int | None = None,
-    ) -> Charges:
-        """Charge one event."""
-        del step, num_reports
-        self._accountant.compose(event)
-        self._charges += 1
-        known, room = self._room
-        self._room = (event, room - 1) if event == known and room else (None, 0)
-        return self.spent
-
-    @property
-    def spent(self) -> Charges:
-        """What was charged so far."""
-        return Charges(self._accountant.copy(), self.delta, self._charges)
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round that ran.
-
-    Attributes:
-        number: of the round, from 0.
-        spent: so far, as the budget tells; None where nothing is priced: a seeded run, no budget.
-        metrics: what the process measured.
-        state: after the round.
-    """
-
-    number: int
-    spent: Spent | None
-    metrics: Any
-    state: Any
-
-    @property
-    def epsilon(self) -> float | None:
-        """Spent so far, central, proved, at the budget's delta. Worked out when asked for."""
-        return None if self.spent is None else self.spent.epsilon
-
-    @property
-    def local_epsilon(self) -> float | None:
-        """Sum for somebody who took part in every round."""
-        return None if self.spent is None else self.spent.local_epsilon
-
-
-@dataclass(frozen=True)
-class Training:
-    """What a training came to.
-
-    Attributes:
-        state: after the last round.
-        rounds: rounds that this call ran.
-        stopped_by: "rounds" if all ran; "budget" if the next one would have exceeded the target.
-        spent: as the budget tells; None for a seeded run, or without a budget.
-        flows: what left clients in each round; nothing was read without a budget.
-    """
-
-    state: Any
-    rounds: int
-    stopped_by: Literal["rounds", "budget"]
-    spent: Spent | None
-    flows: tuple[Flow, ...] = ()
+from beam_ldp.federated import training
+from beam_ldp.federated.budget import Budget
+from beam_ldp.federated.training import Round, Training
+from tff_adapters.flows import check_flows
 
 
 def train(
@@ -236,115 +25,28 @@ def train(
     """Run rounds until all are done or the next one would exceed the budget.
 
     Before the first, what leaves clients is read from the computation (`tff_adapters.flows`): what
-    is neither an aggregator's of ours nor declared public is refused, and nothing runs.
-
-    Before each round its event is worked out from the record in the state and the number of
-    clients, the budget is asked, and charged. After it, the record must say that this is what ran:
-    else the result of the round is dropped, and stays charged.
-
-    A client that sends what no honest client can ends nothing: it is left out of the sum. The round
-    is then that of a smaller crowd, and is charged once more, as that, before anybody gets its
-    result: what was charged before it ran cannot be taken back, so it costs at most about twice
-    what it was planned to. Where that exceeds the budget, the result is dropped, and the training
-    ends.
-
-    Resumes where `state` is: its rounds count towards `num_rounds`, and the budget must hold what
-    they spent (`EpsilonBudget(state=...)`, or a tracker with the ledger that was charged).
+    is neither an aggregator's of ours nor declared public is refused, and nothing runs. All else is
+    `beam_ldp.federated.train`.
 
     Args:
         process: a learning process (or an aggregation process of client values) whose aggregator
-            is one of ours: whatever has `initialize()` and `next(state, clients)`.
-        clients_for: the clients of a round, by its number. If the aggregator declares a sampling,
-            they must be drawn so.
-        num_rounds: rounds in all, those of `state` included.
-        budget: see `Budget`. None: nothing is asked, charged or checked, whatever the process
-            releases; for baselines.
-        state: to go on from; by default the process's initial state.
-        on_round: called after each round.
-        release_managers: `tff.program.ReleaseManager`s that get the metrics, keyed by round.
+            is one of ours.
+        clients_for, num_rounds, budget, state, on_round, release_managers: as there. Without a
+            budget nothing is read.
         public_flows: what leaves clients without a price, by its name in `flows_of(process)`, and
             the reason why it may (clients' metrics of public data, say). It is no part of any
             epsilon.
 
     Raises:
-        UnpricedFlowError: if something leaves clients that nothing prices.
-        SamplingMismatchError: if a round is not what was declared, which is found before the round
-            is charged; or not what was charged.
-        ValueError: if the budget does not know rounds of `state`, or `state` is that of another
-            training: one whose rounds do something else.
+        UnpricedFlowError, SamplingMismatchError, ValueError: as there.
     """
-    flows = () if budget is None else check_flows(process, public_flows)
-    if state is None:
-        state = process.initialize()
-    elif budget is not None and not same_rounds(state, process.initialize()):
-        raise ValueError(
-            "state must be of this process: its record says another mechanism, clip, sampling or "
-            "noise, by which the rounds to come would be priced. Start another training"
-        )
-    start, seeded = rounds_run(state), False
-    if budget is not None:
-        _refuse_unknown(budget, rounds_charged(state))
-    for number in range(start, num_rounds):
-        clients = clients_for(number)
-        event = None if budget is None else planned_event(state, len(clients))
-        seeded, spent = event is None, None
-        if budget is not None and event is not None:
-            if event == _NOTHING:
-                spent = budget.spent
-            elif budget.would_exceed(event):
-                return Training(state, number - start, "budget", budget.spent, flows)
-            else:
-                spent = budget.charge(event, number, num_reports=len(clients))
-        output = process.next(state, clients)
-        if budget is not None:
-            ran = _ran(output.state, event, number, len(clients))
-            if ran is not None:
-                if budget.would_exceed(ran):
-                    return Training(state, number - start, "budget", budget.spent, flows)
-                spent = budget.charge(ran, number, num_reports=last_reports(output.state))
-        state = output.state
-        metrics = output.metrics if hasattr(output, "metrics") else output.measurements
-        for manager in release_managers:
-            asyncio.run(manager.release(metrics, number))
-        if on_round is not None:
-            on_round(Round(number, spent, metrics, state))
-    rounds = max(0, num_rounds - start)
-    known = None if budget is None or seeded else budget.spent
-    return Training(state, rounds, "rounds", known, flows)
-
-
-_NOTHING = dp_accounting.NoOpDpEvent()
-
-
-def _ran(
-    state: Any, event: dp_accounting.DpEvent | None, number: int, num_clients: int
-) -> dp_accounting.DpEvent | None:
-    """What has to be charged of the last round beside `event`; None where that is what ran.
-
-    Raises:
-        SamplingMismatchError: if something else ran than that event, or less of it.
-    """
-    if rounds_run(state) != number + 1:
-        raise SamplingMismatchError(
-            f"round {number} is not the last one in the record of its own state; its result is "
-            "dropped"
-        )
-    ran = last_event(state)
-    if ran in (event, _NOTHING):
-        return None
-    if not 0 < last_reports(state) < num_clients:
-        raise SamplingMismatchError(
-            f"round {number} was charged for the reports of {num_clients} clients, and something "
-            "else ran; its result is dropped"
-        )
-    return ran
-
-
-def _refuse_unknown(budget: Budget, rounds: int) -> None:
-    if getattr(budget, "charged", False):  # a ledger holds what earlier programs spent
-        return
-    if budget.spent.num_charges < rounds:
-        raise ValueError(
-            f"budget must hold the {rounds} rounds that the state has run; it knows of "
-            f"{budget.spent.num_charges}"
-        )
+    return training.train(
+        process,
+        clients_for,
+        num_rounds,
+        budget,
+        state=state,
+        on_round=on_round,
+        release_managers=release_managers,
+        flows=() if budget is None else check_flows(process, public_flows),
+    )

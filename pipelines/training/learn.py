@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
+from beam_ldp.federated.samplers import Sampler, sampler_for
 from beam_ldp.pipelines.training.central_plan import AdapedPlan, LocalCentralPlan
 from beam_ldp.pipelines.training.charge import Measured
 from beam_ldp.pipelines.training.flags import CLDP_SGD
@@ -27,7 +28,6 @@ from tff_adapters.compat import tff
 from tff_adapters.data import Clients
 from tff_adapters.local_central import TwoLedgersBudget, build_local_central
 from tff_adapters.models import build_keras_model, evaluate, input_spec, model_fn_for
-from tff_adapters.samplers import Sampler, sampler_for
 
 tf.get_logger().setLevel("ERROR")
 

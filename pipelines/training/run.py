@@ -10,6 +10,7 @@ import dp_accounting
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from beam_ldp.federated.budget import Spent
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.statement import number
@@ -26,7 +27,6 @@ from beam_ldp.pipelines.training.view import Result
 from tff_adapters import Round, SamplingMismatchError, UnpricedFlowError, privacy_events
 from tff_adapters import train as run_rounds
 from tff_adapters.data import Clients
-from tff_adapters.training import Spent
 
 
 def train(

@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.adaped import adaped_message_event, adaped_round_event
+from beam_ldp.federated.central_record import CentralRecord, events_so_far, round_event
 from tff_adapters import EpsilonBudget, SamplingMismatchError, train
 from tff_adapters.adaped import AdapedOutput, AdapedState, build_dp_adaped
 from tff_adapters.adaped_steps import (
@@ -30,7 +31,6 @@ from tff_adapters.adaped_training import (
     build_accuracy,
     train_adaped,
 )
-from tff_adapters.central_record import CentralRecord, events_so_far, round_event
 
 FEATURES, CLASSES = 4, 3
 RATES = {"personal_learning_rate": 0.3, "shared_learning_rate": 0.2, "psi_learning_rate": 0.1}

@@ -19,7 +19,7 @@ from beam_ldp.randomizers.mean import L2Mean, LInfMean, PrivUnit, ScalarMean
 from tff_adapters import (
     LocallyPrivateMeanFactory,
     LocallyPrivateState,
-    PrivacyRecord,
+    RoundsRecord,
     kernel_for,
     no_client_metrics,
     shuffled_ldp_aggregator,
@@ -99,7 +99,7 @@ def test_type_of_the_process(adaptive, sums, value_type):
         sum_factory=tff.aggregators.SumFactory() if sums else None,
     )
     process = factory.create(value_type)
-    record = PrivacyRecord(np.str_, tff.TensorType(np.int64, (None, 2)))
+    record = RoundsRecord(np.str_, tff.TensorType(np.int64, (None, 2)))
     inner = ((),) * (1 + adaptive) if sums else ()
     clip = np.float64 if adaptive else ()
     state = tff.FederatedType(LocallyPrivateState(record, clip, inner), tff.SERVER)

@@ -10,12 +10,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from beam_ldp.accounting import local_event
+from beam_ldp.federated.samplers import FixedSizeSampling, SelfSampling
 from beam_ldp.randomizers.mean import PrivUnit
 from tff_adapters import privacy_events, schedules
 from tff_adapters.cldp_sgd import build_cldp_sgd
 from tff_adapters.kernels import kernel_for
 from tff_adapters.models import build_keras_model, model_fn_for
-from tff_adapters.samplers import FixedSizeSampling, SelfSampling
 from tff_adapters.simulation import SimulatedTraining, per_example_gradients, simulation_generator
 
 SHAPE, CLASSES = (3,), 2

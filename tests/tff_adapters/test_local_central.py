@@ -12,8 +12,8 @@ import tensorflow_federated as tff
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget
 from beam_ldp.accounting.two_ledgers import central_round_event
+from beam_ldp.federated.central_record import events_so_far
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit, SeparatedMean
-from tff_adapters.central_record import events_so_far
 from tff_adapters.local_central import (
     LocalCentralFactory,
     build_local_central,

@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from click.testing import CliRunner
 
+from beam_ldp.federated.record import RoundConfig
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
@@ -31,9 +32,8 @@ from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.learn import Learner, Measured, ReportLearner
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import check_train
-from tff_adapters import AdaptiveClip, DeclaredSampling, PrivacyRecord
+from tff_adapters import AdaptiveClip, DeclaredSampling, RoundsRecord
 from tff_adapters.data import load
-from tff_adapters.record import RoundConfig
 
 QUICK = "--data digits --local-epsilon 4 --clients-per-round 20 --epochs 1 --delta 1e-5"
 pytestmark = pytest.mark.e2e
@@ -204,7 +204,7 @@ class Faked(Learner):
         ).to_json()
 
     def state(self, rounds):
-        return PrivacyRecord(self._config, np.array([[self.plan.clients_per_round, rounds]]))
+        return RoundsRecord(self._config, np.array([[self.plan.clients_per_round, rounds]]))
 
     def initialize(self):
         return self.state(0)

@@ -7,7 +7,6 @@ import math
 from collections import OrderedDict
 from dataclasses import replace
 
-import dp_accounting
 import mlflow
 import numpy as np
 import pytest
@@ -29,7 +28,6 @@ from tff_adapters import (
     privacy_events,
     train,
 )
-from tff_adapters.central_record import CentralRecord, start_record
 
 DELTA = 1e-5
 CLIENTS = 40
@@ -261,67 +259,6 @@ def test_seeded_runs_are_not_charged():
 
 
 @pytest.mark.exact
-def test_refused_budgets():
-    for options in ({"epsilon": 0.0, "delta": DELTA}, {"epsilon": math.inf, "delta": DELTA}):
-        with pytest.raises(ValueError, match="epsilon must be a finite number > 0 or None"):
-            EpsilonBudget(**options)
-    with pytest.raises(ValueError, match="delta must lie in"):
-        EpsilonBudget(1.0, 0.0)
-
-
-class Counting(EpsilonBudget):
-    """Counts how often its accountant is asked."""
-
-    asked = 0
-
-    def _fits(self, event, count):
-        self.asked += 1
-        return super()._fits(event, count)
-
-
-@pytest.mark.exact
-def test_many_equal_rounds_take_few_evaluations():
-    """3,000 rounds: about two evaluations per doubling, and one search at the end."""
-    event = DeclaredSampling(60_000, 2_000).event(local_event(MECHANISM), 1)
-    target = price(event, 3000) * (1 + 1e-9)
-    budget = Counting(target, DELTA)
-    rounds = 0
-    while rounds < 4000 and not budget.would_exceed(event):
-        budget.charge(event)
-        rounds += 1
-    assert rounds == 3000 and budget.spent.epsilon <= target
-    assert budget.asked <= 60
-
-
-@pytest.mark.exact
-def test_what_is_remembered_is_of_the_event_that_is_asked_about():
-    small, large = (shuffled_event(MECHANISM, n) for n in (4000, 40))
-    budget = Counting(price(large, 1) * 1.001, DELTA)
-    for _ in range(5):
-        assert not budget.would_exceed(small)
-        budget.charge(small)
-    assert budget.would_exceed(large)
-    assert not budget.would_exceed(small) and not budget.would_exceed(small, 2)
-    budget.charge(small)
-    fresh = EpsilonBudget(budget.epsilon, DELTA)
-    for _ in range(6):
-        fresh.charge(small)
-    for count in (1, 3, 300, 10_000):
-        assert budget.would_exceed(small, count) == fresh.would_exceed(small, count)
-
-
-@pytest.mark.exact
-def test_another_event_takes_room_from_the_first():
-    small, large = (shuffled_event(MECHANISM, n) for n in (4000, 40))
-    budget = EpsilonBudget(price(small, 100), DELTA)
-    for _ in range(60):
-        assert not budget.would_exceed(small)
-        budget.charge(small)
-    budget.charge(large)  # whatever it was asked
-    assert budget.would_exceed(small)
-
-
-@pytest.mark.exact
 def test_without_a_budget_nothing_is_asked_or_charged(process):
     seen = []
     training = train(process, clients, 2, None, on_round=seen.append)
@@ -346,18 +283,6 @@ class Stuck:
 def test_a_round_that_its_own_record_does_not_count_stops_the_run(process):
     with pytest.raises(SamplingMismatchError, match="round 1 is not the last one"):
         train(Stuck(process), clients, 3, EpsilonBudget(None, DELTA))
-
-
-@pytest.mark.exact
-def test_records_of_servers_that_add_noise_are_read_in_the_same_ways():
-    event = dp_accounting.GaussianDpEvent(3.0)
-    start = start_record(event)
-    state = {"aggregator": CentralRecord(start.event, np.int64(2), np.int64(0))}
-    assert planned_event(state, 7) == event and privacy_events(state) == [(event, 2)]
-    budget = EpsilonBudget(None, DELTA, state=state)
-    assert budget.spent.num_charges == 2 and budget.spent.epsilon == price(event, 2)
-    with pytest.raises(ValueError, match='reader must be "shuffled"'):
-        planned_event(state, 7, "local")
 
 
 # MLflow -----------------------------------------------------------------------------------------

@@ -17,16 +17,16 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.pipelines.training import facts as train_facts
-from tff_adapters import SamplingMismatchError, models, schedules
-from tff_adapters.cldp_sgd import draw_without_replacement
-from tff_adapters.clipping import clip_by_norm, project_to_l2_ball
-from tff_adapters.samplers import (
+from beam_ldp.federated.samplers import (
     FixedSizeSampling,
     SelfSampling,
     full_participation,
     sampler_for,
 )
+from beam_ldp.pipelines.training import facts as train_facts
+from tff_adapters import SamplingMismatchError, models, schedules
+from tff_adapters.cldp_sgd import draw_without_replacement
+from tff_adapters.clipping import clip_by_norm, project_to_l2_ball
 
 ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 

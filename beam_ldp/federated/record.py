@@ -24,8 +24,8 @@ from beam_ldp.accounting import (
     local_event,
     shuffled_event,
 )
+from beam_ldp.federated.central_record import CentralRecord, events_so_far, round_event
 from beam_ldp.randomizers.base import LocalRandomizer
-from tff_adapters.central_record import CentralRecord, events_so_far, round_event
 
 Reader = Literal["shuffled", "local"]
 
@@ -33,7 +33,7 @@ _VERSION = 1
 _IMPLAUSIBLE = 1e-12
 
 
-class PrivacyRecord(NamedTuple):
+class RoundsRecord(NamedTuple):
     """The part of a state that says what ran.
 
     Attributes:
@@ -219,7 +219,7 @@ def check_clients(clients: int, low: int, high: int) -> None:
         )
 
 
-Record = PrivacyRecord | CentralRecord
+Record = RoundsRecord | CentralRecord
 
 
 def privacy_records(state: Any) -> list[Record]:
@@ -327,12 +327,12 @@ def _of_all(
 
 
 def _seeded(record: Record) -> bool:
-    return isinstance(record, PrivacyRecord) and _config(record).seeded
+    return isinstance(record, RoundsRecord) and _config(record).seeded
 
 
 def _event(record: Record, reports: int, reader: Reader) -> dp_accounting.DpEvent:
     """One round that receives the reports of so many clients."""
-    if isinstance(record, PrivacyRecord):
+    if isinstance(record, RoundsRecord):
         return _round_event(_text(record.config), reports, reader)
     _only_models(reader)
     return round_event(record)
@@ -340,7 +340,7 @@ def _event(record: Record, reports: int, reader: Reader) -> dp_accounting.DpEven
 
 def _rounds(record: Record, reader: Reader) -> list[tuple[dp_accounting.DpEvent, int]]:
     """All rounds so far."""
-    if isinstance(record, PrivacyRecord):
+    if isinstance(record, RoundsRecord):
         counts = np.asarray(record.rounds).tolist()
         return [(_event(record, reports, reader), times) for reports, times in counts]
     _only_models(reader)
@@ -359,7 +359,7 @@ def last_reports(state: Any) -> int:
 
 def _last_reports(record: Record) -> int:
     """Clients of the last round; a process with noise at its server does not say."""
-    return int(np.asarray(record.rounds)[-1, 0]) if isinstance(record, PrivacyRecord) else 0
+    return int(np.asarray(record.rounds)[-1, 0]) if isinstance(record, RoundsRecord) else 0
 
 
 def _found(state: Any) -> list[Record]:
@@ -375,7 +375,7 @@ def same_rounds(state: Any, other: Any) -> bool:
 
 
 def _what_runs(record: Record) -> Any:
-    if isinstance(record, PrivacyRecord):
+    if isinstance(record, RoundsRecord):
         return _config(record)
     return round_event(record), int(record.num_clients)
 
@@ -387,7 +387,7 @@ def rounds_run(state: Any) -> int:
 
 def _num_rounds(record: Record) -> int:
     counts = np.asarray(record.rounds)
-    return int(counts[:, 1].sum() if isinstance(record, PrivacyRecord) else counts)
+    return int(counts[:, 1].sum() if isinstance(record, RoundsRecord) else counts)
 
 
 def rounds_charged(state: Any) -> int:
@@ -399,7 +399,7 @@ def rounds_charged(state: Any) -> int:
     return max(counts, default=0)
 
 
-def _config(record: PrivacyRecord) -> RoundConfig:
+def _config(record: RoundsRecord) -> RoundConfig:
     return _parsed(_text(record.config))
 
 
@@ -420,7 +420,7 @@ def _round_event(text: str | bytes, reports: int, reader: Reader) -> dp_accounti
 
 
 def _records(state: Any) -> Iterator[Record]:
-    if isinstance(state, (PrivacyRecord, CentralRecord)):
+    if isinstance(state, (RoundsRecord, CentralRecord)):
         yield state
     elif isinstance(state, Mapping):
         for part in state.values():

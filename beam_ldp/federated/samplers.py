@@ -18,7 +18,7 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
 )
-from tff_adapters.record import DeclaredSampling, SamplingMismatchError
+from beam_ldp.federated.record import DeclaredSampling, SamplingMismatchError
 
 
 @dataclass(frozen=True)

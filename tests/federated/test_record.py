@@ -1,0 +1,151 @@
+"""The record in the state: events of what ran, exactly; and what is refused."""
+
+from __future__ import annotations
+
+from itertools import combinations, combinations_with_replacement
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import stats
+
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    ShuffleAccountant,
+    SubsampledShuffledDpEvent,
+    event_epsilon,
+    local_event,
+)
+from beam_ldp.federated.record import (
+    DeclaredSampling,
+    SamplingMismatchError,
+    last_event,
+    planned_event,
+    privacy_event,
+    privacy_events,
+    rounds_charged,
+    rounds_run,
+)
+from beam_ldp.randomizers.mean import LInfMean
+from tests.federated.records import record
+
+ONE_BIT = LInfMean(3, 2.0, messages=(1,), message_epsilons=(2.0,))
+TWO_BITS = LInfMean(3, 4.0, messages=(2,), message_epsilons=(2.0,))
+
+
+@pytest.mark.exact
+def test_price_of_one_sample_for_two_messages_is_not_that_of_two_samples():
+    """A coin that tells who was drawn would make the second message unsampled."""
+    sampling = DeclaredSampling(1000, 50)
+    bit = BinaryVectorMean(1, 0.5)
+    ((joint, _),) = privacy_events(record([ONE_BIT, bit], [[50, 1]], 1, sampling))
+    apart = ShuffleAccountant()
+    for mechanism in (ONE_BIT, bit):
+        apart.compose(SubsampledShuffledDpEvent(local_event(mechanism), 1000, 50))
+    together = ShuffleAccountant().compose(joint)
+    assert together.get_epsilon(1e-5) > apart.get_epsilon(1e-5)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "sampling, reports",
+    [
+        (DeclaredSampling(1000, 50), 51),
+        (DeclaredSampling(1000, 50, 1, "self"), 200),
+        (DeclaredSampling(1000, 50, 1, "self"), 0),
+    ],
+)
+def test_rounds_that_sampling_does_not_give_are_refused(sampling, reports):
+    state = record([ONE_BIT], [[reports, 1]], 1, sampling)
+    for ask in (privacy_events, privacy_event, last_event, lambda s: planned_event(s, reports)):
+        with pytest.raises(
+            SamplingMismatchError, match=f"a round of {reports} clients has no price"
+        ):
+            ask(state)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("reports", [49, 0])
+def test_a_sample_of_fewer_is_never_planned_and_is_the_rest_of_one(reports):
+    """Who stays away ends the round; who came and sent nonsense is in it, and hides nobody."""
+    sampling = DeclaredSampling(1000, 50)
+    state = record([ONE_BIT], [[reports, 2]], 1, sampling)
+    with pytest.raises(SamplingMismatchError, match=f"a round of {reports} clients has no price"):
+        planned_event(state, reports)
+    found = privacy_events(state)
+    if not reports:
+        assert found == [] and last_event(state) == dp_accounting.NoOpDpEvent()
+        return
+    others = SubsampledShuffledDpEvent(local_event(ONE_BIT), 980, 49)
+    assert found == [(others, 2)] and last_event(state) == others
+    assert planned_event(state, 50) == sampling.event(local_event(ONE_BIT), 1)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("users", "drawn", "points", "sampled"), [(1000, 50, 1, 1), (60, 60, 5, 2), (997, 13, 3, 1)]
+)
+def test_the_rate_of_a_round_with_dropped_clients_is_no_smaller(users, drawn, points, sampled):
+    sampling, last = DeclaredSampling(users, drawn, points), 0.0
+    full = sampling.event(local_event(ONE_BIT), sampled)
+    assert sampling.event(local_event(ONE_BIT), sampled, 0) == full
+    for dropped in range(drawn):
+        event = sampling.event(local_event(ONE_BIT), sampled, dropped)
+        assert event.num_reports == (drawn - dropped) * sampled
+        assert event.rate >= full.rate * (1 - 1e-12)
+        price = float(ShuffleAccountant([2.0, 8.0]).compose(event).get_epsilon(1e-5))
+        assert price >= last * (1 - 1e-9)
+        last = price
+
+
+@pytest.mark.exact
+def test_the_price_of_a_smaller_crowd_at_the_same_rate():
+    """2,000 of 60,000 drawn, 1,800 of them honest, 6,000 rounds: 0.934; as a sample of 1,800 of
+    60,000 it would be 0.833, which is too small."""
+    sampling, local = DeclaredSampling(60_000, 2_000), LocalRandomizerDpEvent(2.0)
+    price = ShuffleAccountant().compose(sampling.event(local, 1, 200), 6_000).get_epsilon(1e-5)
+    assert float(price) == pytest.approx(0.934, abs=0.001)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("local", [0.5, 2.0, 4.0])
+def test_no_sample_with_a_liar_in_it_costs_more(local):
+    """Every sample of 4 of 6 people that holds the one who sends nonsense, whatever the others'
+    values: what readers of the others' shuffled bits learn of one person is within the price."""
+    event = DeclaredSampling(6, 4).event(LocalRandomizerDpEvent(local), 1, 1)
+    flip = 1 / (1 + np.exp(local))
+
+    def ones(values):
+        """Law of the number of ones among the reports about these values."""
+        law = np.ones(1)
+        for value in values:
+            p = 1 - flip if value else flip
+            law = np.convolve(law, [1 - p, p])
+        return law
+
+    def seen(values):
+        """3 of the 5 honest ones are in it."""
+        return np.mean([ones(some) for some in combinations(values, 3)], axis=0)
+
+    for others in combinations_with_replacement((0, 1), 4):
+        laws = seen((0, *others)), seen((1, *others))
+        for eps in np.linspace(0, local, 25):
+            delta = max(np.maximum(a - np.exp(eps) * b, 0).sum() for a, b in (laws, laws[::-1]))
+            if delta > 1e-15:
+                assert float(event_epsilon(event, delta)) >= eps - 1e-9
+
+
+@pytest.mark.exact
+def test_what_coins_give():
+    low, high = DeclaredSampling(1000, 50, 1, "self").allowed
+    coins = stats.binom(1000, 0.05)
+    assert 0 < low < 50 < high < 1000
+    assert coins.cdf(low - 1) + coins.sf(high) < 1e-12
+    assert coins.cdf(low) > 1e-13 and coins.sf(high - 1) > 1e-13
+
+
+@pytest.mark.exact
+def test_seeded_rounds_have_no_price():
+    state = record([ONE_BIT], [[5, 1]], seeded=True)
+    assert privacy_events(state) is privacy_event(state) is planned_event(state, 5) is None
+    assert last_event(state) is None and rounds_charged(state) == 0 and rounds_run(state) == 1

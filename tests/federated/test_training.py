@@ -1,0 +1,191 @@
+"""Rounds under a budget, of a process that no framework made: asked before, stopped, resumed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from beam_ldp.accounting import ShuffleAccountant, local_event, shuffled_event
+from beam_ldp.federated import (
+    DeclaredSampling,
+    EpsilonBudget,
+    Flow,
+    SamplingMismatchError,
+    UnpricedFlowError,
+    planned_event,
+    privacy_events,
+    train,
+)
+from beam_ldp.federated.central_record import CentralRecord, start_record
+from beam_ldp.federated.record import RoundsRecord
+from beam_ldp.randomizers.mean import LInfMean
+from tests.federated.records import record
+
+DELTA = 1e-5
+CLIENTS = 40
+MECHANISM = LInfMean(3, 2.0, messages=(1,), message_epsilons=(2.0,))
+
+
+class State(NamedTuple):
+    total: np.ndarray
+    privacy: RoundsRecord
+
+
+class Output(NamedTuple):
+    state: State
+    metrics: dict[str, Any]
+
+
+class Summing:
+    """Adds up what clients send, in NumPy; `lost` clients are not in the sum."""
+
+    def __init__(self, sampling: DeclaredSampling | None = None, lost: int = 0) -> None:
+        self._start, self._lost = record([MECHANISM], [], sampling=sampling), lost
+
+    def initialize(self) -> State:
+        return State(np.zeros(3), self._start)
+
+    def next(self, state: State, clients: Sequence[np.ndarray]) -> Output:
+        reports = MECHANISM.randomize(np.stack(clients[self._lost :]), np.random.default_rng(5))
+        ran = np.array([[len(reports), 1]])
+        told = state.privacy._replace(rounds=np.concatenate([state.privacy.rounds, ran]))
+        return Output(State(state.total + MECHANISM.accumulate(reports).sum(), told), {"n": 1})
+
+
+def clients(_number: int, count: int = CLIENTS) -> list[np.ndarray]:
+    return [np.zeros(3)] * count
+
+
+def price(event: dp_accounting.DpEvent, count: int) -> float:
+    return float(ShuffleAccountant().compose(event, count).get_epsilon(DELTA))
+
+
+@pytest.mark.exact
+def test_a_training_needs_no_framework_stops_before_its_target_and_resumes():
+    """The target lies between the prices of 3 and 4 rounds."""
+    event = shuffled_event(MECHANISM, CLIENTS)
+    target, seen = (price(event, 3) + price(event, 4)) / 2, []
+    first = train(Summing(), clients, 2, EpsilonBudget(target, DELTA), on_round=seen.append)
+    assert (first.rounds, first.stopped_by) == (2, "rounds")
+    assert [r.epsilon for r in seen] == [price(event, 1), price(event, 2)]
+    budget = EpsilonBudget(target, DELTA, state=first.state)
+    more = train(Summing(), clients, 100, budget, state=first.state)
+    assert (more.rounds, more.stopped_by) == (1, "budget")
+    assert more.spent is not None and more.spent.epsilon == price(event, 3)
+
+
+@pytest.mark.exact
+def test_a_round_that_lost_a_report_is_charged_as_that_too():
+    budget = EpsilonBudget(None, DELTA)
+    train(Summing(lost=1), clients, 1, budget)
+    both = ShuffleAccountant()
+    for n in (CLIENTS, CLIENTS - 1):
+        both.compose(shuffled_event(MECHANISM, n))
+    assert budget.spent.num_charges == 2
+    assert budget.spent.epsilon == float(both.get_epsilon(DELTA))
+
+
+@pytest.mark.exact
+def test_clients_that_were_not_drawn_as_declared_are_never_asked():
+    budget = EpsilonBudget(None, DELTA)
+    with pytest.raises(SamplingMismatchError, match=r"sampling gives 5\. Draw another set"):
+        train(Summing(DeclaredSampling(100, 5)), lambda n: clients(n, 6), 1, budget)
+    assert budget.spent.num_charges == 0
+
+
+@pytest.mark.exact
+def test_nothing_runs_where_something_leaves_clients_without_a_price():
+    budget = EpsilonBudget(None, DELTA)
+    flows = [
+        Flow("sum of 0", "sum", "float32[3]", "ours"),
+        Flow("loss", "sum", "float32", "unpriced"),
+    ]
+    with pytest.raises(UnpricedFlowError, match="this is neither: loss, of type float32"):
+        train(Summing(), clients, 1, budget, flows=flows)
+    assert budget.spent.num_charges == 0
+    assert train(Summing(), clients, 1, budget, flows=[ours]).flows == (ours,)
+
+
+@pytest.mark.exact
+def test_the_state_of_another_training_is_refused():
+    state = Summing(DeclaredSampling(100, CLIENTS)).initialize()
+    with pytest.raises(ValueError, match="state must be of this process"):
+        train(Summing(), clients, 1, EpsilonBudget(None, DELTA), state=state)
+
+
+@pytest.mark.exact
+def test_refused_budgets():
+    for options in ({"epsilon": 0.0, "delta": DELTA}, {"epsilon": math.inf, "delta": DELTA}):
+        with pytest.raises(ValueError, match="epsilon must be a finite number > 0 or None"):
+            EpsilonBudget(**options)
+    with pytest.raises(ValueError, match="delta must lie in"):
+        EpsilonBudget(1.0, 0.0)
+
+
+class Counting(EpsilonBudget):
+    """Counts how often its accountant is asked."""
+
+    asked = 0
+
+    def _fits(self, event, count):
+        self.asked += 1
+        return super()._fits(event, count)
+
+
+@pytest.mark.exact
+def test_many_equal_rounds_take_few_evaluations():
+    """3,000 rounds: about two evaluations per doubling, and one search at the end."""
+    event = DeclaredSampling(60_000, 2_000).event(local_event(MECHANISM), 1)
+    target = price(event, 3000) * (1 + 1e-9)
+    budget = Counting(target, DELTA)
+    rounds = 0
+    while rounds < 4000 and not budget.would_exceed(event):
+        budget.charge(event)
+        rounds += 1
+    assert rounds == 3000 and budget.spent.epsilon <= target
+    assert budget.asked <= 60
+
+
+@pytest.mark.exact
+def test_what_is_remembered_is_of_the_event_that_is_asked_about():
+    small, large = (shuffled_event(MECHANISM, n) for n in (4000, 40))
+    budget = Counting(price(large, 1) * 1.001, DELTA)
+    for _ in range(5):
+        assert not budget.would_exceed(small)
+        budget.charge(small)
+    assert budget.would_exceed(large)
+    assert not budget.would_exceed(small) and not budget.would_exceed(small, 2)
+    budget.charge(small)
+    fresh = EpsilonBudget(budget.epsilon, DELTA)
+    for _ in range(6):
+        fresh.charge(small)
+    for count in (1, 3, 300, 10_000):
+        assert budget.would_exceed(small, count) == fresh.would_exceed(small, count)
+
+
+@pytest.mark.exact
+def test_another_event_takes_room_from_the_first():
+    small, large = (shuffled_event(MECHANISM, n) for n in (4000, 40))
+    budget = EpsilonBudget(price(small, 100), DELTA)
+    for _ in range(60):
+        assert not budget.would_exceed(small)
+        budget.charge(small)
+    budget.charge(large)  # whatever it was asked
+    assert budget.would_exceed(small)
+
+
+@pytest.mark.exact
+def test_records_of_servers_that_add_noise_are_read_in_the_same_ways():
+    event = dp_accounting.GaussianDpEvent(3.0)
+    start = start_record(event)
+    state = {"aggregator": CentralRecord(start.event, np.int64(2), np.int64(0))}
+    assert planned_event(state, 7) == event and privacy_events(state) == [(event, 2)]
+    budget = EpsilonBudget(None, DELTA, state=state)
+    assert budget.spent.num_charges == 2 and budget.spent.epsilon == price(event, 2)
+    with pytest.raises(ValueError, match='reader must be "shuffled"'):
+        planned_event(state, 7, "local")
