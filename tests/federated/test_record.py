@@ -26,7 +26,7 @@ from beam_ldp.federated.record import (
     rounds_charged,
     rounds_run,
 )
-from beam_ldp.randomizers.mean import LInfMean
+from beam_ldp.randomizers.mean import BinaryVectorMean, LInfMean
 from tests.federated.records import record
 
 ONE_BIT = LInfMean(3, 2.0, messages=(1,), message_epsilons=(2.0,))

@@ -101,10 +101,8 @@ def test_clients_that_were_not_drawn_as_declared_are_never_asked():
 @pytest.mark.exact
 def test_nothing_runs_where_something_leaves_clients_without_a_price():
     budget = EpsilonBudget(None, DELTA)
-    flows = [
-        Flow("sum of 0", "sum", "float32[3]", "ours"),
-        Flow("loss", "sum", "float32", "unpriced"),
-    ]
+    ours = Flow("sum of 0", "sum", "float32[3]", "ours")
+    flows = [ours, Flow("loss", "sum", "float32", "unpriced")]
     with pytest.raises(UnpricedFlowError, match="this is neither: loss, of type float32"):
         train(Summing(), clients, 1, budget, flows=flows)
     assert budget.spent.num_charges == 0
