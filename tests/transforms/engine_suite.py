@@ -262,10 +262,10 @@ class EveryMean(Part):
             block = vectors(0, USERS, mechanism.dimension)
             ranges = how.get("ranges")
             inside = block.values if ranges is None else ranges.encode(block.values)
-            reports = mechanism.randomize(
-                inside, UserRandomness(KEY, block.user_ids, self.identities[name])
-            )
-            direct = mechanism.estimate(mechanism.accumulate(reports), USERS)
+            identity = self.identities[name]
+            bound = mechanism.for_release(identity)  # its public rotation follows from that
+            reports = bound.randomize(inside, UserRandomness(KEY, block.user_ids, identity))
+            direct = bound.estimate(bound.accumulate(reports), USERS)
             direct = direct if ranges is None else ranges.decode(direct)
             (release,) = found[name]
             assert release["value"] == direct.value.tolist(), name
