@@ -8,11 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.accounting import event_epsilon, shuffle_epsilon
+from beam_ldp.accounting import event_epsilon, shuffle_epsilon, shuffled_event
 from beam_ldp.accounting.events import ShuffledMessagesDpEvent
 from beam_ldp.accounting.mean_price import mean_epsilon, messages_epsilon
 from beam_ldp.accounting.multi_message import multi_message_epsilon, witness_epsilon
-from beam_ldp.accounting.randomizer_events import messages_event
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
 from beam_ldp.randomizers.mean.two_response import bit_means
 
@@ -200,7 +199,7 @@ def test_padded_blocks_name_nothing():
 
 def test_every_way_to_ask_gives_the_same_price():
     mechanism = LInfMean.for_shuffle(8, 1.0, 1e-6, 3000)
-    event = messages_event(mechanism, 3000)
+    event = shuffled_event(mechanism, 3000)
     price = mean_epsilon(mechanism, 3000, 1e-6)
     for same in (
         shuffle_epsilon(mechanism, 3000, 1e-6),

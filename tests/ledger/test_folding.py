@@ -14,7 +14,7 @@ from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Budget, Quota
 from beam_ldp.ledger.deciding import capacity, quota_refusal, refusal, share_of
 from beam_ldp.ledger.identities import release_key
-from beam_ldp.ledger.losses import Loss, limit, main_share, no_loss, orders_for, times
+from beam_ldp.ledger.losses import Loss, limit, no_loss, orders_for, shares, times
 from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row, next_row
 from beam_ldp.ledger.runs import followed, of_run, part_of, reservation
 from beam_ldp.ledger.sums import Sum, Total
@@ -156,7 +156,7 @@ def test_the_capacity_fills_the_budget_at_its_first_order(epsilon: float) -> Non
     budget = found.budget
     assert budget is not None
     full = capacity(budget)
-    delta = main_share(len(budget.orders)) * budget.delta
+    delta = shares(len(budget.orders))[0] * budget.delta
     epsilon_then, _ = rdp_to_epsilon(budget.orders[:1], (full,), delta)
     assert full > 0 and epsilon_then == pytest.approx(epsilon, rel=1e-9)
     assert quota_refusal(found, 0, Quota("a", 0.5)) is None
