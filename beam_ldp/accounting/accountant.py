@@ -120,10 +120,11 @@ class ShuffleAccountant(PrivacyAccountant):
             return shuffle_epsilon(single.local_event, single.num_honest, target_delta)
         value, method = self._upper(self._counts, target_delta)
         lower, lower_method = lower_value(self._counts, target_delta)
+        counts = dict(self._counts)  # those of now: more may be composed before it is read
         return PrivacyBound(
             value,
             lower=min(value, lower),
-            class_lower=class_lower_value(self._counts, target_delta),
+            class_lower=lambda: class_lower_value(counts, target_delta),
             method=method,
             lower_method=lower_method,
         )

@@ -111,12 +111,11 @@ def schedule_epsilon(schedule: Schedule, delta: float) -> PrivacyBound:
     (0.88, 0.61, 'clone pair, privacy losses')
     """
     value, name = _default(schedule, delta)
-    floors = [price_of(lower, schedule, delta) for lower in _FLOORS]
     own = price_of("own data sets", schedule, delta) or 0.0
     return PrivacyBound(
         value,
         lower=min(own, value),
-        class_lower=max(floor or 0.0 for floor in floors),
+        class_lower=lambda: max(price_of(floor, schedule, delta) or 0.0 for floor in _FLOORS),
         method=name,
     )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 from scipy import fft
@@ -22,6 +23,7 @@ _TRUNCATED = 1e-24
 # What Fourier transforms may add to or take from a delta, per release: a fifth of it was the most
 # that was seen, for up to a million releases.
 _ROUNDING = 2e-16
+_SHORT = 1 << 18  # losses
 _TILTS = np.exp(np.linspace(-2.5, 1.5, 25))
 
 Array = np.ndarray
@@ -170,10 +172,7 @@ class LossGrid:
         first = max(0, 1 - self.lowest)
         losses, mass = self.losses[first:], self.mass[first:]
         above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
-        from scipy import signal  # takes half a second to load, and only prices of many ask for it
-
-        faded = signal.lfilter([1.0], [1.0, -math.exp(-self.step)], mass[::-1])
-        weighted = np.append(faded[::-1], 0.0)
+        weighted = np.append(_faded(mass[::-1], math.exp(-self.step))[::-1], 0.0)
         return losses, above, weighted
 
     def _window(self, count: int) -> tuple[int, int]:
@@ -192,6 +191,17 @@ class LossGrid:
         low = max(0, math.floor(count * mean - reach[0]))
         high = min(count * (len(self.mass) - 1), math.ceil(count * mean + reach[1]))
         return low, high
+
+
+def _faded(values: Array, decay: float) -> Array:
+    """Each value and `decay` times the sum before it."""
+    if len(values) > _SHORT:
+        from scipy import signal  # takes half a second to load, longer than to add up a few
+
+        found: Array = signal.lfilter([1.0], [1.0, -decay], values)
+        return found
+    sums = accumulate(values.tolist(), lambda before, value: value + decay * before)
+    return np.fromiter(sums, float, len(values))
 
 
 def convolved(one: Array, other: Array) -> Array:

@@ -15,6 +15,7 @@ class PrivacyBound(float):
             between `lower` and the float itself. 0.0 where the mechanism offers no such pair.
         class_lower: What no analysis can go below that knows the local epsilon alone (shuffled
             binary and ternary randomized response). A mechanism's own value may lie below it.
+            May be given as a function, which is called when it is first read: it takes longest.
         method: The method whose value this is.
         proof_status: "proved" or "conjectured".
         lower_method: The pair of data sets behind `lower`, or why there is none.
@@ -26,10 +27,10 @@ class PrivacyBound(float):
     PrivacyBound(0.5, lower=0.4, class_lower=0.45, method='clones', proof_status='proved')
     """
 
-    __slots__ = ("class_lower", "lower", "lower_method", "method", "proof_status")
+    __slots__ = ("_class_lower", "lower", "lower_method", "method", "proof_status")
 
     lower: float
-    class_lower: float
+    _class_lower: float | Callable[[], float]
     method: str
     proof_status: str
     lower_method: str
@@ -39,7 +40,7 @@ class PrivacyBound(float):
         value: float,
         *,
         lower: float = 0.0,
-        class_lower: float = 0.0,
+        class_lower: float | Callable[[], float] = 0.0,
         method: str = "",
         proof_status: str = "proved",
         lower_method: str = "",
@@ -49,21 +50,29 @@ class PrivacyBound(float):
             raise ValueError(f"value must be >= 0, got {float(value)!r}")
         if not 0.0 <= lower <= self:
             raise ValueError(f"lower must be in [0, {float(self)!r}], got {lower!r}")
-        if not class_lower >= 0.0:
-            raise ValueError(f"class_lower must be >= 0, got {class_lower!r}")
+        if not callable(class_lower):
+            class_lower = _checked(class_lower)
         if proof_status not in ("proved", "conjectured"):
             raise ValueError(
                 f"proof_status must be 'proved' or 'conjectured', got {proof_status!r}"
             )
         for name, given in (
             ("lower", float(lower)),
-            ("class_lower", float(class_lower)),
+            ("_class_lower", class_lower),
             ("method", method),
             ("proof_status", proof_status),
             ("lower_method", lower_method),
         ):
             object.__setattr__(self, name, given)
         return self
+
+    @property
+    def class_lower(self) -> float:
+        known = self._class_lower
+        if callable(known):
+            known = _checked(known())
+            object.__setattr__(self, "_class_lower", known)
+        return known
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a PrivacyBound is immutable: cannot set {name}")
@@ -72,7 +81,7 @@ class PrivacyBound(float):
         raise AttributeError(f"a PrivacyBound is immutable: cannot delete {name}")
 
     def __reduce__(self) -> tuple[Callable[..., PrivacyBound], tuple[float, dict[str, Any]]]:
-        return _restore, (float(self), {name: getattr(self, name) for name in self.__slots__})
+        return _restore, (float(self), {name: getattr(self, name) for name in _BESIDE})
 
     def __copy__(self) -> PrivacyBound:
         return self
@@ -89,6 +98,15 @@ class PrivacyBound(float):
 
     def __str__(self) -> str:
         return float.__repr__(self)
+
+
+_BESIDE = ("lower", "class_lower", "method", "proof_status", "lower_method")
+
+
+def _checked(class_lower: float) -> float:
+    if not class_lower >= 0.0:
+        raise ValueError(f"class_lower must be >= 0, got {class_lower!r}")
+    return float(class_lower)
 
 
 def _restore(value: float, beside: dict[str, Any]) -> PrivacyBound:

@@ -87,7 +87,10 @@ def shuffle_epsilon(
     def lower(pair: ShufflePair) -> float:
         return epsilon_bound(pair, n, delta, upper=False)
 
-    return _bound(*best, target, lower, min(pure, class_lower_epsilon(pure, n, 1.0, 1, delta)))
+    def class_lower() -> float:
+        return min(pure, class_lower_epsilon(pure, n, 1.0, 1, delta))
+
+    return _bound(*best, target, lower, class_lower)
 
 
 def shuffle_delta(
@@ -110,10 +113,12 @@ def shuffle_delta(
     def lower(pair: ShufflePair) -> float:
         return hockey_stick(pair, n, epsilon).lower
 
-    budget = target.local_epsilon
-    witnesses = (*two_response_witnesses(budget), *three_response_witnesses(budget))
-    floor = max(lower(witness) for witness in witnesses)
-    return _bound(value, method, status, target, lower, floor)
+    def class_lower() -> float:
+        budget = target.local_epsilon
+        witnesses = (*two_response_witnesses(budget), *three_response_witnesses(budget))
+        return max(lower(witness) for witness in witnesses)
+
+    return _bound(value, method, status, target, lower, class_lower)
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ def _bound(
     status: str,
     target: Target,
     lower: Callable[[ShufflePair], float],
-    class_lower: float,
+    class_lower: float | Callable[[], float],
 ) -> PrivacyBound:
     best, source = 0.0, _NO_WITNESS
     for witness in target.witnesses:

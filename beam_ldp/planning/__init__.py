@@ -1,7 +1,11 @@
 """Which mechanism, at which local budget, with what error: decided before any data is read."""
 
+from typing import TYPE_CHECKING, Any
+
 from beam_ldp.planning.frequencies import Plan, plan_frequencies, recommend
-from beam_ldp.planning.means import MeanPlan, plan_means, recommend_mean
+
+if TYPE_CHECKING:
+    from beam_ldp.planning.means import MeanPlan, plan_means, recommend_mean
 
 __all__ = [
     "MeanPlan",
@@ -11,3 +15,15 @@ __all__ = [
     "recommend",
     "recommend_mean",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from beam_ldp.planning import means  # its mechanisms take a while; frequencies do without
+
+    return getattr(means, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

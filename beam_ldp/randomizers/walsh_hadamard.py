@@ -6,6 +6,7 @@ symmetric and H @ H = K times the identity, so the transform is its own inverse 
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from beam_ldp.randomizers.jit import kernel, subroutine
 
+_FEW = 1 << 16  # entries
 _CACHED = 1 << 12  # float64 or int64 entries that stay in the first-level cache
 
 
@@ -57,8 +59,21 @@ def walsh_hadamard_in_place(array: NDArray[Any]) -> None:
             f"with strides {array.strides}"
         )
     rows = array.reshape(-1, length)
-    if rows.size:
+    if rows.size <= _FEW and "numba" not in sys.modules:  # which takes longer to load
+        _transform_few(rows)
+    elif rows.size:
         _transform(rows, _CACHED)
+
+
+def _transform_few(rows: NDArray[Any]) -> None:
+    """The same sums as `_transform`, to the last bit, by NumPy."""
+    half = rows.shape[1] // 2
+    while half:
+        first, second = np.moveaxis(rows.reshape(len(rows), -1, 2, half), 2, 0)
+        total = first + second
+        np.subtract(first, second, out=second)
+        first[...] = total
+        half //= 2
 
 
 def hadamard_matrix(order: int) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ import pytest
 from scipy import optimize, signal, stats
 
 from beam_ldp.accounting import binomials
-from beam_ldp.accounting.loss_grid import convolved
+from beam_ldp.accounting.loss_grid import _SHORT, _faded, convolved
 from beam_ldp.randomizers.roots import brentq
 
 pytestmark = pytest.mark.exact
@@ -90,6 +90,14 @@ def test_convolution_is_that_of_scipy(sizes: tuple[int, int]) -> None:
     rng = np.random.default_rng(11)
     one, other = rng.random(sizes[0]), rng.random(sizes[1])
     assert np.array_equal(convolved(one, other), signal.fftconvolve(one, other))
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000, _SHORT, _SHORT + 1])
+@pytest.mark.parametrize("step", [1e-6, 1e-3, 2.0])
+def test_fading_sums_are_those_of_scipy(size: int, step: float) -> None:
+    decay = math.exp(-step)
+    mass = np.random.default_rng(12).random(size) ** 9 * 1e-9
+    assert np.array_equal(_faded(mass, decay), signal.lfilter([1.0], [1.0, -decay], mass))
 
 
 def test_a_quantile_far_out_is_where_the_tail_is() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
 from beam_ldp.randomizers.jit import odd_parity
 from beam_ldp.randomizers.walsh_hadamard import (
+    _CACHED,
+    _transform,
+    _transform_few,
     hadamard_matrix,
     walsh_hadamard,
     walsh_hadamard_in_place,
@@ -38,6 +43,25 @@ def test_long_rows(levels, dtype):
         sign = np.array([-1 if odd_parity(r & column) else 1 for r in range(length)])
         np.testing.assert_array_equal(result[:, column], values @ sign.astype(dtype))
     np.testing.assert_array_equal(walsh_hadamard(result), values * length)
+
+
+@pytest.mark.parametrize("levels", range(15))
+def test_few_values_without_numba_give_the_same_bits(levels):
+    rng = np.random.default_rng(levels)
+    for values in (rng.normal(size=(3, 1 << levels)), rng.integers(-99, 99, (1, 1 << levels))):
+        compiled, plain = values.copy(), values.copy()
+        _transform(compiled, _CACHED)
+        _transform_few(plain)
+        assert compiled.tobytes() == plain.tobytes()
+
+
+def test_a_program_that_has_not_loaded_numba_does_not_for_few_values(monkeypatch):
+    values = np.random.default_rng(1).normal(size=(2, 1024))
+    expected = walsh_hadamard(values)
+    with monkeypatch.context() as patched:
+        patched.delitem(sys.modules, "numba", raising=False)
+        patched.setattr(f"{walsh_hadamard.__module__}._transform", None)
+        assert walsh_hadamard(values).tobytes() == expected.tobytes()
 
 
 def test_leading_axes_copies_and_dtypes():
