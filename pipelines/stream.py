@@ -32,6 +32,7 @@ from beam_ldp.pipelines.running.job import plugin_flags
 from beam_ldp.pipelines.running.watch import JobError, explain
 from beam_ldp.pipelines.streams.flags import StreamSettings, check_stream
 from beam_ldp.pipelines.streams.live import Watched
+from beam_ldp.pipelines.streams.log import StreamLog
 from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
 from beam_ldp.pipelines.streams.results import (
     OPENED,
@@ -120,7 +121,7 @@ class Stream:
             windows=self.stream.budget_windows,
             honest_fraction=self.settings.honest_fraction,
             privacy_unit=self.settings.privacy_unit,
-            untracked="--no-mlflow" if self.settings.no_mlflow else "--stream",
+            untracked="--no-mlflow" if self.settings.no_mlflow else "",
         )
 
     def build(self, pipeline: beam.Pipeline) -> None:
@@ -227,9 +228,10 @@ def _run(values: argparse.Namespace, flags: Sequence[str], console: Console) -> 
     begin(job.folder, job.identity, job.run_id)
     settings = question.settings
     watched = Watched(job.folder, stream.budget_windows, settings.delta)
-    why, state = "the job ended", dict[str, Any]()
+    log = StreamLog(job, console)
+    why, state = "", dict[str, Any]()
     try:
-        why = _watch(pipeline, watched, stream, console, state)
+        why = _watch(pipeline, watched, log, stream, console, state)
     finally:
         watched.look()
         if has_ended(state):
@@ -242,9 +244,10 @@ def _run(values: argparse.Namespace, flags: Sequence[str], console: Console) -> 
         if has_ended(state, 0.0):
             forget_unfinished(job.folder)
         shutil.rmtree(job.folder / OPENED, ignore_errors=True)
+        log.end(watched, failed=not why)
     console.print(f"{why}: {watched.summary()}", soft_wrap=True, highlight=False)
     if settings.format == "json":
-        print(terminal.printed_json(_as_json(job, watched, why)))
+        print(terminal.printed_json(_as_json(job, watched, log, why)))
     return DONE
 
 
@@ -289,6 +292,7 @@ def _beam_flags(flags: Sequence[str]) -> list[str]:
 def _watch(
     pipeline: beam.Pipeline,
     watched: Watched,
+    log: StreamLog,
     stream: StreamSettings,
     console: Console,
     state: dict[str, Any],
@@ -313,6 +317,7 @@ def _watch(
             while not why and not over.wait(LOOK_EVERY):
                 if watched.look():
                     refresh()
+                log.take(watched.new_steps())
                 if watched.is_used_up:
                     why = "the budget's releases are used"
                 elif stream.stop_after and time.monotonic() - started > stream.stop_after:
@@ -380,7 +385,7 @@ def _shown(watched: Watched, console: Console) -> Iterator[Any]:
         yield lambda: live.update(watched.render())
 
 
-def _as_json(job: Stream, watched: Watched, why: str) -> dict[str, Any]:
+def _as_json(job: Stream, watched: Watched, log: StreamLog, why: str) -> dict[str, Any]:
     return {
         "schema_version": outputs.SCHEMA_VERSION,
         "output": str(job.folder),
@@ -395,6 +400,7 @@ def _as_json(job: Stream, watched: Watched, why: str) -> dict[str, Any]:
         "local_epsilon": watched.local_epsilon if watched.epsilon is not None else None,
         "charged": job.budget is not None,
         "run_id": None if job.budget is None else job.budget.run_id,
+        "mlflow_run_id": log.run_id,
     }
 
 

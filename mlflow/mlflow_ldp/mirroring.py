@@ -118,7 +118,7 @@ def mirror(
     missing: dict[str, list[Charge]] = defaultdict(list)
     for population in ledger.state.populations.values():
         for charge in population.charges.values():
-            if charge.status == "settled" and charge.group not in known:
+            if charge.settled is not None and charge.group not in known:
                 missing[charge.group].append(charge)
     logged = [
         log_release(

@@ -53,7 +53,7 @@ class Patience:
     """
 
     def __init__(self, seconds: float | None = None) -> None:
-        self._seconds = tracking_seconds() if seconds is None else seconds
+        self.seconds = tracking_seconds() if seconds is None else seconds
         self._at_work: threading.Thread | None = None
 
     def do(self, work: Callable[[], _T]) -> _T:
@@ -73,16 +73,15 @@ class Patience:
             except BaseException as error:  # raised where it is waited for
                 done["error"] = error
 
-        with _mlflow_settings(self._seconds):
+        with _mlflow_settings(self.seconds):
             self._at_work = threading.Thread(target=run, name="beam-ldp-tracking", daemon=True)
             self._at_work.start()
-            self._at_work.join(self._seconds)
+            self._at_work.join(self.seconds)
         if "error" in done:
             raise done["error"]
         if "result" not in done:
             raise TrackingTimeoutError(
-                f"the tracking server did not answer within {self._seconds:g} s "
-                f"({SECONDS_VARIABLE})"
+                f"the tracking server did not answer within {self.seconds:g} s ({SECONDS_VARIABLE})"
             )
         result: _T = done["result"]
         return result

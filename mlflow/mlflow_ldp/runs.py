@@ -49,6 +49,8 @@ class RunLog:
         run_name: name of a new run.
         params: parameters to log at the start.
         inputs: gives MLflow's data set inputs to log at the start.
+        goes_on: tags by which a run is found that an earlier program began, to go on with it; a run
+            that is made bears them. It is never the caller's: that becomes its parent.
     """
 
     def __init__(
@@ -59,18 +61,20 @@ class RunLog:
         run_name: str,
         params: Mapping[str, Any],
         inputs: Callable[[], list[Any]] = list,
+        goes_on: Mapping[str, str] | None = None,
     ) -> None:
         self._uri = tracking_uri
         self._experiment, self._run_name = experiment, run_name
         self._params = dict(params)
         self._inputs = inputs
+        self._goes_on = dict(goes_on or {})
         self._waiting: list[tuple[str, float, int, int]] = []
         self._tags: dict[str, str] = {}
         self._flushed = time.monotonic()
         self._client: Any = None
         self._own_run = False
         self._warned = False
-        self._patience = Patience()
+        self.patience = Patience()  # may be changed
         self.run_id: str | None = None
         self.uri = ""  # and where the run is, once it is there
         self.experiment_id = ""
@@ -81,15 +85,28 @@ class RunLog:
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Values of one step; what is not finite becomes a tag that says so."""
-        now = int(time.time() * 1000)
-        for name, value in values.items():
-            if math.isfinite(value):
-                self._waiting.append((clean_key(name), float(value), now, step))
-            else:
-                self._tags[clean_key(name)] = "unbounded"
+        self.put(values, step, int(time.time() * 1000))
         overdue = time.monotonic() - self._flushed > FLUSH_SECONDS
         if overdue or len(self._waiting) >= FLUSH_AT:
             self.flush()
+
+    def put(self, values: Mapping[str, float], step: int, at: int) -> None:
+        """Values of one step that wait for the next flush; `at`: milliseconds since 1970."""
+        for name, value in values.items():
+            if math.isfinite(value):
+                self._waiting.append((clean_key(name), float(value), at, step))
+            else:
+                self._tags[clean_key(name)] = "unbounded"
+
+    def history(self, name: str) -> dict[int, float] | None:
+        """What the run shows of a metric, by its steps; None if the server does not tell."""
+        found: dict[int, float] = {}
+
+        def read() -> None:
+            for point in self._client.get_metric_history(self.run_id, clean_key(name)):
+                found[point.step] = point.value
+
+        return found if self._quietly(read) else None
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Tags, sent with what waits."""
@@ -100,9 +117,13 @@ class RunLog:
         if self._own_run and NOTE_TAG not in self._tags:
             self.tag({NOTE_TAG: text})
 
-    def flush(self) -> None:
-        """Send what waits."""
-        self._quietly(self._flush)
+    def flush(self) -> bool:
+        """Send what waits. Whether it arrived."""
+        return self._quietly(self._flush)
+
+    def files(self, artifacts: Mapping[str, Any]) -> bool:
+        """Send files, as `finish` does; whether they arrived."""
+        return self._quietly(lambda: self._send_files(artifacts))
 
     def finish(self, artifacts: Mapping[str, Any], failed: bool = False) -> bool:
         """Send the rest, and files: dictionaries as JSON, text and bytes as they are.
@@ -129,9 +150,9 @@ class RunLog:
         try:
             if self.run_id is None:
                 begin = self._starter()
-                self._patience.do(begin)
+                self.patience.do(begin)
             if do != self._nothing:
-                self._patience.do(do)
+                self.patience.do(do)
         except Exception as error:  # a record that is lost must not stop what it records
             if not self._warned:
                 self._warned = True
@@ -155,12 +176,18 @@ class RunLog:
         return lambda: self._start(uri, parent, tags)
 
     def _start(self, uri: str, run_id: str | None, tags: dict[str, str]) -> None:
-        from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
         client = MlflowClient(tracking_uri=uri)
+        begun = self._find(client) if self._goes_on else None
+        if begun is not None:
+            client.update_run(begun.info.run_id, status="RUNNING")
+            self._own_run, self.experiment_id = True, str(begun.info.experiment_id)
+            self._describe_run(client, begun.info.run_id, begun)
+            self._client, self.uri, self.run_id = client, uri, str(begun.info.run_id)
+            return
         parent = None if run_id is None else client.get_run(run_id)
-        if parent is not None and self._is_held(parent.data.params):
+        if parent is not None and (self._goes_on or self._is_held(parent.data.params)):
             tags["mlflow.parentRunId"] = str(run_id)  # another tracker writes there
             run_id = None
         if run_id is None:
@@ -168,21 +195,38 @@ class RunLog:
                 find_experiment(client, self._experiment, uri)
                 if parent is None
                 else parent.info.experiment_id,
-                tags=tags,
+                tags={**tags, **self._goes_on},
                 run_name=self._run_name[:LONGEST_KEY],
             )
             run_id, self._own_run = str(made.info.run_id), True
             self.experiment_id = str(made.info.experiment_id)
         elif parent is not None:
             self.experiment_id = str(parent.info.experiment_id)
+        self._describe_run(client, run_id)
+        self._client, self.uri, self.run_id = client, uri, run_id
+
+    def _describe_run(self, client: Any, run_id: Any, begun: Any = None) -> None:
+        """Parameters and inputs, as far as the run lacks them: what is there stays."""
+        from mlflow.entities import Param
+
+        there = {} if begun is None else begun.data.params
         told = [
             Param(clean_key(key), as_text(value)[:LONGEST_PARAM])
             for key, value in self._params.items()
+            if clean_key(key) not in there
         ]
         for batch in batches(told, PARAMS_PER_BATCH):
             client.log_batch(run_id, params=batch)
-        client.log_inputs(run_id, datasets=self._inputs())
-        self._client, self.uri, self.run_id = client, uri, run_id
+        if begun is None or not begun.inputs.dataset_inputs:
+            client.log_inputs(run_id, datasets=self._inputs())
+
+    def _find(self, client: Any) -> Any:
+        """The run that an earlier program began; of two the older one counts."""
+        where = [experiment.experiment_id for experiment in client.search_experiments()]
+        wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in self._goes_on.items())
+        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        found = client.search_runs(where, wanted, max_results=1, order_by=order) if where else []
+        return found[0] if found else None
 
     def _is_held(self, params: Mapping[str, str]) -> bool:
         """Whether another tracker writes to a run with these parameters."""

@@ -82,11 +82,6 @@ def check_stream(values: argparse.Namespace) -> StreamSettings:
             "--column must be given once with --stream: several questions are asked of files that "
             "are all there (docs/streaming.md)"
         )
-    if values.mlflow_uri is not None:
-        raise UsageError(
-            "--mlflow-uri is not for --stream, which logs no run: its record are the files in "
-            "--output and the ledger (docs/streaming.md)"
-        )
     if values.strict:
         raise UsageError("--strict is not for --stream: --min-reports and the budget bind there")
     taken = StreamSettings.__dataclass_fields__

@@ -24,6 +24,20 @@ TOP = 3  # values of each
 ORDERS = [2.0, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128]  # few: every release is priced at once
 
 
+@dataclass(frozen=True)
+class Step:
+    """A window that was released, and what all windows cost up to it.
+
+    Attributes:
+        told: its `privacy.json`.
+        epsilon, local_epsilon: of all so far; None and 0 in simulations.
+    """
+
+    told: dict[str, Any]
+    epsilon: float | None
+    local_epsilon: float
+
+
 @dataclass
 class Watched:
     """What has come out so far.
@@ -50,6 +64,7 @@ class Watched:
     epsilon: float | None = None
     local_epsilon: float = 0.0
     _known: set[str] = field(default_factory=set)
+    _steps: list[Step] = field(default_factory=list)
     _accountant: ShuffleAccountant = field(default_factory=lambda: ShuffleAccountant(ORDERS))
     _rows: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=SHOWN))
 
@@ -66,6 +81,11 @@ class Watched:
             else:
                 self._take_release(name, told)
         return len(self._known) > before
+
+    def new_steps(self) -> list[Step]:
+        """Windows that were released since this was asked last, in the order of their folders."""
+        found, self._steps = self._steps, []
+        return found
 
     def _take_withheld(self, told: dict[str, Any]) -> None:
         self.withheld += 1
@@ -86,6 +106,8 @@ class Watched:
             self._accountant.compose(event_from_json(told["event"]))
             self.epsilon = float(self._accountant.get_epsilon(self.delta))
             self.local_epsilon += told["local_epsilon"]
+        if not told["derived"]:
+            self._steps.append(Step(told, self.epsilon, self.local_epsilon))
         price = "" if told["epsilon"] is None else number(told["epsilon"])
         table = (self.folder / name / TABLE).read_text("utf-8")
         self._rows.append((_window(told), f"{told['num_reports']:,}", _top(table), price, kind))

@@ -271,9 +271,15 @@ def _for_files(micros: int) -> str:
 
 
 def read_folder(folder: Path, known: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """New releases and notices: `(name, content)` of prices, by their folders, and of notices."""
-    for path in sorted((*folder.glob(f"[!.]*/{PRICE}"), *folder.glob("*.withheld-*.json"))):
+    """New releases and notices: `(name, content)` of prices, by their folders, and of notices.
+
+    In the order in which they were written, so that who reads it all later has them alike.
+    """
+    new = []
+    for path in (*folder.glob(f"[!.]*/{PRICE}"), *folder.glob("*.withheld-*.json")):
         name = path.parent.name if path.name == PRICE else path.name
         if name not in known:
-            known.add(name)
-            yield name, json.loads(path.read_text("utf-8"))
+            new.append((path.stat().st_mtime_ns, name, path))
+    for _, name, path in sorted(new):
+        known.add(name)
+        yield name, json.loads(path.read_text("utf-8"))

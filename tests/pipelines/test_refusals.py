@@ -38,7 +38,6 @@ pytestmark = pytest.mark.exact
         (["--between", "0:5"], "--between is not for --stream"),
         (["--fan-out", "2"], "--fan-out is not for --stream"),
         (["--people-store", "d"], "--people-store is not for --stream"),
-        (["--mlflow-uri", "sqlite:///m.db"], "--mlflow-uri is not for --stream"),
     ],
 )
 def test_streams_ask_one_question_of_one_list(flags: list[str], message: str) -> None:

@@ -1,0 +1,346 @@
+"""A stream in MLflow: one run, and in it a step for each window that was released.
+
+Written by the launcher alone, from what stands in the folder for everybody to read and from the
+ledger: never rows, keys or seeds. A server that is away costs the log, never a release; what waits
+is sent when it is back. A stream that goes on finds its run again, by its charge and its identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+
+import mlflow_ldp
+from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines.records.charging import YES
+from beam_ldp.pipelines.records.reserving import NO_LEDGER, SIMULATED
+from beam_ldp.pipelines.streams.live import Step, Watched
+from mlflow_ldp.dataset import dataset_input
+from mlflow_ldp.patience import tracking_seconds
+from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RunLog
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger
+    from beam_ldp.pipelines.stream import Stream
+
+STREAM_TAG = f"{NAMESPACE}.stream"  # by which the run of a stream is found again
+EVERY = 10.0  # seconds between two requests at least
+PATIENCE = 5.0  # seconds that the launcher waits for the server while the stream runs
+GROWTH = 1.1  # how many times the windows there are before their event is written anew
+_START, _LATE = f"{NAMESPACE}.window_start", f"{NAMESPACE}.late"
+
+
+class StreamLog:
+    """The MLflow run of one stream; nothing where none is wanted or MLflow is not installed.
+
+    Args:
+        job: the stream, its budget reserved.
+        console: for a word where nothing is logged.
+    """
+
+    def __init__(self, job: Stream, console: Console) -> None:
+        self._job = job
+        self._waiting: list[tuple[Step, dict[str, float]]] = []
+        self._events: Counter[str] = Counter()
+        self._logged: set[tuple[float, float]] | None = None  # windows that the run shows
+        self._next = 0  # step
+        self._stored = 0  # windows in the event that the run stores
+        self._tried = -math.inf
+        self._behind = False  # something was not taken by the server
+        self._book: BudgetLedger | None = None
+        self._over = False
+        self._last: tuple[dict[str, float], int, int] | None = None
+        self._log: RunLog | None = None
+        if job.settings.no_mlflow:
+            return
+        if not mlflow_ldp.available():
+            console.print("MLflow is not installed: the stream is not logged", style="dim")
+            return
+        for name in ("alembic", "mlflow"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        try:
+            self._log = self._open()
+            self._catch_up()
+            self._log.patience.seconds = PATIENCE
+        except Exception as error:
+            self._log = None
+            console.print(
+                f"[yellow]warning:[/yellow] the stream is not logged to MLflow "
+                f"({type(error).__name__}: {escape(str(error))})",
+                soft_wrap=True,
+            )
+
+    @property
+    def run_id(self) -> str | None:
+        """MLflow's run; None while there is none."""
+        return None if self._log is None else self._log.run_id
+
+    def take(self, steps: Sequence[Step]) -> None:
+        """Windows that were released, to be logged now or in a while."""
+        if self._log is None or self._over:
+            return
+        for step in steps:
+            if step.told["event"] is not None:
+                self._events[json.dumps(step.told["event"], sort_keys=True)] += 1
+        if steps:
+            spent = self._spent()
+            self._waiting += [(step, {}) for step in steps[:-1]] + [(steps[-1], spent)]
+        if (self._waiting or self._behind) and time.monotonic() - self._tried >= EVERY:
+            self._send()
+
+    def end(self, watched: Watched, *, failed: bool) -> None:
+        """The last windows, all releases as one event, and the end of the run."""
+        if self._log is None:
+            return
+        self.take(watched.new_steps())
+        if self._over:
+            return
+        self._log.patience.seconds = tracking_seconds()
+        self._send()
+        if self._over:
+            return
+        if self._last is None or self._waiting:  # nothing was released, or nobody takes it
+            self._log.finish({}, failed=failed)
+            return
+        _, step, at = self._last
+        self._log.put({**self._total(watched.epsilon, watched.local_epsilon), **self._spent()},
+                      step, at)  # fmt: skip
+        self._log.describe(_NOTE.format(
+            question=self._job.question.about, summary=watched.summary()
+        ))  # fmt: skip
+        event = self._event()
+        self._show_budget()
+        if event is not None:
+            self._log.tag(self._charge_tags(event))
+        self._log.finish({} if event is None else {"event.json": event}, failed=failed)
+
+    # Inside ------------------------------------------------------------------------------------
+
+    def _open(self) -> RunLog:
+        job, settings = self._job, self._job.settings
+        return RunLog(
+            tracking_uri=run.tracking_uri(
+                settings.mlflow_uri, outputs.OutputFolder(settings.output, checked=False)
+            ),
+            experiment=settings.mlflow_experiment,
+            run_name=f"stream of {job.question.about}",
+            params=_params(job),
+            inputs=lambda: [dataset_input(settings.dataset, {job.question.about: "string"})],
+            goes_on={STREAM_TAG: self._name()},
+        )
+
+    def _name(self) -> str:
+        """Of the run: equal where a stream goes on. Only one with memoized noise does."""
+        job = self._job
+        identity = job.identity
+        goes_on = identity is not None and identity.key
+        told = [
+            job.run_id,
+            "" if (ledger := self._ledger()) is None else ledger.ledger_id,
+            identity.digest.hex() if identity is not None and goes_on else uuid.uuid4().hex,
+        ]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+    def _send(self) -> None:
+        """What waits, in one request; before the first window its event, so that it has a price."""
+        assert self._log is not None
+        self._tried = time.monotonic()
+        if not self._is_newest() or not self._catch_up():
+            return
+        for step, spent in self._waiting:
+            self._put(step, spent)
+        self._waiting = []
+        known = self._stored > 0 or self._store()
+        self._behind = not (known and self._log.flush())
+        if not self._behind and sum(self._events.values()) >= GROWTH * self._stored:
+            self._store()
+
+    def _catch_up(self) -> bool:
+        """Learn which windows the run shows already; whether that is known."""
+        assert self._log is not None
+        if self._logged is None:
+            self._log.start()
+            starts = None if self._log.run_id is None else self._log.history(_START)
+            late = None if starts is None else self._log.history(_LATE)
+            if starts is None or late is None:
+                return False
+            self._logged = {(starts[step], late.get(step, 0.0)) for step in starts}
+            self._next = max(starts, default=-1) + 1
+            self._log.tag(self._tags())
+        return True
+
+    def _put(self, step: Step, spent: dict[str, float]) -> None:
+        assert self._log is not None and self._logged is not None
+        told = step.told
+        window = (_seconds(told["window_start"]), float(told["late"]))
+        at = int(1000 * _seconds(told["window_end"]))
+        if window in self._logged:
+            self._last = ({}, self._next - 1, at)
+            return
+        self._logged.add(window)
+        own = {_START: window[0], _LATE: window[1],
+               f"{NAMESPACE}.num_reports": float(told["num_reports"])}  # fmt: skip
+        if told["event"] is not None:
+            own[f"{NAMESPACE}.step_epsilon"] = told["epsilon"]
+            own[f"{NAMESPACE}.step_local_epsilon"] = told["local_epsilon"]
+        values = own | self._total(step.epsilon, step.local_epsilon) | spent
+        self._log.put(values, self._next, at)
+        self._last = (values, self._next, at)
+        self._next += 1
+
+    def _total(self, epsilon: float | None, local_epsilon: float) -> dict[str, float]:
+        if epsilon is None:
+            return {}
+        return {f"{NAMESPACE}.epsilon": epsilon, f"{NAMESPACE}.local_epsilon": local_epsilon}
+
+    def _store(self) -> bool:
+        """What the run released so far as one event; the budget's own run knows of it before."""
+        assert self._log is not None
+        event = self._event()
+        if event is None:
+            return True
+        self._show_budget()
+        self._log.tag(self._charge_tags(None))
+        if not self._log.files({"event.json": event}):
+            return False
+        self._stored = sum(self._events.values())
+        return True
+
+    def _event(self) -> dict[str, Any] | None:
+        from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+
+        from beam_ldp.accounting.event_json import event_from_json, event_to_json
+
+        kinds = [
+            event if count == 1 else SelfComposedDpEvent(event, count)
+            for event, count in (
+                (event_from_json(json.loads(text)), count) for text, count in self._events.items()
+            )
+        ]
+        if not kinds:
+            return None
+        return event_to_json(kinds[0] if len(kinds) == 1 else ComposedDpEvent(kinds))
+
+    def _tags(self) -> dict[str, str]:
+        job = self._job
+        identity = {} if job.identity is None else {IDENTITY_TAG: job.identity.digest.hex()}
+        simulated = job.settings.seed is not None
+        return {
+            **identity,
+            f"{NAMESPACE}.neighbours": "replace-one",
+            f"{NAMESPACE}.guarantee": "none: simulation" if simulated else "stated",
+            f"{NAMESPACE}.charged": _charged(job),
+        }
+
+    # The ledger --------------------------------------------------------------------------------
+
+    def _ledger(self) -> BudgetLedger | None:
+        budget = self._job.budget
+        if self._book is None and budget is not None:
+            from beam_ldp.ledger import BudgetLedger
+
+            self._book = BudgetLedger(budget.url)
+        return self._book
+
+    def _spent(self) -> dict[str, float]:
+        """Where the people's budget stands; nothing where no ledger tells."""
+        try:
+            ledger = self._ledger()
+            return {} if ledger is None else mlflow_ldp.dataset_metrics(ledger, self._dataset)
+        except Exception:  # the ledger is away: the workers say so
+            return {}
+
+    def _charge_tags(self, event: dict[str, Any] | None) -> dict[str, str]:
+        try:
+            ledger = self._ledger()
+            return {} if ledger is None else mlflow_ldp.charge_tags(
+                ledger, self._job.run_id, event
+            )  # fmt: skip
+        except Exception:
+            return {}
+
+    def _show_budget(self) -> None:
+        """The next step of the budget's own run; what it lacks comes with the next charge."""
+        assert self._log is not None
+        try:
+            ledger = self._ledger()
+            if ledger is not None and self._log.run_id is not None:
+                mlflow_ldp.log_budget(
+                    ledger, self._dataset, tracking_uri=self._log.uri,
+                    experiment_id=self._log.experiment_id,
+                )  # fmt: skip
+        except Exception as error:
+            logging.getLogger(__name__).warning("no step of the budget (%s)", type(error).__name__)
+
+    def _is_newest(self) -> bool:
+        """Whether no later start of the stream has taken the run over: then that one logs."""
+        try:
+            ledger = self._ledger()
+            if ledger is not None and self._job.attempt:
+                newest = ledger.charge(self._job.run_id).attempt
+                self._over = newest != self._job.attempt
+        except Exception:
+            return True
+        return not self._over
+
+    @property
+    def _dataset(self) -> str:
+        return self._job.settings.dataset
+
+
+_NOTE = """Windows of **{question}**: a step for each that was released, in the order in which they
+came out; `privacy.window_start` says which one, in seconds since 1970.
+
+`privacy.step_epsilon` is what a window costs a person in it against its readers;
+`privacy.epsilon` and `privacy.local_epsilon` are what all windows so far cost somebody who was in
+each of them.
+
+{summary}.
+"""
+
+
+def _params(job: Stream) -> dict[str, Any]:
+    settings, stream = job.settings, job.stream
+    mechanism = dict(job.choice.randomizer.to_config())
+    told = {
+        "dataset": settings.dataset,
+        "question": job.question.about,
+        "release_id": None if job.identity is None else job.identity.release_id,
+        "run_id": job.run_id,
+        "delta": settings.delta,
+        "min_reports": settings.min_reports,
+        "honest_fraction": settings.honest_fraction,
+        "privacy_unit": settings.privacy_unit,
+        "one_report_per": settings.one_report_per,
+        "memoized": settings.memoize_key_file is not None,
+        "budget_windows": stream.budget_windows,
+        "window_seconds": stream.period,
+        "sum_seconds": stream.window if stream.slide is not None else None,
+        "session_gap_seconds": stream.session_gap,
+        "late_reports": stream.late,
+        "mechanism": mechanism.pop("mechanism", ""),
+        **{f"mechanism.{name}": value for name, value in mechanism.items()},
+    }
+    return {f"{NAMESPACE}.{name}": value for name, value in told.items() if value is not None}
+
+
+def _charged(job: Stream) -> str:
+    if job.settings.seed is not None:
+        return SIMULATED
+    return NO_LEDGER if job.budget is None else YES
+
+
+def _seconds(time: str) -> float:
+    """Since 1970, of a time as `iso` writes it."""
+    return datetime.fromisoformat(time[:-1] + "+00:00").timestamp()
