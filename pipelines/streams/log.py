@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 STREAM_TAG = f"{NAMESPACE}.stream"  # by which the run of a stream is found again
 EVERY = 10.0  # seconds between two requests at least
 PATIENCE = 5.0  # seconds that the launcher waits for the server while the stream runs
-GROWTH = 1.1  # how many times the windows there are before their event is written anew
+GROWTH = 1.25  # how many times the windows there are before their event is written anew
 _START, _LATE = f"{NAMESPACE}.window_start", f"{NAMESPACE}.late"
 
 
@@ -123,7 +123,7 @@ class StreamLog:
         self._show_budget()
         if event is not None:
             self._log.tag(self._charge_tags(event))
-        self._log.finish({} if event is None else {"event.json": event}, failed=failed)
+        self._log.finish({} if event is None else {"event.json": _compact(event)}, failed=failed)
 
     # Inside ------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class StreamLog:
             return True
         self._show_budget()
         self._log.tag(self._charge_tags(None))
-        if not self._log.files({"event.json": event}):
+        if not self._log.files({"event.json": _compact(event)}):
             return False
         self._stored = sum(self._events.values())
         return True
@@ -339,6 +339,11 @@ def _charged(job: Stream) -> str:
     if job.settings.seed is not None:
         return SIMULATED
     return NO_LEDGER if job.budget is None else YES
+
+
+def _compact(event: dict[str, Any]) -> str:
+    """As JSON without spaces: a year of windows is long."""
+    return json.dumps(event, separators=(",", ":"))
 
 
 def _seconds(time: str) -> float:

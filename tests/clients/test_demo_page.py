@@ -7,15 +7,20 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines import collect
+from beam_ldp.pipelines.run import DONE
 from beam_ldp.randomizers import frequency  # noqa: F401  makes the oracles known
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.wire import ReleaseTerms, decode_envelope
+from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ROW
+from beam_ldp.randomizers.wire import ReleaseTerms, decode_envelope, encode_envelope
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients" / "demo.html"
 
@@ -40,6 +45,32 @@ def page_after(answer: str, folder: Path) -> str:
 def test_terms_of_the_page():
     terms = ReleaseTerms.from_json(embedded("release"))
     assert terms.identity.values == Domain(tuple(embedded("values"))).digest.hex()
+    assert terms.identity.bounding == ONE_ROW_DECLARED  # of whoever holds the device
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("bounded", [True, False])
+def test_reports_of_the_page_are_charged_to_a_budget_of_people(tmp_path, bounded, capsys):
+    terms = ReleaseTerms.from_json(embedded("release"))
+    told = embedded("release")
+    if not bounded:
+        terms = replace(terms, identity=replace(terms.identity, bounding=ROW))
+        told |= {
+            "identity": terms.identity.to_json(),
+            "identity_digest": terms.identity.digest.hex(),
+        }
+    values = embedded("values")
+    (tmp_path / "release.json").write_text(json.dumps(told))
+    (tmp_path / "values.txt").write_text("\n".join(values) + "\n")
+    (tmp_path / "reports").write_bytes(encode_envelope(terms, terms.randomizer.randomize([1])))
+    ledger = BudgetLedger.create(f"sqlite:///{tmp_path}/privacy.db")
+    ledger.set_budget("breakfasts", epsilon=9.0, delta=1e-6, local_epsilon=9.0)
+    code = collect.main(
+        [f"--reports={tmp_path}/reports", f"--release={tmp_path}/release.json", "--dry-run",
+         f"--domain={tmp_path}/values.txt", "--delta=1e-8", "--min-reports=100",
+         f"--output={tmp_path}/out", f"--ledger={ledger.url}", "--no-mlflow"]
+    )  # fmt: skip
+    assert (code == DONE) == bounded, capsys.readouterr().err
 
 
 @pytest.mark.e2e

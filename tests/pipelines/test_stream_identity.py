@@ -104,7 +104,7 @@ def test_a_stream_says_in_the_ledger_that_it_is_in_no_tracker(tmp_path):
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     ledger = BudgetLedger.create(url)
     ledger.set_budget("telemetry", epsilon=9, delta=1e-6, local_epsilon=99)
-    budget = ChargeTo("telemetry", url, run_id="live", windows=2, untracked="--stream")
+    budget = ChargeTo("telemetry", url, run_id="live", windows=2, untracked="--no-mlflow")
     held = budget.reserve(
         budget.worst_event(ORACLE, 900),
         identity=MEMOIZED, windowing=FixedWindows(60), bounded=False,
