@@ -129,7 +129,8 @@ SBOM ?= dist/beam-ldp.cdx.json
 
 sbom: wheel .venv-release/.ready  ## what the wheel needs, as CycloneDX JSON, in dist/
 	$(UV) venv --quiet --clear --python "$$(.ci/find-python 3.11)" .venv-sbom
-	$(UV) pip install --quiet --python .venv-sbom/bin/python -c requirements/core-py311.txt \
+	UV_COMPILE_BYTECODE=0 $(UV) pip install --quiet --python .venv-sbom/bin/python \
+		-c requirements/core-py311.txt \
 		"$$(ls dist/*.whl)[ledger,mlflow]"
 	export SOURCE_DATE_EPOCH="$(COMMIT_TIME)"
 	.venv-release/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from pathlib import Path
 
 import apache_beam as beam
@@ -12,7 +15,8 @@ from apache_beam.transforms.core import CallableWrapperDoFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from tests import beam_memory
-from tests.warm import run_warm
+from tests.pipelines.conftest import DRAWN
+from tests.warm import run_warm, warm_commands
 
 SEEN = beam.DoFn.StateParam(ReadModifyWriteStateSpec("seen", VarIntCoder()))
 
@@ -77,3 +81,36 @@ def test_a_warm_program_is_a_program(tmp_path: Path):
     failed = run_warm(str(script), "fail", cwd=tmp_path, WORD="w")
     assert failed.returncode == 1 and failed.stderr.endswith("ValueError: so\n")
     assert run_warm(str(script), "wait", timeout=0.5, WORD="w").returncode == -9
+
+
+@pytest.mark.e2e
+def test_a_shell_finds_warm_programs(tmp_path: Path):
+    """With the shell's streams, folder and variables; several at once; their ends are its own."""
+    (tmp_path / "program.py").write_text(
+        "import os, sys\nprint(sys.stdin.read(), sys.argv[1:], os.environ['WORD'], os.getcwd())\n"
+        "sys.exit(int(sys.argv[1]))\n"
+    )
+    script = """
+        export WORD=w
+        python program.py 0 < word & python -c 'print("cold")'
+        wait $!
+        beam-ldp plan frequency --help > help
+        echo piped | python program.py 3
+    """
+    (tmp_path / "word").write_text("read")
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PATH": f"{warm_commands()}{os.pathsep}{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert ran.returncode == 3 and not ran.stderr, ran.stderr
+    told = {f"read ['0'] w {tmp_path}", "cold", f"piped\n ['3'] w {tmp_path}".split("\n")[1]}
+    assert told <= set(ran.stdout.splitlines()), ran.stdout
+    assert "--users" in (tmp_path / "help").read_text()
+
+
+@pytest.mark.exact
+def test_a_test_of_pictures_has_them_drawn():
+    """Whoever asks for one, or reads one."""
+    of_pictures = re.compile(r"\bplot_\w+\(|imread|matplotlib\.image")
+    files = (Path(__file__).parent / "pipelines").glob("test_*.py")
+    assert {path.stem for path in files if of_pictures.search(path.read_text("utf-8"))} <= DRAWN

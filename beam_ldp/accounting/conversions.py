@@ -28,11 +28,14 @@ def rdp_to_epsilon(
     """
     _check_probability("delta", delta)
     order, value = _usable(orders, rdp)
-    epsilon = value + (np.log(1 / delta) + (order - 1) * np.log1p(-1 / order) - np.log(order)) / (
-        order - 1
-    )
+    epsilon = value + epsilon_above_rdp(order, delta)
     best = int(np.argmin(epsilon))
     return max(0.0, float(epsilon[best])), float(order[best])
+
+
+def epsilon_above_rdp(order: np.ndarray, delta: float) -> np.ndarray:
+    """What the conversion adds to the divergence at an order: a constant, which may be negative."""
+    return (np.log(1 / delta) + (order - 1) * np.log1p(-1 / order) - np.log(order)) / (order - 1)
 
 
 def rdp_to_delta(

@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import ShuffleAccountant
-from beam_ldp.accounting.conversions import rdp_to_epsilon
+from beam_ldp.accounting.conversions import epsilon_above_rdp, rdp_to_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.local_spend import local_epsilon_of, releases_nothing
 from beam_ldp.ledger.rows import canonical
@@ -159,7 +159,7 @@ class Loss:
         else:
             readings = zip(orders, self.divergences, shares(len(orders)))
             found, order = min(
-                _read((at,), (divergence,), share * delta) for at, divergence, share in readings
+                (_read_at(at, divergence, share * delta), at) for at, divergence, share in readings
             )
         return (found, order) if found < self.pure else (self.pure, math.inf)
 
@@ -186,6 +186,18 @@ def _read(
 ) -> tuple[float, float]:
     found, order = rdp_to_epsilon(np.array(orders), np.array(divergences), delta)
     return max(0.0, float(found)), float(order)
+
+
+def _read_at(order: float, divergence: float, delta: float) -> float:
+    if math.isnan(divergence):
+        raise ValueError("a divergence must not be NaN")
+    return max(0.0, divergence + _constant(order, delta))
+
+
+@lru_cache(maxsize=4096)
+def _constant(order: float, delta: float) -> float:
+    """What a reading at the order adds to the divergence: the conversion is looked up, not made."""
+    return float(epsilon_above_rdp(np.array([order]), delta)[0])
 
 
 def no_loss(orders: tuple[float, ...]) -> Loss:

@@ -140,7 +140,10 @@ def test_quotas_that_do_not_fit(ledger: BudgetLedger) -> None:
 STEPS = 40
 
 
-MORE_PARTS = [pytest.param(seed, 20_000, marks=pytest.mark.slow) for seed in range(2, 4)]
+MORE_PARTS = [
+    pytest.param(2, 5_000, marks=pytest.mark.slow),
+    *(pytest.param(seed, 10_000, marks=pytest.mark.bench) for seed in range(3, 13)),
+]
 
 
 @pytest.mark.parametrize("seed, schedules", [(1, 60), *MORE_PARTS])

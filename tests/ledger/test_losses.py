@@ -235,3 +235,21 @@ def test_a_budget_whose_delta_is_used_up_by_chances_is_spent(ledger: BudgetLedge
     forged = next_row(Head(row.number, row.previous), row.kind, {**row.body, "loss": less})
     report = audit([*ledger.rows()[:-1], forged])
     assert any("smaller loss" in finding for c in report.checks for finding in c.findings)
+
+
+@pytest.mark.parametrize("divergence", [0.0, 1e-300, 0.3, 7.0, 1e308, math.inf])
+def test_a_reading_is_the_conversion_at_its_order_and_share(divergence: float) -> None:
+    """The adaptive reading looks the constant up: bit for bit what the conversion gives."""
+    orders, delta = orders_for(1.0, 1e-6), 1e-6
+    loss = Loss((divergence,) * len(orders), math.inf)
+    found = min(
+        rdp_to_epsilon([order], [divergence], share * delta)
+        for order, share in zip(orders, shares(len(orders)), strict=True)
+    )
+    assert loss.epsilon(orders, delta) == (found if found[0] < math.inf else (math.inf, math.inf))
+
+
+def test_a_divergence_that_is_no_number_is_no_reading() -> None:
+    orders = orders_for(1.0, 1e-6)
+    with pytest.raises(ValueError, match="NaN"):
+        Loss((math.nan,) * len(orders), 1.0).epsilon(orders, 1e-6)

@@ -294,4 +294,5 @@ def test_the_project_runs(tmp_path: Path, ledger: BudgetLedger) -> None:
 
 
 def _path() -> str:
-    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    """The projects' own programs are warm."""
+    return os.pathsep.join((warm_commands(), str(Path(sys.executable).parent), os.environ["PATH"]))

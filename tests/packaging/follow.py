@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.packaging.doc_commands import Block, blocks
+from tests.warm import warm_commands
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -46,7 +47,7 @@ def follow(
         cwd=place,
         env={
             **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(_commands(target) + [os.environ["PATH"]]),
             "BEAM_LDP_ENGINES": os.environ.get("BEAM_LDP_ENGINES", str(ROOT / ".engines")),
         },
         stdin=subprocess.DEVNULL,
@@ -55,6 +56,12 @@ def follow(
         timeout=timeout,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def _commands(target: str) -> list[str]:
+    """Where commands are looked for: as installed where a page runs on engines, else warm."""
+    installed = str(Path(sys.executable).parent)
+    return [installed] if target else [warm_commands(), installed]
 
 
 def _python_of(name: str, place: Path) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-DRAWN = {"test_cli", "test_plan_plot", "test_plots", "test_privacy", "test_surveys"}
+DRAWN = {"test_cli", "test_mean_answer", "test_plan_plot", "test_plots", "test_privacy",
+         "test_surveys"}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
