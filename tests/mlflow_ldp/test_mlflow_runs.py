@@ -22,6 +22,7 @@ from mlflow_ldp.mirroring import mirror
 from mlflow_ldp.server import read_server
 from mlflow_ldp.tracker import PrivacyTracker
 from tests.ledger.asked import asked
+from tests.warm import warm_commands
 
 mlflow = pytest.importorskip("mlflow")
 
