@@ -188,7 +188,9 @@ class RoundConfig:
             raise ValueError(f'reader must be "shuffled" or "local", got {reader!r}')
         if self.sampling is not None:
             dropped = self._dropped(reports, self.sampling)
-            if reports and not self.sampling.takes_everything(self.values_per_client):
+            # The price of coins is that of all that they may give, and nobody coming is among it.
+            somebody = reports or self.sampling.sampling == "self"
+            if somebody and not self.sampling.takes_everything(self.values_per_client):
                 return self.sampling.event(self.local_event(), self.values_per_client, dropped)
         if not reports:
             return dp_accounting.NoOpDpEvent()

@@ -145,6 +145,17 @@ def test_what_coins_give():
 
 
 @pytest.mark.exact
+def test_coins_that_nobody_won_cost_what_all_coins_cost():
+    """The price of a coin counts that it may fail: charging only wins would count that twice."""
+    coins = DeclaredSampling(12, 1, 1, "self")
+    assert coins.allowed[0] == 0
+    nobody, one = (record([ONE_BIT], [[n, 1]], 1, coins) for n in (0, 1))
+    assert privacy_events(nobody) == privacy_events(one) != []
+    sample = DeclaredSampling(12, 2)
+    assert privacy_events(record([ONE_BIT], [[0, 1]], 1, sample)) == [], "no honest one was in it"
+
+
+@pytest.mark.exact
 def test_seeded_rounds_have_no_price():
     state = record([ONE_BIT], [[5, 1]], seeded=True)
     assert privacy_events(state) is privacy_event(state) is planned_event(state, 5) is None
