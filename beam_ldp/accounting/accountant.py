@@ -27,7 +27,7 @@ from beam_ldp.accounting.loss_grid import LossGrid
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON, shuffle_delta, shuffle_epsilon
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 _OWN = (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
@@ -63,10 +63,21 @@ class ShuffleAccountant(PrivacyAccountant):
     while `would_exceed` says no; then that budget is what all releases cost together. Going on
     while just *some* order fits the whole of delta overspends.
 
+    Some events hold but for a chance: that a public group is smaller than supposed
+    (`failure_probability`). Releases that were fixed beforehand have one sum F of such chances,
+    whatever is seen: what they do and the same without the bad luck differ with probability at most
+    F, so F is taken off delta. Where releases are chosen, the F of what happened to be chosen is
+    not that probability (up to twice delta; see `beam_ldp.ledger.losses`, which has the proof of
+    what is done instead): chances may sum to the share `chances` of delta, and the orders have the
+    rest. The share is fixed beforehand too. By default it is nothing, and events with a chance
+    cost their local epsilons, which always hold.
+
     Args:
         orders: Rényi orders above one.
         adaptive: Whether releases were chosen after seeing earlier ones.
         order: The order fixed with the budget, for adaptive sequences.
+        chances: Share of delta, fixed with the budget, for the chances of adaptive sequences;
+            in [0, 1).
 
     >>> from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
     >>> accountant = ShuffleAccountant()
@@ -84,6 +95,7 @@ class ShuffleAccountant(PrivacyAccountant):
         *,
         adaptive: bool = False,
         order: float | None = None,
+        chances: float = 0.0,
     ) -> None:
         super().__init__(NeighboringRelation.REPLACE_ONE)
         chosen = default_orders() if orders is None else np.asarray(orders, dtype=float)
@@ -91,7 +103,10 @@ class ShuffleAccountant(PrivacyAccountant):
             chosen = np.array([float(order)])
         if chosen.ndim != 1 or not chosen.size or not np.all(chosen > 1):
             raise ValueError("orders must be numbers > 1")
+        if not 0 <= chances < 1 or (chances and not adaptive):
+            raise ValueError(f"chances must lie in [0, 1), and be 0 if not adaptive, got {chances}")
         self._orders = chosen
+        self._chances = float(chances)
         self._adaptive = adaptive
         self._counts: Counts = {}
 
@@ -144,12 +159,14 @@ class ShuffleAccountant(PrivacyAccountant):
         if single is not None:
             return shuffle_delta(single.local_event, single.num_honest, target_epsilon)
         delta, _ = rdp_to_delta(self._orders, orders, target_epsilon)
-        candidates = [(delta * self._split, _RENYI)]
+        if self._adaptive:
+            return PrivacyBound(min(1.0, self._with_chances(delta)), method=_RENYI)
+        candidates = [(delta, _RENYI)]
         losses = self._losses(self._counts)
         if losses is not None:
             candidates.append((losses.upper_delta(target_epsilon), _LOSSES))
         value, method = min(candidates)
-        return PrivacyBound(min(1.0, value + _failures(self._counts)), method=method)
+        return PrivacyBound(min(1.0, value + self.failure_probability), method=method)
 
     def would_exceed(
         self, event: dp_accounting.DpEvent, count: int = 1, *, epsilon: float, delta: float
@@ -172,7 +189,7 @@ class ShuffleAccountant(PrivacyAccountant):
 
     def copy(self) -> ShuffleAccountant:
         """An accountant with the same past and a future of its own."""
-        twin = ShuffleAccountant(self._orders, adaptive=self._adaptive)
+        twin = ShuffleAccountant(self._orders, adaptive=self._adaptive, chances=self._chances)
         if self._counts:
             twin.compose(self.ledger)
         return twin
@@ -205,6 +222,7 @@ class ShuffleAccountant(PrivacyAccountant):
             "version": STATE_VERSION,
             "orders": self._orders.tolist(),
             "adaptive": self._adaptive,
+            "chances": self._chances,
             "ledger": event_to_json(self.ledger),
         }
 
@@ -216,7 +234,9 @@ class ShuffleAccountant(PrivacyAccountant):
         """
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"version must be {STATE_VERSION}, got {state.get('version')!r}")
-        fresh = ShuffleAccountant(state["orders"], adaptive=state["adaptive"])
+        fresh = ShuffleAccountant(
+            state["orders"], adaptive=state["adaptive"], chances=state["chances"]
+        )
         ledger = event_from_json(state["ledger"])
         if not isinstance(ledger, dp_accounting.NoOpDpEvent):
             fresh.compose(ledger)
@@ -231,10 +251,25 @@ class ShuffleAccountant(PrivacyAccountant):
 
     # Inside ------------------------------------------------------------------------------
 
-    @property
-    def _split(self) -> int:
-        """Orders over which delta is split: choosing the best one after the fact is not free."""
-        return len(self._orders) if self._adaptive else 1
+    def _for_losses(self, counts: Counts, delta: float) -> float:
+        """What is left of delta at each order; at most 0 where chances take more than theirs.
+
+        Orders of a filter have equal parts: choosing the best one after the fact is not free.
+        """
+        failures = _failures(counts)
+        if not self._adaptive:
+            return delta - failures
+        if failures > self._chances * delta:
+            return 0.0
+        return (1 - self._chances) * delta / len(self._orders)
+
+    def _with_chances(self, at_each_order: float) -> float:
+        """The delta of a filter of which each order gets so much: inverse of `_for_losses`."""
+        failures, share = self.failure_probability, self._chances
+        if failures and not share:
+            return 1.0
+        for_chances = failures / share if failures else 0.0
+        return max(len(self._orders) * at_each_order / (1 - share), for_chances)
 
     def _upper(self, counts: Counts, delta: float, enough: float = -1.0) -> tuple[float, str]:
         """The smallest proved epsilon and its method; any that is at most `enough` will do."""
@@ -242,11 +277,11 @@ class ShuffleAccountant(PrivacyAccountant):
         if delta == 1:
             known = math.isfinite(best[0]) or np.isfinite(self._divergences(counts)).any()
             return (0.0, "delta = 1 allows everything") if known else best
-        delta -= _failures(counts)
+        delta = self._for_losses(counts, delta)
         if delta <= 0 or best[0] <= enough:
             return best
         orders = self._divergences(counts)
-        epsilon, order = rdp_to_epsilon(self._orders, orders, delta / self._split)
+        epsilon, order = rdp_to_epsilon(self._orders, orders, delta)
         best = min(best, (epsilon, f"{_RENYI} (order {order:g})"))
         losses = None if best[0] <= enough else self._losses(counts)
         return best if losses is None else min(best, (losses.upper_epsilon(delta), _LOSSES))

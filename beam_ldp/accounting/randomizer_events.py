@@ -14,6 +14,7 @@ from beam_ldp.accounting.reports import (
     ShuffledMessages,
     ShuffledReports,
 )
+from beam_ldp.randomizers.base import own_crowd_rule
 from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -62,14 +63,22 @@ def local_reports(randomizer: Randomizer) -> LocalReports:
     return LocalReports(randomizer.local_epsilon, randomizer.dominating_pair(), witnesses(), groups)
 
 
-_PROBES = (10, 10_000, 10_000_000)
-
-
 def _groups(randomizer: Any) -> int:
-    """Its public groups, if they are the whole of its rule about crowds."""
+    """Its public groups, if they are the whole of its rule about crowds.
+
+    Raises:
+        ValueError: If it has public groups, which are large enough but for a chance, and a rule
+            beside them: whether delta covers what the rule says cannot be told.
+    """
     groups = int(getattr(randomizer, "public_groups", 1))
-    known = all(crowd(randomizer, n) == smallest_group(n, groups) for n in _PROBES)
-    return groups if known else UNKNOWN_GROUPS
+    if not own_crowd_rule(randomizer):
+        return groups
+    if groups != 1:
+        raise ValueError(
+            "randomizer must have public_groups 1 where crowd_size is its own: let counted_group "
+            "say what was counted, or crowd_size be a rule that holds for certain"
+        )
+    return UNKNOWN_GROUPS
 
 
 def shuffled_event(
@@ -80,12 +89,16 @@ def shuffled_event(
     Where the messages of a person come from mechanisms of their own (`message_randomizers`), each
     column is a shuffled batch by itself, and the release is their composition.
 
+    Where `crowd_size` is the randomizer's own, it is taken at its word for this number of reports,
+    and for no other: see `LocalRandomizer.crowd_size`.
+
     The event knows among how many of them one really hides (`event.crowd`): a public row that is
     tied to the user splits the crowd. Where the smallest group was counted, use
     `crowds.with_crowd(event, count)`.
 
     Raises:
-        ValueError: If each user sends several messages and does not describe them.
+        ValueError: If each user sends several messages and does not describe them, or sends them
+            in public groups, or has public groups and a `crowd_size` of its own.
 
     >>> from beam_ldp.randomizers.frequency import BinaryHadamard
     >>> shuffled_event(BinaryHadamard(1000, 4.0, row="public"), 100_000).crowd
@@ -120,6 +133,10 @@ def shuffled_reports(randomizer: Any, num_reports: int) -> Any:
 
 def shuffled_messages(randomizer: Any, num_reports: int) -> ShuffledMessages:
     """The same for a mechanism that sends two-response messages, one or several."""
+    if getattr(randomizer, "public_groups", 1) != 1:
+        raise ValueError(
+            "randomizer must have public_groups 1 where each user sends several messages"
+        )
     messages = messages_of(randomizer)
     change = getattr(randomizer, "squared_change", None)
     return ShuffledMessages(
@@ -145,4 +162,6 @@ def crowd(randomizer: Any, num_reports: int) -> int:
     """Reports among which one hides, at least 1 (oneself)."""
     n = check_reports(num_reports)
     size = getattr(randomizer, "crowd_size", None)
-    return n if size is None else max(1, min(n, int(size(n))))
+    if size is None:
+        return smallest_group(n, int(getattr(randomizer, "public_groups", 1)))
+    return max(1, min(n, int(size(n))))

@@ -229,8 +229,24 @@ class LocalRandomizer(ABC):
         All of them, unless reports carry something public that is tied to the user: then the
         smallest of the `public_groups` that share it, as counted in `statistic` or else a number
         that all groups reach but with chance 1e-12.
+
+        A mechanism that can count its groups says so in `counted_group`. Overriding this method
+        instead makes a rule of its own (`own_crowd_rule`): what it says of a number of reports must
+        hold for certain, and the event of one report, a sample or fakes have no price.
         """
+        counted = None
+        if statistic is not None and num_reports and self.public_groups > 1:
+            counted = self.counted_group(statistic)
+        if counted is not None:
+            return min(num_reports, counted)
         return smallest_group(num_reports, self.public_groups)
+
+    def counted_group(self, statistic: np.ndarray) -> int | None:
+        """Reports of the smallest public group that has any, in a batch of this statistic.
+
+        None where it cannot be counted, or nobody is in it.
+        """
+        return None
 
     def dp_event(self) -> Any:
         """One report of one person as a privacy event: `accounting.local_event`."""
@@ -396,6 +412,15 @@ def accounting(module: str) -> Any:
     no use for it), and know that it exists for those who calibrate or price where it is installed.
     """
     return importlib.import_module(f"beam_ldp.accounting.{module}")
+
+
+def own_crowd_rule(mechanism: Any) -> bool:
+    """Whether a mechanism splits crowds by a rule of its own, of which `public_groups` is not all.
+
+    Told from whose `crowd_size` it is: no rule can be told from what it says of a few numbers.
+    """
+    rule = getattr(mechanism, "crowd_size", None)
+    return rule is not None and getattr(rule, "__func__", None) is not LocalRandomizer.crowd_size
 
 
 def check_integer(name: str, number: Any, least: int, most: int) -> int:

@@ -20,6 +20,7 @@ from beam_ldp.randomizers.base import (
     Sampling,
     check_integer,
     check_sampling,
+    own_crowd_rule,
 )
 from beam_ldp.randomizers.estimate import Estimate
 
@@ -236,7 +237,7 @@ def _check_oracle(oracle: Any) -> None:
         raise ValueError(f"oracles must draw their noise block by block, {name} does not")
     if oracle.statistic_dtype != np.int64:
         raise ValueError(f"oracles must have statistics of 64-bit integers, {name} has not")
-    if oracle.crowd_size(1 << 40) != 1 << 40:
+    if oracle.public_groups != 1 or own_crowd_rule(oracle):
         raise ValueError(
             f"oracles must hide a report among all others, {name} ties something public to people"
         )

@@ -64,8 +64,11 @@ def strongest(order: float, delta: float, epsilon: float) -> Last | None:
     """The last question that fits the budget at `order` and is worst at the epsilon left over."""
     most = EPSILON + 9.0 - rdp_to_epsilon([order], [9.0], delta)[0]
     left = most - walk_divergence(order)
-    if left <= 0:
-        return None
+    return None if left <= 0 else most_telling(order, left, epsilon)
+
+
+def most_telling(order: float, left: float, epsilon: float) -> Last:
+    """The question of at most this divergence that is worst at epsilon."""
     losses = max(epsilon, 0.0) + np.geomspace(0.01, 5.0, 400)
     growth = np.exp(order * losses) + np.exp((1 - order) * losses) - np.exp(losses) - 1
     rare = np.minimum(math.expm1((order - 1) * left) / growth, 0.49 / (1 + np.exp(losses)))
@@ -145,3 +148,105 @@ def test_the_whole_run_under_a_filter_stops_where_its_price_says():
         accountant.compose(event, 25)
     last = accountant.get_epsilon(1e-6)
     assert last <= 1.0 < accountant.compose(event, 25).get_epsilon(1e-6)
+
+
+# Events that hold but for a chance.
+
+ORDER, FIRST, LIMIT, ALLOWED = 40.0, LocalRandomizerDpEvent(0.1), 1.0, 1e-3
+TIED = ShuffledDpEvent(LocalRandomizerDpEvent(1e-7, public_groups=2), 2)
+
+
+def first_of_two(**how: float) -> ShuffleAccountant:
+    return ShuffleAccountant(adaptive=True, order=ORDER, **how).compose(FIRST)
+
+
+class TwoBranches(NamedTuple):
+    """What is asked next depends on what a coin of epsilon 0.1 said. All is enumerated.
+
+    Where it said what the neighbour says more often: `tied` events, at worst telling all by their
+    chance, and nothing else. Where it said the other: a question as telling as the order lets it.
+    """
+
+    tied: int
+    question: Last
+
+    @classmethod
+    def within(cls, chances: float, delta: float) -> TwoBranches:
+        most = LIMIT + 9.0 - rdp_to_epsilon([ORDER], [9.0], delta)[0]
+        left = most - float(first_of_two().divergences()[0])
+        return cls(
+            int(chances / TIED.failure_probability),
+            most_telling(ORDER, left, LIMIT - FIRST.local_epsilon),
+        )
+
+    @property
+    def delta(self) -> float:
+        """At epsilon = LIMIT, in ALLOWED."""
+        likely = 1 / (1 + math.exp(-FIRST.local_epsilon))
+        found = likely * self.question.delta(LIMIT - FIRST.local_epsilon)
+        return (found + (1 - likely) * self.tied * TIED.failure_probability) / ALLOWED
+
+
+def test_chances_of_the_path_alone_do_not_pay_for_what_was_chosen():
+    """Delta less the chances so far: both branches look affordable and cost 1.47 delta."""
+    case = TwoBranches.within(0.999 * ALLOWED, ALLOWED)
+    for event, count in ((TIED, case.tied), (case.question.event, 1)):
+        path = first_of_two().compose(event, count)
+        left = ALLOWED - path.failure_probability
+        assert rdp_to_epsilon([ORDER], path.divergences(), left)[0] <= LIMIT
+    assert case.delta > 1.4
+    refused = first_of_two().would_exceed(TIED, case.tied, epsilon=LIMIT, delta=ALLOWED)
+    assert refused and first_of_two(chances=0.9).would_exceed(
+        TIED, case.tied, epsilon=LIMIT, delta=ALLOWED
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5])
+def test_a_share_that_was_fixed_beforehand_pays_for_chances(share):
+    case = TwoBranches.within(share * ALLOWED, (1 - share) * ALLOWED)
+    start, at = first_of_two(chances=share), {"epsilon": LIMIT, "delta": ALLOWED}
+    assert not start.would_exceed(TIED, case.tied, **at)
+    assert start.would_exceed(TIED, case.tied + 10**8, **at)
+    if share:
+        assert start.would_exceed(TIED, case.tied + 2, **at)
+    assert not start.would_exceed(case.question.event, **at)
+    assert start.would_exceed(case.question.event, 2, **at)
+    assert 0.7 < case.delta <= 1
+
+
+def test_without_a_share_only_what_always_holds_is_a_price():
+    plain = first_of_two().get_epsilon(ALLOWED)
+    tied = first_of_two().compose(TIED, 10**6)
+    assert tied.get_epsilon(ALLOWED) == pytest.approx(FIRST.local_epsilon + 0.1, rel=1e-12)
+    assert tied.get_delta(0.15) == 1.0 and tied.get_delta(0.21) == 0.0
+    assert first_of_two(chances=0.0).get_epsilon(ALLOWED) == plain
+
+
+@pytest.mark.parametrize("tied", [1, 10**5, 4 * 10**7])
+def test_delta_of_a_filter_is_the_inverse_of_its_epsilon(tied):
+    """Where losses bind, and where chances do."""
+    accountant = ShuffleAccountant([5.0, ORDER], adaptive=True, chances=0.05)
+    accountant.compose(LocalRandomizerDpEvent(0.5), 4).compose(TIED, tied)
+    delta = accountant.get_delta(1.5)
+    assert delta >= tied * TIED.failure_probability / 0.05
+    assert accountant.get_epsilon(delta * (1 + 1e-9)) <= 1.5 * (1 + 1e-9)
+    assert accountant.get_epsilon(delta * (1 - 1e-6)) > 1.5
+    assert accountant.get_delta(0.0) == 1.0
+
+
+def test_the_share_stays_with_the_accountant():
+    accountant = first_of_two(chances=0.05).compose(TIED, 4 * 10**7)
+    price = accountant.get_epsilon(ALLOWED)
+    assert price < 1.0
+    again = ShuffleAccountant.from_state_dict(accountant.state_dict())
+    assert again.get_epsilon(ALLOWED) == accountant.copy().get_epsilon(ALLOWED) == price
+    with pytest.raises(ValueError, match="version must be 2"):
+        again.load_state_dict({**accountant.state_dict(), "version": 1})
+
+
+@pytest.mark.parametrize(
+    ("adaptive", "chances"), [(True, -0.1), (True, 1.0), (True, float("nan")), (False, 0.05)]
+)
+def test_an_impossible_share_is_refused(adaptive, chances):
+    with pytest.raises(ValueError, match="chances must lie in"):
+        ShuffleAccountant(adaptive=adaptive, chances=chances)

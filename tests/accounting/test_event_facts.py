@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import attr
 import dp_accounting
+import numpy as np
 import pytest
 
 from beam_ldp.accounting import (
@@ -27,8 +28,9 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.crowds import crowd_of, failure_of, hidden_users, with_crowd
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.randomizer_events import crowd
+from beam_ldp.accounting.reports import UNKNOWN_GROUPS
 from beam_ldp.randomizers import frequency, mean, registry
-from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.base import LocalRandomizer, own_crowd_rule
 from beam_ldp.randomizers.every_question import EveryQuestion
 from beam_ldp.randomizers.one_question import OneQuestion
 from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
@@ -207,8 +209,6 @@ def test_delta_covers_a_smaller_group():
 
 def test_groups_are_as_small_as_said_only_by_chance():
     """The smallest of 64 groups of 10,000 people, ten thousand times (never smaller: 1e-8)."""
-    import numpy as np
-
     drawn = np.random.default_rng(0).multinomial(10_000, [1 / 64] * 64, size=10_000).min()
     assert smallest_group(10_000, 64) < drawn
     assert smallest_group(10_000, 1) == 10_000 and smallest_group(5, 64) == 1
@@ -234,6 +234,84 @@ def test_a_rule_of_its_own_has_a_price_only_where_it_is_counted():
     assert event.crowd == 100 and event_epsilon(event, 1e-3) == shuffle_epsilon(2.0, 100, 1e-3)
     with pytest.raises(ValueError, match="rule of its own"):
         shuffle_epsilon(local_event(OwnRule()), 10_000, 1e-3)
+
+
+@dataclass(frozen=True)
+class SplitsBetween(OwnRule):
+    """Agrees with one crowd wherever somebody might look, and splits at one size."""
+
+    size: int = 25_000
+
+    def crowd_size(self, num_reports: int) -> int:
+        return 5 if num_reports == self.size else num_reports
+
+
+@pytest.mark.parametrize("size", [11, 25_000, 9_999_999])
+def test_a_rule_is_not_told_from_a_few_numbers(size):
+    """It was looked at for three numbers of reports, and priced as unsplit at all others."""
+    rule = SplitsBetween(size=size)
+    assert local_event(rule).public_groups == UNKNOWN_GROUPS
+    event = shuffled_event(rule, size)
+    assert event.crowd == 5 and event_epsilon(event, 1e-3) == shuffle_epsilon(rule, size, 1e-3)
+    assert shuffled_event(rule, size + 1).crowd == size + 1
+    for make in (
+        lambda local: ShuffledDpEvent(local, size),
+        lambda local: SubsampledShuffledDpEvent(local, 2 * size, size),
+    ):
+        with pytest.raises(ValueError, match="split the crowd by"):
+            make(local_event(rule))
+
+
+class GroupsOnly(OwnRule):
+    """Says how many groups there are, and leaves the rest to us."""
+
+    crowd_size = None  # type: ignore[assignment]
+    public_groups = 1023
+
+
+def test_groups_without_a_rule_split_as_groups_do():
+    """They were priced as one crowd."""
+    event = shuffled_event(GroupsOnly(), N)
+    assert event.crowd == crowd(GroupsOnly(), N) == 31
+    assert failure_of(event) == SMALLER_GROUP_CHANCE
+    assert shuffle_epsilon(GroupsOnly(), N, DELTA) == event_epsilon(event, DELTA)
+
+
+def test_groups_beside_a_rule_are_refused():
+    """The rule may hold but for a chance, of which the event of a counted crowd says nothing."""
+
+    class Both(OwnRule):
+        public_groups = 64
+
+    class Messages(mean.LInfMean):
+        public_groups = 64  # type: ignore[assignment]
+
+    for make in (local_event, lambda m: shuffled_event(m, 1000)):
+        with pytest.raises(ValueError, match="public_groups 1 where crowd_size is its own"):
+            make(Both())
+    with pytest.raises(ValueError, match="public_groups 1 where each user sends several"):
+        shuffled_event(Messages(4, 1.0, **SIZES), 1000)
+
+
+def test_a_mechanism_that_counts_its_groups_keeps_the_rule_of_groups():
+    """`counted_group` is what a batch showed; it is no rule, and changes no event."""
+
+    class Counting(frequency.KRandomizedResponse):
+        public_groups = 2  # type: ignore[assignment]
+        counted = 12
+
+        def counted_group(self, statistic):
+            return self.counted
+
+    mechanism, statistic = Counting(4, 1.0), np.zeros(4)
+    assert not own_crowd_rule(mechanism) and local_event(mechanism).public_groups == 2
+    assert mechanism.crowd_size(100, statistic) == 12 and mechanism.crowd_size(7, statistic) == 7
+    assert mechanism.crowd_size(0, statistic) == 0
+    Counting.counted = None
+    assert mechanism.crowd_size(100, statistic) == mechanism.crowd_size(100) < 50
+    whole = frequency.KRandomizedResponse(4, 1.0)
+    assert whole.crowd_size(100, statistic) == 100 and whole.counted_group(statistic) is None
+    assert own_crowd_rule(OwnRule()) and not own_crowd_rule(GroupsOnly())
 
 
 @pytest.mark.parametrize("local", [PUBLIC.dp_event(), local_event(OwnRule())])

@@ -155,18 +155,10 @@ class BinaryHadamard(SymbolOracle):
         """Rows, where it is public who has which; else all reports hide each other."""
         return self.num_rows if self.row == "public" else 1
 
-    def crowd_size(self, num_reports: int, statistic: np.ndarray | None = None) -> int:
-        """All reports, or with public rows those of the row that got the fewest.
-
-        Args:
-            num_reports: size of the shuffled batch.
-            statistic: the batch's histogram, for an exact count; without it, a number that the
-                least of all rows reaches but with chance 1e-12.
-        """
-        if self.row == "sent" or num_reports == 0 or statistic is None:
-            return super().crowd_size(num_reports)
+    def counted_group(self, statistic: np.ndarray) -> int | None:
+        """Reports of the row that got the fewest, of those that got any."""
         rows = np.asarray(statistic).reshape(-1, 2).sum(axis=1)
-        return int(rows[rows > 0].min(initial=num_reports))
+        return int(rows[rows > 0].min()) if rows.any() else None
 
 
 @kernel
