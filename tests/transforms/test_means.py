@@ -76,12 +76,13 @@ def test_every_mechanism_gives_what_it_gives_without_beam(memoized):
             stage = PrivateMean(mechanism, min_reports=9, **memoized)
             whole = values | f"{name} whole" >> stage
             noise = Noise(stage.identity, memoized["memoize_key_file"])
+            bound = mechanism.for_release(stage.identity)
             parts = (
                 values
-                | f"{name} r" >> Randomize(mechanism, noise=noise)
-                | f"{name} s" >> Shuffle(mechanism, 9)
-                | f"{name} a" >> Aggregate(mechanism)
-                | f"{name} e" >> EstimateMean(mechanism)
+                | f"{name} r" >> Randomize(bound, noise=noise)
+                | f"{name} s" >> Shuffle(bound, 9)
+                | f"{name} a" >> Aggregate(bound)
+                | f"{name} e" >> EstimateMean(bound)
             )
             for way, releases in (("whole", whole), ("parts", parts)):
                 found.append(releases | f"{name} {way} n" >> beam.Map(_named, (name, way)))
