@@ -30,8 +30,8 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
     shuffle_epsilon,
 )
-from beam_ldp.accounting.composition import subsample
-from beam_ldp.accounting.hockey_stick import epsilon_bound
+from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound
+from beam_ldp.accounting.literature.composition import subsample
 
 PEERS = ("dp-accounting==0.6.0", "prv-accountant==0.2.0", "autodp==0.2.3.1")
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from beam_ldp.pipelines.plan import whole
 
 if TYPE_CHECKING:
-    from beam_ldp.accounting.schedule import Sampling, Schedule
+    from beam_ldp.accounting.literature.schedule import Sampling, Schedule
 
 _UNKNOWNS = ("local-epsilon", "rounds", "users", "sampled")
 _LEAST_LOCAL_EPSILON, _LARGEST_LOCAL_EPSILON = 0.01, 20.0
@@ -37,7 +37,7 @@ class Question:
 
     def schedule(self) -> Schedule:
         """The schedule, once nothing is unknown."""
-        from beam_ldp.accounting.schedule import Schedule
+        from beam_ldp.accounting.literature.schedule import Schedule
 
         for flag, value in (("--local-epsilon", self.local_epsilon), ("--users", self.users)):
             if value is None:
@@ -148,7 +148,7 @@ def privacy(
             build,
         )  # fmt: skip
         with Console(stderr=True).status("loading") as status:
-            from beam_ldp.accounting.comparison import compare, schedule_epsilon
+            from beam_ldp.accounting.literature.comparison import compare, schedule_epsilon
 
             if solve is not None and target_epsilon is not None:
                 question = _solved(
@@ -196,7 +196,7 @@ def _solved(
     question: Question, unknown: str, target: float, delta: float, say: Callable[[str], None]
 ) -> Question:
     """The question with the unknown filled in, rounded to the safe side."""
-    from beam_ldp.accounting.comparison import solve_schedule
+    from beam_ldp.accounting.literature.comparison import solve_schedule
 
     if not target > 0:
         raise ValueError(f"--target-epsilon must be > 0, got {target:g}")

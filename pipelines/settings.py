@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
-from beam_ldp.accounting.hockey_stick import MAX_REPORTS
+from beam_ldp.accounting.divergences.hockey_stick import MAX_REPORTS
 from beam_ldp.pipelines.inputs.id_types import check_id_types
 from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files, format_of
 from beam_ldp.pipelines.options import UsageError

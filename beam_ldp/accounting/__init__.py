@@ -1,41 +1,42 @@
 """What a release costs in privacy, and the events that record what ran.
 
-Needs NumPy, SciPy and dp-accounting only, and the last for events alone. Where to read, from the
-question to the mathematics:
+Needs NumPy, SciPy and dp-accounting only, and the last for events alone. The floors, each standing
+on those below it:
 
-* One release: `shuffle` (a price), `shuffle_solving` (any unknown), `shuffle_grid` (many at once);
-  `mean_price` for several messages per person, with `multi_message`, `l2_messages` and
-  `calibration` behind it. They stand on `hockey_stick` and `iid_sums`.
-* Many releases: `reports` say what ran, `events` say it to dp-accounting, `accountant` adds up. It
-  asks `event_divergences` (Rényi orders), `ledger_losses` (loss distributions: `loss_curves`
-  makes one, `loss_grid` composes) and `ledger_lower` (concrete data sets: `witness_atoms`,
-  `atom_losses`). `central` knows dp-accounting's own events, `thinning` people who come by a
-  coin. `publications` prices the same memoized reports published again.
-* Every method by name: `schedule` says what is priced, `methods` lists, `comparison` runs them;
-  `method_prices` and `method_guarantees` hold what is behind a name. The published formulas are in
-  `closed_forms`, `shuffle_rdp`, `subsampled_rdp`, `composition`, `conversions`, `large_n`.
-* Floors for every mechanism of a local epsilon: `class_lower`.
-* Personalised training as printed and as proved: `adaped`. Messages and models priced apart:
-  `two_ledgers`.
-* What a large local epsilon still hides: `reconstruction` (diffuse targets, bounds),
-  `reconstruction_sparse`, `reconstruction_attack`, and `reconstruction_audit`, which prints all.
+* `literature`: every published formula by name, and `comparison`, which runs them side by side.
+* `reconstruction`: what a large local epsilon still hides.
+* `publications`, `event_price`: the price of memoized reports published again, and of an event.
+* `composition`: many releases. `accountant` adds up; it asks `event_divergences` (Rényi orders),
+  `ledger_losses` (loss distributions: `loss_curves` makes one) and `ledger_lower` (concrete data
+  sets). `central` knows dp-accounting's own events, `thinning` people who come by a coin.
+* `shuffle`: one release. `one_release` is a price, `solving` any unknown, `grid` many at once,
+  `randomizer_events` what a mechanism's release is called; `mean_price` is for several messages
+  per person, with `multi_message`, `l2_messages` and `calibration` behind it.
+* `lower`: floors under every price, for a mechanism and for all of a local epsilon.
+* `reports` say what ran, `events` say it to dp-accounting (`event_json` writes it, `crowds` says
+  who hides whom, `local_spend` what a device lost).
+* `divergences`: the mathematics that all of them share.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from beam_ldp.accounting.divergences.hockey_stick import DeltaBounds, epsilon_bounds
 from beam_ldp.accounting.event_price import event_epsilon
-from beam_ldp.accounting.hockey_stick import DeltaBounds, epsilon_bounds
 from beam_ldp.accounting.privacy_bound import PrivacyBound
-from beam_ldp.accounting.randomizer_events import local_event, shuffled_event
-from beam_ldp.accounting.shuffle import MAX_LOCAL_EPSILON, shuffle_delta, shuffle_epsilon
-from beam_ldp.accounting.shuffle_grid import shuffle_epsilons
-from beam_ldp.accounting.shuffle_solving import local_epsilon_for, solve
+from beam_ldp.accounting.shuffle.grid import shuffle_epsilons
+from beam_ldp.accounting.shuffle.one_release import (
+    MAX_LOCAL_EPSILON,
+    shuffle_delta,
+    shuffle_epsilon,
+)
+from beam_ldp.accounting.shuffle.randomizer_events import local_event, shuffled_event
+from beam_ldp.accounting.shuffle.solving import local_epsilon_for, solve
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 if TYPE_CHECKING:
-    from beam_ldp.accounting.accountant import ShuffleAccountant
-    from beam_ldp.accounting.central import central_gaussian
+    from beam_ldp.accounting.composition.accountant import ShuffleAccountant
+    from beam_ldp.accounting.composition.central import central_gaussian
     from beam_ldp.accounting.events import (
         LocalRandomizerDpEvent,
         ShuffledDpEvent,
@@ -68,8 +69,8 @@ __all__ = [
 # dp_accounting takes a second to load, and prices do without it: events and the accountant, which
 # are classes of its own, are loaded when they are asked for.
 _OF_DP_ACCOUNTING = {
-    "ShuffleAccountant": "accountant",
-    "central_gaussian": "central",
+    "ShuffleAccountant": "composition.accountant",
+    "central_gaussian": "composition.central",
     "LocalRandomizerDpEvent": "events",
     "ShuffledDpEvent": "events",
     "ShuffledMessagesDpEvent": "events",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_ldp.accounting.mean_price import messages_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.reports import ShuffledMessages, ShuffledReports
-from beam_ldp.accounting.shuffle import shuffle_epsilon
+from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
+from beam_ldp.accounting.shuffle.one_release import shuffle_epsilon
 
 
 def event_epsilon(event: Any, delta: float) -> PrivacyBound:
@@ -33,7 +33,7 @@ def event_epsilon(event: Any, delta: float) -> PrivacyBound:
         return shuffle_epsilon(event.local_event, event.num_honest, delta)
     if isinstance(event, ShuffledMessages):
         return messages_epsilon(event, delta)
-    from beam_ldp.accounting.accountant import ShuffleAccountant  # loads dp_accounting
+    from beam_ldp.accounting.composition.accountant import ShuffleAccountant  # loads dp_accounting
     from beam_ldp.accounting.events import as_event
 
     return ShuffleAccountant().compose(as_event(event)).get_epsilon(delta)

@@ -89,7 +89,7 @@ class ShuffledMessagesDpEvent(ShuffledMessages, dp_accounting.DpEvent):
         messages: `(count, message_epsilon)`: so many columns of that local budget each.
         num_reports: Honest people whose messages each shuffler permuted.
         squared_change: For vectors of bounded length, how far they can be apart (see
-            `beam_ldp.accounting.l2_messages`); None if all of a person's bits may flip.
+            `beam_ldp.accounting.shuffle.l2_messages`); None if all of a person's bits may flip.
         local_epsilon: The declared local budget of all messages of one person; by default the sum.
         witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
             columns in which the victim's bit is one with probability `first` or `second`, and

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
-from beam_ldp.accounting.randomizer_events import Randomizer, local_event, shuffled_event
+from beam_ldp.accounting.shuffle.randomizer_events import Randomizer, local_event, shuffled_event
 
 if TYPE_CHECKING:
     import dp_accounting

@@ -15,7 +15,7 @@ from typing import Any
 
 import attr
 
-from beam_ldp.accounting.hockey_stick import check_reports
+from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.packed_pair import PackedPair, pack_pair, pack_pairs, unpack_pair
 from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
@@ -220,7 +220,7 @@ class ShuffledMessages:
         messages: `(count, message_epsilon)`: so many columns of that local budget each.
         num_reports: Honest people whose messages each shuffler permuted.
         squared_change: For vectors of bounded length, how far they can be apart (see
-            `beam_ldp.accounting.l2_messages`); None if all of a person's bits may flip.
+            `beam_ldp.accounting.shuffle.l2_messages`); None if all of a person's bits may flip.
         local_epsilon: The declared local budget of all messages of one person; by default the sum.
         witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
             columns in which the victim's bit is one with probability `first` or `second`, and

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from beam_ldp.accounting.conversions import rdp_to_epsilon
+from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
 from beam_ldp.ledger.accounts import Account
 from beam_ldp.ledger.books import Population
 from beam_ldp.ledger.charges import Budget, Quota

@@ -61,7 +61,7 @@ class _Price(beam.DoFn):
         key, release = element if self._keyed else (None, element)
         priced: Release = release
         if release.ran is not None:
-            from beam_ldp.accounting.randomizer_events import local_reports  # loads SciPy
+            from beam_ldp.accounting.shuffle.randomizer_events import local_reports  # loads SciPy
 
             priced = replace(release, ran=local_reports(self._carried.randomizer))
         yield (key, priced) if self._keyed else priced

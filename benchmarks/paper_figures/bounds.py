@@ -17,21 +17,21 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
     shuffle_epsilon,
 )
-from beam_ldp.accounting.class_lower import class_lower_epsilon
-from beam_ldp.accounting.composition import compose_kov, subsample
-from beam_ldp.accounting.conversions import default_orders, rdp_to_epsilon
-from beam_ldp.accounting.hockey_stick import epsilon_bound
-from beam_ldp.accounting.shuffle_rdp import (
+from beam_ldp.accounting.divergences.conversions import default_orders, rdp_to_epsilon
+from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound
+from beam_ldp.accounting.divergences.shuffle_rdp import (
     erlingsson_2019,
     leading_constant,
     thesis_upper_1,
     two_response_direction,
 )
-from beam_ldp.accounting.subsampled_rdp import (
+from beam_ldp.accounting.literature.composition import compose_kov, subsample
+from beam_ldp.accounting.literature.subsampled_rdp import (
     thesis_subsampled,
     wang_balle_kasiviswanathan,
     zhu_wang_poisson,
 )
+from beam_ldp.accounting.lower.class_lower import class_lower_epsilon
 
 
 class Run(NamedTuple):

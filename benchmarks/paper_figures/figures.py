@@ -13,16 +13,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
-from beam_ldp.accounting.closed_forms import balle_2019_bennett, balle_2019_hoeffding
-from beam_ldp.accounting.loss_curves import renyi_divergences
-from beam_ldp.accounting.shuffle_rdp import (
+from beam_ldp.accounting.composition.loss_curves import renyi_divergences
+from beam_ldp.accounting.divergences.shuffle_rdp import (
     erlingsson_2019,
     thesis_upper_1,
     thesis_upper_2,
     two_response_direction,
     two_response_lower,
 )
-from beam_ldp.accounting.validity import OutOfRangeError
+from beam_ldp.accounting.divergences.validity import OutOfRangeError
+from beam_ldp.accounting.literature.closed_forms import balle_2019_bennett, balle_2019_hoeffding
 from benchmarks.paper_figures import bounds
 from benchmarks.paper_figures.bounds import Run
 

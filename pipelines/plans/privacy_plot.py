@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.accounting.comparison import price_of
-from beam_ldp.accounting.methods import DEFAULT
-from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.literature.comparison import price_of
+from beam_ldp.accounting.literature.methods import DEFAULT
+from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.pipelines.views.canvas import (
     ABOVE,
     BELOW,

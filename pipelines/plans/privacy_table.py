@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.accounting.comparison import MethodPrice
-from beam_ldp.accounting.methods import OWN
+from beam_ldp.accounting.literature.comparison import MethodPrice
+from beam_ldp.accounting.literature.methods import OWN
+from beam_ldp.accounting.literature.schedule import UNLIKELY, Schedule
 from beam_ldp.accounting.privacy_bound import PrivacyBound
-from beam_ldp.accounting.schedule import UNLIKELY, Schedule
 from beam_ldp.pipelines.records.statement import number, rounded_down
 
 SCHEMA_VERSION = 2

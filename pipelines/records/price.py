@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_ldp.accounting import PrivacyBound, event_epsilon
 from beam_ldp.accounting.crowds import crowd_of, hidden_users, with_crowd
-from beam_ldp.accounting.randomizer_events import shuffled_reports
+from beam_ldp.accounting.shuffle.randomizer_events import shuffled_reports
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
 

@@ -15,9 +15,9 @@ from beam_ldp.accounting import (
     local_event,
     shuffled_event,
 )
-from beam_ldp.accounting.comparison import price_of, schedule_epsilon
-from beam_ldp.accounting.methods import DEFAULT
-from beam_ldp.accounting.schedule import Sampling, Schedule
+from beam_ldp.accounting.literature.comparison import price_of, schedule_epsilon
+from beam_ldp.accounting.literature.methods import DEFAULT
+from beam_ldp.accounting.literature.schedule import Sampling, Schedule
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.training.flags import CLDP_SGD

@@ -21,8 +21,8 @@ from beam_ldp.accounting import (
     event_epsilon,
     local_event,
 )
-from beam_ldp.accounting.central import canonical, divergences, largest_loss
-from beam_ldp.accounting.conversions import rdp_to_epsilon
+from beam_ldp.accounting.composition.central import canonical, divergences, largest_loss
+from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 
 pytestmark = pytest.mark.exact

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.accounting.atom_losses import hockey_sticks, lower_epsilon
-from beam_ldp.accounting.class_lower import (
+from beam_ldp.accounting.divergences.shuffle_rdp import three_response_atoms
+from beam_ldp.accounting.literature.large_n import crowd_constant, large_crowd_epsilon
+from beam_ldp.accounting.lower.atom_losses import hockey_sticks, lower_epsilon
+from beam_ldp.accounting.lower.class_lower import (
     class_lower_epsilon,
     difference_law,
     three_response_difference_atoms,
     three_response_epsilon,
     two_response_epsilon,
 )
-from beam_ldp.accounting.large_n import crowd_constant, large_crowd_epsilon
-from beam_ldp.accounting.shuffle_rdp import three_response_atoms
 from tests.accounting.brute_force import (
     Pairs,
     channel_pairs,

@@ -10,7 +10,8 @@ from dp_accounting import rdp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.accounting import composition, conversions, shuffle_rdp
+from beam_ldp.accounting.divergences import conversions, shuffle_rdp
+from beam_ldp.accounting.literature import composition
 
 pytestmark = pytest.mark.exact
 

@@ -27,8 +27,8 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.accounting.crowds import crowd_of, failure_of, hidden_users, with_crowd
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
-from beam_ldp.accounting.randomizer_events import crowd
 from beam_ldp.accounting.reports import UNKNOWN_GROUPS
+from beam_ldp.accounting.shuffle.randomizer_events import crowd
 from beam_ldp.randomizers import frequency, mean, registry
 from beam_ldp.randomizers.base import LocalRandomizer, own_crowd_rule
 from beam_ldp.randomizers.every_question import EveryQuestion

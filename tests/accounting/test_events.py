@@ -18,7 +18,7 @@ from beam_ldp.accounting import (
     shuffle_epsilon,
     shuffled_event,
 )
-from beam_ldp.accounting.multi_message import messages_of
+from beam_ldp.accounting.shuffle.multi_message import messages_of
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.mean import L2Mean, LInfMean
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses

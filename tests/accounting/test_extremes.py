@@ -18,9 +18,9 @@ from beam_ldp.accounting import (
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.accounting.ledger_losses import ledger_losses
-from beam_ldp.accounting.moments import binomial_bins, binomial_log_pmf, binomial_window
-from beam_ldp.accounting.witness_atoms import witness_atoms
+from beam_ldp.accounting.composition.ledger_losses import ledger_losses
+from beam_ldp.accounting.divergences.moments import binomial_bins, binomial_log_pmf, binomial_window
+from beam_ldp.accounting.lower.witness_atoms import witness_atoms
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 
 pytestmark = pytest.mark.exact

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from beam_ldp.accounting.hockey_stick import (
+from beam_ldp.accounting.divergences.hockey_stick import (
     MAX_REPORTS,
     _law,
     epsilon_bounds,
     hockey_stick,
     largest_log_ratio,
 )
-from beam_ldp.accounting.iid_sums import positive_part
+from beam_ldp.accounting.divergences.iid_sums import positive_part
 from beam_ldp.randomizers.shuffle_pair import (
     ShufflePair,
     two_level_witnesses,
@@ -140,7 +140,7 @@ def test_integral_brackets_the_enumeration(name, n, monkeypatch):
     grid = [share * largest_log_ratio(pair) for share in (0.0, 0.05, 0.2, 0.5, 0.8)]
     known = [hockey_stick(pair, n, epsilon) for epsilon in grid]
     monkeypatch.setattr(
-        "beam_ldp.accounting.hockey_stick.listed_configurations", lambda pair, n: None
+        "beam_ldp.accounting.divergences.hockey_stick.listed_configurations", lambda pair, n: None
     )
     found = [hockey_stick(pair, n, epsilon) for epsilon in grid]
     for (low, high), (below, above) in zip(known, found, strict=True):

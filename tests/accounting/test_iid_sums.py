@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from beam_ldp.accounting import iid_sums
-from beam_ldp.accounting.iid_sums import COARSE, FINE, positive_part, positive_parts
+from beam_ldp.accounting.divergences import iid_sums
+from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_part, positive_parts
 
 pytestmark = pytest.mark.exact
 
@@ -95,7 +95,7 @@ def test_nodes_left_out_tell_nothing(name, n, monkeypatch):
     """All nodes give the same bounds, up to rounding; and the bounds without them are wider."""
     values, probability = map(np.array, LAWS[name])
     found = positive_part(values, probability, n)
-    monkeypatch.setattr("beam_ldp.accounting.iid_sums._FLAT", 1e30)
+    monkeypatch.setattr("beam_ldp.accounting.divergences.iid_sums._FLAT", 1e30)
     assert found == pytest.approx(positive_part(values, probability, n), rel=1e-11)
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from beam_ldp.accounting import l2_messages as l2
-from beam_ldp.accounting.calibration import gaussian_mu
-from beam_ldp.accounting.conversions import rdp_to_epsilon
-from beam_ldp.accounting.hockey_stick import epsilon_bounds
-from beam_ldp.accounting.mean_price import mean_epsilon
-from beam_ldp.accounting.multi_message import (
+from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
+from beam_ldp.accounting.divergences.hockey_stick import epsilon_bounds
+from beam_ldp.accounting.shuffle import l2_messages as l2
+from beam_ldp.accounting.shuffle.calibration import gaussian_mu
+from beam_ldp.accounting.shuffle.mean_price import mean_epsilon
+from beam_ldp.accounting.shuffle.multi_message import (
     messages_of,
     multi_message_epsilon,
     multi_message_rdp,

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_ldp.accounting import shuffle_rdp
-from beam_ldp.accounting.large_n import (
+from beam_ldp.accounting.divergences import shuffle_rdp
+from beam_ldp.accounting.divergences.validity import OutOfRangeError
+from beam_ldp.accounting.literature.large_n import (
     crowd_constant,
     gaussian_epsilon,
     large_crowd_epsilon,
     two_response_expansion,
 )
-from beam_ldp.accounting.validity import OutOfRangeError
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_ldp.accounting.loss_grid import LossGrid
+from beam_ldp.accounting.divergences.loss_grid import LossGrid
 
 pytestmark = pytest.mark.exact
 

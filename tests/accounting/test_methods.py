@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.accounting import methods as registry
-from beam_ldp.accounting.comparison import compare, price_of, schedule_epsilon
-from beam_ldp.accounting.composition import compose_kov
-from beam_ldp.accounting.methods import DEFAULT, OWN, Method, method, methods, register_method
-from beam_ldp.accounting.schedule import Schedule
-from beam_ldp.accounting.validity import OutOfRangeError
+from beam_ldp.accounting.divergences.validity import OutOfRangeError
+from beam_ldp.accounting.literature import methods as registry
+from beam_ldp.accounting.literature.comparison import compare, price_of, schedule_epsilon
+from beam_ldp.accounting.literature.composition import compose_kov
+from beam_ldp.accounting.literature.methods import (
+    DEFAULT,
+    OWN,
+    Method,
+    method,
+    methods,
+    register_method,
+)
+from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 from tests.examples import examples

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from beam_ldp.accounting import calibration
-from beam_ldp.accounting import multi_message as mm
-from beam_ldp.accounting.atom_losses import hockey_sticks
-from beam_ldp.accounting.class_lower import two_response_atoms
-from beam_ldp.accounting.conversions import rdp_to_delta, rdp_to_epsilon
-from beam_ldp.accounting.hockey_stick import hockey_stick
-from beam_ldp.accounting.shuffle_rdp import clone_rdp, thesis_upper_1
+from beam_ldp.accounting.divergences.conversions import rdp_to_delta, rdp_to_epsilon
+from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
+from beam_ldp.accounting.divergences.shuffle_rdp import clone_rdp, thesis_upper_1
+from beam_ldp.accounting.lower.atom_losses import hockey_sticks
+from beam_ldp.accounting.lower.class_lower import two_response_atoms
+from beam_ldp.accounting.shuffle import calibration
+from beam_ldp.accounting.shuffle import multi_message as mm
 from beam_ldp.randomizers.mean.two_response import message_pair
 
 pytestmark = pytest.mark.exact

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import shuffle_epsilon, shuffle_epsilons
-from beam_ldp.accounting.hockey_stick import epsilon_bound, epsilon_near
+from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound, epsilon_near
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 

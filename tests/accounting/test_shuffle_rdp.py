@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from beam_ldp.accounting import shuffle_rdp as rdp
+from beam_ldp.accounting.divergences import shuffle_rdp as rdp
 from tests.accounting.brute_force import renyi, response, shuffled_law
 
 pytestmark = pytest.mark.exact

@@ -16,10 +16,10 @@ from beam_ldp.accounting import (
     event_epsilon,
     local_event,
 )
-from beam_ldp.accounting.hockey_stick import hockey_stick
-from beam_ldp.accounting.loss_curves import _curve, renyi_divergences
-from beam_ldp.accounting.subsampled_rdp import direct_rdp, self_sampling_rdp
-from beam_ldp.accounting.thinning import thinned
+from beam_ldp.accounting.composition.loss_curves import _curve, renyi_divergences
+from beam_ldp.accounting.composition.thinning import thinned
+from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
+from beam_ldp.accounting.literature.subsampled_rdp import direct_rdp, self_sampling_rdp
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.accounting.brute_force import Pairs, response_rows, two_level_pairs
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import optimize, signal, stats
 
-from beam_ldp.accounting import binomials
-from beam_ldp.accounting.loss_grid import _SHORT, _faded, convolved
+from beam_ldp.accounting.divergences import binomials
+from beam_ldp.accounting.divergences.loss_grid import _SHORT, _faded, convolved
 from beam_ldp.randomizers.roots import brentq
 
 pytestmark = pytest.mark.exact

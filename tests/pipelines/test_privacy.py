@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.accounting.comparison import schedule_epsilon, solve_schedule
-from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.literature.comparison import schedule_epsilon, solve_schedule
+from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.plans.privacy_plot import crowds_along, rounds_along
 

@@ -58,10 +58,10 @@ def test_help_loads_nothing_heavy() -> None:
 PRICES = """
 import json, sys
 from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
-from beam_ldp.accounting.comparison import DEFAULT, price_of
+from beam_ldp.accounting.literature.comparison import DEFAULT, price_of
 from beam_ldp.accounting.event_price import event_epsilon
-from beam_ldp.accounting.randomizer_events import shuffled_reports
-from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.shuffle.randomizer_events import shuffled_reports
+from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.planning import plan_frequencies
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 

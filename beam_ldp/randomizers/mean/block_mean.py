@@ -51,7 +51,7 @@ class BlockMean(MeanRandomizer):
     One user sends `messages_per_user` messages, one per column of a report. Each names a
     coordinate, uniform in the column's public block, and one noisy bit of it. `local_epsilon` is
     the sum of their budgets; in the multi-message shuffle model (`for_shuffle`) every column is
-    permuted on its own, at the price of `beam_ldp.accounting.mean_price`.
+    permuted on its own, at the price of `beam_ldp.accounting.shuffle.mean_price`.
 
     Reports are `(n, messages)` unsigned integers, twice the place in the block plus the bit; the
     statistic counts zeros and ones, `(levels, coordinates, 2)`, int64.
@@ -129,7 +129,7 @@ class BlockMean(MeanRandomizer):
 
         Raises a ValueError if the target cannot be met.
         """
-        accountant = accounting("calibration")
+        accountant = accounting("shuffle.calibration")
         size = cls._coordinates_for(dimension)
         if levels is None and messages is not None and not isinstance(messages, int):
             levels = len(messages)

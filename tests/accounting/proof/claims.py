@@ -22,10 +22,10 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
     shuffle_delta,
 )
-from beam_ldp.accounting import shuffle_rdp as full
-from beam_ldp.accounting import subsampled_rdp as sub
-from beam_ldp.accounting.hockey_stick import hockey_stick
-from beam_ldp.accounting.loss_curves import loss_grid, renyi_divergences
+from beam_ldp.accounting.composition.loss_curves import loss_grid, renyi_divergences
+from beam_ldp.accounting.divergences import shuffle_rdp as full
+from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
+from beam_ldp.accounting.literature import subsampled_rdp as sub
 from tests.accounting.brute_force import Pairs
 
 Array = NDArray[np.float64]

@@ -18,9 +18,9 @@ from beam_ldp.accounting import (
     shuffle_delta,
     shuffle_epsilon,
 )
-from beam_ldp.accounting import shuffle_rdp as full
-from beam_ldp.accounting import subsampled_rdp as sub
-from beam_ldp.accounting.loss_curves import renyi_divergences
+from beam_ldp.accounting.composition.loss_curves import renyi_divergences
+from beam_ldp.accounting.divergences import shuffle_rdp as full
+from beam_ldp.accounting.literature import subsampled_rdp as sub
 
 pytestmark = [pytest.mark.exact, pytest.mark.filterwarnings("error")]
 

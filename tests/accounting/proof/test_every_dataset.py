@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffleAccountant, ShuffledDpEvent
-from beam_ldp.accounting import shuffle_rdp as full
-from beam_ldp.accounting.class_lower import class_lower_epsilon
+from beam_ldp.accounting.divergences import shuffle_rdp as full
+from beam_ldp.accounting.lower.class_lower import class_lower_epsilon
 from tests.accounting.brute_force import (
     Pairs,
     channel_pairs,

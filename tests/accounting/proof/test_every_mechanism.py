@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import ShufflePair, shuffle_delta
-from beam_ldp.accounting.hockey_stick import hockey_stick
+from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.randomizers.shuffle_pair import witness_from_channel
 from tests.accounting.brute_force import channel_pairs, extreme_rows, victim_pairs
 from tests.accounting.proof.claims import (

@@ -6,8 +6,8 @@ from functools import cache, reduce
 
 import pytest
 
-from beam_ldp.accounting.methods import Method, OutOfRangeError, methods
-from beam_ldp.accounting.schedule import Schedule
+from beam_ldp.accounting.literature.methods import Method, OutOfRangeError, methods
+from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.accounting.brute_force import (
     Pairs,

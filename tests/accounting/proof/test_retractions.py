@@ -12,9 +12,9 @@ import pytest
 from scipy.stats import binom
 
 from beam_ldp.accounting import ShufflePair
-from beam_ldp.accounting import shuffle_rdp as full
-from beam_ldp.accounting import subsampled_rdp as sub
-from beam_ldp.accounting.hockey_stick import hockey_stick
+from beam_ldp.accounting.divergences import shuffle_rdp as full
+from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
+from beam_ldp.accounting.literature import subsampled_rdp as sub
 from tests.accounting.brute_force import (
     Pairs,
     channel_pairs,

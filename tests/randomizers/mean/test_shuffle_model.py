@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.accounting import calibration
-from beam_ldp.accounting import multi_message as mm
+from beam_ldp.accounting.shuffle import calibration
+from beam_ldp.accounting.shuffle import multi_message as mm
 from beam_ldp.randomizers import LocalRandomizer
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
 from beam_ldp.randomizers.mean.lower_bounds import gaussian_reference

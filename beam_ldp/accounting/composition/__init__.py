@@ -1,0 +1,1 @@
+"""Many releases: what each event costs at every order, and what they cost together."""

@@ -1,0 +1,205 @@
+"""What the releases of a ledger cost at least, all together.
+
+Each release is made of concrete data sets, the victim's value differing between them and everybody
+else's the same. Different releases ask about different things, so the values of each may be chosen
+alone, and either way round. Releases of which no concrete pair is known are left out: nobody
+learns more from fewer of them.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import attr
+import numpy as np
+from scipy import special
+
+from beam_ldp.accounting.composition.ledger_losses import Counts
+from beam_ldp.accounting.divergences.hockey_stick import directions
+from beam_ldp.accounting.divergences.loss_grid import LossGrid
+from beam_ldp.accounting.divergences.moments import Atoms
+from beam_ldp.accounting.lower.atom_losses import composed_grids, composed_losses
+from beam_ldp.accounting.lower.witness_atoms import bit_atoms, witness_atoms
+from beam_ldp.accounting.reports import (
+    SELF,
+    WITHOUT_REPLACEMENT,
+    LocalReports,
+    SampledReports,
+    ShuffledMessages,
+    ShuffledReports,
+)
+from beam_ldp.accounting.shuffle.one_release import MAX_LOCAL_EPSILON
+from beam_ldp.randomizers.shuffle_pair import two_level_witnesses
+
+# Where counts of participants are cut, in standard deviations; within a block the least one counts.
+_CUTS = np.array([-6.0, -2.5, -1.8, -1.2, -0.7, -0.3, 0.0, 0.3, 0.7, 1.2, 1.8, 2.5])
+_BINS_PER_DEVIATION = 100
+_REACH = 10.0
+_LARGEST_SHIFT = 25.0  # of a Gaussian; more costs more, and overflows
+
+
+def lower_value(counts: Counts, delta: float) -> tuple[float, str]:
+    """What concrete data sets cost with the very mechanisms of a ledger, and of how many kinds."""
+    known = {event: n for event, n in counts.items() if _has_witness(event)}
+    value = _ledger_epsilon(tuple(known.items()), delta)
+    if not known:
+        return 0.0, "none: the mechanisms offer no concrete pair of data sets"
+    left_out = len(counts) - len(known)
+    method = "concrete data sets, composed"
+    return value, f"{method}; {left_out} kinds of release left out" if left_out else method
+
+
+def class_lower_value(counts: Counts, delta: float) -> float:
+    """What the ledger costs with binary or ternary randomized response of the same budgets.
+
+    Nobody who knows the releases by their local epsilons alone can prove less: those might be the
+    mechanisms. Mechanisms at a curator are what they are.
+    """
+    replaced: dict[Any, int] = {}
+    for event, count in counts.items():
+        for part, times in _responses(event):
+            replaced[part] = replaced.get(part, 0) + times * count
+    return _ledger_epsilon(tuple(replaced.items()), delta)
+
+
+@lru_cache(maxsize=256)
+def _ledger_epsilon(counts: tuple[tuple[Any, int], ...], delta: float) -> float:
+    if not counts or not 0 < delta < 1:
+        return 0.0
+    parts = [_part(event, count, delta) for event, count in counts]
+    return max(grid.lower_epsilon(delta) for grid in (*parts, composed_grids(parts)))
+
+
+@lru_cache(maxsize=128)
+def _part(event: Any, count: int, delta: float) -> LossGrid:
+    """The worst concrete pair of a kind of release, in its worse direction, `count` times."""
+    grids = [
+        composed_losses([(times * count, pair) for times, pair in columns])
+        for columns in _pairs(event)
+    ]
+    return max(grids, key=lambda grid: (grid.lower_epsilon(delta), grid.mass @ grid.losses))
+
+
+def _responses(event: Any) -> list[tuple[Any, int]]:
+    """The release with randomized response in the place of its mechanism, and how often."""
+    if isinstance(event, ShuffledMessages):
+        return [
+            (ShuffledReports(_response(budget), event.num_reports), columns)
+            for columns, budget in event.messages
+            if budget <= MAX_LOCAL_EPSILON
+        ]
+    if isinstance(event, LocalReports):
+        fits = event.local_epsilon <= MAX_LOCAL_EPSILON
+        return [(_response(event.local_epsilon), 1)] if fits else []
+    if isinstance(event, (ShuffledReports, SampledReports)):
+        if event.local_epsilon > MAX_LOCAL_EPSILON:
+            return []
+        groups = event.local_event.public_groups
+        response = attr.evolve(_response(event.local_epsilon), public_groups=groups)
+        return [(attr.evolve(event, local_event=response), 1)]
+    return [(event, 1)] if _has_witness(event) else []
+
+
+def _response(local_epsilon: float) -> LocalReports:
+    """Binary or ternary randomized response, whichever is worse where it is used.
+
+    All others hold one of the victim's two values, or the third.
+    """
+    ratio = math.exp(local_epsilon)
+    binary = two_level_witnesses(ratio, 1 / 2, 0.0)
+    _, ternary = two_level_witnesses(ratio, 1 / 3, 0.0, (0.0,))
+    return LocalReports(local_epsilon, None, (*binary, ternary))
+
+
+def _has_witness(event: Any) -> bool:
+    if isinstance(event, ShuffledMessages):
+        return bool(event.witness)
+    if isinstance(event, LocalReports):
+        return bool(event.witnesses)
+    if isinstance(event, (ShuffledReports, SampledReports)):
+        return bool(event.local_event.witnesses)
+    import dp_accounting  # takes a second to load; this is one of its events
+
+    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+        event = event.event
+    return isinstance(event, dp_accounting.GaussianDpEvent) and event.noise_multiplier > 0
+
+
+def _pairs(event: Any) -> list[list[tuple[int, Atoms]]]:
+    """Concrete pairs of data sets of one release: of each, so many independent columns."""
+    if isinstance(event, ShuffledMessages):
+        forth = [
+            (columns, bit_atoms(first, second, event.num_reports))
+            for columns, first, second in event.witness
+        ]
+        return [forth, [(columns, pair.swapped()) for columns, pair in forth]]
+    if isinstance(event, (LocalReports, ShuffledReports, SampledReports)):
+        local = event if isinstance(event, LocalReports) else event.local_event
+        return [
+            [(1, _mixture([(c, witness_atoms(side, k, rate)) for c, k, rate in _batches(event)]))]
+            for witness in local.witness_pairs()
+            for side in directions(witness)
+        ]
+    import dp_accounting  # as above
+
+    rate, noise = 1.0, event
+    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+        rate, noise = event.sample_size / event.source_dataset_size, event.event
+    atoms = _gaussian(min(2.0 / noise.noise_multiplier, _LARGEST_SHIFT), rate)
+    return [[(1, atoms)], [(1, atoms.swapped())]]
+
+
+def _batches(event: Any) -> list[tuple[float, int, float]]:
+    """Chances, reports in the batch, and chance that the victim's point is among them.
+
+    With coins the number of reports is rounded down: the reader throws some away.
+    """
+    if isinstance(event, LocalReports):
+        return [(1.0, 1, 1.0)]
+    if isinstance(event, ShuffledReports):
+        return [(1.0, event.crowd, 1.0)]
+    if event.sampling == WITHOUT_REPLACEMENT:
+        return [(1.0, event.num_reports, event.rate)]
+    from scipy import stats  # takes half a second to load, and only coins ask for it
+
+    points = event.num_users * event.points_per_client
+    coins = event.num_users if event.sampling == SELF else points
+    law = stats.binom(coins, event.num_drawn / coins)
+    cuts = np.unique(np.clip(np.ceil(law.mean() + law.std() * _CUTS), 1, coins)).astype(int)
+    chances = -np.diff(np.append(law.sf(cuts - 1), 0.0))
+    return [(float(c), int(k), int(k) / points) for c, k in zip(chances, cuts) if c > 0]
+
+
+def _mixture(parts: list[tuple[float, Atoms]]) -> Atoms:
+    """Which part it is can be seen."""
+    return Atoms(
+        np.concatenate([math.log(chance) + atoms.log_mass for chance, atoms in parts]),
+        np.concatenate([atoms.first for _, atoms in parts]),
+        np.concatenate([atoms.second for _, atoms in parts]),
+    )
+
+
+def _gaussian(mu: float, rate: float) -> Atoms:
+    """Noise around 0 or, for the victim's other value, around `mu`: seen in bins."""
+    edges = np.arange(-_REACH, _REACH + mu, 1 / _BINS_PER_DEVIATION)
+    log_base, log_moved = (
+        np.where(
+            edges[:-1] > centre,
+            _log_difference(
+                special.log_ndtr(centre - edges[:-1]), special.log_ndtr(centre - edges[1:])
+            ),
+            _log_difference(
+                special.log_ndtr(edges[1:] - centre), special.log_ndtr(edges[:-1] - centre)
+            ),
+        )
+        for centre in (0.0, mu)
+    )
+    ratio = 1 + rate * np.expm1(log_moved - log_base)
+    seen = ratio > 0  # leaving bins out only lowers the result
+    return Atoms(log_base[seen], ratio[seen], np.ones(np.count_nonzero(seen)))
+
+
+def _log_difference(more: np.ndarray, less: np.ndarray) -> np.ndarray:
+    return more + np.log(-np.expm1(np.minimum(less - more, -1e-300)))

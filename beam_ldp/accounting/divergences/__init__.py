@@ -1,0 +1,1 @@
+"""How far apart two distributions are: hockey sticks, moments, grids of losses."""

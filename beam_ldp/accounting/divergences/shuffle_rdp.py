@@ -1,0 +1,273 @@
+"""Rényi divergence of one full shuffle: the thesis' bounds, their exact evaluation, lower bounds.
+
+All statements are replace-one, for `num_reports` reports through one shuffler, and hold for every
+randomizer with the given `local_epsilon` unless a docstring says otherwise. Orders are integers at
+least 2 where that is stated, otherwise real numbers above one. Divergences are in nats.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import special
+
+from beam_ldp.accounting.divergences.moments import (
+    Atoms,
+    binomial_log_pmf,
+    binomial_window,
+    log_moment,
+    log_sum,
+)
+
+LARGEST_TWO_COUNT_CROWD = 200_000
+_FRACTION_STEP = 1.6
+_FRACTIONS = 0.005 * _FRACTION_STEP ** np.arange(12.0)  # up to 0.88
+
+
+def thesis_upper_1(
+    order: int, local_epsilon: float, num_reports: int, chernoff: float = 0.5
+) -> float:
+    """Thesis, Theorem 5.3.1. Integer orders. `chernoff` is the fraction of Remark 5.3.3.
+
+    Capped by `local_epsilon`, which the text leaves out and which large orders need.
+    """
+    order = _integer_order(order)
+    ratio, trials = np.exp(local_epsilon), num_reports - 1
+    crowd = np.floor((1 - chernoff) * trials / ratio) + 1
+    terms = [
+        _log_binomial(order, 2)
+        + 2 * np.log(np.expm1(local_epsilon))
+        - np.log(crowd)
+        - local_epsilon,
+        local_epsilon * order - chernoff**2 * trials / (2 * ratio),
+    ]
+    if order >= 3:
+        i = np.arange(3, order + 1)
+        base = 2 * np.log(np.expm1(2 * local_epsilon)) - np.log(2 * crowd) - 2 * local_epsilon
+        higher = _log_binomial(order, i) + np.log(i) + special.gammaln(i / 2) + i / 2 * base
+        terms.append(log_sum(higher))
+    bound = _log1p_exp(log_sum(terms)) / (order - 1)
+    return float(min(bound, local_epsilon))
+
+
+def thesis_upper_1_optimized(order: int, local_epsilon: float, num_reports: int) -> float:
+    """Theorem 5.3.1 with the best Chernoff fraction (Remark 5.3.3 sees no gain; there is one)."""
+
+    def bound(fraction: float) -> float:
+        return thesis_upper_1(order, local_epsilon, num_reports, fraction)
+
+    coarse = min(_FRACTIONS, key=bound)
+    near = np.clip(coarse * np.geomspace(1 / _FRACTION_STEP, _FRACTION_STEP, 9), 0.0, 0.99)
+    return min(bound(0.5), *(bound(fraction) for fraction in near))
+
+
+def thesis_simplified(order: int, local_epsilon: float, num_reports: int) -> float:
+    """Thesis, Corollary 5.3.1; infinite outside its range order^4 e^(5 eps0) <= n/9."""
+    order = _integer_order(order)
+    if order**4 * np.exp(5 * local_epsilon) > num_reports / 9:
+        return float("inf")
+    square = 4 * np.expm1(local_epsilon) ** 2 / num_reports
+    return float(np.log1p(order * (order - 1) / 2 * square) / (order - 1))
+
+
+def thesis_upper_2(order: float, local_epsilon: float, num_reports: int) -> float:
+    """Thesis, Theorem 5.3.2. Real orders; looser than Theorem 5.3.1 wherever that applies."""
+    ratio = np.exp(local_epsilon)
+    crowd = np.floor((num_reports - 1) / (2 * ratio)) + 1
+    main = order**2 * np.expm1(local_epsilon) ** 2 / crowd
+    rare = local_epsilon * order - (num_reports - 1) / (8 * ratio)
+    return float(np.logaddexp(main, rare) / (order - 1))
+
+
+def erlingsson_2019(order: float, local_epsilon: float, num_reports: int) -> float:
+    """The bound of Erlingsson et al. 2019 as a Rényi curve: 2 a E^4 (E - 1)^2 / n."""
+    return float(2 * order * np.exp(4 * local_epsilon) * np.expm1(local_epsilon) ** 2 / num_reports)
+
+
+def feldman_2023(order: float, local_epsilon: float, num_reports: int) -> float:
+    """Feldman, McMillan and Talwar 2023, Corollary 4.3 (thesis, (3.6)): 48 a (E - 1)^2 / (n E).
+
+    Infinite outside its range, order <= n / (16 eps0 E). Withdrawn for randomizers in general; it
+    stands for binary randomized response and its kin.
+    """
+    ratio = np.exp(local_epsilon)
+    if order > num_reports / (16 * local_epsilon * ratio):
+        return float("inf")
+    return float(48 * order * np.expm1(local_epsilon) ** 2 / (num_reports * ratio))
+
+
+def two_response_direction(
+    order: float,
+    local_epsilon: float,
+    num_reports: int,
+    rate: float = 1.0,
+    *,
+    reverse: bool = False,
+) -> float:
+    """Shuffled binary randomized response, everybody else equal: one direction, exact.
+
+    Forwards it is the lower bound of thesis, Theorem 5.3.3 (with `rate` < 1, Theorem 5.4.2);
+    backwards it is larger without subsampling, and then equals the exact worst case over all
+    datasets.
+    """
+    heads = 1 / (np.exp(local_epsilon) + 1)
+    counts = binomial_window(num_reports, heads, order)
+    step = rate * (np.exp(local_epsilon) - np.exp(-local_epsilon)) / num_reports
+    excess = step * (counts - num_reports * heads)
+    log_mass = binomial_log_pmf(counts, num_reports, heads)
+    found = log_moment(log_mass, excess, 1 - order if reverse else order) / (order - 1)
+    largest = float(np.log1p(rate * np.expm1(local_epsilon)))  # rounding exceeds it at eps0 = 30
+    return min(found, largest)
+
+
+def thesis_simple_lower(order: float, local_epsilon: float, num_reports: int) -> float:
+    """Thesis, Corollary 5.3.2: the second moment alone of the lower bound of Theorem 5.3.3."""
+    square = np.expm1(local_epsilon) ** 2 / (num_reports * np.exp(local_epsilon))
+    return float(np.log1p(order * (order - 1) / 2 * square) / (order - 1))
+
+
+def two_response_lower(
+    order: float, local_epsilon: float, num_reports: int, rate: float = 1.0
+) -> float:
+    """Lower bound for what can be said knowing only eps0: shuffled binary randomized response."""
+    return max(
+        two_response_direction(order, local_epsilon, num_reports, rate, reverse=reverse)
+        for reverse in (False, True)
+    )
+
+
+def three_response_lower(
+    order: float, local_epsilon: float, num_reports: int, rate: float = 1.0
+) -> float:
+    """The same with 3-ary randomized response, all others at the third value (better from E > 2).
+
+    Its sum runs over two counts; for crowds beyond about 200,000 the binary bound stands in.
+    """
+    if num_reports > LARGEST_TWO_COUNT_CROWD:
+        return two_response_lower(order, local_epsilon, num_reports, rate)
+    return three_response_atoms(local_epsilon, num_reports, rate, order).renyi(order)
+
+
+def three_response_atoms(local_epsilon: float, num_reports: int, rate: float, tilt: float) -> Atoms:
+    """Ternary randomized response, everybody else at the third value, for orders up to `tilt`."""
+    ratio = np.exp(local_epsilon)
+    decided, ones, log_mass = _two_counts(num_reports, 2 / (ratio + 2), tilt)
+    rest = (num_reports - decided) / ratio
+    first = 1 + rate * ((ratio * ones + (decided - ones) + rest) / num_reports - 1)
+    second = 1 + rate * ((ones + ratio * (decided - ones) + rest) / num_reports - 1)
+    return Atoms(log_mass, first, second)
+
+
+def leading_constant(local_epsilon: float) -> float:
+    """V such that the worst divergence of any randomizer is order * V / (2 n) for large n.
+
+    (E - 1)^2 max(1/E, 2/(E + 2)): binary randomized response is worst up to E = 2, 3-ary beyond.
+    """
+    ratio = np.exp(local_epsilon)
+    return float(np.expm1(local_epsilon) ** 2 * max(1 / ratio, 2 / (ratio + 2)))
+
+
+def thesis_reduction_exact(order: float, local_epsilon: float, num_reports: int) -> float:
+    """The thesis' own reduction (Theorem 5.3.4) evaluated exactly instead of bounded.
+
+    Given m of the others in the crowd, the likelihood ratio is a mean of m + 1 variables in
+    [1/E, E] of mean one; a convex function of it is largest for the two-point law, which is
+    binary randomized response. Sums over m are cut into blocks taken at their lower edge, which
+    keeps the result an upper bound.
+    """
+    edges, log_weights = lower_edge_blocks(num_reports - 1, np.exp(-local_epsilon))
+    inner = [(order - 1) * two_response_direction(order, local_epsilon, int(m) + 1) for m in edges]
+    return _mix(log_weights, np.array(inner)) / (order - 1)
+
+
+def clone_rdp(
+    order: float, local_epsilon: float, num_reports: int, clone_probability: float | None = None
+) -> float:
+    """Rényi divergence of the clone pair (Feldman, McMillan and Talwar 2021), upper bound.
+
+    `clone_probability` defaults to 1/E, proved for every randomizer; 2/(E + 1) is proved for
+    binary randomized response and a few others only.
+    """
+    probability = np.exp(-local_epsilon) if clone_probability is None else clone_probability
+    edges, log_weights = lower_edge_blocks(num_reports - 1, probability)
+    inner = [(order - 1) * _clones_given(order, local_epsilon, int(c)) for c in edges]
+    return _mix(log_weights, np.array(inner)) / (order - 1)
+
+
+def lower_edge_blocks(
+    trials: int, probability: float, blocks: int = 160
+) -> tuple[np.ndarray, np.ndarray]:
+    """A binomial count rounded down to few values: their positions and log-weights.
+
+    Fewer clones are worse, so replacing a count by a smaller one is an upper bound. Where all
+    counts that matter are few they are kept one by one; elsewhere most blocks lie within four
+    standard deviations.
+    """
+    from scipy import stats  # takes half a second to load, and few prices ask for it
+
+    mean = trials * probability
+    deviation = np.sqrt(mean * (1 - probability)) + 1
+    if 21 * deviation <= 4 * blocks:
+        body = np.arange(mean - 12 * deviation, mean + 9 * deviation)
+    else:
+        fine = np.linspace(mean - 4 * deviation, mean + 4 * deviation, 2 * blocks // 3)
+        coarse = np.linspace(mean - 12 * deviation, mean + 9 * deviation, blocks // 3)
+        body = np.concatenate([fine, coarse])
+    foot = np.linspace(0, max(0.0, mean - 12 * deviation), blocks // 4)
+    edges = np.unique(np.clip(np.floor(np.concatenate([foot, body])), 0, trials))
+    edges = edges.astype(np.int64)
+    law = stats.binom(trials, probability)
+    last = np.append(edges[1:] - 1, trials)
+    from_below = law.cdf(last) - law.cdf(edges - 1)
+    from_above = law.sf(edges - 1) - law.sf(last)
+    mass = np.where(edges > mean, from_above, from_below)
+    tiny = mass < 1e-280  # there the whole tail up to the block's end stands for the block
+    with np.errstate(divide="ignore"):
+        log_mass = np.where(tiny, law.logcdf(last), np.log(np.maximum(mass, 1e-300)))
+    return edges, np.where(tiny & (edges > mean), -np.inf, log_mass)
+
+
+def _clones_given(order: float, local_epsilon: float, clones: int) -> float:
+    """Divergence when exactly `clones` others blend in."""
+    total = clones + 1
+    ones = binomial_window(total, 0.5, order)
+    ratio = np.exp(local_epsilon)
+    first = 2 * (ratio * ones + (total - ones)) / ((ratio + 1) * total)
+    second = 2 * (ones + ratio * (total - ones)) / ((ratio + 1) * total)
+    return Atoms(binomial_log_pmf(ones, total, 0.5), first, second).renyi(order)
+
+
+def _two_counts(
+    trials: int, probability: float, order: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All (D, a) with D binomial and a a fair split of it, flattened, with log-masses."""
+    decided = binomial_window(trials, probability, order)
+    log_decided = binomial_log_pmf(decided, trials, probability)
+    reach = 11 * (np.sqrt(decided[-1]) / 2 + 1) + 3 * order
+    offsets = np.arange(-int(reach), int(reach) + 2)
+    ones = decided[:, None] // 2 + offsets[None, :]
+    valid = (ones >= 0) & (ones <= decided[:, None])
+    totals = np.broadcast_to(decided[:, None], ones.shape)[valid]
+    ones = ones[valid]
+    log_mass = np.broadcast_to(log_decided[:, None], valid.shape)[valid]
+    return totals, ones, log_mass + binomial_log_pmf(ones, totals, 0.5)
+
+
+def _mix(log_weights: np.ndarray, log_moments: np.ndarray) -> float:
+    """Log of the weighted mean of moments, accurate where all are close to one."""
+    if log_moments.max() < 1:
+        return float(np.log1p(np.sum(np.exp(log_weights) * np.expm1(log_moments))))
+    return float(log_sum(log_weights + log_moments))
+
+
+def _integer_order(order: float) -> int:
+    if order != int(order) or order < 2:
+        raise ValueError(f"order must be an integer >= 2, got {order}")
+    return int(order)
+
+
+def _log_binomial(n: float, k: float | np.ndarray) -> float | np.ndarray:
+    return special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - np.asarray(k) + 1)
+
+
+def _log1p_exp(log_value: float) -> float:
+    return float(np.log1p(np.exp(log_value)) if log_value < 700 else log_value)

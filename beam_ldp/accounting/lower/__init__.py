@@ -1,0 +1,1 @@
+"""What no analysis can beat: concrete pairs of data sets, for one mechanism or for all."""

@@ -1,0 +1,1 @@
+"""What a large local epsilon still hides: how well a value can be guessed from its report."""

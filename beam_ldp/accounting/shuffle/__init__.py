@@ -1,0 +1,1 @@
+"""One shuffled release: its price, any unknown of it, and mechanisms that send several messages."""

@@ -1,0 +1,230 @@
+"""What one shuffled release costs: epsilon at a delta, or delta at an epsilon.
+
+The value returned is the smallest one that is *proved* for the mechanism at hand: the local
+epsilon itself (shuffling never hurts), the clone pair (every local randomizer), the mechanism's
+own blanket. Beside it stand two lower bounds; see `PrivacyBound`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from beam_ldp.accounting.divergences.hockey_stick import (
+    check_reports,
+    directions,
+    epsilon_bound,
+    hockey_stick,
+    largest_log_ratio,
+)
+from beam_ldp.accounting.lower.class_lower import (
+    class_lower_epsilon,
+    three_response_witnesses,
+    two_response_witnesses,
+)
+from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.reports import LocalReports, ShuffledReports
+from beam_ldp.accounting.shuffle.mean_price import mean_epsilon
+from beam_ldp.accounting.shuffle.randomizer_events import (
+    Randomizer,
+    crowd,
+    local_reports,
+    messages_per_user,
+    smaller_crowd_chance,
+)
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+MAX_LOCAL_EPSILON = 30.0  # beyond it a report is the value itself
+
+_PURE = "local epsilon (no amplification)"
+_NO_WITNESS = "none: the mechanism offers no concrete pair of data sets"
+
+
+def shuffle_epsilon(
+    local: float | Randomizer | LocalReports,
+    num_reports: int,
+    delta: float,
+    *,
+    conjectured: bool = False,
+) -> PrivacyBound:
+    """Central epsilon at `delta` of `num_reports` shuffled reports.
+
+    Protects one person's value (replace-one; participation is not hidden) against a reader of the
+    shuffled reports, or of any function of them, who knows everybody else's value.
+
+    Args:
+        local: A local epsilon (the result holds for every such randomizer), a randomizer, or its
+            event. Several messages per user are permuted column by column: see `mean_epsilon`.
+        num_reports: Honest reports received; 1 to 1e12. Where a randomizer splits the crowd, its
+            `crowd_size` counts, and delta covers the chance that it is smaller.
+        delta: In [0, 1). At 0 nothing but the local epsilon holds.
+        conjectured: Also admit pairs that are not proved (the strong clone pair for any
+            randomizer); the result's `proof_status` then says which kind won.
+
+    Returns:
+        Upper value, certified lower ones, method and proof status.
+
+    >>> bound = shuffle_epsilon(4.0, 100_000, 1e-6)
+    >>> round(bound, 5), round(bound.class_lower, 4), bound.method
+    (0.16977, 0.117, 'clones')
+    """
+    if messages_per_user(local) != 1:
+        return mean_epsilon(local, num_reports, delta)
+    target, n = price_target(local, num_reports)
+    check_delta(delta)
+    pure = target.local_epsilon
+    delta -= target.smaller_crowd_chance
+    if delta <= 0.0:
+        return _bound(pure, _PURE, "proved", target, _largest, pure)
+    best = (pure, _PURE, "proved")
+    for pair in target.pairs(conjectured):
+        found = max(epsilon_bound(side, n, delta, upper=True) for side in directions(pair))
+        if found < best[0]:
+            best = (found, pair.source, pair.proof_status)
+
+    def lower(pair: ShufflePair) -> float:
+        return epsilon_bound(pair, n, delta, upper=False)
+
+    def class_lower() -> float:
+        return min(pure, class_lower_epsilon(pure, n, 1.0, 1, delta))
+
+    return _bound(*best, target, lower, class_lower)
+
+
+def shuffle_delta(
+    local: float | Randomizer | LocalReports,
+    num_reports: int,
+    epsilon: float,
+    *,
+    conjectured: bool = False,
+) -> PrivacyBound:
+    """Central delta at `epsilon` of `num_reports` shuffled reports; see `shuffle_epsilon`.
+
+    >>> bound = shuffle_delta(4.0, 100_000, 0.16977)
+    >>> 0.999e-6 < bound < 1.001e-6
+    True
+    """
+    target, n = price_target(local, num_reports)
+    check_epsilon(epsilon)
+    value, method, status = upper_delta(target, n, epsilon, conjectured)
+
+    def lower(pair: ShufflePair) -> float:
+        return hockey_stick(pair, n, epsilon).lower
+
+    def class_lower() -> float:
+        budget = target.local_epsilon
+        witnesses = (*two_response_witnesses(budget), *three_response_witnesses(budget))
+        return max(lower(witness) for witness in witnesses)
+
+    return _bound(value, method, status, target, lower, class_lower)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is priced."""
+
+    local_epsilon: float
+    own: ShufflePair | None
+    witnesses: tuple[ShufflePair, ...]
+    smaller_crowd_chance: float = 0.0
+
+    def pairs(self, conjectured: bool) -> list[ShufflePair]:
+        generic = ShufflePair.clones(self.local_epsilon)
+        found = [generic]
+        if self.own is not None and self.own != generic:
+            found.append(self.own)
+        if conjectured:
+            found.append(ShufflePair.clones(self.local_epsilon, strong=True))
+        return [pair for pair in found if conjectured or pair.proof_status == "proved"]
+
+
+def price_target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[Target, int]:
+    """What is priced, and among how many reports it hides."""
+    if isinstance(local, ShuffledReports):
+        raise ValueError("local must be a local epsilon, a randomizer or a LocalRandomizerDpEvent")
+    if isinstance(local, (int, float)):
+        if not (math.isfinite(local) and 0.0 < local <= MAX_LOCAL_EPSILON):
+            raise ValueError(f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local!r}")
+        return Target(float(local), None, ()), check_reports(num_reports)
+    if isinstance(local, LocalReports) and local.messages != 1:
+        raise ValueError(
+            f"local must be of one message, got an event of {local.messages}: price the randomizer "
+            "itself, each message of which is permuted on its own"
+        )
+    n = crowd(local, num_reports)
+    chance = smaller_crowd_chance(local)
+    if not isinstance(local, LocalReports):
+        if messages_per_user(local) != 1:
+            raise ValueError("local must send one message per user; price each message column")
+        if with_witnesses:
+            local = local_reports(local)
+        else:  # they can take long to find, and a search for an upper value has no use for them
+            local = LocalReports(local.local_epsilon, local.dominating_pair())
+    if local.local_epsilon > MAX_LOCAL_EPSILON:
+        raise ValueError(
+            f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local.local_epsilon!r}"
+        )
+    own = local.dominating_pair() if local.pair is not None else None
+    return Target(local.local_epsilon, own, local.witness_pairs(), chance), n
+
+
+def upper_delta(
+    target: Target, n: int, epsilon: float, conjectured: bool
+) -> tuple[float, str, str]:
+    """The smallest proved delta, its method and its status."""
+    if epsilon >= target.local_epsilon:
+        return 0.0, _PURE, "proved"
+    best = (1.0, "trivial", "proved")
+    for pair in target.pairs(conjectured):
+        found = max(hockey_stick(side, n, epsilon).upper for side in directions(pair))
+        found += target.smaller_crowd_chance
+        if found < best[0]:
+            best = (found, pair.source, pair.proof_status)
+    return best
+
+
+def _largest(pair: ShufflePair) -> float:
+    return max(0.0, largest_log_ratio(pair))
+
+
+def _bound(
+    value: float,
+    method: str,
+    status: str,
+    target: Target,
+    lower: Callable[[ShufflePair], float],
+    class_lower: float | Callable[[], float],
+) -> PrivacyBound:
+    best, source = 0.0, _NO_WITNESS
+    for witness in target.witnesses:
+        for side in directions(witness):
+            found = lower(side)
+            if found > best or source is _NO_WITNESS:
+                best, source = found, witness.source
+    if best > value * (1.0 + 1e-6) + 1e-300 and status == "proved":
+        raise ArithmeticError(
+            f"the upper bound {value!r} ({method}) is below the lower bound {best!r} ({source}): "
+            "the mechanism's dominating_pair() and witness_pairs() contradict each other"
+        )
+    return PrivacyBound(
+        value,
+        lower=min(best, value),
+        class_lower=class_lower,
+        method=method,
+        proof_status=status,
+        lower_method=source,
+    )
+
+
+def check_delta(delta: float) -> None:
+    """A ValueError unless `delta` lies in [0, 1)."""
+    if not 0.0 <= delta < 1.0:
+        raise ValueError(f"delta must be in [0, 1), got {delta!r}")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """A ValueError unless `epsilon` is a finite number >= 0."""
+    if not (math.isfinite(epsilon) and epsilon >= 0.0):
+        raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")

@@ -1,0 +1,167 @@
+"""Any of (epsilon, delta, local epsilon, reports) of one shuffled release from the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from beam_ldp.accounting.divergences.hockey_stick import MAX_REPORTS, check_reports
+from beam_ldp.accounting.shuffle.one_release import (
+    MAX_LOCAL_EPSILON,
+    check_delta,
+    check_epsilon,
+    price_target,
+    shuffle_delta,
+    shuffle_epsilon,
+    upper_delta,
+)
+from beam_ldp.accounting.shuffle.randomizer_events import Randomizer
+
+
+def local_epsilon_for(
+    epsilon: float,
+    delta: float,
+    num_reports: int,
+    randomizer: Callable[[float], Randomizer] | None = None,
+) -> float:
+    """The largest local epsilon whose shuffled price is at most `epsilon` at `delta`.
+
+    Args:
+        epsilon: Central target, > 0. The result is at least this.
+        delta: In [0, 1).
+        num_reports: Honest reports.
+        randomizer: Builds the mechanism for a local epsilon, so that its own pair is priced; by
+            default the price that holds for every randomizer.
+
+    Returns:
+        A local epsilon of at most `MAX_LOCAL_EPSILON`, to six digits, on the safe side. Where a
+        mechanism's price is not monotone, one such local epsilon.
+
+    >>> round(local_epsilon_for(1.0, 1e-8, 1_000_000), 3)
+    8.994
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    if epsilon == 0.0:
+        raise ValueError("epsilon must be > 0 to solve for the local epsilon")
+    n = check_reports(num_reports)
+    build = randomizer if randomizer is not None else float
+    goal = math.log(delta) if delta > 0.0 else -math.inf
+
+    def excess(local_epsilon: float) -> float:
+        """Log of the price over the target; only its sign matters far from the root."""
+        try:
+            target, size = price_target(build(local_epsilon), n, False)
+        except ValueError:
+            return math.inf  # the mechanism does not exist at so large a budget
+        found = upper_delta(target, size, epsilon, False)[0]
+        return (math.log(found) if found > 0.0 else -800.0) - goal
+
+    low = high = min(epsilon, MAX_LOCAL_EPSILON)
+    build(low)  # errors of the builder itself come out here
+    if delta == 0.0 or epsilon >= MAX_LOCAL_EPSILON:
+        return low
+    below = -800.0
+    while True:
+        high = min(1.3 * high + 0.2, MAX_LOCAL_EPSILON)
+        above = excess(high)
+        if above > 0.0:
+            break
+        low, below = high, above
+        if high == MAX_LOCAL_EPSILON:
+            return high
+    return _largest_within(excess, low, high, below, above)
+
+
+def solve(
+    *,
+    epsilon: float | None = None,
+    local_epsilon: float | None = None,
+    delta: float | None = None,
+    num_reports: int | None = None,
+    randomizer: Callable[[float], Randomizer] | None = None,
+) -> float:
+    """The one of the four that is left out, from the other three.
+
+    Args:
+        epsilon: Central epsilon.
+        local_epsilon: Local epsilon.
+        delta: Central delta.
+        num_reports: Shuffled, honest reports.
+        randomizer: Builds the mechanism for a local epsilon; by default any randomizer.
+
+    Returns:
+        A `PrivacyBound` for epsilon and delta, the largest admissible local epsilon, or the least
+        admissible number of reports.
+
+    Raises:
+        ValueError: Unless exactly one of the four is None, or if no number of reports suffices.
+
+    >>> round(solve(local_epsilon=4.0, delta=1e-6, num_reports=100_000), 5)
+    0.16977
+    >>> solve(local_epsilon=4.0, delta=1e-6, epsilon=0.16978)
+    99991
+    """
+    given = dict(epsilon=epsilon, local_epsilon=local_epsilon, delta=delta, num_reports=num_reports)
+    absent = [name for name, value in given.items() if value is None]
+    if len(absent) != 1:
+        raise ValueError(
+            "exactly one of epsilon, local_epsilon, delta, num_reports must be None, got "
+            f"{len(absent)}: {absent}"
+        )
+    if local_epsilon is None:
+        assert epsilon is not None and delta is not None and num_reports is not None
+        return local_epsilon_for(epsilon, delta, num_reports, randomizer)
+    local: Any = local_epsilon if randomizer is None else randomizer(local_epsilon)
+    if epsilon is None:
+        assert delta is not None and num_reports is not None
+        return shuffle_epsilon(local, num_reports, delta)
+    if delta is None:
+        assert num_reports is not None
+        return shuffle_delta(local, num_reports, epsilon)
+    return _least_reports(local, epsilon, delta)
+
+
+def _largest_within(
+    excess: Callable[[float], float], low: float, high: float, below: float, above: float
+) -> float:
+    """Regula falsi with bisection; `low` is always admissible."""
+    for turn in range(200):
+        if high - low <= 1e-6 * low:
+            break
+        share = 0.5
+        if turn % 3 < 2 and below > -50.0 and above < math.inf:
+            share = min(0.98, max(0.02, -below / (above - below)))
+        middle = low + share * (high - low)
+        # Steps of this size past the secant's guess close the bracket from both sides.
+        middle += (0.3e-6 if turn % 3 == 0 else -0.3e-6) * low if share != 0.5 else 0.0
+        middle = min(max(middle, low + 1e-9 * low), high - 1e-9 * low)
+        found = excess(middle)
+        if found > 0.0:
+            high, above = middle, found
+        else:
+            low, below = middle, found
+    return low
+
+
+def _least_reports(local: Any, epsilon: float, delta: float) -> int:
+    check_epsilon(epsilon)
+    check_delta(delta)
+
+    def enough(n: int) -> bool:
+        target, size = price_target(local, n, False)
+        return upper_delta(target, size, epsilon, False)[0] <= delta
+
+    high = 1
+    while not enough(high):
+        if high >= MAX_REPORTS:
+            raise ValueError(
+                f"no number of reports up to 1e12 reaches epsilon={epsilon!r} at delta={delta!r}"
+            )
+        high = min(4 * high, MAX_REPORTS)
+    low = 0 if high == 1 else high // 4
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
