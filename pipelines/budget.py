@@ -422,7 +422,11 @@ def next_runs(status: BudgetStatus, most: int = 5) -> list[tuple[Charge, float, 
             kinds[key] = charge
     latest = sorted(kinds.values(), key=lambda charge: -charge.number)[:most]
     return [
-        (c, status.epsilon_with(c.reserved), status.times_left(c.reserved, c.local_epsilon, 10_000))
+        (
+            c,
+            status.epsilon_with(c.reserved),
+            status.times_left(c.reserved, c.local_epsilon, 10_000, c.quota),
+        )
         for c in latest
     ]
 

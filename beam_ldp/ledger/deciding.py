@@ -85,16 +85,25 @@ def _share_refusal(
     assert budget is not None
     share = share_of(population.quotas, quota)
     name = f"keeps a share of {share:g} for " + (repr(quota) if quota else "all without a quota")
-    if not account.loss.divergences[0] + more.divergences[0] <= limit(share * capacity(budget)):
+    if not fits_share(budget, share, account.loss + more):
         return f"{name}, and this run does not fit into what is left of that"
-    if budget.local_epsilon is not None:
-        most = share * budget.local_epsilon
-        if not account.local + local <= limit(most):
-            return (
-                f"{name}: local epsilons that sum to {most:g}; this run would make it "
-                f"{account.local + local:.4g}"
-            )
+    if not fits_share_locally(budget, share, account.local + local):
+        assert budget.local_epsilon is not None
+        return (
+            f"{name}: local epsilons that sum to {share * budget.local_epsilon:g}; this run would "
+            f"make it {account.local + local:.4g}"
+        )
     return None
+
+
+def fits_share(budget: Budget, share: float, loss: Loss) -> bool:
+    """Whether a share of the budget allows this loss."""
+    return loss.divergences[0] <= limit(share * capacity(budget))
+
+
+def fits_share_locally(budget: Budget, share: float, local: float) -> bool:
+    """Whether a share of the budget allows this sum of local epsilons."""
+    return budget.local_epsilon is None or local <= limit(share * budget.local_epsilon)
 
 
 def quota_refusal(population: Population, period: int, quota: Quota) -> str | None:
@@ -104,14 +113,14 @@ def quota_refusal(population: Population, period: int, quota: Quota) -> str | No
     quotas = {**population.quotas, quota.name: quota}
     if math.fsum(q.share for q in quotas.values()) > limit(1.0):
         return "all shares together would be more than the budget"
-    full = capacity(budget)
-    if full <= 0:
+    if capacity(budget) <= 0:
         return "the budget's first order alone never fits it: there is nothing to share"
     for name in ("", *quotas):
         account, share = population.account(period, name), share_of(quotas, name)
         whose = repr(name) if name else "runs without a quota"
-        if account.loss.divergences[0] > limit(share * full) or (
-            budget.local_epsilon is not None and account.local > limit(share * budget.local_epsilon)
+        if not (
+            fits_share(budget, share, account.loss)
+            and fits_share_locally(budget, share, account.local)
         ):
             return f"{whose} would have spent more than the share that is left for that"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from difflib import get_close_matches
 from typing import Any
 
@@ -45,15 +46,20 @@ def check_fits(
     quota: str = "",
 ) -> None:
     """A BudgetExceededError unless a charge fits beside all that is committed."""
-    if quota and quota not in population.quotas:
-        raise LedgerError(
-            f"population {population.name!r} has no quota {quota[:40]!r} (`beam-ldp budget quota`)"
-        )
+    check_quota(population.name, population.quotas, quota)
     why = refusal(population, period, loss, local, count, quota)
     if why is not None:
         raise BudgetExceededError(
             f"the budget of {dataset!r} {why}. Nothing was read. Ask for less, wait for open runs "
             "to settle, or raise the budget (`beam-ldp budget set`, which audits show)"
+        )
+
+
+def check_quota(population: str, quotas: Container[str], quota: str) -> None:
+    """A LedgerError unless a population has the quota; "" is what no quota keeps."""
+    if quota and quota not in quotas:
+        raise LedgerError(
+            f"population {population!r} has no quota {quota[:40]!r} (`beam-ldp budget quota`)"
         )
 
 

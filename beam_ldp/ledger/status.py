@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from beam_ldp.ledger.books import Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
+from beam_ldp.ledger.deciding import fits_share, fits_share_locally, share_of
 from beam_ldp.ledger.losses import Loss, as_json, limit, loss_of, times
 from beam_ldp.ledger.people_count import PeopleCount
+from beam_ldp.ledger.refusals import check_quota
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class BudgetStatus:
         people: what each person was charged locally; None if people were not counted.
         num_charges, num_open: reservations of the period, and those that are open.
         loss: what `committed` is read from.
+        held: what is spent or reserved of each quota, and of what no quota keeps (""): its
+            loss, and the sum of local epsilons.
     """
 
     population: str
@@ -50,6 +54,7 @@ class BudgetStatus:
     num_charges: int
     num_open: int
     loss: Loss
+    held: Mapping[str, tuple[Loss, float]]
     _read: Callable[[], tuple[Charge, ...]] = field(repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -85,18 +90,44 @@ class BudgetStatus:
         more = loss_of(as_json(event), self.budget.orders)
         return epsilon_of(self.loss + times(more, count), self.budget)
 
-    def times_left(self, event: Any, local_epsilon: float, most: int = 1_000_000) -> int:
-        """How many more charges of this kind fit, at most `most`."""
+    def times_left(
+        self, event: Any, local_epsilon: float, most: int = 1_000_000, quota: str = ""
+    ) -> int:
+        """How many more charges of this kind fit, at most `most`: what `reserve` would let pass.
+
+        Args:
+            event: of one charge.
+            local_epsilon: what each person loses by it.
+            most: where to stop looking.
+            quota: whose share it would be charged to; "" for what no quota keeps.
+
+        Raises:
+            LedgerError: if there is no such quota.
+        """
+        quotas = {each.name: each for each in self.quotas}
+        check_quota(self.population, quotas, quota)
+        share, more = share_of(quotas, quota), loss_of(as_json(event), self.budget.orders)
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            local = self.local_committed + middle * local_epsilon
-            fits = self.epsilon_with(event, middle) <= limit(self.budget.epsilon)
-            if fits and fits_locally(local, self.budget):
+            if self._fits(times(more, middle), middle * local_epsilon, quota, share):
                 low = middle
             else:
                 high = middle - 1
         return low
+
+    def _fits(self, more: Loss, local: float, quota: str, share: float) -> bool:
+        """As `deciding.refusal` decides."""
+        budget, (held, held_locally) = self.budget, self.held[quota]
+        return (
+            epsilon_of(self.loss + more, budget) <= limit(budget.epsilon)
+            and fits_locally(self.local_committed + local, budget)
+            and (
+                not self.quotas
+                or fits_share(budget, share, held + more)
+                and fits_share_locally(budget, share, held_locally + local)
+            )
+        )
 
 
 def status_of(
@@ -106,6 +137,7 @@ def status_of(
     period = budget.period_of(now)
     loss, account = population.loss(period), population.account(period)
     committed, order = loss.epsilon(budget.orders, budget.delta)
+    by_quota = {name: population.account(period, name) for name in ("", *population.quotas)}
     return BudgetStatus(
         population=population.name,
         datasets=tuple(sorted(population.datasets)),
@@ -123,6 +155,7 @@ def status_of(
         num_charges=account.charges,
         num_open=account.open,
         loss=loss,
+        held={name: (each.loss, each.local) for name, each in by_quota.items()},
         _read=lambda: read(period),
     )
 

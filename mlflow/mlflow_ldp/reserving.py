@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import dp_accounting
 
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
+from beam_ldp.ledger.losses import as_json, local_loss_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 if TYPE_CHECKING:
@@ -36,11 +37,14 @@ class Blocks:
             self._open(event, local)
         self._used += 1
 
-    def would_exceed(self, event: dp_accounting.DpEvent, local: float, count: int) -> bool:
-        """Whether the budget has no room for so many, beyond what is reserved ahead."""
+    def would_exceed(self, event: dp_accounting.DpEvent, count: int) -> bool:
+        """Whether the budget, or the quota's share, has no room beyond what is reserved ahead."""
         needed = count - (self._size - self._used if event == self._event else 0)
+        if needed <= 0:
+            return False
         status = self._ledger.status(self._tracker.dataset)
-        return needed > 0 and status.times_left(event, local, needed) < needed
+        local = local_loss_of(as_json(event))  # as it is charged
+        return status.times_left(event, local, needed, self._tracker.quota) < needed
 
     def close(self) -> None:
         """Settle what was used of the open block; give back what was not."""

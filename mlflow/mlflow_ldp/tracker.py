@@ -196,7 +196,9 @@ class PrivacyTracker:
         return spent
 
     def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool:
-        """Whether so many more charges would go beyond this run's own limits or the budget."""
+        """Whether so many more charges would go beyond this run's own limits, or what the ledger
+        has left for it: of the budget, and of its quota's share.
+        """
         kind = self._kind(event)
         total = self._loss + times(kind.loss, count)
         epsilon = total.epsilon(self._orders, self.delta, adaptive=self._adaptive)[0]
@@ -205,9 +207,7 @@ class PrivacyTracker:
             return True
         if self._local_limit is not None and local > self._local_limit:
             return True
-        return self._blocks is not None and self._blocks.would_exceed(
-            event, kind.local_epsilon, count
-        )
+        return self._blocks is not None and self._blocks.would_exceed(event, count)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Figures of a step beside its price: public ones, or such as were charged themselves."""

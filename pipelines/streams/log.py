@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import mlflow_ldp
+from beam_ldp import log_events
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import YES
 from beam_ldp.pipelines.records.reserving import NO_LEDGER, SIMULATED
@@ -280,8 +281,8 @@ class StreamLog:
                     ledger, self._dataset, tracking_uri=self._log.uri,
                     experiment_id=self._log.experiment_id,
                 )  # fmt: skip
-        except Exception as error:
-            logging.getLogger(__name__).warning("no step of the budget (%s)", type(error).__name__)
+        except Exception:
+            log_events.say(log_events.NOT_LOGGED, program="frequency --stream")
 
     def _is_newest(self) -> bool:
         """Whether no later start of the stream has taken the run over: then that one logs."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import dp_accounting
 import pytest
 
-from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, Population, audit
 from beam_ldp.ledger.books import REPLACE_ONE
 from beam_ldp.ledger.charges import Budget, Quota
@@ -122,6 +123,43 @@ def test_a_team_spends_its_share_and_nobody_elses(ledger: BudgetLedger) -> None:
     assert ledger.status("visits").local_spent == 4.0 and audit(ledger.rows()).clean
     with pytest.raises(LedgerError, match="has no quota 'sales'"):
         spend(ledger, "sales", quota="sales")
+
+
+CENTRAL = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 5_000)
+
+
+@pytest.mark.parametrize("quota", ["", "ads", "maps"])
+@pytest.mark.parametrize(("event", "local", "epsilon"), [(PURE, 0.25, 8.0), (CENTRAL, 2.0, 1.0)])
+def test_as_many_are_left_as_are_let_pass(
+    ledger: BudgetLedger, quota: str, event: Any, local: float, epsilon: float
+) -> None:
+    """Of the share; whether the sum of local epsilons binds or the divergence."""
+    grant(ledger, epsilon=epsilon, local_epsilon=4.0 if event is PURE else None)
+    ledger.set_quota("visits", "ads", share=0.25)
+    ledger.set_quota("visits", "maps", share=0.375)
+    for name in ("", "ads", "maps"):
+        run = asked("visits", f"first {name}")
+        ledger.reserve("visits", f"first {name}", event, identity=run, quota=name)
+    status = ledger.status("visits")
+    left = status.times_left(event, local, quota=quota)
+    assert left > 0
+    all_of_them = dp_accounting.SelfComposedDpEvent(event, left)
+    run = asked("visits", "all of them")
+    ledger.reserve("visits", "all of them", all_of_them, identity=run, quota=quota)
+    assert ledger.status("visits").times_left(event, local, quota=quota) == 0
+    with pytest.raises(BudgetExceededError, match="keeps a share of"):
+        run = asked("visits", "beyond")
+        ledger.reserve("visits", "beyond", event, identity=run, quota=quota)
+    others = {"", "ads", "maps"} - {quota}
+    assert all(ledger.status("visits").times_left(event, local, quota=name) for name in others)
+
+
+def test_nothing_is_left_of_an_unknown_quota(ledger: BudgetLedger) -> None:
+    grant(ledger)
+    with pytest.raises(LedgerError, match="has no quota 'sales'"):
+        ledger.status("visits").times_left(PURE, 0.25, quota="sales")
+    ledger.set_quota("visits", "ads", share=1.0)
+    assert ledger.status("visits").times_left(PURE, 0.25) == 0
 
 
 def test_quotas_that_do_not_fit(ledger: BudgetLedger) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dp_accounting
 import pytest
 
 from beam_ldp.accounting import (
@@ -163,6 +164,34 @@ def test_runs_share_the_budget(ledger: BudgetLedger) -> None:
             tracker.charge(PURE)
         with pytest.raises(BudgetExceededError):
             tracker.charge(PURE)
+
+
+@pytest.mark.parametrize(("quota", "fit"), [("ads", 25), ("", 75)])
+def test_a_run_stops_before_its_quota_is_overdrawn(
+    ledger: BudgetLedger, quota: str, fit: int
+) -> None:
+    """Told by `would_exceed`, which looked at the whole budget: `charge` then raised."""
+    ledger.set_budget("visits", epsilon=20.0, delta=1e-40, local_epsilon=1.0)
+    ledger.set_quota("visits", "ads", share=0.25)
+    done = 0
+    with PrivacyTracker("visits", 1e-6, ledger=ledger, quota=quota) as tracker:
+        assert not tracker.would_exceed(PURE, fit) and tracker.would_exceed(PURE, fit + 1)
+        while not tracker.would_exceed(PURE):
+            tracker.charge(PURE)
+            done += 1
+        with pytest.raises(BudgetExceededError, match="keeps a share of"):
+            tracker.charge(PURE)
+    assert done == fit
+
+
+def test_what_a_server_is_sent_counts_locally_as_it_is_charged(ledger: BudgetLedger) -> None:
+    """Central noise: people send what they have, so a limit of local epsilons refuses it."""
+    event = dp_accounting.GaussianDpEvent(1000.0)
+    ledger.set_budget("visits", epsilon=1.0, delta=1e-5, local_epsilon=500.0)
+    with PrivacyTracker("visits", 1e-6, ledger=ledger) as tracker:
+        assert tracker.would_exceed(event)
+        with pytest.raises(BudgetExceededError, match="local epsilons"):
+            tracker.charge(event)
 
 
 def test_charges_are_in_the_ledger_before_charge_returns(ledger: BudgetLedger) -> None:

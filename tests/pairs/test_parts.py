@@ -76,7 +76,7 @@ def test_a_changed_value_is_refused(first: tuple[World, Program, list[str]]) -> 
     before = world.ledger.charge("nightly")
     for i in range(0, 60, 3):
         eyes = "b" if i % 2 == 0 else "a"
-        world.people[i] = {"hair": "dark", "eyes": eyes, "age": "1"}
+        world.people[i] |= {"hair": "dark", "eyes": eyes}
     assert world.publish(program, "second", flags) == run.NOTHING_RELEASED
     world.check(program)
     assert world.ledger.charge("nightly") == before
