@@ -20,6 +20,7 @@ from beam_ldp.federated.record import (
     DeclaredSampling,
     SamplingMismatchError,
     last_event,
+    last_reports,
     planned_event,
     privacy_event,
     privacy_events,
@@ -160,3 +161,16 @@ def test_seeded_rounds_have_no_price():
     state = record([ONE_BIT], [[5, 1]], seeded=True)
     assert privacy_events(state) is privacy_event(state) is planned_event(state, 5) is None
     assert last_event(state) is None and rounds_charged(state) == 0 and rounds_run(state) == 1
+
+
+@pytest.mark.exact
+def test_the_most_reports_of_any_record_count_as_those_of_the_round():
+    nested = {"mean": record([ONE_BIT], [[5, 2], [4, 1]]), "clip": record([ONE_BIT], [[3, 3]])}
+    assert last_reports(nested) == 4 and rounds_run(nested) == 3
+    assert last_reports(record([ONE_BIT], [[0, 1]])) == 0
+
+
+@pytest.mark.exact
+def test_a_state_without_a_record_has_run_nothing():
+    assert rounds_run({"weights": np.zeros(3)}) == 0
+    assert rounds_charged({"weights": np.zeros(3)}) == 0
