@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import attr
 import dp_accounting
@@ -28,7 +29,7 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.crowds import crowd_of, failure_of, hidden_users, with_crowd
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.reports import UNKNOWN_GROUPS
-from beam_ldp.accounting.shuffle.randomizer_events import crowd
+from beam_ldp.accounting.shuffle.randomizer_events import crowd, smaller_crowd_chance
 from beam_ldp.randomizers import frequency, mean, registry
 from beam_ldp.randomizers.base import LocalRandomizer, own_crowd_rule
 from beam_ldp.randomizers.every_question import EveryQuestion
@@ -418,3 +419,11 @@ def test_a_mechanism_that_lies_about_itself_has_no_event():
 def test_impossible_facts_are_refused(fields):
     with pytest.raises(ValueError, match="must be an integer >="):
         LocalRandomizerDpEvent(1.0, **fields)
+
+
+@pytest.mark.exact
+def test_two_public_groups_are_groups_and_none_named_is_one():
+    two, unnamed = SimpleNamespace(public_groups=2), SimpleNamespace()
+    assert smaller_crowd_chance(two) == SMALLER_GROUP_CHANCE > 0
+    assert smaller_crowd_chance(unnamed) == 0.0
+    assert crowd(two, 1000) < 500 < crowd(unnamed, 1000) == 1000
