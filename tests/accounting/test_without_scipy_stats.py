@@ -34,8 +34,9 @@ def test_the_binomial_is_that_of_scipy(trials: int, chance: float) -> None:
     assert np.allclose(binomials.cdf(counts, trials, chance)[likely], below[likely], rtol=1e-13)
     assert np.array_equal(binomials.sf(counts, trials, chance), law.sf(counts))
     for tail in (1e-12, 1e-6, 0.01, 0.4):
-        assert binomials.isf(tail, trials, chance) == law.isf(tail)
-        assert binomials.ppf(tail, trials, chance) == law.ppf(tail)
+        off = 1e-4 * deviation if trials > 10**9 else 0  # as SciPy 1.12 is
+        assert abs(binomials.isf(tail, trials, chance) - law.isf(tail)) <= off
+        assert abs(binomials.ppf(tail, trials, chance) - law.ppf(tail)) <= off
 
 
 def test_the_trials_of_the_binomial_may_differ() -> None:
