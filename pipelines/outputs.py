@@ -166,7 +166,7 @@ class OutputFolder:
             return
         if self.overwrite and not goes_on:
             self._forget()
-        for name in sorted(_names(finished), key=lambda name: name == MANIFEST):
+        for name in sorted(_names(finished), key=lambda name: (name == MANIFEST, name)):
             FileSystems.rename([f"{finished}/{name}"], [f"{self.path}/{name}"])
 
     def _is_half_moved(self) -> bool:

@@ -17,6 +17,7 @@ from tests.engines.fixtures import engine, engine_options  # noqa: F401
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test needs a screen
 
+REQUIRED = "BEAM_LDP_REQUIRE_TOOLS"  # set by `.ci/run`
 LIMIT_SECONDS = 300
 LONG_LIMIT_SECONDS = 900
 
@@ -40,6 +41,17 @@ def pytest_collection_finish() -> None:
     """What stays to the end, thousands of tests and modules, is not looked through for garbage."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where every tool is required, as in CI, a skipped test is a failure: nothing that was to be
+    tested goes by in silence."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped") if reporter is not None else None
+    if skipped and os.environ.get(REQUIRED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for report in skipped:
+            reporter.write_line(f"SKIPPED, which {REQUIRED} forbids: {report.nodeid}")
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 
 import mlflow_ldp
 from beam_ldp import log_events
@@ -78,7 +77,7 @@ class StreamLog:
             self._log = None
             console.print(
                 f"[yellow]warning:[/yellow] the stream is not logged to MLflow "
-                f"({type(error).__name__}: {escape(str(error))})",
+                f"({type(error).__name__})",
                 soft_wrap=True,
             )
 

@@ -16,7 +16,7 @@ from beam_ldp.ledger.rows import next_row
 from beam_ldp.ledger.writer import signer_of
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
-from tests.ledger.postgres import as_runs, find_binaries, grant_roles, server
+from tests.ledger.postgres import as_runs, grant_roles, server
 
 pytestmark = pytest.mark.exact
 
@@ -26,9 +26,6 @@ PURE = LocalRandomizerDpEvent(0.25)
 @pytest.fixture(scope="module")
 def roles() -> Iterator[dict[str, str]]:
     """A ledger, and the URLs of its owner and of the two roles that the page grants."""
-    if find_binaries() is None:
-        pytest.skip("PostgreSQL's server is not installed: `make tools` installs it")
-    pytest.importorskip("psycopg")
     with server() as url:
         BudgetLedger.create(url)
         grant_roles(url)

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from beam_ldp.ledger import (
     store,
 )
 from beam_ldp.ledger.store import SCHEMA, RowStore
-from tests.ledger import postgres as tools
+from tests import conftest
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
 from tests.ledger.postgres import server
@@ -271,20 +272,26 @@ def test_a_program_that_hangs_with_the_lock_does_not_stop_others(
         ledger.reserve("visits", "run", PURE, identity=asked("visits", "run"))
 
 
-@pytest.mark.parametrize("required", [False, True])
-def test_a_missing_server_skips_here_and_fails_in_ci(
-    required: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("required", "skipped", "fails"), [("1", True, True), ("", True, False), ("1", False, False)]
+)
+def test_where_tools_are_required_a_skipped_test_is_a_failure(
+    required: str, skipped: bool, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "find_binaries", lambda: None)
-    monkeypatch.setenv(tools.REQUIRED, "1" if required else "")
-    outcome = pytest.fail.Exception if required else pytest.skip.Exception
-    with pytest.raises(outcome, match="make tools"), server():
-        pass
+    monkeypatch.setenv(conftest.REQUIRED, required)
+    said: list[str] = []
+    stats = {"skipped": [SimpleNamespace(nodeid="test_of_postgresql")]} if skipped else {}
+    reporter = SimpleNamespace(stats=stats, write_line=said.append)
+    plugins = SimpleNamespace(get_plugin=lambda name: reporter)
+    session: Any = SimpleNamespace(exitstatus=0, config=SimpleNamespace(pluginmanager=plugins))
+    conftest.pytest_sessionfinish(session)
+    assert (session.exitstatus != 0) == fails
+    assert any("test_of_postgresql" in line for line in said) == fails
 
 
 def test_ci_requires_its_tools() -> None:
     steps = (Path(__file__).parents[2] / ".ci" / "run").read_text()
-    assert f"export {tools.REQUIRED}=1" in steps and "make tools" in steps
+    assert f"export {conftest.REQUIRED}=1" in steps and "make tools" in steps
 
 
 def test_a_server_that_is_not_there() -> None:

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.e2e
 
 PEOPLE = 12_000
 SECRET = "the-raw-value"
-VALUES = ["red", "green", "blue"]
+VALUES = ["vermilion", "green", "blue"]
 TRUTH = np.array([0.5, 0.25, 0.0, 0.25])
 
 
@@ -43,7 +43,7 @@ TRUTH = np.array([0.5, 0.25, 0.0, 0.25])
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Values of 12,000 people, three rows that cannot be used, and what `randomize` made of it."""
     folder = tmp_path_factory.mktemp("reports")
-    held = (["red"] * 2 + ["green", SECRET]) * (PEOPLE // 4)
+    held = (["vermilion"] * 2 + ["green", SECRET]) * (PEOPLE // 4)
     (folder / "values.csv").write_text(
         "c,uid\n" + "".join(f"{v},{i}\n" for i, v in enumerate(held)) + ",1\n,2\n,3\n"
     )
@@ -78,7 +78,7 @@ def test_only_reports_and_terms_leave_the_device(place: Path) -> None:
     assert [path.name for path in files][0] == "release.json"
     assert {path.suffix for path in files[1:]} == {".ldp"}
     content = b"".join(path.read_bytes() for path in files)
-    assert SECRET.encode() not in content and b"red" not in content
+    assert SECRET.encode() not in content and b"vermilion" not in content
     assert sum(path.stat().st_size for path in files[1:]) == PEOPLE * 49
     terms = ReleaseTerms.from_json(json.loads(files[0].read_text()))
     assert terms.identity == ReleaseIdentity(
@@ -243,7 +243,7 @@ def test_two_spellings_of_the_input_are_one_release(
     one envelope id, and counts once. Another question under the same name is another release."""
     people = 2000
     (tmp_path / "values.csv").write_text(
-        "uid,c,h\n" + "".join(f"{i},red,{'green' if i % 2 else 'blue'}\n" for i in range(people))
+        "uid,c,h\n" + "".join(f"{i},{VALUES[i % 2]},{VALUES[1 + i % 2]}\n" for i in range(people))
     )
     (tmp_path / "key").write_bytes(bytes(range(40)))
     shutil.copy(place / "d.txt", tmp_path)
@@ -382,7 +382,7 @@ def test_misused_collectors(place: Path, tmp_path: Path, capsys: Any) -> None:
 
 def test_unusable_files_write_nothing(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "values.csv").write_text('c\n""\n,\n')
-    (tmp_path / "d.txt").write_text("red\ngreen\n")
+    (tmp_path / "d.txt").write_text("vermilion\ngreen\n")
     assert randomize.main(device_flags(tmp_path, "out")) == NOTHING_RELEASED
     assert "no row could be used (most often:" in " ".join(capsys.readouterr().err.split())
     (tmp_path / "values.csv").write_text("d\nred\n")
