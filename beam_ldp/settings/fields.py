@@ -1,0 +1,189 @@
+"""A setting is one field: its default, how it is read, its unit and its help stand in one place.
+
+Flags, job files, their JSON Schema and checks derive from the fields of the sections
+(`beam_ldp.settings.sections`); a new setting is one more field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+METADATA = "setting"
+
+
+class SettingError(ValueError):
+    """A setting is missing, unknown, or does not fit.
+
+    The message names settings in braces, as `{people.id}`: `said` writes them as flags, `str` as
+    keys of a job file.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def said(self, name_of: Callable[[str], str]) -> str:
+        """The message with every name written by `name_of`, which is given `section.field`."""
+        found, rest = "", self.message
+        while "{" in rest:
+            before, rest = rest.split("{", 1)
+            name, rest = rest.split("}", 1)
+            found += before + name_of(name)
+        return found + rest
+
+    def __str__(self) -> str:
+        return self.said(lambda name: name)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a value is read.
+
+    Attributes:
+        name: what errors say is expected.
+        read: a text (of a flag) or a value (of a job file) to what the library uses; raises
+            ValueError or TypeError.
+        schema: of a job file's value, as JSON Schema.
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    schema: Mapping[str, Any]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _positive(value: Any) -> float:
+    found = _number(value)
+    if not (math.isfinite(found) and found > 0):
+        raise ValueError
+    return found
+
+
+def _whole(value: Any) -> int:
+    found = _number(value)
+    if not math.isfinite(found) or found != int(found):
+        raise ValueError
+    return int(value) if isinstance(value, int) else int(found)
+
+
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+# YAML and people write 1e6, which YAML 1.1 takes for a text.
+_NUMERAL = {"type": "string", "pattern": r"^[-+]?[0-9._]+([eE][-+]?[0-9]+)?$"}
+
+TEXT = Kind("text", _text, {"type": "string"})
+NUMBER = Kind("a number", _number, {"anyOf": [{"type": "number"}, _NUMERAL]})
+POSITIVE = Kind(
+    "a number > 0", _positive, {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, _NUMERAL]}
+)
+WHOLE = Kind("a whole number", _whole, {"anyOf": [{"type": "integer"}, _NUMERAL]})
+SWITCH = Kind("true or false", _switch, {"type": "boolean"})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is said of a field, once.
+
+    Attributes:
+        help: half a sentence, as help and schema show it.
+        kind: how it is read.
+        flag: without dashes in front; "" for a setting that has no flag.
+        metavar: what stands for its value in help.
+        choices: what it may be, where that is a short list.
+        many: whether it may be repeated, or be a list.
+        arity: values of one flag, such as the two ends of a range.
+        basic: whether `--help` shows it; `--help-all` shows everything.
+    """
+
+    help: str
+    kind: Kind = TEXT
+    flag: str = ""
+    metavar: str | tuple[str, ...] = ""
+    choices: tuple[str, ...] = ()
+    many: bool = False
+    arity: int = 1
+    basic: bool = False
+
+
+def setting(
+    default: Any,
+    help: str,
+    kind: Kind = TEXT,
+    *,
+    flag: str = "",
+    metavar: str | tuple[str, ...] = "",
+    choices: tuple[str, ...] = (),
+    many: bool = False,
+    arity: int = 1,
+    basic: bool = False,
+) -> Any:
+    """A field of a section: see `Setting`. The default is that of flags, job files and library."""
+    about = Setting(help, kind, flag, metavar, choices, many, arity, basic)
+    return dataclasses.field(default=default, metadata={METADATA: about})
+
+
+Section = TypeVar("Section")
+
+
+def settings_of(section: type) -> dict[str, Setting]:
+    """The settings of a section, by the names of its fields, in their order."""
+    return {
+        field.name: field.metadata[METADATA]
+        for field in dataclasses.fields(section)
+        if METADATA in field.metadata
+    }
+
+
+def read_setting(name: str, about: Setting, value: Any) -> Any:
+    """A value from a flag or a job file, as the library uses it.
+
+    Args:
+        name: `section.field`, for errors.
+        about: the setting.
+        value: text, or what a job file holds.
+
+    Raises:
+        SettingError: naming the setting and what is allowed.
+    """
+    if value is None:
+        return None
+    if about.many:
+        listed = value if isinstance(value, list | tuple) else [value]
+        return tuple(_one(name, about, one) for one in listed)
+    return _one(name, about, value)
+
+
+def _one(name: str, about: Setting, value: Any) -> Any:
+    if about.arity > 1:
+        if not isinstance(value, list | tuple) or len(value) != about.arity:
+            raise SettingError(f"{{{name}}} must be {about.arity} values")
+        return tuple(_read(name, about, one) for one in value)
+    return _read(name, about, value)
+
+
+def _read(name: str, about: Setting, value: Any) -> Any:
+    if about.choices and value not in about.choices:
+        raise SettingError(f"{{{name}}} must be one of {', '.join(about.choices)}, got {value}")
+    try:
+        return about.kind.read(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(f"{{{name}}} must be {about.kind.name}, got {value}") from None

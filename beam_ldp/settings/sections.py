@@ -1,0 +1,344 @@
+"""What a release needs to be told, in small objects that the library and the programs share.
+
+Each is checked when it is made. What two of them say together is checked by whoever has both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from beam_ldp.settings.fields import NUMBER, POSITIVE, SWITCH, WHOLE, SettingError, setting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from beam_ldp.randomizers.domain import Domain
+
+EXPECTED_SHARE = 0.9  # of the expected users: the least number of reports, unless it is given
+MAX_REPORTS = 10**12  # as the accountant is proved for
+FORMATS = ("auto", "parquet", "csv", "jsonl", "text")
+DEAD_LETTER = "dead-letter"  # bad rows are listed; every other choice leaves no trace of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the data are."""
+
+    paths: tuple[str, ...] = setting(
+        (), "file, folder or glob, on any file system that Beam knows; may be repeated",
+        flag="input", metavar="PATH", many=True, basic=True,
+    )  # fmt: skip
+    format: str = setting(
+        "auto", "default: by the ending of the file names", flag="input-format", choices=FORMATS
+    )
+    delimiter: str | None = setting(
+        None, "default: a comma, or a tab for .tsv", flag="csv-delimiter", metavar="CHAR"
+    )
+    max_bad_rows: int | None = setting(
+        None, "release nothing if more rows cannot be used (default: no limit)", WHOLE,
+        flag="max-bad-rows", metavar="N",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.max_bad_rows is not None and self.max_bad_rows < 0:
+            raise SettingError("{source.max_bad_rows} must be >= 0")
+        one = self.delimiter
+        if one is not None and (len(one) != 1 or one in '"\r\n' or ord(one) > 127):
+            raise SettingError("{source.delimiter} must be one ASCII character other than a quote")
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """Whose data it is: what makes a person's rows one person's, and their public groups."""
+
+    id: str | None = setting(
+        None,
+        "column that says whose row it is: one row per person is drawn; without it each row is "
+        "taken for a person",
+        flag="user-id", metavar="NAME", basic=True,
+    )  # fmt: skip
+    one_row: bool = setting(
+        False,
+        "instead of {people.id}: declares that no person has two rows, where a budget of people is "
+        "charged; nothing checks it, every record says it",
+        SWITCH, flag="one-row-per-person",
+    )  # fmt: skip
+    group_by: str | None = setting(
+        None,
+        "column of a public group: one result per group, each of at least {shuffle.min_reports}; "
+        "every person reports in one group; which one is not protected",
+        flag="group-by", metavar="NAME",
+    )  # fmt: skip
+    groups: Domain | str | Path | None = setting(
+        None,
+        "public list of groups, one per line; rows of no listed group count in `other`",
+        flag="groups", metavar="FILE",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.one_row and self.id is not None:
+            raise SettingError(
+                "{people.one_row} goes without {people.id}, of whose rows one is drawn in any case"
+            )
+
+    @property
+    def counted(self) -> bool:
+        """Whether somebody says whose rows are one person's."""
+        return self.id is not None or self.one_row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """What the release is called, and where its noise comes from.
+
+    Names, question and key make the release's identity: with a key, another run of the same
+    release sends the same reports.
+    """
+
+    dataset: str = setting(
+        "",
+        "declared name of the people's data: whose budget is charged, and part of the release's "
+        "identity (needed where there is a ledger or {release.key_file})",
+        flag="dataset", metavar="NAME", basic=True,
+    )  # fmt: skip
+    id: str | None = setting(
+        None, "names this release for memoized noise; never reuse one",
+        flag="release-id", metavar="NAME",
+    )  # fmt: skip
+    key_file: str | None = setting(
+        None,
+        "secret key, read on the workers: a retry then sends the same report (needs {people.id} "
+        "and {release.id})",
+        flag="memoize-key-file", metavar="FILE",
+    )  # fmt: skip
+    seed: int | None = setting(
+        None, "simulation only: repeatable noise protects nobody, every output says so", WHOLE,
+        flag="seed", metavar="N",
+    )  # fmt: skip
+    frozen_values: bool = setting(
+        False,
+        "nobody's value has changed since this memoized release was published first: allows a "
+        "second publication about other people where nothing tells it (docs/retries.md)",
+        SWITCH, flag="frozen-values",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.key_file is not None and self.seed is not None:
+            raise SettingError("{release.key_file} and {release.seed} exclude each other")
+        if self.seed is not None and self.seed < 0:
+            raise SettingError("{release.seed} must be >= 0")
+
+    @property
+    def simulated(self) -> bool:
+        """Whether nobody is protected."""
+        return self.seed is not None
+
+    @property
+    def memoized(self) -> bool:
+        """Whether another run sends the same reports."""
+        return self.key_file is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """Whose budget pays, and under which name."""
+
+    ledger: str | None = setting(
+        None,
+        "ledger that grants the budget of {release.dataset}: the worst case is reserved before "
+        "anything is read, or refused (default: the environment variable BEAM_LDP_LEDGER; see "
+        "`beam-ldp budget`)",
+        flag="ledger", metavar="URL", basic=True,
+    )  # fmt: skip
+    no_ledger: bool = setting(
+        False, "charge nothing, even where BEAM_LDP_LEDGER is set; every output says so", SWITCH,
+        flag="no-ledger",
+    )  # fmt: skip
+    privacy_unit: str = setting(
+        "user", "what this run protects; must be what the budget protects (default: user)",
+        flag="privacy-unit", metavar="NAME",
+    )  # fmt: skip
+    run_id: str | None = setting(
+        None, "name of the charge, used once (default: a random one)", flag="run-id",
+        metavar="NAME",
+    )  # fmt: skip
+    quota: str = setting(
+        "",
+        "whose share of the budget is charged (`budget quota` keeps one; default: what no quota "
+        "keeps)",
+        flag="quota", metavar="NAME",
+    )  # fmt: skip
+    windows: int | None = setting(
+        None,
+        "releases over time to reserve, for unbounded data: `frequency --stream`, or a pipeline of "
+        "your own (docs/ledger.md), stops when those are used",
+        WHOLE, flag="budget-windows", metavar="N",
+    )  # fmt: skip
+    people_store: str | None = setting(
+        None,
+        "leave keyed hashes of the people asked here: the ledger then counts what each was charged "
+        "locally (needs {people.id} and {release.people_key_file}; see docs/ledger.md)",
+        flag="people-store", metavar="DIR",
+    )  # fmt: skip
+    people_key_file: str | None = setting(
+        None,
+        "secret key of those hashes, one for all runs about these people; only workers read it",
+        flag="people-key-file", metavar="FILE",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.no_ledger and self.ledger:
+            raise SettingError("{release.ledger} and {release.no_ledger} exclude each other")
+        if (self.people_store is None) != (self.people_key_file is None):
+            raise SettingError(
+                "{release.people_store} and {release.people_key_file} belong together"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """What the release may cost a person."""
+
+    epsilon: float | None = setting(
+        None, "central target after shuffling; needs {privacy.expected_users}", POSITIVE,
+        flag="epsilon", metavar="EPS", basic=True,
+    )  # fmt: skip
+    local_epsilon: float | None = setting(
+        None, "what each person is promised against everybody", POSITIVE,
+        flag="local-epsilon", metavar="EPS0", basic=True,
+    )  # fmt: skip
+    max_local_epsilon: float | None = setting(
+        None,
+        "never promise less to a person than this, even where {privacy.epsilon} would allow it",
+        POSITIVE, flag="max-local-epsilon", metavar="EPS0",
+    )  # fmt: skip
+    delta: float = setting(
+        0.0, "of the central epsilon, in (0, 1); take it far below 1/users", NUMBER,
+        flag="delta", metavar="D", basic=True,
+    )  # fmt: skip
+    expected_users: int | None = setting(
+        None, "people expected to report; 1e6 is understood", WHOLE,
+        flag="expected-users", metavar="N", basic=True,
+    )  # fmt: skip
+    strict: bool = setting(
+        False, "release nothing if what was received costs more than {privacy.epsilon}", SWITCH,
+        flag="strict",
+    )  # fmt: skip
+    honest_fraction: float = setting(
+        1.0,
+        "share of the reports, in every batch, that are not fake, in (0, 1]: only those hide a "
+        "person (default 1)",
+        NUMBER, flag="honest-fraction", metavar="F",
+    )  # fmt: skip
+    model: Literal["shuffle", "local"] = setting(
+        "shuffle",
+        "who is trusted: a shuffler, or nobody but the device; then {privacy.epsilon} is the local "
+        "promise and needs no {privacy.delta}",
+        flag="model", choices=("shuffle", "local"),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.delta < 1:
+            raise SettingError(f"{{privacy.delta}} must lie in (0, 1), got {self.delta}")
+        if not 0 < self.honest_fraction <= 1:
+            raise SettingError(
+                f"{{privacy.honest_fraction}} must lie in (0, 1], got {self.honest_fraction}"
+            )
+        _check_count("privacy.expected_users", self.expected_users)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffling:
+    """What the shuffler does before it lets anything go."""
+
+    min_reports: int | None = setting(
+        None, "release nothing below this (default: 0.9 of {privacy.expected_users})", WHOLE,
+        flag="min-reports", metavar="N", basic=True,
+    )  # fmt: skip
+    output: Literal["statistic", "reports"] = setting(
+        "statistic", "what leaves the shuffler: only sums, or permuted reports",
+        flag="shuffle-output", choices=("statistic", "reports"),
+    )  # fmt: skip
+    scope: Literal["batch", "global"] = setting(
+        "batch", "reports are permuted in large batches, or all together",
+        flag="scope", choices=("batch", "global"),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        _check_count("shuffle.min_reports", self.min_reports)
+
+    def least(self, expected_users: float | None) -> int:
+        """How many reports a release needs at least.
+
+        Raises:
+            SettingError: if nothing says it.
+        """
+        if self.min_reports is not None:
+            return self.min_reports
+        if expected_users is None:
+            raise SettingError(
+                "give {privacy.expected_users} or {shuffle.min_reports}: below a known number "
+                "nothing is released"
+            )
+        return max(1, math.ceil(EXPECTED_SHARE * expected_users))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """Which local randomizer runs."""
+
+    name: str = setting(
+        "auto",
+        "a mechanism (one from elsewhere: PACKAGE:CLASS), or auto: the most accurate one (see "
+        "`beam-ldp plan`)",
+        flag="mechanism", metavar="NAME", basic=True,
+    )  # fmt: skip
+    max_bits: int | None = setting(
+        None, "longest report that auto may choose", WHOLE, flag="max-bits", metavar="BITS"
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_bits is not None and self.max_bits < 1:
+            raise SettingError("{mechanism.max_bits} must be >= 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where results go, and how they are shown and tracked."""
+
+    folder: str = setting(
+        "", "folder to write; whole or not at all", flag="output", metavar="DIR", basic=True
+    )
+    overwrite: bool = setting(
+        False, "replace an existing output", SWITCH, flag="overwrite", basic=True
+    )
+    bad_rows_file: str | None = setting(
+        None,
+        "where rows that cannot be used are listed, for you alone: a null is an answer (default: "
+        "OUTPUT.private/bad_rows.jsonl)",
+        flag="bad-rows-file", metavar="FILE",
+    )  # fmt: skip
+    top: int = setting(
+        20, "lines of the printed table, and of the plot (default 20)", WHOLE,
+        flag="top", metavar="N",
+    )  # fmt: skip
+    format: str = setting("table", "what is printed here", flag="format", choices=("table", "json"))
+    mlflow_uri: str | None = setting(
+        None, "MLflow tracking server (default: mlflow.db beside the output)",
+        flag="mlflow-uri", metavar="URI",
+    )  # fmt: skip
+    mlflow_experiment: str = setting(
+        "beam-ldp", "MLflow experiment", flag="mlflow-experiment", metavar="NAME"
+    )
+    no_mlflow: bool = setting(False, "do not log to MLflow", SWITCH, flag="no-mlflow")
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise SettingError("{output.top} must be >= 1")
+
+
+def _check_count(name: str, number: float | None) -> None:
+    if number is not None and not 1 <= number <= MAX_REPORTS:
+        raise SettingError(f"{{{name}}} must lie in [1, {MAX_REPORTS:.0e}]")
