@@ -26,7 +26,12 @@ from beam_ldp.pipelines.devices.means import CollectMean
 from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
 from beam_ldp.pipelines.frequencies.choice import rare_error
 from beam_ldp.pipelines.frequencies.groups import check_groups
-from beam_ldp.pipelines.frequencies.numeric import Wanted, check_wanted, levels_of, ranges_of
+from beam_ldp.pipelines.frequencies.numeric import (
+    NumberQuestion,
+    check_number_question,
+    levels_of,
+    ranges_of,
+)
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.frequencies.questions import SeveralLists, domains_of
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
@@ -121,7 +126,7 @@ class Collect(FromDevices, Frequency):
         if values.shape is not None:
             raise UsageError("--shape is for means; these reports are about frequencies")
         asked = agreed.asked
-        wanted = _wanted(values, asked)
+        wanted = _number_question(values, asked)
         if wanted is None:
             need(values, "domain")
         columns = asked.columns if isinstance(asked, AskedLists) else ()
@@ -188,7 +193,7 @@ def _loaded(place: str) -> type[LocalRandomizer]:
         raise UsageError(str(error)) from None
 
 
-def _wanted(values: argparse.Namespace, asked: Asked | None) -> Wanted | None:
+def _number_question(values: argparse.Namespace, asked: Asked | None) -> NumberQuestion | None:
     """What is read off reports about a number; None for those about lists. Raises UsageError."""
     given = [name for name in ("quantiles", "between") if getattr(values, name) is not None]
     wanted = asked.wanted if isinstance(asked, AskedNumber) else None
@@ -205,7 +210,7 @@ def _wanted(values: argparse.Namespace, asked: Asked | None) -> Wanted | None:
         wanted = replace(wanted, quantiles=levels_of(values.quantiles))
     if "between" in given:
         wanted = replace(wanted, ranges=ranges_of(values.between))
-    check_wanted(wanted)
+    check_number_question(wanted)
     return wanted
 
 

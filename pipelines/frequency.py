@@ -19,7 +19,7 @@ from beam_ldp.pipelines import run
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.choice import choose
 from beam_ldp.pipelines.frequencies.groups import check_groups, load_groups
-from beam_ldp.pipelines.frequencies.numeric import NumberTree, Wanted, wanted_of
+from beam_ldp.pipelines.frequencies.numeric import NumberQuestion, NumberTree, number_question_of
 from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.frequencies.questions import (
@@ -64,7 +64,7 @@ class FrequencySettings(Settings):
     groups: str | None = None
     columns: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
-    wanted: Wanted | None = None
+    wanted: NumberQuestion | None = None
     design: str = "auto"
 
     @property
@@ -281,7 +281,7 @@ def asked_of(values: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UsageError: naming the flag and what is allowed.
     """
-    wanted = wanted_of(values)
+    wanted = number_question_of(values)
     if wanted is None:
         need(values, "domain")
     check_groups(values)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from beam_ldp.pipelines.frequencies.numeric import Wanted, check_wanted
+from beam_ldp.pipelines.frequencies.numeric import NumberQuestion, check_number_question
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.bins import Bins
@@ -54,7 +54,7 @@ class Asked(ABC):
             return AskedLists(_names(found["columns"]), _names(found["lists"]))
         if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
             (column,) = _names([found["column"]])
-            return AskedNumber(column, _wanted(found))
+            return AskedNumber(column, _number_question(found))
         raise ValueError("questions must be the text of a JSON object about lists, or a number")
 
 
@@ -101,7 +101,7 @@ class AskedNumber(Asked):
     """
 
     column: str
-    wanted: Wanted
+    wanted: NumberQuestion
 
     def __post_init__(self) -> None:
         if (self.wanted.fan_out is None) == self.wanted.needs_tree:
@@ -149,10 +149,10 @@ def _names(found: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _wanted(found: dict[str, Any]) -> Wanted:
+def _number_question(found: dict[str, Any]) -> NumberQuestion:
     """What is asked about a number. Raises ValueError."""
     try:
-        wanted = Wanted(
+        wanted = NumberQuestion(
             Bins(tuple(map(float, found["edges"]))),
             tuple(map(float, found.get("quantiles", ()))),
             tuple((float(low), float(high)) for low, high in found.get("between", ())),
@@ -163,7 +163,7 @@ def _wanted(found: dict[str, Any]) -> Wanted:
     except TypeError:
         raise ValueError("questions hold a value of the wrong type") from None
     try:
-        check_wanted(wanted)
+        check_number_question(wanted)
     except UsageError as error:
         raise ValueError(f"questions: {error}") from None
     return wanted

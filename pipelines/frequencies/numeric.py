@@ -45,7 +45,7 @@ QUANTILES = pa.schema(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NumberQuestion:
     """What is asked about the numbers.
 
     Attributes:
@@ -66,7 +66,7 @@ class Wanted:
         return bool(self.quantiles or self.ranges)
 
 
-def wanted_of(values: argparse.Namespace) -> Wanted | None:
+def number_question_of(values: argparse.Namespace) -> NumberQuestion | None:
     """What the flags ask about numbers; None where they ask about values of a list.
 
     Raises:
@@ -85,14 +85,16 @@ def wanted_of(values: argparse.Namespace) -> Wanted | None:
         bins = Bins.parse(values.bins)
     except ValueError as error:
         raise UsageError(f"--bins {values.bins}: {error}") from None
-    wanted = Wanted(bins, levels_of(values.quantiles), ranges_of(values.between), values.fan_out)
+    wanted = NumberQuestion(
+        bins, levels_of(values.quantiles), ranges_of(values.between), values.fan_out
+    )
     if wanted.needs_tree and values.bad_rows == "other":
         raise UsageError("--bad-rows other is not for --quantiles and --between")
-    check_wanted(wanted)
+    check_number_question(wanted)
     return wanted
 
 
-def check_wanted(wanted: Wanted) -> None:
+def check_number_question(wanted: NumberQuestion) -> None:
     """A UsageError unless the bins can tell what is asked."""
     if not wanted.needs_tree:
         if wanted.fan_out is not None:
@@ -145,7 +147,7 @@ class NumberTree(Survey):
         wanted: what is asked about it.
     """
 
-    def __init__(self, column: str, wanted: Wanted) -> None:
+    def __init__(self, column: str, wanted: NumberQuestion) -> None:
         self.about = column
         self.wanted = wanted
         self.tree = Hierarchy(wanted.bins, wanted.fan_out or 2)  # until it is planned
@@ -213,7 +215,9 @@ class NumberAnswer(PartsAnswer):
         "plot.png": "the distribution",
     }
 
-    def __init__(self, release: Parts, tree: Hierarchy, question: str, wanted: Wanted) -> None:
+    def __init__(
+        self, release: Parts, tree: Hierarchy, question: str, wanted: NumberQuestion
+    ) -> None:
         self._tree, self._question, self._wanted = tree, question, wanted
         groups: dict[Any, list[Release]] = {}
         for part in release.releases:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from beam_ldp.pipelines import collect, frequency, randomize
 from beam_ldp.pipelines.devices.asked import Asked, AskedLists, AskedNumber
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.frequencies.numeric import Wanted
+from beam_ldp.pipelines.frequencies.numeric import NumberQuestion
 from beam_ldp.pipelines.run import DONE, MISUSED
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -221,8 +221,8 @@ def test_misused(place: Path, tmp_path: Path, flags: list[str], message: str, ca
 # What release.json says -------------------------------------------------------------------------
 
 BINS = Bins((0.0, 10.0, 20.0))
-NUMBER = AskedNumber("age", Wanted(BINS, (0.5,), ((0.0, 10.0),), 2))
-HISTOGRAM = AskedNumber("age", Wanted(BINS))
+NUMBER = AskedNumber("age", NumberQuestion(BINS, (0.5,), ((0.0, 10.0),), 2))
+HISTOGRAM = AskedNumber("age", NumberQuestion(BINS))
 LISTED = AskedLists(("hair", "eyes"), ("00" * 16, "11" * 16))
 PAIR = OneQuestion((KRandomizedResponse(3, 2.0), KRandomizedResponse(3, 2.0)))
 LEVELS = EveryQuestion(tuple(KRandomizedResponse(size, 1.0) for size in Hierarchy(BINS, 2).sizes))
@@ -256,7 +256,7 @@ def test_numbers_survive_as_text(
     """Every edge to its last digit, infinities too."""
     ranges = ((-np.inf, edges[1]), (edges[0], np.inf))
     for wanted in (
-        Wanted(Bins(tuple(edges)), tuple(levels), ranges, fan_out), Wanted(Bins(tuple(edges))),
+        NumberQuestion(Bins(tuple(edges)), tuple(levels), ranges, fan_out), NumberQuestion(Bins(tuple(edges))),
     ):  # fmt: skip
         asked = AskedNumber(name, wanted)
         assert Asked.from_text(asked.text) == asked
