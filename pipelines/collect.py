@@ -14,7 +14,6 @@ from typing import Any
 import apache_beam as beam
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.devices.asked import Asked, AskedLists, AskedNumber
 from beam_ldp.pipelines.devices.collecting import (
     Agreed,
     FromDevices,
@@ -23,6 +22,11 @@ from beam_ldp.pipelines.devices.collecting import (
     count,
 )
 from beam_ldp.pipelines.devices.means import CollectMean
+from beam_ldp.pipelines.devices.questions import (
+    DeviceListsQuestion,
+    DeviceNumberQuestion,
+    DeviceQuestion,
+)
 from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
 from beam_ldp.pipelines.frequencies.choice import rare_error
 from beam_ldp.pipelines.frequencies.groups import check_groups
@@ -100,7 +104,7 @@ class Collect(FromDevices, Frequency):
     def _lists(self) -> list[tuple[str, str, str]]:
         """Of every list its path, its digest and the one that was agreed upon."""
         settings, agreed = self.settings, self.settings.agreed
-        if isinstance(agreed.asked, AskedLists):
+        if isinstance(agreed.asked, DeviceListsQuestion):
             assert isinstance(self.survey, SeveralLists)
             digests = [domain.digest.hex() for domain in self.survey.domains.values()]
             return list(zip(settings.domains, digests, agreed.asked.lists))
@@ -129,7 +133,7 @@ class Collect(FromDevices, Frequency):
         wanted = _number_question(values, asked)
         if wanted is None:
             need(values, "domain")
-        columns = asked.columns if isinstance(asked, AskedLists) else ()
+        columns = asked.columns if isinstance(asked, DeviceListsQuestion) else ()
         values.column, values.user_id, values.group_by = None, None, agreed.group_by
         if (values.groups is None) != (agreed.group_by is None):
             raise UsageError(
@@ -139,7 +143,7 @@ class Collect(FromDevices, Frequency):
             )
         check_groups(values)
         domains = () if wanted is not None else domains_of(values, columns)
-        named = asked.column if isinstance(asked, AskedNumber) else ", ".join(columns)
+        named = asked.column if isinstance(asked, DeviceNumberQuestion) else ", ".join(columns)
         return check_collected(
             values,
             agreed,
@@ -193,10 +197,12 @@ def _loaded(place: str) -> type[LocalRandomizer]:
         raise UsageError(str(error)) from None
 
 
-def _number_question(values: argparse.Namespace, asked: Asked | None) -> NumberQuestion | None:
+def _number_question(
+    values: argparse.Namespace, asked: DeviceQuestion | None
+) -> NumberQuestion | None:
     """What is read off reports about a number; None for those about lists. Raises UsageError."""
     given = [name for name in ("quantiles", "between") if getattr(values, name) is not None]
-    wanted = asked.wanted if isinstance(asked, AskedNumber) else None
+    wanted = asked.wanted if isinstance(asked, DeviceNumberQuestion) else None
     if given and (wanted is None or not wanted.needs_tree):
         raise UsageError(
             f"--{given[0]}: these reports are not of a number with a tree, which the devices have "

@@ -16,7 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 
 import beam_ldp.randomizers.frequency
 import beam_ldp.randomizers.mean  # noqa: F401  (so that configurations of all kinds can be read)
-from beam_ldp.pipelines.devices.asked import Asked
+from beam_ldp.pipelines.devices.questions import DeviceQuestion
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
 from beam_ldp.randomizers.identity import digest_of
@@ -91,7 +91,7 @@ class ReleaseFile:
     coordinates: Coordinates | None = None
     group_by: str | None = None
     groups_digest: bytes | None = None
-    asked: Asked | None = None
+    asked: DeviceQuestion | None = None
 
     def __post_init__(self) -> None:
         randomizer, identity = self.terms.randomizer, self.terms.identity
@@ -163,7 +163,9 @@ class ReleaseFile:
             None if coordinates is None else Coordinates.from_text(coordinates),
             group_by,
             digest,
-            None if found.get("questions") is None else Asked.from_text(found["questions"]),
+            None
+            if found.get("questions") is None
+            else DeviceQuestion.from_text(found["questions"]),
         )
 
 

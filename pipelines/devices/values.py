@@ -9,7 +9,11 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
-from beam_ldp.pipelines.devices.asked import Asked, AskedLists, AskedNumber
+from beam_ldp.pipelines.devices.questions import (
+    DeviceListsQuestion,
+    DeviceNumberQuestion,
+    DeviceQuestion,
+)
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.frequencies.choice import oracle_for
 from beam_ldp.pipelines.frequencies.groups import load_groups
@@ -98,16 +102,16 @@ class ListValues(DeviceValues):
             settings = replace(settings, expected_users=MANY, min_reports=MANY)
         return self._survey.planned(settings, settings.design)
 
-    def _asked(self) -> Asked | None:
+    def _asked(self) -> DeviceQuestion | None:
         """What the terms say beside the list; None where there is nothing to say."""
         survey, wanted = self._survey, self.settings.wanted
         if isinstance(survey, SeveralLists):
             digests = (domain.digest.hex() for domain in survey.domains.values())
-            return AskedLists(self.settings.columns, tuple(digests))
+            return DeviceListsQuestion(self.settings.columns, tuple(digests))
         if wanted is None:
             return None
         fan_out = survey.tree.fan_out if isinstance(survey, NumberTree) else None
-        return AskedNumber(self.settings.column, replace(wanted, fan_out=fan_out))
+        return DeviceNumberQuestion(self.settings.column, replace(wanted, fan_out=fan_out))
 
     def encoded(self, pipeline: beam.Pipeline) -> Encoded:
         settings = self.settings

@@ -33,7 +33,7 @@ from beam_ldp.planning.questions import (
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 from beam_ldp.transforms.carried import CarriedDomain
-from beam_ldp.transforms.encode_questions import Asked, Listed
+from beam_ldp.transforms.encode_questions import DeviceQuestion, Listed
 from beam_ldp.transforms.questions import PrivateQuestions
 
 
@@ -56,7 +56,7 @@ class Survey(ABC):
         about: public name of all of it.
     """
 
-    asked: tuple[Asked, ...]
+    asked: tuple[DeviceQuestion, ...]
     about: str
 
     @property

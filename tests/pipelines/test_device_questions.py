@@ -13,7 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.pipelines import collect, frequency, randomize
-from beam_ldp.pipelines.devices.asked import Asked, AskedLists, AskedNumber
+from beam_ldp.pipelines.devices.questions import (
+    DeviceListsQuestion,
+    DeviceNumberQuestion,
+    DeviceQuestion,
+)
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.frequencies.numeric import NumberQuestion
 from beam_ldp.pipelines.run import DONE, MISUSED
@@ -221,14 +225,14 @@ def test_misused(place: Path, tmp_path: Path, flags: list[str], message: str, ca
 # What release.json says -------------------------------------------------------------------------
 
 BINS = Bins((0.0, 10.0, 20.0))
-NUMBER = AskedNumber("age", NumberQuestion(BINS, (0.5,), ((0.0, 10.0),), 2))
-HISTOGRAM = AskedNumber("age", NumberQuestion(BINS))
-LISTED = AskedLists(("hair", "eyes"), ("00" * 16, "11" * 16))
+NUMBER = DeviceNumberQuestion("age", NumberQuestion(BINS, (0.5,), ((0.0, 10.0),), 2))
+HISTOGRAM = DeviceNumberQuestion("age", NumberQuestion(BINS))
+LISTED = DeviceListsQuestion(("hair", "eyes"), ("00" * 16, "11" * 16))
 PAIR = OneQuestion((KRandomizedResponse(3, 2.0), KRandomizedResponse(3, 2.0)))
 LEVELS = EveryQuestion(tuple(KRandomizedResponse(size, 1.0) for size in Hierarchy(BINS, 2).sizes))
 
 
-def release(asked: Asked, randomizer: Any) -> ReleaseFile:
+def release(asked: DeviceQuestion, randomizer: Any) -> ReleaseFile:
     terms = terms_of(randomizer, columns=asked.asked_columns, values=asked.values.hex())
     return ReleaseFile(terms, asked=asked)
 
@@ -238,7 +242,7 @@ def release(asked: Asked, randomizer: Any) -> ReleaseFile:
     ("asked", "randomizer"),
     [(LISTED, PAIR), (NUMBER, LEVELS), (HISTOGRAM, KRandomizedResponse(3, 1.0))],
 )
-def test_release_files_survive_a_round_trip(asked: Asked, randomizer: Any) -> None:
+def test_release_files_survive_a_round_trip(asked: DeviceQuestion, randomizer: Any) -> None:
     found = release(asked, randomizer)
     assert ReleaseFile.from_json(json.loads(json.dumps(found.to_json()))) == found
 
@@ -258,8 +262,8 @@ def test_numbers_survive_as_text(
     for wanted in (
         NumberQuestion(Bins(tuple(edges)), tuple(levels), ranges, fan_out), NumberQuestion(Bins(tuple(edges))),
     ):  # fmt: skip
-        asked = AskedNumber(name, wanted)
-        assert Asked.from_text(asked.text) == asked
+        asked = DeviceNumberQuestion(name, wanted)
+        assert DeviceQuestion.from_text(asked.text) == asked
         json.loads(asked.text, parse_constant=lambda constant: pytest.fail(constant))
 
 
@@ -277,7 +281,7 @@ def test_numbers_survive_as_text(
     ],
 )
 def test_questions_that_another_mechanism_answers(
-    asked: Asked, randomizer: Any, message: str
+    asked: DeviceQuestion, randomizer: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         release(asked, randomizer)
@@ -310,7 +314,7 @@ def test_questions_that_another_mechanism_answers(
 )
 def test_questions_that_are_none(text: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Asked.from_text(text)
+        DeviceQuestion.from_text(text)
 
 
 @pytest.mark.exact

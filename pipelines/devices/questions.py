@@ -20,7 +20,7 @@ from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.encode_questions import Levels
 
 
-class Asked(ABC):
+class DeviceQuestion(ABC):
     """Several lists, or a number."""
 
     @abstractmethod
@@ -47,19 +47,19 @@ class Asked(ABC):
         """The digest of lists, bins or tree, as the identity of the release has it."""
 
     @staticmethod
-    def from_text(text: Any) -> Asked:
+    def from_text(text: Any) -> DeviceQuestion:
         """Inverse of `text`. Raises ValueError."""
         found = json.loads(text) if isinstance(text, str) else None
         if isinstance(found, dict) and set(found) == {"columns", "lists"}:
-            return AskedLists(_names(found["columns"]), _names(found["lists"]))
+            return DeviceListsQuestion(_names(found["columns"]), _names(found["lists"]))
         if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
             (column,) = _names([found["column"]])
-            return AskedNumber(column, _number_question(found))
+            return DeviceNumberQuestion(column, _number_question(found))
         raise ValueError("questions must be the text of a JSON object about lists, or a number")
 
 
 @dataclass(frozen=True)
-class AskedLists(Asked):
+class DeviceListsQuestion(DeviceQuestion):
     """A value of a public list for each question.
 
     Attributes:
@@ -92,7 +92,7 @@ class AskedLists(Asked):
 
 
 @dataclass(frozen=True)
-class AskedNumber(Asked):
+class DeviceNumberQuestion(DeviceQuestion):
     """A number: in which bin it lies, or where in a tree over the bins.
 
     Attributes:
