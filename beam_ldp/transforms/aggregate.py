@@ -14,7 +14,7 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ShuffledBlock, ShuffledSum, StatisticBlock
 from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import BlocksIn
-from beam_ldp.transforms.mechanisms import asked_of
+from beam_ldp.transforms.mechanisms import task_of
 from beam_ldp.transforms.stage_types import Element, expect
 from beam_ldp.transforms.sums import NO_KEY, RunningSum, SumReports, check_digest, combine_sums
 from beam_ldp.transforms.windows import is_streamed
@@ -40,7 +40,7 @@ class Aggregate(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
         parts = pcoll if isinstance(pcoll, tuple) else (pcoll,)
-        accepted, asked = (ShuffledBlock, ShuffledSum), asked_of(self._carried.randomizer)
+        accepted, asked = (ShuffledBlock, ShuffledSum), task_of(self._carried.randomizer)
         elements = [expect("Aggregate", part, *accepted, asked=asked) for part in parts]
         element = elements[0]
         output = "reports" if element.kind is ShuffledBlock else "statistic"

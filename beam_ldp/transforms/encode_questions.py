@@ -87,7 +87,7 @@ class Levels:
         return digest_of(b"tree", self.tree.bins.digest, b"%d" % self.tree.fan_out)
 
 
-Asked = Listed | Binned | Levels
+Task = Listed | Binned | Levels
 
 
 class EncodeQuestions(beam.PTransform):
@@ -108,7 +108,7 @@ class EncodeQuestions(beam.PTransform):
 
     def __init__(
         self,
-        questions: Sequence[Asked],
+        questions: Sequence[Task],
         *,
         user_id_column: str | None = None,
         groups: Domain | str | Path | None = None,
@@ -215,7 +215,7 @@ class _NumberColumn(_OneColumn):
         return np.where((codes != SOUND)[:, None], self._last, indices), codes
 
 
-def _column_of(question: Asked, sizes: Sequence[int | None], max_bytes: int) -> _OneColumn:
+def _column_of(question: Task, sizes: Sequence[int | None], max_bytes: int) -> _OneColumn:
     if isinstance(question, Listed):
         return _ListColumn(question, sizes[0], max_bytes)
     return _NumberColumn(question, sizes)

@@ -14,7 +14,7 @@ from beam_ldp.transforms.carried import Carried, check_min_reports
 from beam_ldp.transforms.counters import Timed, counter
 from beam_ldp.transforms.gate import TOO_FEW, group_name, window_bounds
 from beam_ldp.transforms.mechanisms import check_mean, is_mean
-from beam_ldp.transforms.stage_types import Asked, expect
+from beam_ldp.transforms.stage_types import Task, expect
 from beam_ldp.transforms.sums import check_digest
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class _EstimateStage(beam.PTransform):
     """What the estimates of all questions share."""
 
-    asked: ClassVar[Asked]
+    asked: ClassVar[Task]
 
     def __init__(
         self, randomizer: LocalRandomizer, min_reports: int, sampling: Sampling, question: str

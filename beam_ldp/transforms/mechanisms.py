@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from beam_ldp.randomizers.mean.base import MeanRandomizer
-    from beam_ldp.transforms.stage_types import Asked
+    from beam_ldp.transforms.stage_types import Task
 
 BLOCK_BYTES = 1 << 23  # reports that are made, counted or passed on together
 BLOCK_ROWS = 1 << 20
@@ -26,7 +26,7 @@ def is_mean(randomizer: Any) -> TypeGuard[MeanRandomizer]:
     return module is not None and isinstance(randomizer, module.MeanRandomizer)
 
 
-def asked_of(randomizer: Any) -> Asked:
+def task_of(randomizer: Any) -> Task:
     """What the mechanism's reports are for."""
     return "mean" if is_mean(randomizer) else "frequency"
 

@@ -17,7 +17,7 @@ from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.composite import PrivateEstimate
-from beam_ldp.transforms.encode_questions import Asked, EncodeQuestions
+from beam_ldp.transforms.encode_questions import EncodeQuestions, Task
 from beam_ldp.transforms.estimate import EstimateFrequencies
 from beam_ldp.transforms.stage_types import expect
 
@@ -66,7 +66,7 @@ class PrivateQuestions(PrivateEstimate):
     def __init__(
         self,
         randomizer: Questions,
-        questions: Sequence[Asked],
+        questions: Sequence[Task],
         *,
         user_id_column: str | None = None,
         groups: Domain | str | Path | None = None,

@@ -31,9 +31,9 @@ from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import CROWD, Timed, counter, distribution
 from beam_ldp.transforms.mechanisms import (
     BLOCK_BYTES,
-    asked_of,
     report_bytes,
     rows_in,
+    task_of,
     vector_size,
 )
 from beam_ldp.transforms.noise import FRESH, Noise
@@ -84,7 +84,7 @@ class Randomize(beam.PTransform):
                 "already past this stage"
             )
         if element.kind is TableBlock:
-            expect("Randomize", pcoll, ValueBlock, asked=asked_of(self._carried.randomizer))
+            expect("Randomize", pcoll, ValueBlock, asked=task_of(self._carried.randomizer))
         check_key("Randomize", element)
         reports = element.of(ReportBlock)
         how = self._carried, self._noise, element.keyed

@@ -13,7 +13,7 @@ from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain
-from beam_ldp.transforms.stage_types import Asked, expect
+from beam_ldp.transforms.stage_types import Task, expect
 
 
 class FrequencyRow(NamedTuple):
@@ -93,7 +93,7 @@ class ReleaseToRows(beam.PTransform):
         self._simultaneous = simultaneous
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        asked: Asked = "frequency" if self._coordinates is None else "mean"
+        asked: Task = "frequency" if self._coordinates is None else "mean"
         element = expect("ReleaseToRows", pcoll, Release, asked=asked)
         releases = pcoll
         if element.keyed:

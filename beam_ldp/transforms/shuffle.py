@@ -28,7 +28,7 @@ from beam_ldp.transforms.exchange import (
     shuffle_globally,
 )
 from beam_ldp.transforms.gate import GroupNames
-from beam_ldp.transforms.mechanisms import asked_of, report_bytes
+from beam_ldp.transforms.mechanisms import report_bytes, task_of
 from beam_ldp.transforms.shuffle_windows import shuffle_in_windows
 from beam_ldp.transforms.stage_types import (
     Element,
@@ -131,7 +131,7 @@ class Shuffle(beam.PTransform):
         An engine may copy a union of collections; what is added up afterwards can be added up part
         by part, where the reports are.
         """
-        asked = asked_of(self._carried.randomizer)
+        asked = task_of(self._carried.randomizer)
         element = expect("Shuffle", pcoll, ReportBlock, asked=asked)
         check_windows("Shuffle", pcoll, self._windows.public_bounds)
         grouped = self._groups is not None

@@ -24,7 +24,7 @@ from beam_ldp.transforms.blocks import (
     ValueBlock,
 )
 
-Asked = Literal["frequency", "mean"]
+Task = Literal["frequency", "mean"]
 
 # Each type with the stage that makes it, in the order of the pipeline: the stage for frequencies
 # and the one for means, where they differ.
@@ -77,7 +77,7 @@ def element_of(pcoll: beam.PCollection) -> Element:
 
 
 def expect(
-    stage: str, pcoll: beam.PCollection, *accepted: type, asked: Asked | None = None
+    stage: str, pcoll: beam.PCollection, *accepted: type, asked: Task | None = None
 ) -> Element:
     """The element type of `pcoll`, which must be one of `accepted`, with or without a key.
 
@@ -105,14 +105,14 @@ def check_key(stage: str, element: Element) -> None:
         )
 
 
-def _made_by(rank: int, asked: Asked | None) -> str:
+def _made_by(rank: int, asked: Task | None) -> str:
     _, frequency, mean = _MADE_BY[rank]
     if asked is None and frequency != mean:
         return f"{frequency} or {mean}"
     return mean if asked == "mean" else frequency
 
 
-def _advice(element: Element, accepted: tuple[type, ...], asked: Asked | None) -> str:
+def _advice(element: Element, accepted: tuple[type, ...], asked: Task | None) -> str:
     target = _rank(accepted[0])
     if element.is_any:
         return (
