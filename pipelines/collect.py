@@ -15,7 +15,7 @@ import apache_beam as beam
 
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.devices.collecting import (
-    Agreed,
+    CollectOptions,
     FromDevices,
     check_collected,
     collected_words,
@@ -56,7 +56,7 @@ from beam_ldp.transforms.questions import SplitQuestions
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectSettings(Agreed, FrequencySettings):
+class CollectSettings(CollectOptions, FrequencySettings):
     """The flags of `collect`, checked; what others chose stands in `release.json`."""
 
 

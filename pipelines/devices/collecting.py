@@ -224,7 +224,7 @@ class FromDevices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed:
+class CollectOptions:
     """What settings of `collect` have beside those of the program that they come from.
 
     Attributes:

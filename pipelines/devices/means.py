@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_ldp.pipelines.devices.collecting import (
-    Agreed,
+    CollectOptions,
     FromDevices,
     check_collected,
     collected_words,
@@ -32,7 +32,7 @@ from beam_ldp.transforms import EstimateMean
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectMeanSettings(Agreed, MeanSettings):
+class CollectMeanSettings(CollectOptions, MeanSettings):
     """The flags of `collect`, checked; what others chose stands in `release.json`."""
 
     @property
