@@ -214,7 +214,7 @@ class Frequency(Question[FrequencySettings]):
 
     def collect(
         self, choice: Choice, flags: Sequence[str], staging: str, console: Console
-    ) -> results.Collected:
+    ) -> results.WorkerResults:
         """Run the pipeline, or read what a template's job left."""
         if self.settings.staged is None:
             return super().collect(choice, flags, staging, console)
@@ -245,7 +245,7 @@ class Frequency(Question[FrequencySettings]):
                 f"release: it differs in {differs}"
             )
 
-    def gate(self, found: results.Collected) -> Release:
+    def gate(self, found: results.WorkerResults) -> Release:
         if not self.in_parts:
             return super().gate(found)
         return gate_parts(

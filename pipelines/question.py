@@ -214,7 +214,7 @@ class Question(ABC, Generic[S]):
 
     def collect(
         self, choice: Choice, flags: Sequence[str], staging: str, console: Console
-    ) -> results.Collected:
+    ) -> results.WorkerResults:
         """Run the pipeline and read what it left in `staging`. Raises JobError."""
 
         def build(pipeline: beam.Pipeline) -> job.Outputs:
@@ -227,7 +227,7 @@ class Question(ABC, Generic[S]):
 
     # After the data --------------------------------------------------------------------------
 
-    def gate(self, found: results.Collected) -> Release:
+    def gate(self, found: results.WorkerResults) -> Release:
         """What is released. Raises NothingReleasedError where there is nothing."""
         return gate_reports(found.releases, found.withheld, self.settings, found.bad_rows)
 

@@ -33,7 +33,7 @@ from beam_ldp.pipelines.records.price import Price, of_all_publications
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
 from beam_ldp.pipelines.running import job
-from beam_ldp.pipelines.running.results import Collected
+from beam_ldp.pipelines.running.results import WorkerResults
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.views import tables, terminal
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -234,7 +234,7 @@ def make_record(
     )
 
 
-def told(identity: ReleaseIdentity, found: Collected) -> dict[str, Any]:
+def told(identity: ReleaseIdentity, found: WorkerResults) -> dict[str, Any]:
     """What privacy.json says of what was released."""
     whole = found.identity or identity  # of a job that was started elsewhere, as it was told
     return {

@@ -211,10 +211,10 @@ class FromDevices:
 
     def collect(
         self, choice: Choice, flags: Sequence[str], staging: str, console: Console
-    ) -> results.Collected:
+    ) -> results.WorkerResults:
         """Run the pipeline; what was received of each file is kept for the warnings."""
         self.staging = staging
-        found: results.Collected = super().collect(choice, flags, staging, console)  # type: ignore[misc]
+        found: results.WorkerResults = super().collect(choice, flags, staging, console)  # type: ignore[misc]
         self.received = read_received(staging)
         return found
 

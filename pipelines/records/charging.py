@@ -41,7 +41,7 @@ class NoCharge:
         """Nothing to give back."""
 
     def price(
-        self, price: Price, release: Release, found: results.Collected, randomizer: Any
+        self, price: Price, release: Release, found: results.WorkerResults, randomizer: Any
     ) -> Price:
         """What this release costs, with what was published of the same reports before."""
         return price

@@ -67,7 +67,7 @@ class Republication(RunCharge):
         """Nothing to give back: the first publication was."""
 
     def price(
-        self, price: Price, release: Release, found: results.Collected, randomizer: Any
+        self, price: Price, release: Release, found: results.WorkerResults, randomizer: Any
     ) -> Price:
         """The price of all publications together.
 
@@ -99,7 +99,7 @@ class Republication(RunCharge):
         hidden = min(count or 0 for count in cells)
         return Price(event_epsilon(event, self._settings.delta), max(1, hidden), event)
 
-    def _again(self, price: Price, found: results.Collected, randomizer: Any) -> Any:
+    def _again(self, price: Price, found: results.WorkerResults, randomizer: Any) -> Any:
         """What all publications cost where this one is of the same reports as the last.
 
         Nothing more, unless it shows a group that was too small before, or batches of its own.
@@ -113,7 +113,7 @@ class Republication(RunCharge):
             return publications_event(randomizer, [None])
         return min(settled, price.event, key=_crowd)
 
-    def _all_whole(self, found: results.Collected) -> bool:
+    def _all_whole(self, found: results.WorkerResults) -> bool:
         """Whether each publication, this one included, showed all reports of a group together."""
         before = self._before
         known = len(before) == self._charge.published
@@ -214,7 +214,7 @@ def _crowd(event: Any) -> int:
     return 1 if isinstance(event, LocalReports) else crowd_of(event)
 
 
-def _unknown(found: results.Collected) -> str:
+def _unknown(found: results.WorkerResults) -> str:
     """Why nobody knows what a second publication tells, and what helps."""
     frozen = (
         "If nobody's value can have changed, --frozen-values says so, at the price of the local "

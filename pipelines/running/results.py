@@ -173,7 +173,7 @@ def bad_row_parts(folder: str) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True)
-class Collected:
+class WorkerResults:
     """What came back from the workers.
 
     Attributes:
@@ -221,13 +221,13 @@ class Collected:
         return self.bad_rows.count(b"\n") - len(ranges) + sum(map(int, ranges))
 
 
-def read_all(folder: str) -> Collected:
+def read_all(folder: str) -> WorkerResults:
     """All that the workers left."""
     digests = set(_read_bytes(folder, DIGEST))
     if len(digests) > 1:  # of two attempts, each with other reports
         raise JobError("two attempts of the job left results, with other reports each")
     told = _read_bytes(folder, IDENTITY)
-    return Collected(
+    return WorkerResults(
         *read_releases(folder),
         b"".join(bad_row_parts(folder)),
         next((digest.hex() for digest in digests), None),

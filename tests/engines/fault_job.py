@@ -21,7 +21,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.pipelines.running.results import Collected, WriteBadRows, WriteResults, read_all
+from beam_ldp.pipelines.running.results import WorkerResults, WriteBadRows, WriteResults, read_all
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import length_prefixed
@@ -299,6 +299,6 @@ class DoorWitness(beam.DoFn):
         yield block
 
 
-def bad_rows_of(found: Collected) -> list[tuple[str, int, str]]:
+def bad_rows_of(found: WorkerResults) -> list[tuple[str, int, str]]:
     rows = (json.loads(line) for line in found.bad_rows.splitlines())
     return sorted((row["source"], row["position"], row["reason"]) for row in rows)

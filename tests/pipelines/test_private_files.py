@@ -12,7 +12,7 @@ import pytest
 
 from beam_ldp.pipelines.outputs import OutputError
 from beam_ldp.pipelines.private_files import bad_rows_path, write_private
-from beam_ldp.pipelines.running.results import Collected, bad_row_lines, reasons_of
+from beam_ldp.pipelines.running.results import WorkerResults, bad_row_lines, reasons_of
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.blocks import BadRowBlock, Release, Withheld
 
@@ -56,7 +56,7 @@ def test_a_range_of_rows_is_one_line() -> None:
     ]  # fmt: skip
     content = "".join(f"{line}\n" for line in lines).encode()
     assert reasons_of(content) == {"null": 5, "NaN": 1}
-    assert Collected([], [], content).num_bad_rows == 6
+    assert WorkerResults([], [], content).num_bad_rows == 6
 
 
 def test_rows_without_a_place_and_no_rows_at_all() -> None:
@@ -73,7 +73,7 @@ def test_a_file_of_something_else_costs_a_few_lines() -> None:
     block = BadRowBlock("f", np.arange(count), np.zeros(count, dtype=np.uint8), ("no",))
     lines = bad_row_lines(block)
     assert len(lines) == 1
-    assert Collected([], [], f"{lines[0]}\n".encode()).num_bad_rows == count
+    assert WorkerResults([], [], f"{lines[0]}\n".encode()).num_bad_rows == count
 
 
 @pytest.mark.exact
@@ -86,5 +86,5 @@ def test_reports_are_counted_once_however_many_questions_they_answer() -> None:
     window = {"group": "a", "window": (0, 60)}
     hair, eyes = of(30, question="hair", **window), of(30, question="eyes", **window)
     late, other = of(2, late=True, **window), Withheld(5, 10, "too few", group="b", window=(0, 60))
-    assert Collected([hair, eyes], [], b"").num_reports == 30
-    assert Collected([hair, eyes, late], [other], b"").num_reports == 37
+    assert WorkerResults([hair, eyes], [], b"").num_reports == 30
+    assert WorkerResults([hair, eyes, late], [other], b"").num_reports == 37

@@ -17,7 +17,7 @@ from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.outputs import FolderWriter
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.running.results import Collected
+from beam_ldp.pipelines.running.results import WorkerResults
 from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release
@@ -84,11 +84,11 @@ def colours(tmp_path: Path) -> list[str]:
             "--mechanism=KRandomizedResponse", f"--output={tmp_path}/new/out"]  # fmt: skip
 
 
-def made_up(choice: Choice) -> Collected:
+def made_up(choice: Choice) -> WorkerResults:
     estimate = choice.randomizer.estimate(np.array([40, 35, 25]), 100)
     event, config = shuffled_event(choice.randomizer, 100), choice.randomizer.to_config()
     release = Release(estimate, 100, ran=event, mechanism=config, smallest_batch=100)
-    return Collected([release], [], b"")
+    return WorkerResults([release], [], b"")
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_of_two_programs_with_one_output_the_later_is_refused(
 ) -> None:
     """The other one finishes while this one's job runs; its files stay as they are."""
 
-    def late(self: Any, choice: Choice, *_: Any) -> Collected:
+    def late(self: Any, choice: Choice, *_: Any) -> WorkerResults:
         monkeypatch.setattr(frequency.Frequency, "collect", lambda self, c, *rest: made_up(c))
         assert frequency.main(colours) == DONE
         return made_up(choice)
