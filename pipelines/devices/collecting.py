@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import apache_beam as beam
 from rich.console import Console
 
-from beam_ldp.pipelines.devices.received import (
-    Received,
-    WriteReceived,
+from beam_ldp.pipelines.devices.receipts import (
+    Receipts,
+    WriteReceipts,
     outsized,
-    read_received,
+    read_receipts,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.options import UsageError
@@ -150,7 +150,7 @@ def count(
     read = ReadReports(settings.input, terms, groups=groups, scratch=scratch)
     reports = pipeline | "Read" >> read
     if staging is not None:
-        reports.received | "Write received" >> WriteReceived(staging)
+        reports.received | "Write received" >> WriteReceipts(staging)
     shuffle = Shuffle(
         terms.randomizer,
         settings.min_reports,
@@ -202,7 +202,7 @@ class FromDevices:
 
     settings: Any
     staging: str | None = None
-    received: Received = Received()
+    received: Receipts = Receipts()
 
     def identity(self, choice: Choice) -> ReleaseIdentity:
         """What `release.json` says."""
@@ -215,7 +215,7 @@ class FromDevices:
         """Run the pipeline; what was received of each file is kept for the warnings."""
         self.staging = staging
         found: results.WorkerResults = super().collect(choice, flags, staging, console)  # type: ignore[misc]
-        self.received = read_received(staging)
+        self.received = read_receipts(staging)
         return found
 
     def warnings(self, release: Release) -> tuple[str, ...]:

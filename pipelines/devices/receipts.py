@@ -28,7 +28,7 @@ _FILE = "received.json"
 
 
 @dataclass(frozen=True)
-class Received:
+class Receipts:
     """What was received, and of which file the most.
 
     Attributes:
@@ -46,11 +46,11 @@ class Received:
     in_largest_envelope: int = 0
 
     @classmethod
-    def of(cls, path: str, tally: Tally) -> Received:
+    def of(cls, path: str, tally: Tally) -> Receipts:
         """One file."""
         return cls(1, tally.envelopes, tally.reports, path, tally.reports, tally.largest)
 
-    def __add__(self, other: Received) -> Received:
+    def __add__(self, other: Receipts) -> Receipts:
         """Both together; of equally large files the first by name counts as the largest."""
         larger = max(self, other, key=lambda one: one.in_largest_file)
         paths = [
@@ -58,7 +58,7 @@ class Received:
             for one in (self, other)
             if one.files and one.in_largest_file == larger.in_largest_file
         ]
-        return Received(
+        return Receipts(
             self.files + other.files,
             self.envelopes + other.envelopes,
             self.reports + other.reports,
@@ -68,7 +68,7 @@ class Received:
         )
 
 
-def outsized(received: Received) -> tuple[str, ...]:
+def outsized(received: Receipts) -> tuple[str, ...]:
     """Warnings, where a file or an envelope holds an outsized share of all reports.
 
     That is: there are five or more, it holds at least 5 % of all reports, and at least ten times
@@ -103,7 +103,7 @@ def _mean_of_others(largest: int, reports: int, senders: int) -> float:
     return (reports - largest) / max(1, senders - 1)
 
 
-class WriteReceived(beam.PTransform):
+class WriteReceipts(beam.PTransform):
     """Adds up `(path, Tally)`s, for the launcher to read in a folder."""
 
     def __init__(self, folder: str) -> None:
@@ -121,21 +121,21 @@ class WriteReceived(beam.PTransform):
 
 
 class _Add(beam.CombineFn):
-    def create_accumulator(self) -> Received:
-        return Received()
+    def create_accumulator(self) -> Receipts:
+        return Receipts()
 
-    def add_input(self, accumulator: Received, element: tuple[str, Tally]) -> Received:
+    def add_input(self, accumulator: Receipts, element: tuple[str, Tally]) -> Receipts:
         path, tally = element
-        return accumulator + Received.of(path, Tally(*tally))
+        return accumulator + Receipts.of(path, Tally(*tally))
 
-    def merge_accumulators(self, accumulators: Iterable[Received]) -> Received:
-        return sum(accumulators, Received())
+    def merge_accumulators(self, accumulators: Iterable[Receipts]) -> Receipts:
+        return sum(accumulators, Receipts())
 
-    def extract_output(self, accumulator: Received) -> Received:
+    def extract_output(self, accumulator: Receipts) -> Receipts:
         return accumulator
 
 
-def _write(received: Received, folder: str) -> str:
+def _write(received: Receipts, folder: str) -> str:
     make_folder(folder)
     path, aside = f"{folder}/{_FILE}", f"{folder}/.{uuid.uuid4().hex}"
     with FileSystems.create(aside, _BINARY, "uncompressed") as file:
@@ -144,10 +144,10 @@ def _write(received: Received, folder: str) -> str:
     return path
 
 
-def read_received(folder: str) -> Received:
-    """What `WriteReceived` wrote there; nothing where the pipeline ended before."""
+def read_receipts(folder: str) -> Receipts:
+    """What `WriteReceipts` wrote there; nothing where the pipeline ended before."""
     path = f"{folder}/{_FILE}"
     if not FileSystems.exists(path):
-        return Received()
+        return Receipts()
     with FileSystems.open(path, _BINARY, "uncompressed") as file:
-        return Received(**json.loads(file.read()))
+        return Receipts(**json.loads(file.read()))
