@@ -16,7 +16,7 @@ import apache_beam as beam
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.devices.collecting import (
     CollectOptions,
-    FromDevices,
+    DeviceReports,
     check_collected,
     collected_words,
     count,
@@ -78,7 +78,7 @@ class CollectPartsRecord(PartsRecord):
     sampling: str = "fixed"
 
 
-class Collect(FromDevices, Frequency):
+class Collect(DeviceReports, Frequency):
     """How often does each value occur, from reports that were randomized elsewhere?"""
 
     usage = USAGE

@@ -192,7 +192,7 @@ def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
     )
 
 
-class FromDevices:
+class DeviceReports:
     """What questions have in common whose reports were randomized elsewhere. Mixed in first.
 
     Attributes:

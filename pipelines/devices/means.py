@@ -10,7 +10,7 @@ import apache_beam as beam
 
 from beam_ldp.pipelines.devices.collecting import (
     CollectOptions,
-    FromDevices,
+    DeviceReports,
     check_collected,
     collected_words,
     count,
@@ -45,7 +45,7 @@ class CollectMeanRecord(MeanRecord):
     """The record of numbers that came from elsewhere."""
 
 
-class CollectMean(FromDevices, Mean):
+class CollectMean(DeviceReports, Mean):
     """What is the mean, from reports that were randomized elsewhere?"""
 
     usage = USAGE
