@@ -42,7 +42,12 @@ from beam_ldp.transforms.vectors import EncodeVectors
 from beam_ldp.transforms.windows import WindowRules
 
 if TYPE_CHECKING:
-    from beam_ldp.transforms.encode_questions import Binned, EncodeQuestions, Levels, Listed
+    from beam_ldp.transforms.encode_questions import (
+        BinQuestion,
+        EncodeQuestions,
+        LevelsQuestion,
+        ListQuestion,
+    )
     from beam_ldp.transforms.questions import PrivateQuestions
     from beam_ldp.transforms.user_means import PrivateUserMean
 

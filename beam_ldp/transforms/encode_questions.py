@@ -23,7 +23,7 @@ from beam_ldp.transforms.stage_types import element_of
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListQuestion:
     """A question about a value of a public list.
 
     Attributes:
@@ -49,7 +49,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Binned:
+class BinQuestion:
     """A question about a number: in which public bin it lies, or in none (`other`)."""
 
     column: str
@@ -68,7 +68,7 @@ class Binned:
 
 
 @dataclass(frozen=True)
-class Levels:
+class LevelsQuestion:
     """A question about a number for each level of a tree over bins."""
 
     column: str
@@ -87,7 +87,7 @@ class Levels:
         return digest_of(b"tree", self.tree.bins.digest, b"%d" % self.tree.fan_out)
 
 
-Task = Listed | Binned | Levels
+Task = ListQuestion | BinQuestion | LevelsQuestion
 
 
 class EncodeQuestions(beam.PTransform):
@@ -122,7 +122,7 @@ class EncodeQuestions(beam.PTransform):
             raise ValueError("questions must hold at least one question")
         if bad_rows not in BAD_ROWS:
             raise ValueError(f'bad_rows must be "dead_letter" or "other", got {bad_rows!r}')
-        if bad_rows == "other" and any(isinstance(q, Levels) for q in questions):
+        if bad_rows == "other" and any(isinstance(q, LevelsQuestion) for q in questions):
             raise ValueError('bad_rows must be "dead_letter" for levels: they have no `other`')
         if group_column is not None and groups is None:
             raise ValueError("groups must be given with group_column: the list of groups is public")
@@ -169,7 +169,7 @@ class _OneColumn:
 
 
 class _ListColumn(_OneColumn):
-    def __init__(self, question: Listed, size: int | None, max_bytes: int) -> None:
+    def __init__(self, question: ListQuestion, size: int | None, max_bytes: int) -> None:
         self.name, domain = question.column, question.domain
         self._domain = domain if isinstance(domain, CarriedDomain) else CarriedDomain(domain)
         self._size, self._max_bytes = size, max_bytes
@@ -191,10 +191,10 @@ class _ListColumn(_OneColumn):
 class _NumberColumn(_OneColumn):
     """Bins, or the levels of a tree."""
 
-    def __init__(self, question: Binned | Levels, sizes: Sequence[int | None]) -> None:
+    def __init__(self, question: BinQuestion | LevelsQuestion, sizes: Sequence[int | None]) -> None:
         self.name, self._question = question.column, question
         expected = (
-            (question.bins.count + 1,) if isinstance(question, Binned) else question.tree.sizes
+            (question.bins.count + 1,) if isinstance(question, BinQuestion) else question.tree.sizes
         )
         for size, own in zip(sizes, expected):
             if size is not None:
@@ -208,7 +208,7 @@ class _NumberColumn(_OneColumn):
         numbers, codes = self._encoder.encode([column], column.num_rows)
         values = numbers[:, 0].astype(np.float64)
         question = self._question
-        if isinstance(question, Binned):
+        if isinstance(question, BinQuestion):
             indices = question.bins.encode(values)[:, None]
         else:
             indices = question.tree.encode(values)
@@ -216,7 +216,7 @@ class _NumberColumn(_OneColumn):
 
 
 def _column_of(question: Task, sizes: Sequence[int | None], max_bytes: int) -> _OneColumn:
-    if isinstance(question, Listed):
+    if isinstance(question, ListQuestion):
         return _ListColumn(question, sizes[0], max_bytes)
     return _NumberColumn(question, sizes)
 

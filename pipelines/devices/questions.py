@@ -17,7 +17,7 @@ from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.transforms.encode_questions import Levels
+from beam_ldp.transforms.encode_questions import LevelsQuestion
 
 
 class DeviceQuestion(ABC):
@@ -127,7 +127,7 @@ class DeviceNumberQuestion(DeviceQuestion):
         bins, fan_out = self.wanted.bins, self.wanted.fan_out
         if fan_out is None:
             return bins.digest
-        return digest_of(Levels(self.column, Hierarchy(bins, fan_out)).digest)
+        return digest_of(LevelsQuestion(self.column, Hierarchy(bins, fan_out)).digest)
 
     def check_fits(self, randomizer: LocalRandomizer) -> None:
         found: tuple[int, ...] = ()

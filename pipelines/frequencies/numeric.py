@@ -31,7 +31,7 @@ from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.encode_questions import Levels
+from beam_ldp.transforms.encode_questions import LevelsQuestion
 
 QUANTILES = pa.schema(
     [
@@ -153,9 +153,9 @@ class NumberTree(Survey):
         self.tree = Hierarchy(wanted.bins, wanted.fan_out or 2)  # until it is planned
 
     @property
-    def asked(self) -> tuple[Levels, ...]:  # type: ignore[override]
+    def asked(self) -> tuple[LevelsQuestion, ...]:  # type: ignore[override]
         """One question per level."""
-        return (Levels(self.about, self.tree),)
+        return (LevelsQuestion(self.about, self.tree),)
 
     def plan(self, settings: Settings, designs: Sequence[Design]) -> Questions:
         fan_out = self.wanted.fan_out

@@ -33,7 +33,7 @@ from beam_ldp.planning.questions import (
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 from beam_ldp.transforms.carried import CarriedDomain
-from beam_ldp.transforms.encode_questions import DeviceQuestion, Listed
+from beam_ldp.transforms.encode_questions import DeviceQuestion, ListQuestion
 from beam_ldp.transforms.questions import PrivateQuestions
 
 
@@ -134,7 +134,7 @@ class SeveralLists(Survey):
     ) -> None:
         self.domains = dict(zip(columns, domains))
         self.asked = tuple(
-            Listed(column, CarriedDomain(path, other)) for column, path in zip(columns, paths)
+            ListQuestion(column, CarriedDomain(path, other)) for column, path in zip(columns, paths)
         )
         self.about = ", ".join(columns)
 

@@ -16,7 +16,12 @@ from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 from beam_ldp.transforms import PrivateFrequencies, Randomize, ReleaseToRows, ValueBlock
-from beam_ldp.transforms.encode_questions import Binned, EncodeQuestions, Levels, Listed
+from beam_ldp.transforms.encode_questions import (
+    BinQuestion,
+    EncodeQuestions,
+    LevelsQuestion,
+    ListQuestion,
+)
 from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.questions import PrivateQuestions
 from tests.identities import identity
@@ -26,7 +31,11 @@ pytestmark = pytest.mark.pipeline
 
 HAIR, GROUPS = Domain(("red", "fair")), Domain(("DE", "FR", "AT"))
 TREE = Hierarchy(Bins.parse("0,10,20"), 2)
-ASKED = (Listed("hair", HAIR), Binned("height", Bins.parse("0,100,200")), Levels("age", TREE))
+ASKED = (
+    ListQuestion("hair", HAIR),
+    BinQuestion("height", Bins.parse("0,100,200")),
+    LevelsQuestion("age", TREE),
+)
 ROWS = [
     {"id": i, "hair": ("red", "fair")[i % 2], "height": 50 + i % 100, "age": 5.0 + i % 20,
      "land": "DE" if i % 3 else "FR"}
