@@ -16,7 +16,7 @@ from beam_ldp.transforms.gate import window_bounds
 _INCOMPLETE = "a coordinate without enough reports in round one"
 
 
-class Answered(NamedTuple):
+class RoundOneResult(NamedTuple):
     """What round one gave.
 
     Attributes:
@@ -55,7 +55,7 @@ class EncodeMeans(beam.DoFn):
         self._protocol = protocol
 
     def process(
-        self, block: ValueBlock, answered: Iterable[Answered] | None = None
+        self, block: ValueBlock, answered: Iterable[RoundOneResult] | None = None
     ) -> Iterator[ValueBlock]:
         state = _round_two(self._protocol, answered)
         assert block.user_ids is not None
@@ -86,7 +86,7 @@ class Decide(beam.DoFn):
         oracle = state.randomizer
         totals = [sums[coordinate] for coordinate in range(len(sums))]
         estimates = [oracle.estimate(total.statistic, total.num_reports) for total in totals]
-        yield Answered(
+        yield RoundOneResult(
             state.decide(estimates).found,
             min(total.smallest_batch for total in totals),
             any(total.simulated for total in totals),
@@ -107,12 +107,12 @@ class Finish(beam.DoFn):
         self,
         total: StatisticBlock,
         window: Any = beam.DoFn.WindowParam,
-        answered: Iterable[Answered] | None = None,
+        answered: Iterable[RoundOneResult] | None = None,
     ) -> Iterator[Release]:
         state = _round_two(self._protocol, answered)
         if state is None:
             return
-        first = Answered(state.found, 0, False) if answered is None else list(answered)[0]
+        first = RoundOneResult(state.found, 0, False) if answered is None else list(answered)[0]
         simulated = total.simulated or first.simulated
         crowds = [total.smallest_batch] + [first.crowd] * (answered is not None)
         event = self._protocol.event(first.crowd, total.smallest_batch)
@@ -144,7 +144,7 @@ def _part(
     return ValueBlock(values, block.user_ids[asked], groups, source, block.positions[asked])
 
 
-def _round_two(protocol: UserMean, answered: Iterable[Answered] | None) -> RoundTwo | None:
+def _round_two(protocol: UserMean, answered: Iterable[RoundOneResult] | None) -> RoundTwo | None:
     """The second state; None where round one failed."""
     if answered is None:
         return protocol.round_two()
