@@ -46,7 +46,7 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.portable import PortableDomain
 
 __all__ = ["DONE", "FAILED", "MISUSED", "NOTHING_RELEASED", "Frequency", "main"]
 
@@ -206,11 +206,11 @@ class Frequency(Question[FrequencySettings]):
         return "dead_letter" if self.settings.bad_rows_leave_a_trace else "other"
 
     @property
-    def carried_domain(self) -> Bins | CarriedDomain:
+    def carried_domain(self) -> Bins | PortableDomain:
         """The list, as workers get it."""
         if isinstance(self.domain, Bins):
             return self.domain
-        return CarriedDomain(self.settings.domain, self.settings.other_label)
+        return PortableDomain(self.settings.domain, self.settings.other_label)
 
     def collect(
         self, choice: Choice, flags: Sequence[str], staging: str, console: Console

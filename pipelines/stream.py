@@ -47,9 +47,9 @@ from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, SlidingSums, WindowRules
 from beam_ldp.transforms.blocks import TableBlock
-from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.limits import FirstReleases
+from beam_ldp.transforms.portable import PortableDomain
 
 LOOK_EVERY = 0.5  # seconds between two looks at the results
 ASK_EVERY = 1.0  # seconds between two questions about the job
@@ -70,7 +70,7 @@ class Stream:
         self.settings = question.settings
         self.folder = Path(self.settings.output.removeprefix("file://")).absolute()
         self.choice = question.choose()
-        self.domain = CarriedDomain(self.settings.domain, self.settings.other_label)
+        self.domain = PortableDomain(self.settings.domain, self.settings.other_label)
         self.run_id = self.settings.run_id or f"{self.settings.dataset}-{uuid.uuid4().hex[:12]}"
         try:
             self.identity = self._composite().identity

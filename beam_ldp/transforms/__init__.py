@@ -19,12 +19,12 @@ from beam_ldp.transforms.blocks import (
 )
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.budgeted import ChargeTo
-from beam_ldp.transforms.carried import IntegerDomain
 from beam_ldp.transforms.encode import EncodeRows
 from beam_ldp.transforms.estimate import EstimateFrequencies, EstimateMean
 from beam_ldp.transforms.frequencies import PrivateFrequencies
 from beam_ldp.transforms.means import PrivateMean
 from beam_ldp.transforms.panes import SlidingSums
+from beam_ldp.transforms.portable import IntegerDomain
 from beam_ldp.transforms.randomize import Randomize
 from beam_ldp.transforms.release_rows import FrequencyRow, MeanRow, ReleaseToRows, rows_of
 from beam_ldp.transforms.report_files import ReadReports, WriteMemoizedReports, WriteReports

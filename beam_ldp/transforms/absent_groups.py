@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 
 from beam_ldp.transforms.blocks import Release, Withheld
-from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.gate import TOO_FEW
+from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.stage_types import is_global
 
 
 def with_absent_groups(
     releases: beam.PCollection,
     withheld: beam.PCollection,
-    groups: CarriedDomain,
+    groups: PortableDomain,
     min_reports: int,
 ) -> beam.PCollection:
     """The notices, with one more for every declared group that sent no report at all.
@@ -53,7 +53,7 @@ def _group_of(element: tuple[str, Release] | Withheld) -> str:
 
 
 class _Absent(beam.DoFn):
-    def __init__(self, groups: CarriedDomain, min_reports: int) -> None:
+    def __init__(self, groups: PortableDomain, min_reports: int) -> None:
         self._groups = groups
         self._min_reports = min_reports
 

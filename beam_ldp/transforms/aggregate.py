@@ -12,9 +12,9 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ShuffledBlock, ShuffledSum, StatisticBlock
-from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import BlocksIn
 from beam_ldp.transforms.mechanisms import task_of
+from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import Element, expect
 from beam_ldp.transforms.sums import NO_KEY, RunningSum, SumReports, check_digest, combine_sums
 from beam_ldp.transforms.windows import is_streamed
@@ -36,7 +36,7 @@ class Aggregate(beam.PTransform):
 
     def __init__(self, randomizer: LocalRandomizer) -> None:
         super().__init__()
-        self._carried = Carried(randomizer)
+        self._carried = PortableRandomizer(randomizer)
 
     def expand(self, pcoll: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
         parts = pcoll if isinstance(pcoll, tuple) else (pcoll,)
@@ -92,7 +92,7 @@ class Aggregate(beam.PTransform):
 class _AsStatistic(beam.DoFn):
     """A released sum as a statistic, or a whole release of reports: they left together."""
 
-    def __init__(self, carried: Carried, keyed: bool) -> None:
+    def __init__(self, carried: PortableRandomizer, keyed: bool) -> None:
         self._carried = carried
         self._keyed = keyed
 

@@ -20,11 +20,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
-from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import BlocksIn, counter
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.permutation import permute
+from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import Element
 from beam_ldp.transforms.sums import NO_KEY, check_digest, check_groups, split_groups
 
@@ -100,7 +100,9 @@ class BatchCutter:
 class _CutBatches(beam.DoFn):
     """Releases what a bundle can release by itself; the rest goes out as "leftover"."""
 
-    def __init__(self, carried: Carried, min_reports: int, keyed: bool, names: GroupNames) -> None:
+    def __init__(
+        self, carried: PortableRandomizer, min_reports: int, keyed: bool, names: GroupNames
+    ) -> None:
         self._carried = carried
         self._min_reports = min_reports
         self._keyed = keyed
@@ -157,7 +159,7 @@ class _CutBatches(beam.DoFn):
 class _MergeLeftovers(beam.DoFn):
     """The exchange: leftovers of one group and window become its last batches."""
 
-    def __init__(self, carried: Carried, min_reports: int, names: GroupNames) -> None:
+    def __init__(self, carried: PortableRandomizer, min_reports: int, names: GroupNames) -> None:
         self._carried = carried
         self._min_reports = min_reports
         self._names = names
@@ -190,14 +192,14 @@ class _MergeLeftovers(beam.DoFn):
 class _NoReports(beam.DoFn):
     """An empty leftover, so that a collection without any report is withheld and said to be."""
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: PortableRandomizer) -> None:
         self._carried = carried
 
     def process(self, element: bytes) -> Iterator[Any]:
         yield NO_KEY, BatchCutter(self._carried.randomizer, 1).leftover()
 
 
-def start_leftovers(pcoll: beam.PCollection, carried: Carried) -> beam.PCollection:
+def start_leftovers(pcoll: beam.PCollection, carried: PortableRandomizer) -> beam.PCollection:
     """One empty leftover in a collection of its own."""
     return (
         pcoll.pipeline
@@ -209,7 +211,7 @@ def start_leftovers(pcoll: beam.PCollection, carried: Carried) -> beam.PCollecti
 
 def shuffle_in_batches(
     pcoll: beam.PCollection,
-    carried: Carried,
+    carried: PortableRandomizer,
     min_reports: int,
     element: Element,
     inner: Element,

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.transforms.carried import IntegerDomain
 from beam_ldp.transforms.integer_lookup import IntegerLookup
+from beam_ldp.transforms.portable import IntegerDomain
 
 SOUND = 0
 REASONS = (

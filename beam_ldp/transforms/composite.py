@@ -24,10 +24,10 @@ from beam_ldp.transforms.aggregate import Aggregate
 from beam_ldp.transforms.blocks import Withheld
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.budgeted import ChargeTo, charge
-from beam_ldp.transforms.carried import CarriedDomain, check_min_reports
 from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.permanent import PriceAsPermanent, check_permanent
+from beam_ldp.transforms.portable import PortableDomain, check_min_reports
 from beam_ldp.transforms.randomize import Randomize
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules
@@ -78,7 +78,7 @@ class PrivateEstimate(beam.PTransform):
         self._windows = windows
         self._permanent = permanent
         self._budget = None if seed is not None else budget  # a simulation is never charged
-        self._groups = None if groups is None else CarriedDomain(groups)
+        self._groups = None if groups is None else PortableDomain(groups)
         self._min_reports = least_reports(min_reports, expected_users)
         if one_report_per not in (None, "user", "row"):
             raise ValueError(f'one_report_per must be "user" or "row", got {one_report_per!r}')
@@ -191,7 +191,7 @@ def release_identity(
     memoize_key_file: str | None,
     columns: Sequence[str],
     values_digest: Callable[[], bytes],
-    groups: CarriedDomain | None,
+    groups: PortableDomain | None,
     group_column: str | None,
     bounding: str,
     privacy_unit: str = "user",
@@ -249,7 +249,7 @@ def of_release(
     return own, replace(identity, mechanism=own.config_digest().hex())
 
 
-def groups_digest(groups: CarriedDomain | None, group_column: str | None) -> bytes:
+def groups_digest(groups: PortableDomain | None, group_column: str | None) -> bytes:
     """16 bytes for the public list of groups and the column that holds a person's; none without."""
     if groups is None:
         return b""

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from apache_beam.metrics import Metrics
 
-from beam_ldp.transforms.carried import NAMESPACE
+from beam_ldp.transforms.portable import NAMESPACE
 
 BY_REASON = "_by_reason"  # end of the names that stand for one counter per reason
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain, check_domain_size
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES, Codes, Column, Encoder
 from beam_ldp.transforms.number_columns import BinEncoder
+from beam_ldp.transforms.portable import IntegerDomain, PortableDomain, check_domain_size
 from beam_ldp.transforms.rows import THE_VALUE, ColumnNames, EncodeBlocks, check_rows, encoded
 from beam_ldp.transforms.stage_types import element_of
 
@@ -36,7 +36,7 @@ class EncodeRows(beam.PTransform):
     Args:
         domain: the public list of values: a small `Domain`, the path of a file with one value per
             line, an `IntegerDomain` for columns of indices, or `Bins` for numbers; a
-            `CarriedDomain` where `other` needs another label.
+            `PortableDomain` where `other` needs another label.
         column: name of the column with the value; None where elements are values.
         user_id_column: name of the column with the person's id; None where each row is a person.
         groups: the public list of groups, as for `domain`; blocks then hold many groups.
@@ -52,7 +52,7 @@ class EncodeRows(beam.PTransform):
 
     def __init__(
         self,
-        domain: Domain | IntegerDomain | Bins | CarriedDomain | str | Path,
+        domain: Domain | IntegerDomain | Bins | PortableDomain | str | Path,
         column: str | None = None,
         *,
         user_id_column: str | None = None,
@@ -71,8 +71,8 @@ class EncodeRows(beam.PTransform):
             )
         if group_column is not None and groups is None:
             raise ValueError("groups must be given with group_column: the list of groups is public")
-        self._domain = domain if isinstance(domain, CarriedDomain) else CarriedDomain(domain)
-        self._groups = None if groups is None else CarriedDomain(groups)
+        self._domain = domain if isinstance(domain, PortableDomain) else PortableDomain(domain)
+        self._groups = None if groups is None else PortableDomain(groups)
         if domain_size is not None:
             self._domain.check_size(domain_size)
         values = None if column is None else (column,)
@@ -106,8 +106,8 @@ class EncodeRows(beam.PTransform):
 class _Encode(EncodeBlocks):
     def __init__(
         self,
-        domain: CarriedDomain,
-        groups: CarriedDomain | None,
+        domain: PortableDomain,
+        groups: PortableDomain | None,
         names: ColumnNames,
         to_other: bool,
         max_value_bytes: int,

@@ -14,10 +14,10 @@ from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of
-from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain, check_domain_size
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES, SOUND, Codes, Column, Encoder
 from beam_ldp.transforms.encode import BAD_ROWS
 from beam_ldp.transforms.number_columns import VectorEncoder
+from beam_ldp.transforms.portable import IntegerDomain, PortableDomain, check_domain_size
 from beam_ldp.transforms.rows import ColumnNames, EncodeBlocks, check_rows, encoded
 from beam_ldp.transforms.stage_types import element_of
 
@@ -33,7 +33,7 @@ class ListQuestion:
     """
 
     column: str
-    domain: Domain | IntegerDomain | CarriedDomain | str | Path
+    domain: Domain | IntegerDomain | PortableDomain | str | Path
     question: str = ""
 
     @property
@@ -45,7 +45,7 @@ class ListQuestion:
     def digest(self) -> bytes:
         """16 bytes that identify the list, which is read for them."""
         domain = self.domain
-        return (domain if isinstance(domain, CarriedDomain) else CarriedDomain(domain)).digest
+        return (domain if isinstance(domain, PortableDomain) else PortableDomain(domain)).digest
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class EncodeQuestions(beam.PTransform):
         wanted = tuple(dict.fromkeys(question.column for question in questions))
         self._doer = _Encode(
             ColumnNames(wanted, user_id_column, group_column),
-            None if groups is None else CarriedDomain(groups),
+            None if groups is None else PortableDomain(groups),
             bad_rows == "other",
             tuple(columns),
         )
@@ -171,7 +171,7 @@ class _OneColumn:
 class _ListColumn(_OneColumn):
     def __init__(self, question: ListQuestion, size: int | None, max_bytes: int) -> None:
         self.name, domain = question.column, question.domain
-        self._domain = domain if isinstance(domain, CarriedDomain) else CarriedDomain(domain)
+        self._domain = domain if isinstance(domain, PortableDomain) else PortableDomain(domain)
         self._size, self._max_bytes = size, max_bytes
         if size is not None:
             self._domain.check_size(size)
@@ -225,7 +225,7 @@ class _Encode(EncodeBlocks):
     def __init__(
         self,
         names: ColumnNames,
-        groups: CarriedDomain | None,
+        groups: PortableDomain | None,
         to_other: bool,
         columns: tuple[_OneColumn, ...],
     ) -> None:

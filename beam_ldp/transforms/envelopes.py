@@ -26,7 +26,7 @@ from beam_ldp.transforms.envelope_copies import DUPLICATE, listed_ids, named_bef
 from beam_ldp.transforms.file_parts import CHANGED, FilePart, PartReader
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.randomize import ORIGIN_BYTES
-from beam_ldp.transforms.report_terms import CarriedTerms
+from beam_ldp.transforms.report_terms import PortableTerms
 
 BAD_REPORTS, EDGES, TALLIES, PARTS = "bad_reports", "edges", "tallies", "parts"
 
@@ -49,7 +49,7 @@ class Tally(NamedTuple):
 class _Read(beam.DoFn):
     """What both passes do with a part of a file."""
 
-    def __init__(self, terms: CarriedTerms) -> None:
+    def __init__(self, terms: PortableTerms) -> None:
         self._carried = terms
 
     def setup(self) -> None:
@@ -69,7 +69,7 @@ class ListIds(_Read):
     group of ids that they belong to. Second: `(name of the part, (part, digest))`.
     """
 
-    def __init__(self, terms: CarriedTerms, aside: Aside) -> None:
+    def __init__(self, terms: PortableTerms, aside: Aside) -> None:
         super().__init__(terms)
         self._aside = aside
 

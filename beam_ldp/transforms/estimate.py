@@ -10,10 +10,10 @@ import apache_beam as beam
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling, check_sampling
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.blocks import Release, StatisticBlock, Withheld, shuffled_among
-from beam_ldp.transforms.carried import Carried, check_min_reports
 from beam_ldp.transforms.counters import Timed, counter
 from beam_ldp.transforms.gate import TOO_FEW, group_name, window_bounds
 from beam_ldp.transforms.mechanisms import check_mean, is_mean
+from beam_ldp.transforms.portable import PortableRandomizer, check_min_reports
 from beam_ldp.transforms.stage_types import Task, expect
 from beam_ldp.transforms.sums import check_digest
 
@@ -31,7 +31,7 @@ class _EstimateStage(beam.PTransform):
         self, randomizer: LocalRandomizer, min_reports: int, sampling: Sampling, question: str
     ) -> None:
         super().__init__()
-        self._carried = Carried(randomizer)
+        self._carried = PortableRandomizer(randomizer)
         self._min_reports = check_min_reports(min_reports)
         check_sampling(sampling)
         self._sampling = sampling
@@ -147,7 +147,7 @@ class _Estimate(beam.DoFn):
     def __init__(
         self,
         stage: str,
-        carried: Carried,
+        carried: PortableRandomizer,
         min_reports: int,
         sampling: Sampling,
         question: str,

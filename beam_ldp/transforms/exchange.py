@@ -29,12 +29,12 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import FreshWords, derive_key
 from beam_ldp.transforms.batches import start_leftovers
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
-from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import BlocksIn, counter
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.permutation import permute, scatter
 from beam_ldp.transforms.pieces import PieceFormat, ReportPiece
+from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import Element
 from beam_ldp.transforms.sums import NO_KEY, check_digest, check_groups, split_groups
 
@@ -80,7 +80,12 @@ class _Scatter(beam.DoFn):
     """Pieces of shards as `((key, shard), ReportPiece)`, by exchange; their numbers as "counts"."""
 
     def __init__(
-        self, carried: Carried, keyed: bool, grouped: bool, num_shards: int, num_exchanges: int
+        self,
+        carried: PortableRandomizer,
+        keyed: bool,
+        grouped: bool,
+        num_shards: int,
+        num_exchanges: int,
     ) -> None:
         self._carried = carried
         self._keyed = keyed
@@ -166,7 +171,7 @@ def _exchange(number: int) -> str:
 class _PermuteShard(beam.DoFn):
     """One shard in uniformly random order, if all shards together hold enough reports."""
 
-    def __init__(self, carried: Carried, min_reports: int, names: GroupNames) -> None:
+    def __init__(self, carried: PortableRandomizer, min_reports: int, names: GroupNames) -> None:
         self._carried = carried
         self._min_reports = min_reports
         self._names = names
@@ -220,7 +225,7 @@ def _draw_run_key(_: bytes) -> bytes:
 
 def shuffle_globally(
     pcoll: beam.PCollection,
-    carried: Carried,
+    carried: PortableRandomizer,
     min_reports: int,
     element: Element,
     inner: Element,

@@ -9,11 +9,11 @@ from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.budgeted import ChargeTo
-from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.encode import EncodeRows
 from beam_ldp.transforms.estimate import EstimateFrequencies
+from beam_ldp.transforms.portable import IntegerDomain, PortableDomain
 from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules
 
 
@@ -73,7 +73,7 @@ class PrivateFrequencies(PrivateEstimate):
         self,
         randomizer: FrequencyOracle,
         *,
-        domain: Domain | IntegerDomain | Bins | CarriedDomain | str | Path | None = None,
+        domain: Domain | IntegerDomain | Bins | PortableDomain | str | Path | None = None,
         column: str | None = None,
         user_id_column: str | None = None,
         groups: Domain | str | Path | None = None,
@@ -100,7 +100,7 @@ class PrivateFrequencies(PrivateEstimate):
                 f"randomizer must be a FrequencyOracle, got {type(randomizer).__name__}"
             )
         listed = IntegerDomain(randomizer.domain_size) if domain is None else domain
-        carried = listed if isinstance(listed, CarriedDomain) else CarriedDomain(listed)
+        carried = listed if isinstance(listed, PortableDomain) else PortableDomain(listed)
         super().__init__(
             randomizer,
             columns=[name for name in (column or question,) if name],

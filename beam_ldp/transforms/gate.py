@@ -10,7 +10,7 @@ from apache_beam.transforms.window import GlobalWindow
 
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release, Withheld
-from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.sums import NO_KEY
 
 TOO_FEW = "fewer reports than min_reports"
@@ -38,7 +38,7 @@ def part_of(identity: ReleaseIdentity, said: Release | Withheld) -> ReleaseIdent
 class GroupNames:
     """Public names of the groups whose indices are the keys inside a stage."""
 
-    def __init__(self, groups: CarriedDomain | None) -> None:
+    def __init__(self, groups: PortableDomain | None) -> None:
         self._groups = groups
         self._labels: tuple[str, ...] | None = None
 

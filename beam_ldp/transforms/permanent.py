@@ -10,7 +10,7 @@ import apache_beam as beam
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import element_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PriceAsPermanent(beam.PTransform):
 
     def __init__(self, randomizer: LocalRandomizer) -> None:
         super().__init__()
-        self._carried = Carried(randomizer)
+        self._carried = PortableRandomizer(randomizer)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         keyed = element_of(pcoll).keyed
@@ -53,7 +53,7 @@ class PriceAsPermanent(beam.PTransform):
 
 
 class _Price(beam.DoFn):
-    def __init__(self, carried: Carried, keyed: bool) -> None:
+    def __init__(self, carried: PortableRandomizer, keyed: bool) -> None:
         self._carried = carried
         self._keyed = keyed
 

@@ -14,11 +14,11 @@ from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.budgeted import ChargeTo
-from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.encode_questions import EncodeQuestions, Task
 from beam_ldp.transforms.estimate import EstimateFrequencies
+from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import expect
 
 
@@ -150,7 +150,7 @@ class SplitQuestions(beam.PTransform):
         super().__init__()
         if len(names) != len(randomizer.oracles):
             raise ValueError(f"names must hold one name for each of {len(randomizer.oracles)}")
-        self._carried = Carried(randomizer)
+        self._carried = PortableRandomizer(randomizer)
         self._names = tuple(names)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
@@ -160,7 +160,7 @@ class SplitQuestions(beam.PTransform):
 
 
 class _Split(beam.DoFn):
-    def __init__(self, carried: Carried, names: tuple[str, ...], keyed: bool) -> None:
+    def __init__(self, carried: PortableRandomizer, names: tuple[str, ...], keyed: bool) -> None:
         self._carried = carried
         self._names = names
         self._keyed = keyed

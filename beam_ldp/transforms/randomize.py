@@ -27,7 +27,6 @@ from beam_ldp.transforms.blocks import (
     TableBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import CROWD, Timed, counter, distribution
 from beam_ldp.transforms.mechanisms import (
     BLOCK_BYTES,
@@ -37,6 +36,7 @@ from beam_ldp.transforms.mechanisms import (
     vector_size,
 )
 from beam_ldp.transforms.noise import FRESH, Noise
+from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import StageError, check_key, element_of, expect
 from beam_ldp.transforms.traces import Trace
 
@@ -73,7 +73,7 @@ class Randomize(beam.PTransform):
 
     def __init__(self, randomizer: LocalRandomizer, *, noise: Noise = FRESH) -> None:
         super().__init__()
-        self._carried = Carried(randomizer)
+        self._carried = PortableRandomizer(randomizer)
         self._noise = noise
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
@@ -112,7 +112,7 @@ class Randomize(beam.PTransform):
 class RandomizeBlocks(beam.DoFn):
     """Randomizes block by block; loose values wait until there are enough for a block."""
 
-    def __init__(self, carried: Carried, noise: Noise, keyed: bool) -> None:
+    def __init__(self, carried: PortableRandomizer, noise: Noise, keyed: bool) -> None:
         self._carried = carried
         self._noise = noise
         self._keyed = keyed

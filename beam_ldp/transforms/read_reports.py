@@ -25,7 +25,7 @@ from beam_ldp.transforms.envelopes import (
     Tally,
 )
 from beam_ldp.transforms.file_parts import find_parts
-from beam_ldp.transforms.report_terms import CarriedTerms
+from beam_ldp.transforms.report_terms import PortableTerms
 
 ID_BYTES_AT_A_TIME = 1 << 28
 _Name = typehints.Tuple[str, int]
@@ -82,7 +82,7 @@ class ReadReports(beam.PTransform):
         if isinstance(id_bytes, bool) or id_bytes != int(id_bytes) or id_bytes < 1:
             raise ValueError(f"id_bytes must be an integer >= 1, got {id_bytes}")
         self._patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
-        self._terms = CarriedTerms(terms, groups)
+        self._terms = PortableTerms(terms, groups)
         self._smallest = terms.envelope_bytes(1)
         self._id_bytes = int(id_bytes)
         self._aside = Aside("" if scratch is None else scratch.rstrip("/"))

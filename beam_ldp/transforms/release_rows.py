@@ -12,7 +12,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.carried import CarriedDomain, IntegerDomain
+from beam_ldp.transforms.portable import IntegerDomain, PortableDomain
 from beam_ldp.transforms.stage_types import Task, expect
 
 
@@ -88,7 +88,7 @@ class ReleaseToRows(beam.PTransform):
         if isinstance(coordinates, int):
             coordinates = [str(i) for i in range(coordinates)]
         self._coordinates = None if coordinates is None else tuple(coordinates)
-        self._domain = None if domain is None else CarriedDomain(domain)
+        self._domain = None if domain is None else PortableDomain(domain)
         self._level = level
         self._simultaneous = simultaneous
 
@@ -107,7 +107,7 @@ class _Rows(beam.DoFn):
     def __init__(
         self,
         kind: type,
-        domain: CarriedDomain | None,
+        domain: PortableDomain | None,
         coordinates: tuple[str, ...] | None,
         level: float,
         simultaneous: bool,

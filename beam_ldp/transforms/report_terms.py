@@ -7,19 +7,19 @@ from pathlib import Path
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.randomizers.wire_groups import AnyTerms, GroupTerms
-from beam_ldp.transforms.carried import Carried, CarriedDomain
+from beam_ldp.transforms.portable import PortableDomain, PortableRandomizer
 
 SUFFIX = ".ldp"
 BINARY = "application/octet-stream"
 
 
-class CarriedTerms:
+class PortableTerms:
     """Release terms that travel as their parameters, and the public list of groups, if any."""
 
     def __init__(self, terms: ReleaseTerms, groups: Domain | str | Path | None) -> None:
-        self.carried = Carried(terms.randomizer)
+        self.carried = PortableRandomizer(terms.randomizer)
         self._rest = (terms.identity, terms.simulated)
-        self._groups = None if groups is None else CarriedDomain(groups)
+        self._groups = None if groups is None else PortableDomain(groups)
 
     @property
     def terms(self) -> ReleaseTerms:

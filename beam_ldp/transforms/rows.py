@@ -16,7 +16,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.transforms.blocks import BadRowBlock, TableBlock, ValueBlock
-from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.columns import (
     ABSENT,
     MAX_VALUE_BYTES,
@@ -28,6 +27,7 @@ from beam_ldp.transforms.columns import (
     Encoder,
 )
 from beam_ldp.transforms.counters import CROWD, ByReason, Timed, counter, distribution
+from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.stage_types import Element, StageError
 from beam_ldp.transforms.user_id_columns import user_ids
 
@@ -73,7 +73,7 @@ class EncodeBlocks(beam.DoFn):
     """
 
     def __init__(
-        self, names: ColumnNames, groups: CarriedDomain | None, hide_bad: bool, pairs: bool = False
+        self, names: ColumnNames, groups: PortableDomain | None, hide_bad: bool, pairs: bool = False
     ) -> None:
         self._names = names
         self._groups = groups

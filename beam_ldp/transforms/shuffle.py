@@ -19,7 +19,6 @@ from beam_ldp.transforms.blocks import (
     StatisticBlock,
     Withheld,
 )
-from beam_ldp.transforms.carried import Carried, CarriedDomain, check_min_reports
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.exchange import (
     LARGE_BATCH_BYTES,
@@ -29,6 +28,7 @@ from beam_ldp.transforms.exchange import (
 )
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import report_bytes, task_of
+from beam_ldp.transforms.portable import PortableDomain, PortableRandomizer, check_min_reports
 from beam_ldp.transforms.shuffle_windows import shuffle_in_windows
 from beam_ldp.transforms.stage_types import (
     Element,
@@ -95,7 +95,7 @@ class Shuffle(beam.PTransform):
         windows: WindowRules = DEFAULT_RULES,
     ) -> None:
         super().__init__()
-        self._carried = Carried(randomizer)
+        self._carried = PortableRandomizer(randomizer)
         self._min_reports = check_min_reports(min_reports)
         if output not in ("reports", "statistic"):
             raise ValueError(f'output must be "reports" or "statistic", got {output!r}')
@@ -114,7 +114,7 @@ class Shuffle(beam.PTransform):
             raise ValueError(f"num_shards must be a power of two, got {num_shards}")
         self._output = output
         self._scope = scope
-        self._groups = None if groups is None else CarriedDomain(groups)
+        self._groups = None if groups is None else PortableDomain(groups)
         self._num_shards = num_shards
         self._num_exchanges = min(num_shards, exchanges_for(randomizer, min_reports))
         self._windows = windows
@@ -226,7 +226,7 @@ class ShuffleInParts(beam.PTransform):
 
 
 class _Zero(beam.DoFn):
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: PortableRandomizer) -> None:
         self._carried = carried
 
     def process(self, element: bytes) -> Iterator[Any]:

@@ -24,10 +24,10 @@ from beam_ldp.transforms.blocks import (
     StatisticBlock,
     Withheld,
 )
-from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import BlocksIn, counter
 from beam_ldp.transforms.gate import TOO_FEW, GroupNames
 from beam_ldp.transforms.permutation import permute
+from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import Element
 from beam_ldp.transforms.sums import (
     NO_KEY,
@@ -53,7 +53,7 @@ from beam_ldp.transforms.windows import (
 class _GatherReports(beam.DoFn):
     """`ReportBlock`s to one `(key, ReportBlock)` per bundle, key and window; nothing else stays."""
 
-    def __init__(self, carried: Carried, keyed: bool, grouped: bool) -> None:
+    def __init__(self, carried: PortableRandomizer, keyed: bool, grouped: bool) -> None:
         self._carried = carried
         self._keyed = keyed
         self._grouped = grouped
@@ -104,7 +104,7 @@ class _Release(CloseWindows[Any]):
     """
 
     def __init__(
-        self, schedule: Schedule, carried: Carried, min_reports: int, names: GroupNames
+        self, schedule: Schedule, carried: PortableRandomizer, min_reports: int, names: GroupNames
     ) -> None:
         super().__init__(schedule)
         self._carried = carried
@@ -159,7 +159,7 @@ def _count(block: StatisticBlock | ReportBlock) -> int:
 
 def shuffle_in_windows(
     pcoll: beam.PCollection,
-    carried: Carried,
+    carried: PortableRandomizer,
     min_reports: int,
     element: Element,
     inner: Element,

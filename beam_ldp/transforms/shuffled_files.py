@@ -18,8 +18,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ShuffledBlock
-from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import counter
+from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import StageError, expect
 from beam_ldp.transforms.sums import check_digest
 
@@ -58,7 +58,7 @@ class WriteShuffledReports(beam.PTransform):
     def __init__(self, folder: str, randomizer: LocalRandomizer) -> None:
         super().__init__()
         self._folder = folder.rstrip("/")
-        self._carried = Carried(randomizer)
+        self._carried = PortableRandomizer(randomizer)
 
     def expand(self, pcoll: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
         written = []
@@ -85,7 +85,7 @@ class WriteShuffledReports(beam.PTransform):
 class _WriteAside(beam.DoFn):
     """One file per bundle, under a name that nothing else has."""
 
-    def __init__(self, folder: str, carried: Carried) -> None:
+    def __init__(self, folder: str, carried: PortableRandomizer) -> None:
         self._folder, self._carried = folder, carried
 
     def setup(self) -> None:

@@ -15,9 +15,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.block_coder import BlockCoder
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, ShuffledSum, StatisticBlock
-from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.counters import BlocksIn
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
+from beam_ldp.transforms.portable import PortableRandomizer
 
 FOLD_BYTES = BLOCK_BYTES  # of reports that wait to be counted together
 LARGE_STATISTIC = 1 << 18  # entries from which sums are combined in a tree
@@ -128,7 +128,9 @@ class SumReports(beam.DoFn):
         grouped: blocks hold the reports of many groups; the key is the index of the group.
     """
 
-    def __init__(self, stage: str, carried: Carried, keyed: bool, grouped: bool = False) -> None:
+    def __init__(
+        self, stage: str, carried: PortableRandomizer, keyed: bool, grouped: bool = False
+    ) -> None:
         self._stage = stage
         self._carried = carried
         self._keyed = keyed
@@ -184,7 +186,7 @@ def check_groups(stage: str, block: ReportBlock, grouped: bool) -> None:
 class SumStatistics(beam.CombineFn):
     """Adds `StatisticBlock`s or `ShuffledSum`s. Only the first accumulator is changed in place."""
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: PortableRandomizer) -> None:
         self._carried = carried
 
     def create_accumulator(self) -> StatisticBlock:
@@ -219,7 +221,7 @@ class SumStatistics(beam.CombineFn):
         return BlockCoder(StatisticBlock)
 
 
-def combine_sums(carried: Carried, label: str) -> beam.PTransform:
+def combine_sums(carried: PortableRandomizer, label: str) -> beam.PTransform:
     """`(key, StatisticBlock)`s to one per key; large ones in a tree, so that no worker sums all."""
     if int(np.prod(carried.randomizer.statistic_shape)) >= LARGE_STATISTIC:
         return label >> _CombineInTree(carried)
@@ -229,7 +231,7 @@ def combine_sums(carried: Carried, label: str) -> beam.PTransform:
 class _CombineInTree(beam.PTransform):
     """Sums parts of every key, then the parts; Beam's own fan-out would pickle what it sends."""
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: PortableRandomizer) -> None:
         super().__init__()
         self._carried = carried
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.blocks import ValueBlock
-from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.columns import NOT_BINARY, SOUND, Codes, Column
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, rows_in
 from beam_ldp.transforms.number_columns import VectorEncoder
+from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.rows import ColumnNames, EncodeBlocks, check_rows, encoded
 from beam_ldp.transforms.stage_types import element_of
 
@@ -94,7 +94,7 @@ class EncodeVectors(beam.PTransform):
             raise ValueError("ranges must be None with binary: numbers are 0 or 1")
         self._names = ColumnNames(names, user_id_column, group_column)
         self._dimension = int(dimension)
-        self._groups = None if groups is None else CarriedDomain(groups)
+        self._groups = None if groups is None else PortableDomain(groups)
         self._ranges = ranges
         self._binary = binary
         self._to_zero = bad_rows == "zero"
@@ -123,7 +123,7 @@ class _Encode(EncodeBlocks):
         ranges: CoordinateRanges | None,
         binary: bool,
         names: ColumnNames,
-        groups: CarriedDomain | None,
+        groups: PortableDomain | None,
         to_zero: bool,
         pairs: bool,
     ) -> None:

@@ -22,7 +22,7 @@ from beam_ldp.transforms.blocks import ReportBlock, ValueBlock
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.noise import Noise
 from beam_ldp.transforms.randomize import RandomizeBlocks
-from beam_ldp.transforms.report_terms import BINARY, SUFFIX, CarriedTerms
+from beam_ldp.transforms.report_terms import BINARY, SUFFIX, PortableTerms
 from beam_ldp.transforms.stage_types import expect
 from beam_ldp.transforms.sums import MismatchError
 
@@ -62,7 +62,7 @@ class WriteReports(beam.PTransform):
         _check_number(num_files)
         self._folder = folder.rstrip("/")
         self._num_files = num_files
-        self._terms = CarriedTerms(terms, groups)
+        self._terms = PortableTerms(terms, groups)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("WriteReports", pcoll, ReportBlock)
@@ -116,7 +116,7 @@ class WriteMemoizedReports(beam.PTransform):
             raise ValueError("noise must be drawn under the identity of the terms")
         _check_number(num_files)
         self._folder = folder.rstrip("/")
-        carried = CarriedTerms(terms, groups)
+        carried = PortableTerms(terms, groups)
         self._doer = _PackPeople(carried, noise, num_files)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
@@ -154,7 +154,7 @@ def _check_number(num_files: int) -> None:
 class _Packer:
     """Reports to envelopes, those of each file together."""
 
-    def __init__(self, carried: CarriedTerms, num_files: int) -> None:
+    def __init__(self, carried: PortableTerms, num_files: int) -> None:
         self._terms, self._groups = carried.terms, carried.of_groups
         self._digest = self._terms.randomizer.config_digest()
         self._num_files = num_files
@@ -201,7 +201,7 @@ class _Packer:
 class _PackPeople(RandomizeBlocks):
     """Values to envelopes of one person each."""
 
-    def __init__(self, terms: CarriedTerms, noise: Noise, num_files: int) -> None:
+    def __init__(self, terms: PortableTerms, noise: Noise, num_files: int) -> None:
         super().__init__(terms.carried, noise, False)
         self._carried_terms, self._num_files = terms, num_files
 
@@ -222,7 +222,7 @@ class _PackPeople(RandomizeBlocks):
 
 
 class _Pack(beam.DoFn):
-    def __init__(self, terms: CarriedTerms, num_files: int) -> None:
+    def __init__(self, terms: PortableTerms, num_files: int) -> None:
         self._carried, self._num_files = terms, num_files
 
     def setup(self) -> None:

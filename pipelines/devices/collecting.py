@@ -28,7 +28,7 @@ from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.transforms import Aggregate, ReadReports
 from beam_ldp.transforms.absent_groups import with_absent_groups
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.report_files import find_report_files
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 
@@ -162,7 +162,7 @@ def count(
     released = shuffled | "Aggregate" >> Aggregate(terms.randomizer) | "Estimate" >> estimate
     withheld = (shuffled[0].withheld, released.withheld) | "Withheld" >> beam.Flatten()
     if groups is not None:
-        listed = CarriedDomain(groups)
+        listed = PortableDomain(groups)
         withheld = with_absent_groups(released, withheld, listed, settings.min_reports)
         released = released | "Groups" >> beam.Values().with_output_types(Release)
     return Outputs(released, withheld, (reports.bad_rows,))

@@ -33,9 +33,9 @@ from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.transforms import EncodeRows, EncodeVectors
-from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
 from beam_ldp.transforms.encode_questions import EncodeQuestions
+from beam_ldp.transforms.portable import PortableDomain
 
 Encoded = tuple[beam.PCollection, tuple[beam.PCollection, ...]]  # values; bad rows
 MANY = 1_000_000  # people that a choice is made for where nobody says how many will report
@@ -143,7 +143,7 @@ class ListValues(DeviceValues):
         settings, domain = self.settings, self._domain
         if isinstance(domain, Domain):  # which may be large
             return EncodeRows(
-                CarriedDomain(settings.domain, settings.other_label), settings.column, **how
+                PortableDomain(settings.domain, settings.other_label), settings.column, **how
             )
         return EncodeRows(domain, settings.column, **how)
 
@@ -205,7 +205,7 @@ def terms_of(
             memoize_key_file=settings.memoize_key_file,
             columns=columns,
             values_digest=lambda: digest,
-            groups=None if groups is None else CarriedDomain(groups),
+            groups=None if groups is None else PortableDomain(groups),
             group_column=getattr(settings, "group_by", None),
             bounding=bounding_of(
                 settings.user_id is not None, settings.user_id, settings.one_row_per_person

@@ -32,8 +32,8 @@ from beam_ldp.planning.questions import (
 )
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
-from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.encode_questions import DeviceQuestion, ListQuestion
+from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.questions import PrivateQuestions
 
 
@@ -134,7 +134,8 @@ class SeveralLists(Survey):
     ) -> None:
         self.domains = dict(zip(columns, domains))
         self.asked = tuple(
-            ListQuestion(column, CarriedDomain(path, other)) for column, path in zip(columns, paths)
+            ListQuestion(column, PortableDomain(path, other))
+            for column, path in zip(columns, paths)
         )
         self.about = ", ".join(columns)
 

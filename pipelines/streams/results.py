@@ -42,8 +42,8 @@ from beam_ldp.pipelines.running.results import bad_row_lines
 from beam_ldp.pipelines.views.tables import as_csv
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import BadRowBlock, Release, ValueBlock, Withheld
-from beam_ldp.transforms.carried import CarriedDomain
 from beam_ldp.transforms.gate import part_of
+from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.windows import LATE, TOO_LATE
 
 OPENED = ".opened"  # folder with one empty file per window that a row was seen of
@@ -67,7 +67,7 @@ class Pricing:
 class WriteWindows(beam.PTransform):
     """Writes `Release`s, each as a folder with its table and its price; gives the folders."""
 
-    def __init__(self, folder: str, domain: CarriedDomain, pricing: Pricing) -> None:
+    def __init__(self, folder: str, domain: PortableDomain, pricing: Pricing) -> None:
         super().__init__()
         self._doer = _WriteRelease(folder, domain, pricing)
 
@@ -76,7 +76,7 @@ class WriteWindows(beam.PTransform):
 
 
 class _WriteRelease(beam.DoFn):
-    def __init__(self, folder: str, domain: CarriedDomain, pricing: Pricing) -> None:
+    def __init__(self, folder: str, domain: PortableDomain, pricing: Pricing) -> None:
         self._folder = folder
         self._domain = domain
         self._pricing = pricing

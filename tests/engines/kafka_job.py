@@ -18,7 +18,7 @@ from beam_ldp.pipelines.streams.results import Pricing, WriteBadRows, WriteWindo
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, WindowRules
-from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.portable import PortableDomain
 from tests.engines.kafka import TOPIC, Kafka
 
 DOMAIN = Domain(("red", "green"))
@@ -86,7 +86,7 @@ def build(options: Sequence[str], queue: Kafka, folder: Path, windows: int) -> b
     )  # fmt: skip
     out = str(folder / "out")
     pricing = Pricing(delta=1e-8, honest_fraction=1.0, local_epsilon=ORACLE.local_epsilon)
-    released | "Write" >> WriteWindows(out, CarriedDomain(DOMAIN), pricing)
+    released | "Write" >> WriteWindows(out, PortableDomain(DOMAIN), pricing)
     released.withheld | "Write withheld" >> beam.ParDo(WriteWithheld(out))
     table[BAD_ROWS] | "Write bad rows" >> beam.ParDo(WriteBadRows(out))
     return pipeline

@@ -48,7 +48,7 @@ from beam_ldp.pipelines.usage.stream import seconds
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release, TableBlock, Withheld
-from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.windows import LATE, TOO_LATE
 from tests.engines.servers import running
 from tests.engines.victims import pooled_workers
@@ -202,7 +202,7 @@ def a_release(start: int, count: int = 1000, **how: Any) -> Release:
 
 
 def writer(folder: Path) -> _WriteRelease:
-    domain = CarriedDomain(Domain(("red", "green")))
+    domain = PortableDomain(Domain(("red", "green")))
     found = _WriteRelease(str(folder), domain, Pricing(1e-8, 1.0, ORACLE.local_epsilon))
     found.setup()
     return found

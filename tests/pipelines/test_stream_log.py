@@ -24,7 +24,7 @@ from beam_ldp.pipelines.streams.place import begin
 from beam_ldp.pipelines.streams.results import Pricing, _WriteRelease
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.budgeted import Reservation
-from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.portable import PortableDomain
 from mlflow_ldp import server_audit
 from mlflow_ldp.patience import SECONDS_VARIABLE
 from tests.mlflow_ldp.slow_server import slow_server
@@ -66,7 +66,7 @@ class Launched:
             self.job.note_attempt()
         begin(self.job.folder, self.job.identity, self.job.run_id)
         local = self.job.choice.randomizer.local_epsilon
-        domain = CarriedDomain(Domain(("red", "green")))
+        domain = PortableDomain(Domain(("red", "green")))
         pricing = Pricing(DELTA, 1.0, local, self.job.identity)
         self.writer = _WriteRelease(str(self.job.folder), domain, pricing)
         self.writer.setup()

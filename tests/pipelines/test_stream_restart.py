@@ -30,7 +30,7 @@ from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, ValueBlock
 from beam_ldp.transforms.budgeted import ENDED_BEFORE
-from beam_ldp.transforms.carried import CarriedDomain
+from beam_ldp.transforms.portable import PortableDomain
 from tests.ledger.parts import parts_of
 
 pytestmark = pytest.mark.pipeline
@@ -76,7 +76,7 @@ def a_start(folder: Path, *steps: Any, question: str = "colour") -> None:
             | beam.WindowInto(FixedWindows(60))
         )
         releases = blocks | composite
-        releases | WriteWindows(out, CarriedDomain(COLOURS), Pricing(1e-8, 1.0, 2.0, identity))
+        releases | WriteWindows(out, PortableDomain(COLOURS), Pricing(1e-8, 1.0, 2.0, identity))
         releases.withheld | beam.ParDo(WriteWithheld(out))
     begin(Path(out), identity, "live")
 

@@ -207,11 +207,13 @@ def test_any_row_is_a_value_or_a_dead_letter(rows):
     """Nothing raises because of what a row holds, and every row is accounted for."""
     from apache_beam.transforms.window import GlobalWindow
 
-    from beam_ldp.transforms.carried import CarriedDomain
     from beam_ldp.transforms.encode import _Encode
+    from beam_ldp.transforms.portable import PortableDomain
     from beam_ldp.transforms.rows import ColumnNames
 
-    doer = _Encode(CarriedDomain(COLOURS), None, ColumnNames(("c",), "u"), False, 4096, None, False)
+    doer = _Encode(
+        PortableDomain(COLOURS), None, ColumnNames(("c",), "u"), False, 4096, None, False
+    )
     doer.setup()
     doer.start_bundle()
     outputs = [out for row in rows for out in doer.process(row, GlobalWindow())]

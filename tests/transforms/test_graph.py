@@ -15,7 +15,7 @@ from apache_beam.transforms.display import DisplayData
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
 from beam_ldp.transforms import PrivateFrequencies, ValueBlock
-from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.portable import PortableRandomizer
 from tests.transforms.helpers import ORACLE
 
 pytestmark = pytest.mark.exact
@@ -86,11 +86,11 @@ def test_small_at_four_million_values(tmp_path):
 
 def test_a_randomizer_travels_as_its_parameters():
     oracle = KRandomizedResponse(4_000_000, 5.0)
-    fresh = len(pickle.dumps(Carried(oracle)))
+    fresh = len(pickle.dumps(PortableRandomizer(oracle)))
     oracle.randomize(np.arange(10))
     oracle.__dict__["_a_table_of_its_own"] = np.zeros(10**6)
-    assert len(pickle.dumps(Carried(oracle))) == fresh < 1000
-    assert pickle.loads(pickle.dumps(Carried(oracle))).randomizer == oracle
+    assert len(pickle.dumps(PortableRandomizer(oracle))) == fresh < 1000
+    assert pickle.loads(pickle.dumps(PortableRandomizer(oracle))).randomizer == oracle
 
 
 def test_names_coders_and_fusion():

@@ -16,7 +16,6 @@ from beam_ldp.transforms import batches as batches_module
 from beam_ldp.transforms import exchange as exchange_module
 from beam_ldp.transforms import shuffle as shuffle_module
 from beam_ldp.transforms.batches import BatchCutter
-from beam_ldp.transforms.carried import Carried
 from beam_ldp.transforms.exchange import (
     CACHED_BYTES,
     EXCHANGE_BYTES,
@@ -29,6 +28,7 @@ from beam_ldp.transforms.exchange import (
     shards_for,
 )
 from beam_ldp.transforms.pieces import PieceFormat
+from beam_ldp.transforms.portable import PortableRandomizer
 from tests.transforms.helpers import ORACLE, local, run
 from tests.transforms.mean_mechanisms import MECHANISMS, vectors_for
 
@@ -339,7 +339,9 @@ def test_what_waits_in_a_bundle_is_bounded(monkeypatch):
     """However many groups and shards there are, and nothing is lost."""
     monkeypatch.setattr(exchange_module, "WAITING_BYTES", 500)
     blocks, reports = report_blocks(5000, size=300)
-    scatter = _Scatter(Carried(ORACLE), keyed=False, grouped=False, num_shards=64, num_exchanges=4)
+    scatter = _Scatter(
+        PortableRandomizer(ORACLE), keyed=False, grouped=False, num_shards=64, num_exchanges=4
+    )
     scatter.setup()
     scatter.start_bundle()
     found = []

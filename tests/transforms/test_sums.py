@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
 from beam_ldp.transforms import MismatchError, ShuffledSum, StatisticBlock, sums
 from beam_ldp.transforms.block_coder import BlockCoder
-from beam_ldp.transforms.carried import Carried
+from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.sums import RunningSum, SumStatistics, split_groups, zero_statistic
 from tests.transforms.helpers import ORACLE
 
 pytestmark = pytest.mark.exact
 
-COMBINE = SumStatistics(Carried(ORACLE))
+COMBINE = SumStatistics(PortableRandomizer(ORACLE))
 DIGEST = ORACLE.config_digest()
 counts = st.lists(st.integers(0, 2**40), min_size=5, max_size=5).map(np.array)
 blocks = st.builds(
@@ -123,7 +123,7 @@ def test_large_sums_are_added_in_a_tree_by_their_own_coder(monkeypatch):
         total = (
             pipeline
             | beam.Create(parts).with_output_types(typed)
-            | sums.combine_sums(Carried(ORACLE), "Add")
+            | sums.combine_sums(PortableRandomizer(ORACLE), "Add")
         )
         places = pipeline._current_transform().parts[-1].parts[1].inputs[0].element_type
         assert places == beam.typehints.Tuple[beam.typehints.Tuple[str, int], StatisticBlock]

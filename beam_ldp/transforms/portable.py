@@ -19,7 +19,7 @@ NAMESPACE = "beam_ldp"  # of all Beam metrics
 INLINE_BYTES = 1 << 18
 
 
-class Carried:
+class PortableRandomizer:
     """A randomizer that travels as its parameters: tables computed from them stay behind."""
 
     def __init__(self, randomizer: LocalRandomizer) -> None:
@@ -38,8 +38,10 @@ class Carried:
 
 
 @functools.lru_cache(maxsize=32)
-def _rebuild(kind: type[LocalRandomizer], parameters: tuple[tuple[str, Any], ...]) -> Carried:
-    return Carried(kind(**dict(parameters)))
+def _rebuild(
+    kind: type[LocalRandomizer], parameters: tuple[tuple[str, Any], ...]
+) -> PortableRandomizer:
+    return PortableRandomizer(kind(**dict(parameters)))
 
 
 class ValueList(Protocol):
@@ -94,7 +96,7 @@ class IntegerDomain:
         return np.where((values >= 0) & (values <= last), values, last).astype(dtype)
 
 
-class CarriedDomain:
+class PortableDomain:
     """A public list of values that travels inline where it is small, else as a path.
 
     Args:
