@@ -293,12 +293,12 @@ def charge(
     reservation = budget.reserve(worst, windowing=windowing, bounded=bounded, **how)
     if reservation.people is not None:
         persons | "Leave hashes" >> LeaveHashes(reservation.people)
-    charged = releases | "Charge" >> Charged(reservation)
-    given_back = withheld | "Give back" >> GivenBack(reservation)
+    charged = releases | "Charge" >> SettleReleases(reservation)
+    given_back = withheld | "Give back" >> GiveBackWithheld(reservation)
     return charged, (given_back, charged.withheld) | "All withheld" >> beam.Flatten()
 
 
-class Charged(beam.PTransform):
+class SettleReleases(beam.PTransform):
     """Settles each release of a composite; attribute `withheld`: those that no window is left for.
 
     Args:
@@ -320,7 +320,7 @@ class Charged(beam.PTransform):
         return releases
 
 
-class GivenBack(beam.PTransform):
+class GiveBackWithheld(beam.PTransform):
     """Gives the central price of what was withheld back; the notices pass through.
 
     Args:

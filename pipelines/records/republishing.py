@@ -39,7 +39,7 @@ from beam_ldp.transforms.traces import publication_folder
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
     from beam_ldp.ledger.people_reports import Compared
-    from beam_ldp.pipelines.records.reserving import Charged
+    from beam_ldp.pipelines.records.reserving import ChargeSettings
 
 _OWN_NAME = "Give it a release id of its own: that is a charge of its own, with new noise"
 
@@ -55,7 +55,11 @@ class Republication(RunCharge):
     """
 
     def __init__(
-        self, ledger: BudgetLedger, charge: Charge, people: PeopleFolder | None, settings: Charged
+        self,
+        ledger: BudgetLedger,
+        charge: Charge,
+        people: PeopleFolder | None,
+        settings: ChargeSettings,
     ) -> None:
         super().__init__(ledger, charge, people)
         self.publication = uuid.uuid4().hex

@@ -28,7 +28,7 @@ SIMULATED = "no: a simulation has no price"
 REQUIRE_VARIABLE = "BEAM_LDP_REQUIRE_LEDGER"  # "1": no run goes uncharged
 
 
-class Charged(Protocol):
+class ChargeSettings(Protocol):
     """What a charge asks of every program's settings. Attributes: as the flags.
 
     `one_report_per` says whose report is charged as one.
@@ -67,7 +67,7 @@ class Charged(Protocol):
 
 
 def reserve(
-    settings: Charged,
+    settings: ChargeSettings,
     worst: Price | None,
     about: str,
     *,
@@ -147,7 +147,7 @@ def reserve(
     return RunCharge(ledger, charge, _people(settings, ledger, run_id))
 
 
-def _check_quota(settings: Charged, published: Charge) -> None:
+def _check_quota(settings: ChargeSettings, published: Charge) -> None:
     """A further publication counts in place of the first one, where that was charged."""
     if settings.quota != published.quota:
         raise UsageError(
@@ -156,7 +156,7 @@ def _check_quota(settings: Charged, published: Charge) -> None:
         )
 
 
-def _check_key(settings: Charged, identity: ReleaseIdentity) -> None:
+def _check_key(settings: ChargeSettings, identity: ReleaseIdentity) -> None:
     if settings.memoize_key_file is not None and not identity.key:
         raise UsageError(
             "--memoize-key-file must be readable where the run is started too: the ledger keeps a "
@@ -164,7 +164,7 @@ def _check_key(settings: Charged, identity: ReleaseIdentity) -> None:
         )
 
 
-def _check_alone(settings: Charged, run_id: str) -> None:
+def _check_alone(settings: ChargeSettings, run_id: str) -> None:
     """Refuse to start a run a second time while its launcher lives; elsewhere the ledger fences."""
     for run in find_lost_runs(settings.output) if settings.output else ():
         if run.note.run_id == run_id and run.note.launcher.ended == "under way":
@@ -174,7 +174,7 @@ def _check_alone(settings: Charged, run_id: str) -> None:
             )
 
 
-def _identity(settings: Charged, run_id: str, about: str, mechanism: str) -> ReleaseIdentity:
+def _identity(settings: ChargeSettings, run_id: str, about: str, mechanism: str) -> ReleaseIdentity:
     """What is released. Where the key cannot be read here, no restart is free."""
     identity = ReleaseIdentity(
         settings.dataset,
@@ -191,12 +191,12 @@ def _identity(settings: Charged, run_id: str, about: str, mechanism: str) -> Rel
         return identity
 
 
-def untracked(settings: Charged) -> dict[str, str]:
+def untracked(settings: ChargeSettings) -> dict[str, str]:
     """Why this run will not be in MLflow, if that is so: audits then do not call it missing."""
     return {"untracked": "--no-mlflow"} if settings.no_mlflow else {}
 
 
-def _people(settings: Charged, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:
+def _people(settings: ChargeSettings, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:
     if settings.people_store is None or settings.people_key_file is None:
         return None
     population = ledger.population(settings.dataset)
@@ -243,7 +243,7 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
         raise UsageError(str(error)) from None
 
 
-def ledger_url(settings: Charged) -> str | None:
+def ledger_url(settings: ChargeSettings) -> str | None:
     """The ledger that is named by a flag or by the environment; None if there is none."""
     named = settings.ledger or os.environ.get(LEDGER_VARIABLE) or None
     if settings.no_ledger or named is None:

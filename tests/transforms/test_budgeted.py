@@ -18,7 +18,13 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, ScalarMean
 from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean
-from beam_ldp.transforms.budgeted import ENDED_BEFORE, USED_UP, Charged, ChargeTo, GivenBack
+from beam_ldp.transforms.budgeted import (
+    ENDED_BEFORE,
+    USED_UP,
+    ChargeTo,
+    GiveBackWithheld,
+    SettleReleases,
+)
 from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.pipeline
@@ -360,7 +366,7 @@ def test_the_graph_holds_an_url_and_no_ledger(ledger: BudgetLedger, url: str) ->
 
     held = reservation(ChargeTo("visits", url, run_id="run"))
     assert pickle.loads(pickle.dumps(held)) == held
-    assert Charged(held) and GivenBack(held)
+    assert SettleReleases(held) and GiveBackWithheld(held)
 
 
 def test_a_settled_release_is_not_released_again_by_a_composite(
