@@ -34,9 +34,9 @@ from beam_ldp.transforms.windows import (
     AddWindow,
     BackInWindows,
     Bounds,
-    Closed,
     CloseWindows,
     Schedule,
+    WindowEnd,
     WindowRules,
     check_streamed,
     is_streamed,
@@ -230,12 +230,12 @@ class _DrawInWindow(CloseWindows[CandidateBlock]):
 
     def close(
         self, key: int, bounds: Bounds, block: CandidateBlock, last: bool, late: bool
-    ) -> Closed[CandidateBlock]:
+    ) -> WindowEnd[CandidateBlock]:
         new = _take(block, np.flatnonzero(block.ranks != _HAS_REPORTED))
         self._persons.inc(len(new))
         stay = replace(block, ranks=np.full(len(block), _HAS_REPORTED))
         source = f"persons {key} {bounds[0]} {'late' if late else 'in time'}"
-        return Closed([(bounds, drawn(new, source))] if len(new) else [], stay)
+        return WindowEnd([(bounds, drawn(new, source))] if len(new) else [], stay)
 
     def refuse(
         self, key: int, bounds: Bounds, block: CandidateBlock, reason: str

@@ -42,9 +42,9 @@ from beam_ldp.transforms.windows import (
     AddWindow,
     BackInWindows,
     Bounds,
-    Closed,
     CloseWindows,
     Schedule,
+    WindowEnd,
     WindowRules,
     keep_state_whole,
 )
@@ -126,12 +126,12 @@ class _Release(CloseWindows[Any]):
 
     def close(
         self, key: Any, bounds: Bounds, block: Any, last: bool, late: bool
-    ) -> Closed[Any] | None:
+    ) -> WindowEnd[Any] | None:
         count = _count(block)
         if count >= self._min_reports:
             self._released.inc(count)
-            return Closed([(bounds, (self._names.name(key), self._as_released(block, late)))])
-        return Closed([self._withheld(key, bounds, block, TOO_FEW, late)]) if last else None
+            return WindowEnd([(bounds, (self._names.name(key), self._as_released(block, late)))])
+        return WindowEnd([self._withheld(key, bounds, block, TOO_FEW, late)]) if last else None
 
     def refuse(self, key: Any, bounds: Bounds, block: Any, reason: str) -> Iterator[Any]:
         yield self._withheld(key, bounds, block, reason, True)

@@ -237,7 +237,7 @@ PLANNED = beam.DoFn.StateParam(ReadModifyWriteStateSpec("planned", _INTEGER))
 
 
 @dataclass(frozen=True)
-class Closed(Generic[B]):
+class WindowEnd(Generic[B]):
     """What becomes of a window that ends.
 
     Attributes:
@@ -267,7 +267,9 @@ class CloseWindows(beam.DoFn, Generic[B]):
         """Several blocks as one."""
         raise NotImplementedError
 
-    def close(self, key: Any, bounds: Bounds, block: B, last: bool, late: bool) -> Closed[B] | None:
+    def close(
+        self, key: Any, bounds: Bounds, block: B, last: bool, late: bool
+    ) -> WindowEnd[B] | None:
         """What leaves when a window ends, or its lateness; None to wait, unless it is the last."""
         raise NotImplementedError
 

@@ -30,9 +30,9 @@ from beam_ldp.transforms.windows import (
     COMPACT_AT,
     LATE,
     TOO_LATE,
-    Closed,
     CloseWindows,
     Schedule,
+    WindowEnd,
 )
 from tests.identities import identity
 from tests.ledger.parts import parts_of
@@ -662,8 +662,8 @@ class _Counts(CloseWindows[int]):
     def add_up(self, blocks: list[int]) -> int:
         return sum(blocks)
 
-    def close(self, key: Any, bounds: Any, block: int, last: bool, late: bool) -> Closed[int]:
-        return Closed([(bounds, block, late)])
+    def close(self, key: Any, bounds: Any, block: int, last: bool, late: bool) -> WindowEnd[int]:
+        return WindowEnd([(bounds, block, late)])
 
 
 @pytest.mark.exact
