@@ -15,7 +15,7 @@ from beam_ldp.transforms.report_terms import BINARY
 from beam_ldp.transforms.shuffled_files import make_folder
 
 
-class Kept(NamedTuple):
+class StoredBytes(NamedTuple):
     """Some bytes: themselves, or the path of a file that holds them."""
 
     content: bytes
@@ -39,12 +39,12 @@ class Aside(NamedTuple):
 
     folder: str = ""
 
-    def keep(self, content: bytes) -> Kept:
+    def keep(self, content: bytes) -> StoredBytes:
         """What stands for these bytes."""
         if not self.folder:
-            return Kept(content, "")
+            return StoredBytes(content, "")
         make_folder(self.folder)
         path = f"{self.folder}/{uuid.uuid4().hex}"
         with FileSystems.create(path, BINARY, "uncompressed") as file:
             file.write(content)
-        return Kept(b"", path)
+        return StoredBytes(b"", path)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from beam_ldp.randomizers.wire_stream import Part
-from beam_ldp.transforms.aside import Aside, Kept
+from beam_ldp.transforms.aside import Aside, StoredBytes
 
 DUPLICATE = "sent before: another envelope has its id"
 _ENTRY = 3  # words of an id and its place
@@ -65,8 +65,8 @@ def _route(ids: np.ndarray, num_parts: int, routing: bytes) -> np.ndarray:
 
 
 def copies_of(
-    element: tuple[int, Iterable[tuple[str, int, int, Kept]]], aside: Aside
-) -> Iterator[tuple[tuple[str, int], Kept]]:
+    element: tuple[int, Iterable[tuple[str, int, int, StoredBytes]]], aside: Aside
+) -> Iterator[tuple[tuple[str, int], StoredBytes]]:
     """Of every part of a file the offsets of the envelopes whose id came before, in this group."""
     pieces = sorted(element[1], key=lambda piece: piece[:2])
     read = [np.frombuffer(kept.read(), "<u8").reshape(-1, _ENTRY) for *_, kept in pieces]

@@ -54,13 +54,13 @@ def test_errors_quote_nothing_of_a_key(key_file):
 def test_a_secret_of_a_manager_takes_the_place_of_a_file(monkeypatch):
     asked = []
 
-    class Kept(Secret):
+    class StoredBytes(Secret):
         def get_secret_bytes(self):
             return KEY
 
     def parse(notation):
         asked.append(notation)
-        return Kept()
+        return StoredBytes()
 
     monkeypatch.setattr(Secret, "parse_secret_option", staticmethod(parse))
     notation = "type:GcpSecret;version_name:projects/p/secrets/s/versions/1"
