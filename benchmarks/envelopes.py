@@ -23,7 +23,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.wire import OVERHEAD_BYTES, ReleaseTerms, encode_envelopes
-from benchmarks.measure import Measured, run_measured
+from benchmarks.measure import Measurement, run_measured
 
 SIZES = (100_000, 1_000_000, 10_000_000)
 FILE_ENVELOPES = 2_000_000
@@ -57,7 +57,7 @@ def write_envelopes(folder: Path, count: int) -> None:
             file.write(rows.tobytes())
 
 
-def collect(folder: Path, out: Path, count: int, workers: int) -> Measured:
+def collect(folder: Path, out: Path, count: int, workers: int) -> Measurement:
     """The program, to its end. Raises RuntimeError if it fails or another number arrives."""
     flags = [
         f"--reports={folder}", f"--release={folder}/release.json", f"--output={out}",

@@ -14,7 +14,7 @@ INTERVAL = 0.05  # seconds between looks at the memory
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """What a run took.
 
     Attributes:
@@ -33,7 +33,7 @@ class Measured:
     output: str
 
 
-def run_measured(command: list[str], timeout: float | None = None) -> Measured:
+def run_measured(command: list[str], timeout: float | None = None) -> Measurement:
     """Run a command to its end.
 
     Raises:
@@ -81,7 +81,7 @@ def run_measured(command: list[str], timeout: float | None = None) -> Measured:
     if process.returncode:
         raise RuntimeError(errors.decode(errors="replace")[-2000:])
     workers = [size for pid, size in resident.items() if pid != process.pid]
-    return Measured(
+    return Measurement(
         seconds,
         sum(used.values()),
         resident.get(process.pid, 0) / 2**20,

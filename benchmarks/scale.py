@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Measured, run_measured
+from benchmarks.measure import Measurement, run_measured
 from benchmarks.scale_input import NUM_VALUES, RECORDS, write_folder
 
 LOCAL = ["--runner=FnApiRunner", "--direct_num_workers=2",
@@ -68,7 +68,7 @@ class Bench:
         spec.setdefault("output", "statistic")
         spec.setdefault("min_reports", 100)
         command = [sys.executable, "-m", "benchmarks.scale_jobs", json.dumps(spec), *self.flags]
-        took: Measured = run_measured(command, TIMEOUT)
+        took: Measurement = run_measured(command, TIMEOUT)
         found = json.loads(took.output.splitlines()[-1])
         row = {"label": label, **spec, **found, "seconds": took.seconds,
                "cpu_seconds": took.cpu_seconds, "launcher_mib": took.launcher_mib,

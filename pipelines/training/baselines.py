@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
-from beam_ldp.pipelines.training.charge import Measured
+from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.learn import (
     AdapedLearner,
     Learner,
@@ -57,7 +57,7 @@ def central_noise(plan: Plan, epsilon: float) -> float:
     return float(found)
 
 
-def baseline(name: str, plan: Plan, clients: Clients, epsilon: float) -> list[Measured]:
+def baseline(name: str, plan: Plan, clients: Clients, epsilon: float) -> list[ModelScore]:
     """What else could be done with this data, measured after every epoch. Priced by nothing.
 
     * "non-private": the same algorithm without clipping and noise.
@@ -83,7 +83,7 @@ def baseline(name: str, plan: Plan, clients: Clients, epsilon: float) -> list[Me
     return measured_rounds(ReportLearner(plan, clients, aggregator))
 
 
-def measured_rounds(learner: Learner) -> list[Measured]:
+def measured_rounds(learner: Learner) -> list[ModelScore]:
     """All rounds of a baseline, measured before the first and after each epoch."""
     plan = learner.plan
     state = learner.process.initialize()
@@ -98,7 +98,7 @@ def measured_rounds(learner: Learner) -> list[Measured]:
     return found
 
 
-def _local_only(plan: Plan, clients: Clients) -> Measured:
+def _local_only(plan: Plan, clients: Clients) -> ModelScore:
     found = []
     for client in range(min(_LOCAL_ONLY, clients.num_clients)):
         model = build_keras_model(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)
@@ -107,4 +107,4 @@ def _local_only(plan: Plan, clients: Clients) -> Measured:
         model.fit(clients.features[client], clients.labels[client], epochs=20, verbose=0)
         found.append(measured(model, clients, plan.rounds))
     mean = np.mean([(m.loss, m.accuracy) for m in found], axis=0)
-    return Measured(plan.rounds, float(mean[0]), float(mean[1]))
+    return ModelScore(plan.rounds, float(mean[0]), float(mean[1]))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ModelScore:
     """A model on public data, after so many rounds; what is not known is NaN.
 
     Attributes:
@@ -57,7 +57,7 @@ class Run:
 
     identity: ReleaseIdentity
     begun: int = 0
-    curve: list[tuple[Measured, float]] = field(default_factory=list)
+    curve: list[tuple[ModelScore, float]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     most_messages: int | None = None
     alone: float = math.nan

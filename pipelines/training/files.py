@@ -15,19 +15,19 @@ from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
-from beam_ldp.pipelines.training.charge import Measured, Run
+from beam_ldp.pipelines.training.charge import ModelScore, Run
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.plot import plot_training
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.training.statement import training_statement
 
 
-def curves_as_json(plan: Plan, ran: Run, beside: dict[str, list[Measured]]) -> dict[str, Any]:
+def curves_as_json(plan: Plan, ran: Run, beside: dict[str, list[ModelScore]]) -> dict[str, Any]:
     """Loss and accuracy by epoch with the price so far, by our accountant and by the thesis'."""
     personal = isinstance(plan, AdapedPlan)
     chosen = {point.rounds: point for point in plan.price_list()}
 
-    def row(measured: Measured, epsilon: float) -> dict[str, Any]:
+    def row(measured: ModelScore, epsilon: float) -> dict[str, Any]:
         point = chosen.get(measured.rounds)
         return {
             "epoch": -(-measured.rounds // plan.rounds_per_epoch),
@@ -39,7 +39,7 @@ def curves_as_json(plan: Plan, ran: Run, beside: dict[str, list[Measured]]) -> d
             **({"personal_accuracy": _known(measured.personal)} if personal else {}),
         }
 
-    def plain(measured: Measured) -> dict[str, Any]:
+    def plain(measured: ModelScore) -> dict[str, Any]:
         told = asdict(measured)
         return {name: _known(value) for name, value in told.items()}
 

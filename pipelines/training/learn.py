@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from beam_ldp.federated.samplers import Sampler, sampler_for
 from beam_ldp.pipelines.training.central_plan import AdapedPlan, LocalCentralPlan
-from beam_ldp.pipelines.training.charge import Measured
+from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.flags import CLDP_SGD
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
@@ -69,7 +69,7 @@ class Learner(ABC):
         self.weights_to(state, made)
         return made
 
-    def measure(self, state: Any, rounds: int) -> Measured:
+    def measure(self, state: Any, rounds: int) -> ModelScore:
         """On public data."""
         return measured(self.model(state), self.clients, rounds)
 
@@ -110,12 +110,12 @@ def flows_of_plan(plan: Plan) -> tuple[Flow, ...]:
     return flows_of(learner_for(plan, nobody).process)
 
 
-def measured(model: Any, clients: Clients, rounds: int) -> Measured:
+def measured(model: Any, clients: Clients, rounds: int) -> ModelScore:
     """A Keras model on the public examples."""
     if clients.test_features is None:
-        return Measured(rounds, math.nan, math.nan)
+        return ModelScore(rounds, math.nan, math.nan)
     found = evaluate(model, clients.test_features, clients.test_labels)
-    return Measured(rounds, found["loss"], found["accuracy"])
+    return ModelScore(rounds, found["loss"], found["accuracy"])
 
 
 def sampler_of(plan: Plan) -> Sampler:
@@ -283,13 +283,13 @@ class AdapedLearner(Learner):
         for variable, weight in zip(made.trainable_weights, state.mu):
             variable.assign(weight)
 
-    def measure(self, state: Any, rounds: int) -> Measured:
+    def measure(self, state: Any, rounds: int) -> ModelScore:
         """Own models too, where the clients are public."""
         found = super().measure(state, rounds)
         public = self.plan.settings.bundled or self.plan.settings.public_clients
         if not public or self.clients.test_labels is None:
             return found
-        return Measured(found.rounds, found.loss, found.accuracy, self._personal())
+        return ModelScore(found.rounds, found.loss, found.accuracy, self._personal())
 
     def _personal(self) -> float:
         """Mean accuracy of own models, each on public examples of the labels its client holds."""

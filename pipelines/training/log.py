@@ -16,7 +16,7 @@ import mlflow_ldp
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
-from beam_ldp.pipelines.training.charge import Measured
+from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -51,7 +51,7 @@ class Tracked:
             return []
         return [PrivacyReleaseManager(self._tracker)]
 
-    def measured(self, measured: Measured, epsilon: float) -> None:
+    def measured(self, measured: ModelScore, epsilon: float) -> None:
         """After an epoch, at the number of its last round."""
         if self._tracker is not None:
             found = {"loss": measured.loss, "accuracy": measured.accuracy, "epsilon": epsilon,

@@ -7,7 +7,7 @@ from typing import Any
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.training.charge import Measured, Run
+from beam_ldp.pipelines.training.charge import ModelScore, Run
 from beam_ldp.pipelines.training.files import curves_as_json, write
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.record import TrainRecord, make_record
@@ -21,7 +21,7 @@ def release(
     staging: str,
     model: bytes,
     *,
-    beside: dict[str, list[Measured]],
+    beside: dict[str, list[ModelScore]],
     left_out: int = 0,
 ) -> tuple[TrainRecord, dict[str, Any]]:
     """Publish a training whose rounds have run, once they are settled.

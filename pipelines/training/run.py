@@ -17,7 +17,7 @@ from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.baselines import BaselineError, baseline
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
-from beam_ldp.pipelines.training.charge import Measured, Run
+from beam_ldp.pipelines.training.charge import ModelScore, Run
 from beam_ldp.pipelines.training.files import model_bytes
 from beam_ldp.pipelines.training.learn import Learner, learner_for
 from beam_ldp.pipelines.training.log import Tracked, tracked
@@ -168,7 +168,7 @@ def check_events(plan: Plan, state: Any, begun: int) -> None:
         )
 
 
-def _said(plan: Plan, measured: Measured, epsilon: float) -> str:
+def _said(plan: Plan, measured: ModelScore, epsilon: float) -> str:
     epoch = -(-measured.rounds // plan.rounds_per_epoch)
     known = measured.personal == measured.personal
     own = f"own models {measured.personal:.3f}  " if known else ""
@@ -190,9 +190,9 @@ def progress(console: Console) -> Iterator[Progress]:
 
 def baselines(
     plan: Plan, clients: Clients, ran: Run, console: Console
-) -> dict[str, list[Measured]]:
+) -> dict[str, list[ModelScore]]:
     """The baselines that were asked for, trained one after the other."""
-    found: dict[str, list[Measured]] = {}
+    found: dict[str, list[ModelScore]] = {}
     adaped, names = isinstance(plan, AdapedPlan), plan.settings.baselines
     if adaped and ran.curve[-1][0].personal == ran.curve[-1][0].personal:
         names = ("local-only",)  # without it, accuracies of own models say little

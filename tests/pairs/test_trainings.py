@@ -27,7 +27,7 @@ from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedE
 from beam_ldp.pipelines.records.lost_runs import Launcher, Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training import files
-from beam_ldp.pipelines.training.charge import Measured, charged
+from beam_ldp.pipelines.training.charge import ModelScore, charged
 from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.plan import Plan
@@ -88,7 +88,7 @@ class World:
                 if fails is not None and i == rounds - 1:
                     raise fails
             epsilon = float(plan.epsilon_of(rounds))
-            ran.curve.append((Measured(rounds, math.nan, math.nan), epsilon))
+            ran.curve.append((ModelScore(rounds, math.nan, math.nan), epsilon))
             release(plan, ran, charge, folder, staging, MODEL, beside={})
 
     def left_alone(self) -> None:

@@ -29,7 +29,7 @@ from beam_ldp.pipelines.training.baselines import central_noise
 from beam_ldp.pipelines.training.data import in_shards
 from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.flags import FLAGS
-from beam_ldp.pipelines.training.learn import Learner, Measured, ReportLearner
+from beam_ldp.pipelines.training.learn import Learner, ModelScore, ReportLearner
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import check_train
 from tff_adapters import AdaptiveClip, DeclaredSampling, RoundsRecord
@@ -218,7 +218,7 @@ class Faked(Learner):
         return [None] * self.plan.clients_per_round
 
     def measure(self, state, rounds):
-        return Measured(rounds, math.nan, math.nan)
+        return ModelScore(rounds, math.nan, math.nan)
 
     def weights_to(self, state, made):
         pass
