@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_ldp.federated import training
-from beam_ldp.federated.budget import Budget
+from beam_ldp.federated.budget import TrainingBudget
 from beam_ldp.federated.training import Round, Training
 from tff_adapters.flows import check_flows
 
@@ -15,7 +15,7 @@ def train(
     process: Any,
     clients_for: Callable[[int], Sequence[Any]],
     num_rounds: int,
-    budget: Budget | None,
+    budget: TrainingBudget | None,
     *,
     state: Any = None,
     on_round: Callable[[Round], None] | None = None,

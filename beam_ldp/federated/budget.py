@@ -12,7 +12,7 @@ from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.federated.record import privacy_events, rounds_charged
 
 
-class Spent(Protocol):
+class Spending(Protocol):
     """What was charged so far."""
 
     @property
@@ -23,7 +23,7 @@ class Spent(Protocol):
     def num_charges(self) -> int: ...
 
 
-class Budget(Protocol):
+class TrainingBudget(Protocol):
     """What a training asks and charges: an `EpsilonBudget`, or `mlflow_ldp.PrivacyTracker`."""
 
     def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool: ...
@@ -33,9 +33,9 @@ class Budget(Protocol):
         step: int | None = None,
         *,
         num_reports: int | None = None,
-    ) -> Spent: ...
+    ) -> Spending: ...
     @property
-    def spent(self) -> Spent: ...
+    def spent(self) -> Spending: ...
 
 
 class Charges:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import dp_accounting
 
-from beam_ldp.federated.budget import Budget, Spent
+from beam_ldp.federated.budget import Spending, TrainingBudget
 from beam_ldp.federated.flow import Flow, refuse_unpriced
 from beam_ldp.federated.record import (
     SamplingMismatchError,
@@ -34,7 +34,7 @@ class Round:
     """
 
     number: int
-    spent: Spent | None
+    spent: Spending | None
     metrics: Any
     state: Any
 
@@ -64,7 +64,7 @@ class Training:
     state: Any
     rounds: int
     stopped_by: Literal["rounds", "budget"]
-    spent: Spent | None
+    spent: Spending | None
     flows: tuple[Flow, ...] = ()
 
 
@@ -72,7 +72,7 @@ def train(
     process: Any,
     clients_for: Callable[[int], Sequence[Any]],
     num_rounds: int,
-    budget: Budget | None,
+    budget: TrainingBudget | None,
     *,
     state: Any = None,
     on_round: Callable[[Round], None] | None = None,
@@ -103,7 +103,7 @@ def train(
         clients_for: the clients of a round, by its number. If the aggregator declares a sampling,
             they must be drawn so.
         num_rounds: rounds in all, those of `state` included.
-        budget: see `Budget`. None: nothing is asked, charged or checked, whatever the process
+        budget: see `TrainingBudget`. None: nothing is asked, charged or checked, whatever the process
             releases; for baselines.
         state: to go on from; by default the process's initial state.
         on_round: called after each round.
@@ -187,7 +187,7 @@ def _ran(
     return ran
 
 
-def _refuse_unknown(budget: Budget, rounds: int) -> None:
+def _refuse_unknown(budget: TrainingBudget, rounds: int) -> None:
     if getattr(budget, "charged", False):  # a ledger holds what earlier programs spent
         return
     if budget.spent.num_charges < rounds:

@@ -38,7 +38,7 @@ def active_tracker() -> PrivacyTracker | None:
 
 
 @dataclass
-class Spent:
+class TrackedLoss:
     """What was charged so far.
 
     Attributes:
@@ -164,7 +164,7 @@ class PrivacyTracker:
         *,
         local_epsilon: float | None = None,
         num_reports: int | None = None,
-    ) -> Spent:
+    ) -> TrackedLoss:
         """Charge one release, before it happens.
 
         Args:
@@ -188,7 +188,7 @@ class PrivacyTracker:
         kind.count += 1
         step = self._num_charges if step is None else step
         self._num_charges += 1
-        spent = Spent(epsilon, order, self._local, self._num_charges)
+        spent = TrackedLoss(epsilon, order, self._local, self._num_charges)
         self._curve.append((step, epsilon, self._local))
         if self._num_charges == 4 ** len(self._snapshots):
             self._snapshots.append(self._snapshot())
@@ -218,10 +218,10 @@ class PrivacyTracker:
         self._log.tag(tags)
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> TrackedLoss:
         """What this run was charged so far."""
         found = self._loss.epsilon(self._orders, self.delta, adaptive=self._adaptive)
-        return Spent(*found, self._local, self._num_charges)
+        return TrackedLoss(*found, self._local, self._num_charges)
 
     @property
     def adaptive(self) -> bool:
@@ -318,7 +318,7 @@ class PrivacyTracker:
                 f"this run is {self._local_limit:g}. It was not charged"
             )
 
-    def _log_step(self, step: int, spent: Spent, num_reports: int | None, kind: Kind) -> None:
+    def _log_step(self, step: int, spent: TrackedLoss, num_reports: int | None, kind: Kind) -> None:
         found = {"epsilon": spent.epsilon, "local_epsilon": spent.local_epsilon}
         if kind is not self._last_kind:  # the price of one step, where it changes
             found |= kind.prices(self.delta)
