@@ -116,7 +116,7 @@ class ByReason:
 CROWD = 1000  # rows or reports whose time is told as one, where it is work on raw values
 
 
-class Timed:
+class Stopwatch:
     """Times what runs inside of `with timed():`, in whole microseconds.
 
     Args:
@@ -152,7 +152,7 @@ class BlocksIn:
     def __init__(self, stage: str) -> None:
         self._reports = counter(f"{stage}_reports_in")
         self._sizes = distribution(f"{stage}_block_reports")
-        self.timed = Timed(f"{stage}_microseconds")
+        self.timed = Stopwatch(f"{stage}_microseconds")
 
     def add(self, num_reports: int) -> None:
         """One more block."""

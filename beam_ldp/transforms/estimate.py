@@ -10,7 +10,7 @@ import apache_beam as beam
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling, check_sampling
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.blocks import Release, StatisticBlock, Withheld, shuffled_among
-from beam_ldp.transforms.counters import Timed, counter
+from beam_ldp.transforms.counters import Stopwatch, counter
 from beam_ldp.transforms.gate import TOO_FEW, group_name, window_bounds
 from beam_ldp.transforms.mechanisms import check_mean, is_mean
 from beam_ldp.transforms.portable import PortableRandomizer, check_min_reports
@@ -166,7 +166,7 @@ class _Estimate(beam.DoFn):
         self._config = self._randomizer.to_config()
         self._releases = counter("releases")
         self._withheld = counter("estimates_withheld")
-        self._timed = Timed("estimate_microseconds")
+        self._timed = Stopwatch("estimate_microseconds")
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         key, total = element if self._keyed else (None, element)

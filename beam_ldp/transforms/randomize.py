@@ -27,7 +27,7 @@ from beam_ldp.transforms.blocks import (
     TableBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.counters import CROWD, Timed, counter, distribution
+from beam_ldp.transforms.counters import CROWD, Stopwatch, counter, distribution
 from beam_ldp.transforms.mechanisms import (
     BLOCK_BYTES,
     report_bytes,
@@ -125,7 +125,7 @@ class RandomizeBlocks(beam.DoFn):
         self._key = self._noise.key()
         self._randomized = counter("reports_randomized")
         self._sizes = distribution("randomize_block_reports")
-        self._timed = Timed("randomize_microseconds", CROWD)
+        self._timed = Stopwatch("randomize_microseconds", CROWD)
 
     def start_bundle(self) -> None:
         self._loose: dict[Any, list[Any]] = defaultdict(list)

@@ -26,7 +26,7 @@ from beam_ldp.transforms.columns import (
     Column,
     Encoder,
 )
-from beam_ldp.transforms.counters import CROWD, ByReason, Timed, counter, distribution
+from beam_ldp.transforms.counters import CROWD, ByReason, Stopwatch, counter, distribution
 from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.stage_types import Element, StageError
 from beam_ldp.transforms.user_id_columns import user_ids
@@ -118,7 +118,7 @@ class EncodeBlocks(beam.DoFn):
         self._bad = counter("bad_rows")
         self._reasons = ByReason("bad_rows_by_reason")
         self._sizes = distribution("encode_block_rows")
-        self._timed = Timed("encode_microseconds", CROWD)
+        self._timed = Stopwatch("encode_microseconds", CROWD)
 
     def start_bundle(self) -> None:
         self._loose: dict[Any, list[Any]] = defaultdict(list)

@@ -31,7 +31,7 @@ from beam_ldp.transforms.counters import (
     CROWD,
     METRICS,
     ByReason,
-    Timed,
+    Stopwatch,
     counter,
     distribution,
     reason_name,
@@ -231,7 +231,7 @@ def test_no_time_of_fewer_than_a_thousand_people_is_told(monkeypatch) -> None:
     told, clock = Told(), iter(range(0, 10**9, 3_000))
     monkeypatch.setattr("beam_ldp.transforms.counters.distribution", lambda name: told)
     monkeypatch.setattr("beam_ldp.transforms.counters.time.perf_counter_ns", lambda: next(clock))
-    timed = Timed("randomize_microseconds", CROWD)
+    timed = Stopwatch("randomize_microseconds", CROWD)
     for _ in range(CROWD - 1):
         with timed(1):
             pass
