@@ -24,7 +24,7 @@ from mlflow_ldp.runs import IDENTITY_TAG
 from tff_adapters import PrivacyReleaseManager
 
 
-class Tracked:
+class TrainingLog:
     """One MLflow run with both curves; a server that is away costs the log, never the training.
 
     Args:
@@ -88,15 +88,15 @@ class Tracked:
 
 
 @contextmanager
-def tracked(
+def training_log(
     plan: Plan, charge: NoCharge, identity: ReleaseIdentity, console: Console
-) -> Iterator[Tracked]:
+) -> Iterator[TrainingLog]:
     """The record of this training in MLflow, unless it is not wanted or not installed."""
     settings = plan.settings
     if settings.no_mlflow or not mlflow_ldp.available():
         if not settings.no_mlflow:
             console.print("MLflow is not installed: the run was not logged", style="dim")
-        yield Tracked(plan, None, None, console)
+        yield TrainingLog(plan, None, None, console)
         return
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -117,7 +117,7 @@ def tracked(
     with tracker:
         told = {"privacy.charged": charge.facts["charged"]}  # the tracker knows no ledger
         tracker.tag(told | {IDENTITY_TAG: identity.digest.hex()})
-        yield Tracked(plan, tracker, uri, console)
+        yield TrainingLog(plan, tracker, uri, console)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from beam_ldp.pipelines.training.central_plan import AdapedPlan
 from beam_ldp.pipelines.training.charge import ModelScore, Run
 from beam_ldp.pipelines.training.files import model_bytes
 from beam_ldp.pipelines.training.learn import Learner, learner_for
-from beam_ldp.pipelines.training.log import Tracked, tracked
+from beam_ldp.pipelines.training.log import TrainingLog, training_log
 from beam_ldp.pipelines.training.plan import Plan
 from beam_ldp.pipelines.training.release import release
 from beam_ldp.pipelines.training.view import Result
@@ -44,7 +44,7 @@ def train(
         NotPublishedError: if the ledger could not be written at the end; the output is kept.
     """
     plan = plan.for_release(ran.identity)
-    with folder.staging() as staging, tracked(plan, charge, ran.identity, console) as log:
+    with folder.staging() as staging, training_log(plan, charge, ran.identity, console) as log:
         charge.leave_note(
             staging,
             ends_with_launcher=True,
@@ -80,7 +80,7 @@ class ChargedRounds:
         log: MLflow.
     """
 
-    def __init__(self, learner: Learner, charge: NoCharge, ran: Run, log: Tracked) -> None:
+    def __init__(self, learner: Learner, charge: NoCharge, ran: Run, log: TrainingLog) -> None:
         self._learner, self._charge, self._ran, self._log = learner, charge, ran, log
 
     def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool:
@@ -119,7 +119,7 @@ class ChargedRounds:
         return self._learner.budget.spent
 
 
-def rounds(learner: Learner, charge: NoCharge, ran: Run, log: Tracked, console: Console) -> Any:
+def rounds(learner: Learner, charge: NoCharge, ran: Run, log: TrainingLog, console: Console) -> Any:
     """Train; the last state. What ran is in `ran`, whatever happens."""
     plan = learner.plan
     with progress(console) as bar:
