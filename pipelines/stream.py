@@ -31,7 +31,7 @@ from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.running.job import plugin_flags
 from beam_ldp.pipelines.running.watch import JobError, explain
 from beam_ldp.pipelines.streams.flags import StreamSettings, check_stream
-from beam_ldp.pipelines.streams.live import Watched
+from beam_ldp.pipelines.streams.live import StreamProgress
 from beam_ldp.pipelines.streams.log import StreamLog
 from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
 from beam_ldp.pipelines.streams.results import (
@@ -172,7 +172,7 @@ class Stream:
         assert self.budget is not None
         self.attempt = BudgetLedger(self.budget.url).charge(str(self.budget.run_id)).attempt
 
-    def give_back(self, watched: Watched, console: Console) -> None:
+    def give_back(self, watched: StreamProgress, console: Console) -> None:
         """What no window used goes back into the budget; open windows keep their local part."""
         if self.budget is None:
             return
@@ -227,7 +227,7 @@ def _run(values: argparse.Namespace, flags: Sequence[str], console: Console) -> 
     pipeline = _pipeline(job, flags)
     begin(job.folder, job.identity, job.run_id)
     settings = question.settings
-    watched = Watched(job.folder, stream.budget_windows, settings.delta)
+    watched = StreamProgress(job.folder, stream.budget_windows, settings.delta)
     log = StreamLog(job, console)
     why, state = "", dict[str, Any]()
     try:
@@ -291,7 +291,7 @@ def _beam_flags(flags: Sequence[str]) -> list[str]:
 
 def _watch(
     pipeline: beam.Pipeline,
-    watched: Watched,
+    watched: StreamProgress,
     log: StreamLog,
     stream: StreamSettings,
     console: Console,
@@ -376,7 +376,7 @@ def has_ended(state: dict[str, Any], seconds: float = 60.0) -> bool:
 
 
 @contextmanager
-def _shown(watched: Watched, console: Console) -> Iterator[Any]:
+def _shown(watched: StreamProgress, console: Console) -> Iterator[Any]:
     """A live table where there is a terminal; else a line per change."""
     if not console.is_terminal:
         yield lambda: console.print(watched.summary(), soft_wrap=True, highlight=False)
@@ -385,7 +385,7 @@ def _shown(watched: Watched, console: Console) -> Iterator[Any]:
         yield lambda: live.update(watched.render())
 
 
-def _as_json(job: Stream, watched: Watched, log: StreamLog, why: str) -> dict[str, Any]:
+def _as_json(job: Stream, watched: StreamProgress, log: StreamLog, why: str) -> dict[str, Any]:
     return {
         "schema_version": outputs.SCHEMA_VERSION,
         "output": str(job.folder),

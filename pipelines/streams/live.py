@@ -39,7 +39,7 @@ class Step:
 
 
 @dataclass
-class Watched:
+class StreamProgress:
     """What has come out so far.
 
     Attributes:

@@ -25,7 +25,7 @@ from beam_ldp import log_events
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import YES
 from beam_ldp.pipelines.records.reserving import NO_LEDGER, SIMULATED
-from beam_ldp.pipelines.streams.live import Step, Watched
+from beam_ldp.pipelines.streams.live import Step, StreamProgress
 from mlflow_ldp.dataset import dataset_input
 from mlflow_ldp.patience import tracking_seconds
 from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RunLog
@@ -99,7 +99,7 @@ class StreamLog:
         if (self._waiting or self._behind) and time.monotonic() - self._tried >= EVERY:
             self._send()
 
-    def end(self, watched: Watched, *, failed: bool) -> None:
+    def end(self, watched: StreamProgress, *, failed: bool) -> None:
         """The last windows, all releases as one event, and the end of the run."""
         if self._log is None:
             return

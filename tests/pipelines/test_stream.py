@@ -28,7 +28,7 @@ from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.streams import results
 from beam_ldp.pipelines.streams.flags import check_stream
-from beam_ldp.pipelines.streams.live import Watched
+from beam_ldp.pipelines.streams.live import StreamProgress
 from beam_ldp.pipelines.streams.results import (
     PRICE,
     TABLE,
@@ -390,7 +390,7 @@ def test_the_display_counts_windows_and_adds_up_their_price(tmp_path):
     note.process(Withheld(2, 10, "too late", "colour", None, (0, 60 * 10**6), True))
     (tmp_path / WRITING / "half").mkdir()  # of somebody who is still writing
     (tmp_path / WRITING / "half" / PRICE).write_text("{")
-    watched = Watched(tmp_path, 4, 1e-8)
+    watched = StreamProgress(tmp_path, 4, 1e-8)
     assert watched.look() and not watched.look()
     assert (watched.released, watched.late, watched.sums, watched.withheld) == (3, 1, 1, 2)
     assert watched.used == 4 and watched.is_used_up

@@ -18,7 +18,7 @@ from beam_ldp.pipelines.options import parse_flags
 from beam_ldp.pipelines.stream import Stream
 from beam_ldp.pipelines.streams import log as stream_log
 from beam_ldp.pipelines.streams.flags import check_stream
-from beam_ldp.pipelines.streams.live import Watched
+from beam_ldp.pipelines.streams.live import StreamProgress
 from beam_ldp.pipelines.streams.log import StreamLog
 from beam_ldp.pipelines.streams.place import begin
 from beam_ldp.pipelines.streams.results import Pricing, _WriteRelease
@@ -70,7 +70,7 @@ class Launched:
         pricing = Pricing(DELTA, 1.0, local, self.job.identity)
         self.writer = _WriteRelease(str(self.job.folder), domain, pricing)
         self.writer.setup()
-        self.watched = Watched(self.job.folder, 20, DELTA)
+        self.watched = StreamProgress(self.job.folder, 20, DELTA)
         self.log = StreamLog(self.job, self.said)
 
     def release(self, *windows: int, **how: Any) -> None:
