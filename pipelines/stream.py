@@ -40,7 +40,7 @@ from beam_ldp.pipelines.streams.results import (
     Pricing,
     WriteBadRows,
     WriteWindows,
-    WriteWithheld,
+    WriteWithheldReleases,
     forget_unfinished,
 )
 from beam_ldp.pipelines.streams.source import WatchTable
@@ -160,7 +160,7 @@ class Stream:
             sums = released | "Slide" >> SlidingSums(stream.window, stream.slide)
             sums | "Write sums" >> WriteWindows(place, self.domain, pricing)
         said = withheld | "All withheld" >> beam.Flatten()
-        said | "Write withheld" >> beam.ParDo(WriteWithheld(place))
+        said | "Write withheld" >> beam.ParDo(WriteWithheldReleases(place))
         bad = {"columns": table[BAD_ROWS], "values": bad_values}
         for name, collection in bad.items():
             collection | f"Write bad {name}" >> beam.ParDo(WriteBadRows(place))

@@ -15,7 +15,7 @@ from beam_ldp.transforms.blocks import (
     StatisticBlock,
     TableBlock,
     ValueBlock,
-    Withheld,
+    WithheldRelease,
 )
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.budgeted import ChargeTo

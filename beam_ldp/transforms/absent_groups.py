@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.blocks import Release, WithheldRelease
 from beam_ldp.transforms.gate import TOO_FEW
 from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.stage_types import is_global
@@ -25,7 +25,7 @@ def with_absent_groups(
 
     Args:
         releases: `(group, Release)`s.
-        withheld: `Withheld`s.
+        withheld: `WithheldRelease`s.
         groups: the public list.
         min_reports: reports that were needed.
     """
@@ -40,14 +40,14 @@ def with_absent_groups(
         | "Start groups" >> beam.Impulse()
         | "Absent groups"
         >> beam.ParDo(_Absent(groups, min_reports), beam.pvalue.AsIter(seen)).with_output_types(
-            Withheld
+            WithheldRelease
         )
     )
     return (withheld, absent) | "All groups withheld" >> beam.Flatten()
 
 
-def _group_of(element: tuple[str, Release] | Withheld) -> str:
-    if isinstance(element, Withheld):
+def _group_of(element: tuple[str, Release] | WithheldRelease) -> str:
+    if isinstance(element, WithheldRelease):
         return element.group or ""
     return element[0]
 
@@ -57,8 +57,8 @@ class _Absent(beam.DoFn):
         self._groups = groups
         self._min_reports = min_reports
 
-    def process(self, element: bytes, seen: Iterable[str]) -> Iterator[Withheld]:
+    def process(self, element: bytes, seen: Iterable[str]) -> Iterator[WithheldRelease]:
         known = set(seen)
         for label in self._groups.load().labels[:-1]:
             if label not in known:
-                yield Withheld(0, self._min_reports, TOO_FEW, group=label)
+                yield WithheldRelease(0, self._min_reports, TOO_FEW, group=label)

@@ -19,7 +19,7 @@ from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
+from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, WithheldRelease
 from beam_ldp.transforms.counters import BlocksIn, counter
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
@@ -218,7 +218,7 @@ def shuffle_in_batches(
     names: GroupNames,
     started: bool,
 ) -> tuple[list[beam.PCollection], beam.PCollection]:
-    """`(parts, withheld)`: two collections of `(name, ShuffledBlock)`s, and `Withheld`s."""
+    """`(parts, withheld)`: two collections of `(name, ShuffledBlock)`s, and `WithheldRelease`s."""
     named = names.key_type(inner.key)
     cut = pcoll | "Cut batches" >> beam.ParDo(
         _CutBatches(carried, min_reports, element.keyed, names)
@@ -240,5 +240,5 @@ def shuffle_in_batches(
         )
     )
     merged.released.element_type = typehints.Tuple[named, ShuffledBlock]
-    merged.withheld.element_type = Withheld
+    merged.withheld.element_type = WithheldRelease
     return [cut.released, merged.released], merged.withheld

@@ -273,7 +273,7 @@ class BadRowBlock:
 
 
 @dataclass(frozen=True)
-class Withheld:
+class WithheldRelease:
     """A release that did not happen, and why.
 
     Attributes:
@@ -423,7 +423,7 @@ _register(
 )  # fmt: skip
 _register(TableBlock, source=TEXT, first_position=INTEGER, batch=block_coder.BATCH)
 _register(
-    Withheld,
+    WithheldRelease,
     num_reports=INTEGER, min_reports=INTEGER, reason=TEXT, question=TEXT,
     group=TEXT, window=block_coder.JSON, late=FLAG,
 )  # fmt: skip

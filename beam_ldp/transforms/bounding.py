@@ -24,7 +24,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks
-from beam_ldp.transforms.blocks import CandidateBlock, ValueBlock, Withheld
+from beam_ldp.transforms.blocks import CandidateBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.noise import FRESH, Noise
 from beam_ldp.transforms.stage_types import check_fires_once, check_windows, expect
@@ -69,7 +69,7 @@ class BoundContributions(beam.PTransform):
 
     Unbounded data: a window's rows are drawn from when it closes. Persons whose rows all came late
     are drawn from when the allowed lateness is over; who reported in time does not again. Rows that
-    come later still are in `.late`, a collection of `Withheld`.
+    come later still are in `.late`, a collection of `WithheldRelease`.
 
     Raises:
         ValueError: for arguments that contradict each other, and for session windows, which differ
@@ -241,7 +241,7 @@ class _DrawInWindow(CloseWindows[CandidateBlock]):
         self, key: int, bounds: Bounds, block: CandidateBlock, reason: str
     ) -> Iterator[TaggedOutput]:
         yield TaggedOutput(
-            "late", (bounds, Withheld(len(block), 0, reason, "", None, bounds, True))
+            "late", (bounds, WithheldRelease(len(block), 0, reason, "", None, bounds, True))
         )
 
 
@@ -264,12 +264,12 @@ def draw_in_windows(
         )
     )
     closed.drawn.element_type = typehints.Tuple[place, ValueBlock]
-    closed.late.element_type = typehints.Tuple[place, Withheld]
+    closed.late.element_type = typehints.Tuple[place, WithheldRelease]
     windowing = pcoll.windowing
     values = closed.drawn | "Drawn" >> BackInWindows(
         windowing.windowfn, ValueBlock, windowing.allowed_lateness
     )
-    values.late = closed.late | "Late" >> BackInWindows(pcoll.windowing.windowfn, Withheld)
+    values.late = closed.late | "Late" >> BackInWindows(pcoll.windowing.windowfn, WithheldRelease)
     return values
 
 

@@ -15,7 +15,7 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_ldp import log_events
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.blocks import Release, WithheldRelease
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.gate import part_of, window_bounds
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
@@ -215,7 +215,7 @@ class Reservation:
             return USED_UP
         return ""
 
-    def abandon(self, ledger: BudgetLedger, withheld: Withheld) -> None:
+    def abandon(self, ledger: BudgetLedger, withheld: WithheldRelease) -> None:
         """Give the central price of a window back, of which nothing was released.
 
         Late reports that are not released change nothing: the window has a charge of its own.
@@ -241,7 +241,7 @@ class Reservation:
         except BlockUsedUpError:
             return  # this window was never reserved
 
-    def _ended_before(self, ledger: BudgetLedger, said: Release | Withheld) -> bool:
+    def _ended_before(self, ledger: BudgetLedger, said: Release | WithheldRelease) -> bool:
         """Whether another start of the run ended this window. Only memoized runs start again.
 
         Late reports of such a window stay away too: this start cannot know who was in time then.
@@ -260,7 +260,7 @@ class Reservation:
             return False
         return bool(ended.about.get("attempt") != self.attempt)
 
-    def _part(self, said: Release | Withheld) -> ReleaseIdentity:
+    def _part(self, said: Release | WithheldRelease) -> ReleaseIdentity:
         if said.window is None and self.is_block:
             return replace(self.identity, part="all")
         return part_of(self.identity, said)
@@ -314,7 +314,7 @@ class SettleReleases(beam.PTransform):
             "withheld", main="releases"
         )
         out.releases.element_type = pcoll.element_type
-        out.withheld.element_type = Withheld
+        out.withheld.element_type = WithheldRelease
         releases = out.releases
         releases.withheld = out.withheld
         return releases
@@ -332,7 +332,7 @@ class GiveBackWithheld(beam.PTransform):
         self._reservation = reservation
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        return pcoll | beam.ParDo(_Abandon(self._reservation)).with_output_types(Withheld)
+        return pcoll | beam.ParDo(_Abandon(self._reservation)).with_output_types(WithheldRelease)
 
 
 class _Charging(beam.DoFn):
@@ -379,12 +379,14 @@ class _Settle(_Charging):
         else:
             bounds = window_bounds(window)
             group, late = release.group, release.late
-            notice = Withheld(release.num_reports, 0, why, release.question, group, bounds, late)
+            notice = WithheldRelease(
+                release.num_reports, 0, why, release.question, group, bounds, late
+            )
             yield TaggedOutput("withheld", notice)
 
 
 class _Abandon(_Charging):
-    def process(self, withheld: Withheld) -> Iterator[Withheld]:
+    def process(self, withheld: WithheldRelease) -> Iterator[WithheldRelease]:
         try:
             self._reservation.abandon(self._open(), withheld)
         except self._away():
@@ -407,7 +409,7 @@ def _is_shuffled(event: Any) -> bool:
         return False
 
 
-def _label(said: Release | Withheld) -> list[int | str] | None:
+def _label(said: Release | WithheldRelease) -> list[int | str] | None:
     """What the ledger calls a window; the release of its late reports has a charge of its own."""
     if said.window is None:
         return None

@@ -21,7 +21,7 @@ from beam_ldp.randomizers.identity import (
 )
 from beam_ldp.transforms.absent_groups import with_absent_groups
 from beam_ldp.transforms.aggregate import Aggregate
-from beam_ldp.transforms.blocks import Withheld
+from beam_ldp.transforms.blocks import WithheldRelease
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.keys import read_key
@@ -147,7 +147,7 @@ class PrivateEstimate(beam.PTransform):
         releases.bad_rows = encoded.bad_rows
         releases.withheld = withheld | "Name" >> beam.Map(
             _with_question, self._question
-        ).with_output_types(Withheld)
+        ).with_output_types(WithheldRelease)
         return releases
 
     def display_data(self) -> dict[str, Any]:
@@ -265,5 +265,5 @@ def least_reports(min_reports: int | None, expected_users: float | None) -> int:
     return check_min_reports(min_reports)
 
 
-def _with_question(withheld: Withheld, question: str) -> Withheld:
+def _with_question(withheld: WithheldRelease, question: str) -> WithheldRelease:
     return replace(withheld, question=question)

@@ -9,7 +9,7 @@ import apache_beam as beam
 
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling, check_sampling
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.transforms.blocks import Release, StatisticBlock, Withheld, shuffled_among
+from beam_ldp.transforms.blocks import Release, StatisticBlock, WithheldRelease, shuffled_among
 from beam_ldp.transforms.counters import Stopwatch, counter
 from beam_ldp.transforms.gate import TOO_FEW, group_name, window_bounds
 from beam_ldp.transforms.mechanisms import check_mean, is_mean
@@ -44,7 +44,7 @@ class _EstimateStage(beam.PTransform):
             "withheld", main="released"
         )
         out.released.element_type = element.of(Release)
-        out.withheld.element_type = Withheld
+        out.withheld.element_type = WithheldRelease
         out.released.withheld = out.withheld
         return out.released
 
@@ -177,7 +177,7 @@ class _Estimate(beam.DoFn):
             self._withheld.inc()
             yield beam.pvalue.TaggedOutput(
                 "withheld",
-                Withheld(
+                WithheldRelease(
                     total.num_reports, self._min_reports, TOO_FEW, self._question, group, bounds
                 ),
             )

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import FreshWords, derive_key
 from beam_ldp.transforms.batches import start_leftovers
-from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, Withheld
+from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, WithheldRelease
 from beam_ldp.transforms.counters import BlocksIn, counter
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
@@ -212,7 +212,7 @@ class _SayWithheld(beam.DoFn):
 
     def process(
         self, element: tuple[Any, int], window: Any = beam.DoFn.WindowParam
-    ) -> Iterator[Withheld]:
+    ) -> Iterator[WithheldRelease]:
         key, count = element
         if count < self._min_reports:
             self._kept.inc(count)
@@ -234,7 +234,7 @@ def shuffle_globally(
     num_shards: int,
     num_exchanges: int,
 ) -> tuple[list[beam.PCollection], beam.PCollection]:
-    """`(parts, withheld)`: collections of `(name, ShuffledBlock)`s, and `Withheld`s."""
+    """`(parts, withheld)`: collections of `(name, ShuffledBlock)`s, and `WithheldRelease`s."""
     run_key = (
         pcoll.pipeline
         | "Start run" >> beam.Impulse()
@@ -257,7 +257,7 @@ def shuffle_globally(
     counts = counted | "Count" >> beam.CombinePerKey(sum)
     withheld = counts | "Withheld" >> beam.ParDo(
         _SayWithheld(min_reports, names)
-    ).with_output_types(Withheld)
+    ).with_output_types(WithheldRelease)
     parts = []
     for number, name in enumerate(exchanges):
         pieces = scattered[name]

@@ -27,7 +27,7 @@ class PrivateFrequencies(PrivateEstimate):
 
     In: rows, scalars or blocks as `EncodeRows` takes them. Out: one `Release` per window; with
     `groups` one `(group, Release)` per group and window. Attributes of the result: `bad_rows`, a
-    collection of `BadRowBlock`, and `withheld`, a collection of `Withheld`.
+    collection of `BadRowBlock`, and `withheld`, a collection of `WithheldRelease`.
 
     Args:
         randomizer: the frequency oracle; its domain_size counts `other`.

@@ -9,7 +9,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.blocks import Release, WithheldRelease
 from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.sums import NO_KEY
 
@@ -23,7 +23,7 @@ def window_bounds(window: Any) -> tuple[int, int] | None:
     return window.start.micros, window.end.micros
 
 
-def part_of(identity: ReleaseIdentity, said: Release | Withheld) -> ReleaseIdentity:
+def part_of(identity: ReleaseIdentity, said: Release | WithheldRelease) -> ReleaseIdentity:
     """The identity of a window of a release: late reports of it, and sums of panes, are others.
 
     Memoized noise is drawn under that of the window, late or not: a person reports in it once.
@@ -71,10 +71,12 @@ class GroupNames:
         reason: str,
         bounds: tuple[int, int] | None,
         late: bool = False,
-    ) -> Withheld:
+    ) -> WithheldRelease:
         """What is said about reports of a group and window that are not released."""
         group = None if key == NO_KEY else group_name(self.name(key))
-        return Withheld(num_reports, min_reports, reason, group=group, window=bounds, late=late)
+        return WithheldRelease(
+            num_reports, min_reports, reason, group=group, window=bounds, late=late
+        )
 
 
 def group_name(key: Any) -> str:

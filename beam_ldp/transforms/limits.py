@@ -12,7 +12,7 @@ from apache_beam.transforms.userstate import SetStateSpec
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 
-from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.blocks import Release, WithheldRelease
 from beam_ldp.transforms.budgeted import USED_UP
 from beam_ldp.transforms.windows import BackInWindows, keep_state_whole
 
@@ -47,10 +47,10 @@ class FirstReleases(beam.PTransform):
             | "Count" >> beam.ParDo(_First(self._count)).with_outputs("withheld", main="released")
         )
         out.released.element_type = typehints.Tuple[place, Release]
-        out.withheld.element_type = typehints.Tuple[place, Withheld]
+        out.withheld.element_type = typehints.Tuple[place, WithheldRelease]
         windows = pcoll.windowing.windowfn
         released = out.released | "Released" >> BackInWindows(windows, Release)
-        released.withheld = out.withheld | "Withheld" >> BackInWindows(windows, Withheld)
+        released.withheld = out.withheld | "Withheld" >> BackInWindows(windows, WithheldRelease)
         return released
 
 
@@ -71,7 +71,7 @@ class _First(beam.DoFn):
             seen.add(label)
             yield release.window, release
             return
-        said = Withheld(
+        said = WithheldRelease(
             release.num_reports, 0, USED_UP, release.question, release.group, release.window,
             release.late,
         )  # fmt: skip

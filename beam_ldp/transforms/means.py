@@ -30,7 +30,7 @@ class PrivateMean(PrivateEstimate):
     In: rows, vectors or blocks as `EncodeVectors` takes them. Out: one `Release` per window, whose
     `estimate` is a `MeanEstimate` in the unit of the data; with `groups` one `(group, Release)` per
     group and window. Attributes of the result: `bad_rows`, a collection of `BadRowBlock`, and
-    `withheld`, a collection of `Withheld`.
+    `withheld`, a collection of `WithheldRelease`.
 
     A vector outside the randomizer's ball is clipped on the device, or stops the run: as the
     randomizer's `clipping` says. Clipping is counted nowhere, and its bias is in no error. A number

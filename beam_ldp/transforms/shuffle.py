@@ -17,7 +17,7 @@ from beam_ldp.transforms.blocks import (
     ShuffledBlock,
     ShuffledSum,
     StatisticBlock,
-    Withheld,
+    WithheldRelease,
 )
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.exchange import (
@@ -53,7 +53,7 @@ class Shuffle(beam.PTransform):
     In: `ReportBlock`s or `(key, ReportBlock)`s, where the key is a public group.
     Out: `ShuffledBlock`s for `output="reports"`, `ShuffledSum`s for `output="statistic"`; with keys
     where the input has them, or with the names of `groups`. The collection has an attribute
-    `withheld`: a collection of `Withheld`.
+    `withheld`: a collection of `WithheldRelease`.
 
     Args:
         randomizer: the mechanism that made the reports.
@@ -198,7 +198,7 @@ class Shuffle(beam.PTransform):
         )
         named = self._names().key_type(inner.key)
         out.released.element_type = typehints.Tuple[named, ShuffledSum]
-        out.withheld.element_type = Withheld
+        out.withheld.element_type = WithheldRelease
         return [out.released], out.withheld
 
     def display_data(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from beam_ldp.transforms.blocks import (
     ShuffledBlock,
     ShuffledSum,
     StatisticBlock,
-    Withheld,
+    WithheldRelease,
 )
 from beam_ldp.transforms.counters import BlocksIn, counter
 from beam_ldp.transforms.gate import TOO_FEW, GroupNames
@@ -167,7 +167,7 @@ def shuffle_in_windows(
     output: Literal["reports", "statistic"],
     rules: WindowRules,
 ) -> tuple[list[beam.PCollection], beam.PCollection]:
-    """`([released], withheld)`: `(name, ShuffledSum or ShuffledBlock)`s, and `Withheld`s."""
+    """`([released], withheld)`: `(name, ShuffledSum or ShuffledBlock)`s, and `WithheldRelease`s."""
     keep_state_whole(pcoll)
     keyed, grouped = element.keyed, names.grouped
     kind: type
@@ -194,7 +194,9 @@ def shuffle_in_windows(
         ).with_outputs("withheld", main="released")
     )
     closed.released.element_type = typehints.Tuple[place, named]
-    closed.withheld.element_type = typehints.Tuple[place, Withheld]
+    closed.withheld.element_type = typehints.Tuple[place, WithheldRelease]
     released = closed.released | "Released" >> BackInWindows(pcoll.windowing.windowfn, named)
-    withheld = closed.withheld | "Withheld" >> BackInWindows(pcoll.windowing.windowfn, Withheld)
+    withheld = closed.withheld | "Withheld" >> BackInWindows(
+        pcoll.windowing.windowfn, WithheldRelease
+    )
     return [released], withheld

@@ -9,7 +9,7 @@ import apache_beam as beam
 import dp_accounting
 
 from beam_ldp.protocols import Found, RoundTwo, UserMean
-from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, Withheld
+from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.gate import window_bounds
 
@@ -80,7 +80,9 @@ class Decide(beam.DoFn):
         assert state is not None
         sums = {int(name): total for name, total in element[1]}
         if len(sums) < self._protocol.space.num_coordinates:
-            notice = Withheld(0, self._min_reports, _INCOMPLETE, window=window_bounds(window))
+            notice = WithheldRelease(
+                0, self._min_reports, _INCOMPLETE, window=window_bounds(window)
+            )
             yield beam.pvalue.TaggedOutput("withheld", notice)
             return
         oracle = state.randomizer

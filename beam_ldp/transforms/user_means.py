@@ -11,7 +11,7 @@ from apache_beam.typehints import typehints
 from beam_ldp.protocols import UserMean
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.aggregate import Aggregate
-from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, Withheld
+from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.composite import least_reports, release_identity
 from beam_ldp.transforms.noise import Noise
@@ -36,7 +36,7 @@ class PrivateUserMean(beam.PTransform):
     In: rows as `EncodeVectors` takes them, or `ValueBlock`s of vectors with user ids. Out: one
     `Release` per window, whose estimate is a `MeanEstimate` in the unit of the data, about these
     people. A round with too few reports releases nothing. Attributes of the result: `bad_rows`,
-    and `withheld`, a collection of `Withheld`.
+    and `withheld`, a collection of `WithheldRelease`.
 
     Args:
         protocol: the plan of both rounds, from `plan_user_mean`.
@@ -145,7 +145,7 @@ class PrivateUserMean(beam.PTransform):
         notices = (
             withheld
             | "Withheld" >> beam.Flatten()
-            | "Name" >> beam.Map(_named, self._question).with_output_types(Withheld)
+            | "Name" >> beam.Map(_named, self._question).with_output_types(WithheldRelease)
         )
         if self._budget is not None:
             releases, notices = charge(
@@ -188,7 +188,7 @@ class PrivateUserMean(beam.PTransform):
             | "Decide"
             >> beam.ParDo(Decide(protocol, least)).with_outputs("withheld", main="answered")
         )
-        out.withheld.element_type = Withheld
+        out.withheld.element_type = WithheldRelease
         withheld.append(out.withheld)
         return out.answered
 
@@ -232,5 +232,5 @@ def _together(element: Any) -> tuple[int, tuple[str, StatisticBlock]]:
     return 0, element if isinstance(element, tuple) else (_ONLY, element)
 
 
-def _named(withheld: Withheld, question: str) -> Withheld:
+def _named(withheld: WithheldRelease, question: str) -> WithheldRelease:
     return replace(withheld, question=question)

@@ -22,7 +22,7 @@ from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import price_if_known
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.blocks import Release, WithheldRelease
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +35,12 @@ class Parts(Release):
     """
 
     releases: tuple[Release, ...] = ()
-    withheld: tuple[Withheld, ...] = ()
+    withheld: tuple[WithheldRelease, ...] = ()
 
     @classmethod
-    def of(cls, releases: Sequence[Release], withheld: Sequence[Withheld], question: str) -> Parts:
+    def of(
+        cls, releases: Sequence[Release], withheld: Sequence[WithheldRelease], question: str
+    ) -> Parts:
         """Put parts together; at least one release."""
         dearest = min(releases, key=_crowd)
         own = {f.name: getattr(dearest, f.name) for f in fields(Release)}
@@ -60,7 +62,7 @@ def _crowd(release: Release) -> int:
 
 def gate_parts(
     releases: Sequence[Release],
-    withheld: Sequence[Withheld],
+    withheld: Sequence[WithheldRelease],
     settings: Settings,
     question: str,
     bad_rows: bytes = b"",
@@ -165,7 +167,7 @@ def _if_known(parts: Parts, randomizer: Questions, settings: Settings) -> float 
     return float(max(found))
 
 
-def withheld_as_json(withheld: Sequence[Withheld]) -> tuple[dict[str, Any], ...]:
+def withheld_as_json(withheld: Sequence[WithheldRelease]) -> tuple[dict[str, Any], ...]:
     """What was not released, for the record."""
     return tuple(
         {

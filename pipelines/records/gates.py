@@ -13,7 +13,7 @@ from beam_ldp.pipelines.records.statement_words import WEAK_LOCAL_EPSILON, many
 from beam_ldp.pipelines.running.results import reasons_of
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import Settings
-from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.blocks import Release, WithheldRelease
 
 
 class NothingReleasedError(RuntimeError):
@@ -29,7 +29,7 @@ class NotPublishedError(NothingReleasedError):
 
 def gate_reports(
     releases: Sequence[Release],
-    withheld: Sequence[Withheld],
+    withheld: Sequence[WithheldRelease],
     settings: Settings,
     bad_rows: bytes = b"",
 ) -> Release:

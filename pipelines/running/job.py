@@ -15,7 +15,7 @@ from beam_ldp.pipelines.running import results, watch
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.blocks import Release, WithheldRelease
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
 from beam_ldp.transforms.traces import DigestReports, LeaveReports
 
@@ -69,7 +69,7 @@ def ends_with_launcher(settings: Settings, flags: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a pipeline gives: collections of `Release`, `Withheld` and `BadRow`.
+    """What a pipeline gives: collections of `Release`, `WithheldRelease` and `BadRow`.
 
     Attributes:
         releases, withheld: what was released, and what was not.
@@ -103,7 +103,9 @@ class Outputs:
     def write(self, staging: str) -> None:
         """The stages that write all of it to `staging`, for the launcher to read."""
         self.releases | "WriteReleases" >> results.WriteResults(staging, results.RELEASES, Release)
-        self.withheld | "WriteWithheld" >> results.WriteResults(staging, results.WITHHELD, Withheld)
+        self.withheld | "WriteWithheld" >> results.WriteResults(
+            staging, results.WITHHELD, WithheldRelease
+        )
         bad_rows = self.bad_rows | "AllBadRows" >> beam.Flatten()
         bad_rows | "WriteBadRows" >> results.WriteBadRows(staging)
         if self.traces is not None:

@@ -22,7 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, Withheld
+from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, WithheldRelease
 
 RELEASES, WITHHELD, BAD_ROWS = "releases", "withheld", "bad_rows"
 DIGEST, IDENTITY = "digest", "identity"
@@ -33,7 +33,7 @@ _BINARY = "application/octet-stream"
 
 
 class WriteResults(beam.PTransform):
-    """Write blocks (`Release` or `Withheld`), one file each, under `folder/name/`.
+    """Write blocks (`Release` or `WithheldRelease`), one file each, under `folder/name/`.
 
     A file's name follows from its content, and a checkpoint stands before it, so a worker that
     repeats the step writes the same file again.
@@ -184,7 +184,7 @@ class WorkerResults:
     """
 
     releases: list[Release]
-    withheld: list[Withheld]
+    withheld: list[WithheldRelease]
     bad_rows: bytes
     report_digest: str | None = None
     identity: ReleaseIdentity | None = None
@@ -196,7 +196,7 @@ class WorkerResults:
         Several questions about one crowd are one report of each person.
         """
         crowds: dict[tuple[Any, ...], int] = {}
-        blocks: list[Release | Withheld] = [*self.releases, *self.withheld]
+        blocks: list[Release | WithheldRelease] = [*self.releases, *self.withheld]
         for block in blocks:
             crowd = block.group, block.window, block.late
             crowds[crowd] = max(crowds.get(crowd, 0), block.num_reports)
@@ -235,9 +235,9 @@ def read_all(folder: str) -> WorkerResults:
     )
 
 
-def read_releases(folder: str) -> tuple[list[Release], list[Withheld]]:
+def read_releases(folder: str) -> tuple[list[Release], list[WithheldRelease]]:
     """All that was released, and all that was not."""
-    return read_results(folder, RELEASES, Release), read_results(folder, WITHHELD, Withheld)
+    return read_results(folder, RELEASES, Release), read_results(folder, WITHHELD, WithheldRelease)
 
 
 def _paths(pattern: str) -> list[str]:

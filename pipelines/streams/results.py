@@ -41,7 +41,7 @@ from beam_ldp.pipelines.records.price import price_of
 from beam_ldp.pipelines.running.results import bad_row_lines
 from beam_ldp.pipelines.views.tables import as_csv
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import BadRowBlock, Release, ValueBlock, Withheld
+from beam_ldp.transforms.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.gate import part_of
 from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.windows import LATE, TOO_LATE
@@ -127,7 +127,7 @@ def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
     }
 
 
-class WriteWithheld(beam.DoFn):
+class WriteWithheldReleases(beam.DoFn):
     """Writes what was not released, and why; counts, never rows.
 
     A window has one notice of each kind, so a step that an engine repeats leaves the first. Rows
@@ -137,7 +137,7 @@ class WriteWithheld(beam.DoFn):
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def process(self, withheld: Withheld) -> None:
+    def process(self, withheld: WithheldRelease) -> None:
         told = asdict(withheld)
         start, end = told.pop("window")
         told |= {"window_start": iso(start), "window_end": iso(end)}

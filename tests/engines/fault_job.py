@@ -37,7 +37,7 @@ from beam_ldp.transforms import (
     ReportBlock,
     Shuffle,
     TableBlock,
-    Withheld,
+    WithheldRelease,
 )
 from beam_ldp.transforms.bounding import NUM_SHARDS
 from beam_ldp.transforms.budgeted import charge
@@ -160,7 +160,7 @@ class FaultJob:
         )
         out = str(self.results)
         releases | "Write releases" >> WriteResults(out, "releases", Release)
-        withheld | "Write withheld" >> WriteResults(out, "withheld", Withheld)
+        withheld | "Write withheld" >> WriteResults(out, "withheld", WithheldRelease)
         encoded.bad_rows | "Write bad rows" >> WriteBadRows(out)
         return pipeline
 

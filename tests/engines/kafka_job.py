@@ -14,7 +14,12 @@ from apache_beam.transforms.window import FixedWindows
 
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.streams.messages import Message, MessagesToTables
-from beam_ldp.pipelines.streams.results import Pricing, WriteBadRows, WriteWindows, WriteWithheld
+from beam_ldp.pipelines.streams.results import (
+    Pricing,
+    WriteBadRows,
+    WriteWindows,
+    WriteWithheldReleases,
+)
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, WindowRules
@@ -87,6 +92,6 @@ def build(options: Sequence[str], queue: Kafka, folder: Path, windows: int) -> b
     out = str(folder / "out")
     pricing = Pricing(delta=1e-8, honest_fraction=1.0, local_epsilon=ORACLE.local_epsilon)
     released | "Write" >> WriteWindows(out, PortableDomain(DOMAIN), pricing)
-    released.withheld | "Write withheld" >> beam.ParDo(WriteWithheld(out))
+    released.withheld | "Write withheld" >> beam.ParDo(WriteWithheldReleases(out))
     table[BAD_ROWS] | "Write bad rows" >> beam.ParDo(WriteBadRows(out))
     return pipeline

@@ -22,7 +22,7 @@ from beam_ldp.pipelines.records.price import Price, price_as_json, price_of
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.blocks import Release, WithheldRelease
 
 pytestmark = pytest.mark.exact
 
@@ -73,11 +73,15 @@ def test_one_release_passes_and_no_other_number_of_them() -> None:
 
 
 def test_what_was_withheld_is_said_of_the_largest_with_what_it_lacked() -> None:
-    notices = [Withheld(3, 90, "few"), Withheld(1, 90, "few"), Withheld(2, 90, "few")]
+    notices = [
+        WithheldRelease(3, 90, "few"),
+        WithheldRelease(1, 90, "few"),
+        WithheldRelease(2, 90, "few"),
+    ]
     with pytest.raises(NothingReleasedError, match=": 3 reports received, --min-reports is 90$"):
         gate_reports([], notices, asked())
     with pytest.raises(NothingReleasedError, match="1 report received, 45 of the people"):
-        gate_reports([], [Withheld(1, 45, "few")], asked())
+        gate_reports([], [WithheldRelease(1, 45, "few")], asked())
     lines = [{"reason": "null"}, {"reason": "not a number"}, {"reason": "null"}]
     bad_rows = "".join(json.dumps(line) + "\n" for line in lines).encode()
     with pytest.raises(NothingReleasedError, match="; 3 rows could not be used, most often: null$"):
@@ -171,7 +175,9 @@ def test_parts_come_in_the_order_of_groups_windows_and_questions() -> None:
 
 
 def test_no_group_that_is_large_enough_is_said_with_the_largest() -> None:
-    notices = [Withheld(n, 90, "few", group=name) for n, name in ((3, "a"), (80, "b"), (7, "c"))]
+    notices = [
+        WithheldRelease(n, 90, "few", group=name) for n, name in ((3, "a"), (80, "b"), (7, "c"))
+    ]
     with pytest.raises(NothingReleasedError, match="none of 3 groups .* largest, 'b', has 80"):
         gate_parts([], notices, asked(), "q", b'{"reason": "null"}\n')
     with pytest.raises(NothingReleasedError, match="3 reports received"):

@@ -29,7 +29,7 @@ from beam_ldp.pipelines.running import results, watch
 from beam_ldp.pipelines.running.watch import JobError, explain
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, Withheld
+from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, WithheldRelease
 
 ORACLE = KRandomizedResponse(5, 3.0)
 
@@ -85,12 +85,12 @@ def test_a_simulation_has_no_price() -> None:
 @pytest.mark.pipeline
 def test_releases_come_back_through_files(tmp_path: Path) -> None:
     sent = [release(group=name, mechanism=ORACLE.to_config()) for name in ("b", "a")]
-    kept = Withheld(3, 5, "fewer reports than min_reports")
+    kept = WithheldRelease(3, 5, "fewer reports than min_reports")
     with pipeline() as p:
         made = p | "Releases" >> beam.Create(sent).with_output_types(Release)
         made | "W" >> results.WriteResults(str(tmp_path), results.RELEASES, Release)
-        held = p | "Withheld" >> beam.Create([kept]).with_output_types(Withheld)
-        held | "V" >> results.WriteResults(str(tmp_path), results.WITHHELD, Withheld)
+        held = p | "Withheld" >> beam.Create([kept]).with_output_types(WithheldRelease)
+        held | "V" >> results.WriteResults(str(tmp_path), results.WITHHELD, WithheldRelease)
     releases, withheld = results.read_releases(str(tmp_path))
     assert [found.group for found in releases] == ["a", "b"]
     assert releases[0].estimate.value.tolist() == [0.2] * 5

@@ -14,7 +14,7 @@ from beam_ldp.pipelines.outputs import OutputError
 from beam_ldp.pipelines.private_files import bad_rows_path, write_private
 from beam_ldp.pipelines.running.results import WorkerResults, bad_row_lines, reasons_of
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.transforms.blocks import BadRowBlock, Release, Withheld
+from beam_ldp.transforms.blocks import BadRowBlock, Release, WithheldRelease
 
 pytestmark = pytest.mark.exact
 
@@ -85,6 +85,9 @@ def test_reports_are_counted_once_however_many_questions_they_answer() -> None:
 
     window = {"group": "a", "window": (0, 60)}
     hair, eyes = of(30, question="hair", **window), of(30, question="eyes", **window)
-    late, other = of(2, late=True, **window), Withheld(5, 10, "too few", group="b", window=(0, 60))
+    late, other = (
+        of(2, late=True, **window),
+        WithheldRelease(5, 10, "too few", group="b", window=(0, 60)),
+    )
     assert WorkerResults([hair, eyes], [], b"").num_reports == 30
     assert WorkerResults([hair, eyes, late], [other], b"").num_reports == 37

@@ -34,7 +34,7 @@ from beam_ldp.pipelines.streams.results import (
     TABLE,
     WRITING,
     Pricing,
-    WriteWithheld,
+    WriteWithheldReleases,
     _WriteRelease,
     forget_unfinished,
     iso,
@@ -47,7 +47,7 @@ from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times
 from beam_ldp.pipelines.usage.stream import seconds
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms.blocks import Release, TableBlock, Withheld
+from beam_ldp.transforms.blocks import Release, TableBlock, WithheldRelease
 from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.windows import LATE, TOO_LATE
 from tests.engines.servers import running
@@ -359,18 +359,18 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
 @pytest.mark.exact
 def test_a_repeated_step_leaves_one_notice_of_a_window(tmp_path):
     """But rows that are too late are told of each time that some come."""
-    note = WriteWithheld(str(tmp_path))
+    note = WriteWithheldReleases(str(tmp_path))
     for reason, files in (("too few", 1), (TOO_LATE, 3), (LATE, 5)):
         for _ in range(2):
-            note.process(Withheld(3, 10, reason, "colour", None, (0, 60 * 10**6), True))
+            note.process(WithheldRelease(3, 10, reason, "colour", None, (0, 60 * 10**6), True))
         assert len(visible(tmp_path)) == files
 
 
 @pytest.mark.exact
 def test_times_in_names_and_notices(tmp_path):
     assert iso(1_500_000) == "1970-01-01T00:00:01.500000Z"
-    notice = Withheld(3, 10, "too few", "colour", None, (0, 60 * 10**6), True)
-    WriteWithheld(str(tmp_path)).process(notice)
+    notice = WithheldRelease(3, 10, "too few", "colour", None, (0, 60 * 10**6), True)
+    WriteWithheldReleases(str(tmp_path)).process(notice)
     (name,) = visible(tmp_path)
     assert json.loads((tmp_path / name).read_text())["late"] and ":" not in name
 
@@ -385,9 +385,9 @@ def test_the_display_counts_windows_and_adds_up_their_price(tmp_path):
         list(release.process(a_release(start)))
     list(release.process(a_release(0, 50, late=True)))
     list(release.process(a_release(0, derived=True)))
-    note = WriteWithheld(str(tmp_path))
-    note.process(Withheld(3, 10, "too few", "colour", None, (120 * 10**6, 180 * 10**6)))
-    note.process(Withheld(2, 10, "too late", "colour", None, (0, 60 * 10**6), True))
+    note = WriteWithheldReleases(str(tmp_path))
+    note.process(WithheldRelease(3, 10, "too few", "colour", None, (120 * 10**6, 180 * 10**6)))
+    note.process(WithheldRelease(2, 10, "too late", "colour", None, (0, 60 * 10**6), True))
     (tmp_path / WRITING / "half").mkdir()  # of somebody who is still writing
     (tmp_path / WRITING / "half" / PRICE).write_text("{")
     watched = StreamProgress(tmp_path, 4, 1e-8)

@@ -21,7 +21,7 @@ from beam_ldp.pipelines.streams.results import (
     TABLE,
     Pricing,
     WriteWindows,
-    WriteWithheld,
+    WriteWithheldReleases,
     read_folder,
     span,
 )
@@ -77,7 +77,7 @@ def a_start(folder: Path, *steps: Any, question: str = "colour") -> None:
         )
         releases = blocks | composite
         releases | WriteWindows(out, PortableDomain(COLOURS), Pricing(1e-8, 1.0, 2.0, identity))
-        releases.withheld | beam.ParDo(WriteWithheld(out))
+        releases.withheld | beam.ParDo(WriteWithheldReleases(out))
     begin(Path(out), identity, "live")
 
 

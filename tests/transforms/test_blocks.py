@@ -103,7 +103,7 @@ def test_other_blocks():
     assert (shuffled.batch_size, shuffled.simulated) == (77, True)
     bad = blocks.BadRow("file", 7, "null")
     assert round_trip(bad) == bad
-    withheld = blocks.Withheld(1, 2, "too few", "q", "group", (0, 5))
+    withheld = blocks.WithheldRelease(1, 2, "too few", "q", "group", (0, 5))
     assert round_trip(withheld) == withheld
     batch = pa.RecordBatch.from_pydict({"a": [1, None], "b": ["x", "y"]})
     table = round_trip(blocks.TableBlock("file", 9, batch))

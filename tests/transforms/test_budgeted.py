@@ -286,11 +286,11 @@ def test_a_stream_that_starts_again_releases_no_window_twice(
     ledger: BudgetLedger, url: str
 ) -> None:
     """Whatever came since: more rows of the window, the same number of others, or too few."""
-    from beam_ldp.transforms import Withheld
+    from beam_ldp.transforms import WithheldRelease
 
     first = restarted(url)
     assert first.settle(ledger, release(180, (0, 1))) == ""
-    first.abandon(ledger, Withheld(3, LEAST, "too few", window=(1, 2)))
+    first.abandon(ledger, WithheldRelease(3, LEAST, "too few", window=(1, 2)))
     again = restarted(url)
     spent = ledger.charge("run", "window 0 1")
     for count in (180, 190):
@@ -299,7 +299,7 @@ def test_a_stream_that_starts_again_releases_no_window_twice(
         # Late in this start, but perhaps in time in the one that released the window.
         late = replace(release(count, (0, 1)), late=True)
         assert again.settle(ledger, late) == ENDED_BEFORE
-    again.abandon(ledger, Withheld(3, LEAST, "too few", window=(0, 1)))
+    again.abandon(ledger, WithheldRelease(3, LEAST, "too few", window=(0, 1)))
     assert ledger.charge("run", "window 0 1") == spent
     assert again.settle(ledger, release(170, (2, 3))) == ""
     assert again.settle(ledger, release(170, (2, 3))) == ""  # a retry

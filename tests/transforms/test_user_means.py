@@ -13,7 +13,7 @@ from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.transforms import ValueBlock
 from beam_ldp.transforms.block_coder import BlockCoder
-from beam_ldp.transforms.blocks import Release, Withheld
+from beam_ldp.transforms.blocks import Release, WithheldRelease
 from beam_ldp.transforms.user_means import PrivateUserMean
 from tests.transforms.helpers import blocks_of, run
 
@@ -56,7 +56,7 @@ def released(blocks, protocol, **arguments):
     found = run(build)
     return (
         [f for f in found if isinstance(f, Release)],
-        [f for f in found if isinstance(f, Withheld)],
+        [f for f in found if isinstance(f, WithheldRelease)],
     )
 
 
