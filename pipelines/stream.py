@@ -36,7 +36,7 @@ from beam_ldp.pipelines.streams.log import StreamLog
 from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
 from beam_ldp.pipelines.streams.results import (
     OPENED,
-    MarkOpened,
+    MarkOpenWindows,
     Pricing,
     WriteBadRows,
     WriteWindows,
@@ -145,7 +145,7 @@ class Stream:
             windows, allowed_lateness=stream.allowed_lateness
         )
         if stream.period is not None:
-            mark = beam.ParDo(MarkOpened(str(self.folder)))
+            mark = beam.ParDo(MarkOpenWindows(str(self.folder)))
             rows = rows | "Mark opened" >> mark.with_output_types(TableBlock)
         released = rows | "PrivateFrequencies" >> self._composite()
         withheld, bad_values = [released.withheld], released.bad_rows

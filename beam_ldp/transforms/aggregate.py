@@ -12,7 +12,7 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ShuffledBlock, ShuffledSum, StatisticBlock
-from beam_ldp.transforms.counters import BlocksIn
+from beam_ldp.transforms.counters import BlockCounters
 from beam_ldp.transforms.mechanisms import task_of
 from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import Element, expect
@@ -98,7 +98,7 @@ class _AsStatistic(beam.DoFn):
 
     def setup(self) -> None:
         self._digest = self._carried.randomizer.config_digest()
-        self._blocks = BlocksIn("aggregate")
+        self._blocks = BlockCounters("aggregate")
 
     def process(self, element: Any) -> Iterator[tuple[Any, StatisticBlock]]:
         key, released = element if self._keyed else (NO_KEY, element)

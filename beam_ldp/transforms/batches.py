@@ -20,7 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, WithheldRelease
-from beam_ldp.transforms.counters import BlocksIn, counter
+from beam_ldp.transforms.counters import BlockCounters, counter
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.permutation import permute
@@ -112,7 +112,7 @@ class _CutBatches(beam.DoFn):
         self._names.load()
         self._randomizer = self._carried.randomizer
         self._digest = self._randomizer.config_digest()
-        self._blocks = BlocksIn("shuffle")
+        self._blocks = BlockCounters("shuffle")
         self._released = counter("reports_released")
 
     def start_bundle(self) -> None:

@@ -32,9 +32,9 @@ from beam_ldp.transforms.windows import (
     BOUNDING_EARLY,
     DEFAULT_RULES,
     AddWindow,
-    BackInWindows,
     Bounds,
     CloseWindows,
+    RestoreWindows,
     Schedule,
     WindowEnd,
     WindowRules,
@@ -266,10 +266,10 @@ def draw_in_windows(
     closed.drawn.element_type = typehints.Tuple[place, ValueBlock]
     closed.late.element_type = typehints.Tuple[place, WithheldRelease]
     windowing = pcoll.windowing
-    values = closed.drawn | "Drawn" >> BackInWindows(
+    values = closed.drawn | "Drawn" >> RestoreWindows(
         windowing.windowfn, ValueBlock, windowing.allowed_lateness
     )
-    values.late = closed.late | "Late" >> BackInWindows(pcoll.windowing.windowfn, WithheldRelease)
+    values.late = closed.late | "Late" >> RestoreWindows(pcoll.windowing.windowfn, WithheldRelease)
     return values
 
 

@@ -102,7 +102,7 @@ def reason_name(name: str, reason: str) -> str:
     return name.removesuffix(BY_REASON) + "_" + re.sub(r"[^a-z0-9]+", "_", reason.lower())
 
 
-class ByReason:
+class ReasonCounters:
     """One counter per reason. Reasons are fixed phrases."""
 
     def __init__(self, name: str) -> None:
@@ -142,7 +142,7 @@ class Stopwatch:
             self._nanoseconds = self._waiting = 0
 
 
-class BlocksIn:
+class BlockCounters:
     """What a stage counts of the blocks that come in.
 
     Args:

@@ -21,7 +21,7 @@ from beam_ldp.randomizers.wire_groups import AnyTerms, GroupTerms, shared
 from beam_ldp.randomizers.wire_stream import Part, Ranges, Row, join_ranges, margin, read_part
 from beam_ldp.transforms.aside import Aside
 from beam_ldp.transforms.blocks import BadRowBlock, ReportBlock
-from beam_ldp.transforms.counters import ByReason, counter
+from beam_ldp.transforms.counters import ReasonCounters, counter
 from beam_ldp.transforms.envelope_copies import DUPLICATE, listed_ids, named_before
 from beam_ldp.transforms.file_parts import CHANGED, FilePart, PartReader
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
@@ -96,7 +96,7 @@ class TakeOnce(_Read):
         self._read = counter("envelopes_read")
         self._received = counter("reports_received")
         self._repeated = counter("envelopes_repeated")
-        self._refused = CountRefused()
+        self._refused = CountRefusals()
 
     def process(self, element: tuple[Any, dict[str, Iterable[Any]]]) -> Iterator[Any]:
         _, given = element
@@ -166,19 +166,19 @@ class JoinEdges(beam.DoFn):
     """Of every file the refused ranges that touch edges of its parts, joined."""
 
     def setup(self) -> None:
-        self._refused = CountRefused()
+        self._refused = CountRefusals()
 
     def process(self, element: tuple[str, Iterable[Edges]]) -> Iterator[BadRowBlock]:
         path, edges = element
         yield self._refused.block(path, join_ranges(edges))
 
 
-class CountRefused:
+class CountRefusals:
     """Refused ranges as bad rows, counted by reason."""
 
     def __init__(self) -> None:
         self._all = counter("envelopes_refused")
-        self._reasons = ByReason("envelopes_refused_by_reason")
+        self._reasons = ReasonCounters("envelopes_refused_by_reason")
 
     def block(self, path: str, ranges: Ranges) -> BadRowBlock:
         """The bad rows of a file."""

@@ -29,7 +29,7 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import FreshWords, derive_key
 from beam_ldp.transforms.batches import start_leftovers
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, WithheldRelease
-from beam_ldp.transforms.counters import BlocksIn, counter
+from beam_ldp.transforms.counters import BlockCounters, counter
 from beam_ldp.transforms.gate import GroupNames
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.permutation import permute, scatter
@@ -97,7 +97,7 @@ class _Scatter(beam.DoFn):
         self._digest = self._carried.randomizer.config_digest()
         self._format = PieceFormat(self._carried.randomizer)
         self._most = max(1, WAITING_BYTES // report_bytes(self._carried.randomizer))
-        self._blocks = BlocksIn("shuffle")
+        self._blocks = BlockCounters("shuffle")
 
     def start_bundle(self) -> None:
         self._pieces: dict[Any, list[np.ndarray]] = defaultdict(list)

@@ -14,7 +14,7 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.transforms.blocks import Release, WithheldRelease
 from beam_ldp.transforms.budgeted import USED_UP
-from beam_ldp.transforms.windows import BackInWindows, keep_state_whole
+from beam_ldp.transforms.windows import RestoreWindows, keep_state_whole
 
 _SEEN = beam.DoFn.StateParam(
     SetStateSpec("seen", TupleCoder((VarIntCoder(), VarIntCoder(), VarIntCoder())))
@@ -49,8 +49,8 @@ class FirstReleases(beam.PTransform):
         out.released.element_type = typehints.Tuple[place, Release]
         out.withheld.element_type = typehints.Tuple[place, WithheldRelease]
         windows = pcoll.windowing.windowfn
-        released = out.released | "Released" >> BackInWindows(windows, Release)
-        released.withheld = out.withheld | "Withheld" >> BackInWindows(windows, WithheldRelease)
+        released = out.released | "Released" >> RestoreWindows(windows, Release)
+        released.withheld = out.withheld | "Withheld" >> RestoreWindows(windows, WithheldRelease)
         return released
 
 

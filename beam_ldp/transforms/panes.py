@@ -22,7 +22,7 @@ from beam_ldp.transforms.block_coder import BlockCoder
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.gate import window_bounds
 from beam_ldp.transforms.stage_types import expect
-from beam_ldp.transforms.windows import BackInWindows, keep_state_whole
+from beam_ldp.transforms.windows import RestoreWindows, keep_state_whole
 
 _MICROSECONDS = 10**6
 _KEPT_SIZES = 3  # lengths of a sliding window for which panes wait for those that come late
@@ -73,7 +73,7 @@ class SlidingSums(beam.PTransform):
                 | "Outside of windows" >> beam.WindowInto(GlobalWindows())
                 | "Add"
                 >> beam.ParDo(doer).with_output_types(typehints.Tuple[place, element.of(Release)])
-                | "Back" >> BackInWindows(None, element.of(Release))
+                | "Back" >> RestoreWindows(None, element.of(Release))
             )
         sums = (
             keyed

@@ -26,7 +26,7 @@ from beam_ldp.transforms.columns import (
     Column,
     Encoder,
 )
-from beam_ldp.transforms.counters import CROWD, ByReason, Stopwatch, counter, distribution
+from beam_ldp.transforms.counters import CROWD, ReasonCounters, Stopwatch, counter, distribution
 from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.stage_types import Element, StageError
 from beam_ldp.transforms.user_id_columns import user_ids
@@ -116,7 +116,7 @@ class EncodeBlocks(beam.DoFn):
         self._wanted = [name for name in wanted if name is not None]
         self._rows = counter("rows_read")
         self._bad = counter("bad_rows")
-        self._reasons = ByReason("bad_rows_by_reason")
+        self._reasons = ReasonCounters("bad_rows_by_reason")
         self._sizes = distribution("encode_block_rows")
         self._timed = Stopwatch("encode_microseconds", CROWD)
 

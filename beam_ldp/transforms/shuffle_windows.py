@@ -24,7 +24,7 @@ from beam_ldp.transforms.blocks import (
     StatisticBlock,
     WithheldRelease,
 )
-from beam_ldp.transforms.counters import BlocksIn, counter
+from beam_ldp.transforms.counters import BlockCounters, counter
 from beam_ldp.transforms.gate import TOO_FEW, GroupNames
 from beam_ldp.transforms.permutation import permute
 from beam_ldp.transforms.portable import PortableRandomizer
@@ -40,9 +40,9 @@ from beam_ldp.transforms.sums import (
 from beam_ldp.transforms.windows import (
     SHUFFLE_EARLY,
     AddWindow,
-    BackInWindows,
     Bounds,
     CloseWindows,
+    RestoreWindows,
     Schedule,
     WindowEnd,
     WindowRules,
@@ -60,7 +60,7 @@ class _GatherReports(beam.DoFn):
 
     def setup(self) -> None:
         self._digest = self._carried.randomizer.config_digest()
-        self._blocks = BlocksIn("shuffle")
+        self._blocks = BlockCounters("shuffle")
 
     def start_bundle(self) -> None:
         self._held: dict[Any, list[ReportBlock]] = defaultdict(list)
@@ -195,8 +195,8 @@ def shuffle_in_windows(
     )
     closed.released.element_type = typehints.Tuple[place, named]
     closed.withheld.element_type = typehints.Tuple[place, WithheldRelease]
-    released = closed.released | "Released" >> BackInWindows(pcoll.windowing.windowfn, named)
-    withheld = closed.withheld | "Withheld" >> BackInWindows(
+    released = closed.released | "Released" >> RestoreWindows(pcoll.windowing.windowfn, named)
+    withheld = closed.withheld | "Withheld" >> RestoreWindows(
         pcoll.windowing.windowfn, WithheldRelease
     )
     return [released], withheld

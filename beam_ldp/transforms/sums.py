@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.block_coder import BlockCoder
 from beam_ldp.transforms.blocks import ReportBlock, ShuffledBlock, ShuffledSum, StatisticBlock
-from beam_ldp.transforms.counters import BlocksIn
+from beam_ldp.transforms.counters import BlockCounters
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.portable import PortableRandomizer
 
@@ -139,7 +139,7 @@ class SumReports(beam.DoFn):
     def setup(self) -> None:
         self._randomizer = self._carried.randomizer
         self._digest = self._randomizer.config_digest()
-        self._blocks = BlocksIn(self._stage.lower())
+        self._blocks = BlockCounters(self._stage.lower())
 
     def start_bundle(self) -> None:
         self._sums: dict[Any, RunningSum] = {}

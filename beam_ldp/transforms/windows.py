@@ -375,7 +375,7 @@ class CloseWindows(beam.DoFn, Generic[B]):
 
 
 class _BoundsOfElement(beam_windows.NonMergingWindowFn):
-    """The window that an element of `BackInWindows` names."""
+    """The window that an element of `RestoreWindows` names."""
 
     def assign(self, context: beam_windows.WindowFn.AssignContext) -> list[IntervalWindow]:
         (start, end), _ = context.element
@@ -392,7 +392,7 @@ _AT_ONCE: dict[str, Any] = {
 }
 
 
-class BackInWindows(beam.PTransform):
+class RestoreWindows(beam.PTransform):
     """`((start, end), element)`s as elements of these windows, stamped with the window's end.
 
     Args:

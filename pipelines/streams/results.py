@@ -161,7 +161,7 @@ class WriteBadRows(beam.DoFn):
         write_private(f"{self._folder}/{name}", content)
 
 
-class MarkOpened(beam.DoFn):
+class MarkOpenWindows(beam.DoFn):
     """Leaves a mark of every window before the first of its values is randomized.
 
     So the launcher knows for how many windows people may have sent reports when it ends.

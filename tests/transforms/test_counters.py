@@ -30,7 +30,7 @@ from beam_ldp.transforms.counters import (
     BY_REASON,
     CROWD,
     METRICS,
-    ByReason,
+    ReasonCounters,
     Stopwatch,
     counter,
     distribution,
@@ -205,7 +205,7 @@ def test_every_metric_is_used_and_no_other_is() -> None:
 
 @pytest.mark.exact
 def test_metrics_outside_of_the_list_cannot_be_made() -> None:
-    for make in (counter, distribution, ByReason):
+    for make in (counter, distribution, ReasonCounters):
         with pytest.raises(KeyError, match="is no"):
             make("something")
     with pytest.raises(KeyError):
