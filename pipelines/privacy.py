@@ -23,7 +23,7 @@ _MOST_ROUNDS, _MOST_USERS = 1e6, 1e9
 
 
 @dataclass(frozen=True)
-class Question:
+class CostQuestion:
     """What was asked for; one of the numbers may be the unknown."""
 
     local_epsilon: float | None
@@ -143,7 +143,7 @@ def privacy(
         raise click.UsageError("--domain-size and --dimension go with --mechanism")
     try:
         build = _builder(mechanism, domain_size, dimension)
-        question = Question(
+        question = CostQuestion(
             local_epsilon, users, sampled, rounds, points_per_client, points_sampled, sampling,
             build,
         )  # fmt: skip
@@ -193,15 +193,15 @@ def _builder(
 
 
 def _solved(
-    question: Question, unknown: str, target: float, delta: float, say: Callable[[str], None]
-) -> Question:
+    question: CostQuestion, unknown: str, target: float, delta: float, say: Callable[[str], None]
+) -> CostQuestion:
     """The question with the unknown filled in, rounded to the safe side."""
     from beam_ldp.accounting.literature.comparison import solve_schedule
 
     if not target > 0:
         raise ValueError(f"--target-epsilon must be > 0, got {target:g}")
 
-    def solved(fill: Callable[[float], Question], low: float, high: float) -> float:
+    def solved(fill: Callable[[float], CostQuestion], low: float, high: float) -> float:
         return solve_schedule(target, delta, lambda x: fill(x).schedule(), low, high, say)
 
     if unknown == "local-epsilon":
