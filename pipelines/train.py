@@ -22,7 +22,7 @@ from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.charge import charged
 from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.flags import FLAGS
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import TrainSettings, check_train
 from beam_ldp.pipelines.training.view import Result, as_json, plan_line, say_plan, show
@@ -89,7 +89,7 @@ def _hush() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its chatter would bury the progress
 
 
-def _flows(plan: Plan, console: Console) -> tuple[Flow, ...]:
+def _flows(plan: TrainingPlan, console: Console) -> tuple[Flow, ...]:
     """What a round of the plan lets leave a client."""
     _hush()
     with console.status("reading what leaves a client"):

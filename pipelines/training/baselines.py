@@ -16,7 +16,7 @@ from beam_ldp.pipelines.training.learn import (
     ReportLearner,
     measured,
 )
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
 from tff_adapters import Round, train
 from tff_adapters.compat import tff
@@ -31,7 +31,7 @@ class BaselineError(Exception):
     """A baseline that cannot be had with these settings."""
 
 
-def central_noise(plan: Plan, epsilon: float) -> float:
+def central_noise(plan: TrainingPlan, epsilon: float) -> float:
     """TFF's noise multiplier whose central price is at most `epsilon`, same delta, replace-one.
 
     TFF's is relative to what adding a client changes; replacing one changes twice that.
@@ -57,7 +57,7 @@ def central_noise(plan: Plan, epsilon: float) -> float:
     return float(found)
 
 
-def baseline(name: str, plan: Plan, clients: Clients, epsilon: float) -> list[ModelScore]:
+def baseline(name: str, plan: TrainingPlan, clients: Clients, epsilon: float) -> list[ModelScore]:
     """What else could be done with this data, measured after every epoch. Priced by nothing.
 
     * "non-private": the same algorithm without clipping and noise.
@@ -98,7 +98,7 @@ def measured_rounds(learner: Learner) -> list[ModelScore]:
     return found
 
 
-def _local_only(plan: Plan, clients: Clients) -> ModelScore:
+def _local_only(plan: TrainingPlan, clients: Clients) -> ModelScore:
     found = []
     for client in range(min(_LOCAL_ONLY, clients.num_clients)):
         model = build_keras_model(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)

@@ -21,7 +21,7 @@ from beam_ldp.accounting.reconstruction.bounds import DiffuseTarget, Target
 from beam_ldp.accounting.reconstruction.sparse import SparseTarget
 from beam_ldp.pipelines.records.lost_runs import RoundPrice
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.training.plan import Plan, composed
+from beam_ldp.pipelines.training.plan import TrainingPlan, composed
 from beam_ldp.pipelines.training.settings import target_of
 from beam_ldp.randomizers.mean import SeparatedMean
 
@@ -29,7 +29,7 @@ _FLOAT_BITS = 64  # of each number that a client of `adaped` sends
 
 
 @dataclass(frozen=True)
-class AdapedPlan(Plan):
+class AdapedPlan(TrainingPlan):
     """Every client keeps a model of its own and distils a shared one.
 
     "safe": the server is trusted with what clients send and adds the noise. "printed": clients add
@@ -99,7 +99,7 @@ class AdapedPlan(Plan):
 
 
 @dataclass(frozen=True)
-class LocalCentralPlan(Plan):
+class LocalCentralPlan(TrainingPlan):
     """Messages with a large local epsilon, projected and noised by the server.
 
     Attributes:

@@ -16,13 +16,15 @@ from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
 from beam_ldp.pipelines.training.charge import ModelScore, Run
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plot import plot_training
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.training.statement import training_statement
 
 
-def curves_as_json(plan: Plan, ran: Run, beside: dict[str, list[ModelScore]]) -> dict[str, Any]:
+def curves_as_json(
+    plan: TrainingPlan, ran: Run, beside: dict[str, list[ModelScore]]
+) -> dict[str, Any]:
     """Loss and accuracy by epoch with the price so far, by our accountant and by the thesis'."""
     personal = isinstance(plan, AdapedPlan)
     chosen = {point.rounds: point for point in plan.price_list()}
@@ -56,7 +58,7 @@ def _known(value: float) -> float | None:
 
 def write(
     folder: outputs.OutputFolder,
-    plan: Plan,
+    plan: TrainingPlan,
     model: bytes,
     record: TrainRecord,
     curves: dict[str, Any],
@@ -88,7 +90,7 @@ def model_bytes(model: Any) -> bytes:
         return path.read_bytes()
 
 
-def picture(plan: Plan, record: TrainRecord, curves: dict[str, Any]) -> bytes:
+def picture(plan: TrainingPlan, record: TrainRecord, curves: dict[str, Any]) -> bytes:
     """Accuracy against epsilon, PNG."""
     rows = curves["training"]
     personal = record.personal_accuracy is not None

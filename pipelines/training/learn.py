@@ -15,7 +15,7 @@ from beam_ldp.federated.samplers import Sampler, sampler_for
 from beam_ldp.pipelines.training.central_plan import AdapedPlan, LocalCentralPlan
 from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.flags import CLDP_SGD
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from tff_adapters import EpsilonBudget, Flow, flows_of, no_client_metrics, schedules
@@ -49,7 +49,7 @@ class Learner(ABC):
     budget: EpsilonBudget
     most_messages: int | None = None
 
-    def __init__(self, plan: Plan, clients: Clients) -> None:
+    def __init__(self, plan: TrainingPlan, clients: Clients) -> None:
         settings = plan.settings
         self.plan, self.clients = plan, clients
         self.budget = EpsilonBudget(settings.target_epsilon, settings.delta)
@@ -94,7 +94,7 @@ class Learner(ABC):
         return cohort
 
 
-def learner_for(plan: Plan, clients: Clients) -> Learner:
+def learner_for(plan: TrainingPlan, clients: Clients) -> Learner:
     """What the plan's algorithm learns with."""
     if isinstance(plan, AdapedPlan):
         return AdapedLearner(plan, clients)
@@ -104,7 +104,7 @@ def learner_for(plan: Plan, clients: Clients) -> Learner:
     return ReportLearner(plan, clients)
 
 
-def flows_of_plan(plan: Plan) -> tuple[Flow, ...]:
+def flows_of_plan(plan: TrainingPlan) -> tuple[Flow, ...]:
     """What would leave a client in a round of this plan; no client is asked for it."""
     nobody = cast(Clients, None)  # a process is built from what is public
     return flows_of(learner_for(plan, nobody).process)
@@ -118,7 +118,7 @@ def measured(model: Any, clients: Clients, rounds: int) -> ModelScore:
     return ModelScore(rounds, found["loss"], found["accuracy"])
 
 
-def sampler_of(plan: Plan) -> Sampler:
+def sampler_of(plan: TrainingPlan) -> Sampler:
     """Who takes part in a round, as the price supposes."""
     return sampler_for(plan.settings.sampling, plan.data.num_clients, plan.clients_per_round)
 

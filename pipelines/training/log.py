@@ -17,7 +17,7 @@ from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.pipelines.training.charge import ModelScore
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from mlflow_ldp.runs import IDENTITY_TAG
@@ -34,7 +34,9 @@ class TrainingLog:
         console: for warnings.
     """
 
-    def __init__(self, plan: Plan, tracker: Any | None, uri: str | None, console: Console) -> None:
+    def __init__(
+        self, plan: TrainingPlan, tracker: Any | None, uri: str | None, console: Console
+    ) -> None:
         self._plan, self._tracker, self._uri, self._console = plan, tracker, uri, console
 
     def charge(self, number: int, num_reports: int) -> None:
@@ -89,7 +91,7 @@ class TrainingLog:
 
 @contextmanager
 def training_log(
-    plan: Plan, charge: NoCharge, identity: ReleaseIdentity, console: Console
+    plan: TrainingPlan, charge: NoCharge, identity: ReleaseIdentity, console: Console
 ) -> Iterator[TrainingLog]:
     """The record of this training in MLflow, unless it is not wanted or not installed."""
     settings = plan.settings
@@ -131,7 +133,7 @@ def _no_ledger() -> Iterator[None]:
             os.environ[LEDGER_VARIABLE] = url
 
 
-def _params(plan: Plan, charge: NoCharge) -> dict[str, Any]:
+def _params(plan: TrainingPlan, charge: NoCharge) -> dict[str, Any]:
     settings = plan.settings
     told = ("algorithm", "sampling", "points_per_client", "points_sampled", "norm", "clip",
             "adaptive_clip", "epochs", "learning_rate", "target_epsilon",

@@ -46,7 +46,7 @@ class PricePoint:
 
 
 @dataclass(frozen=True)
-class Plan(ABC):
+class TrainingPlan(ABC):
     """A training, priced.
 
     Attributes:
@@ -174,7 +174,7 @@ class Plan(ABC):
             privacy_unit=self.settings.privacy_unit,
         )
 
-    def for_release(self, identity: ReleaseIdentity) -> Plan:
+    def for_release(self, identity: ReleaseIdentity) -> TrainingPlan:
         """The plan of one release, with the public seeds that follow from its identity."""
         return self
 
@@ -211,7 +211,7 @@ def composed(event: dp_accounting.DpEvent, rounds: int, delta: float) -> Privacy
     return ShuffleAccountant().compose(event, rounds).get_epsilon(delta)
 
 
-_P = TypeVar("_P", bound=Plan)
+_P = TypeVar("_P", bound=TrainingPlan)
 
 
 def cut_to_target(plan: _P) -> _P:
@@ -246,7 +246,7 @@ def check_fits(settings: TrainSettings, data: DataFacts) -> None:
         raise UsageError(f"--points-per-client must be at most {data.points_per_client:,}")
 
 
-def rounds_within(plan: Plan, target: float) -> int:
+def rounds_within(plan: TrainingPlan, target: float) -> int:
     """The most rounds, of those planned, whose price does not exceed the target."""
     accountant = ShuffleAccountant()
 

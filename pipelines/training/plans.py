@@ -6,7 +6,7 @@ from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.training.central_plan import AdapedPlan, LocalCentralPlan
 from beam_ldp.pipelines.training.facts import DataFacts, count_parameters, model_of
 from beam_ldp.pipelines.training.flags import ADAPED, LOCAL_CENTRAL
-from beam_ldp.pipelines.training.plan import Plan, check_fits, cut_to_target
+from beam_ldp.pipelines.training.plan import TrainingPlan, check_fits, cut_to_target
 from beam_ldp.pipelines.training.report_plan import (
     SHARE_OF_BIT,
     ReportPlan,
@@ -17,7 +17,7 @@ from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.mean import SeparatedMean
 
 
-def make_plan(settings: TrainSettings, data: DataFacts) -> Plan:
+def make_plan(settings: TrainSettings, data: DataFacts) -> TrainingPlan:
     """The plan of these flags, with as many rounds as the target allows.
 
     Raises:
@@ -35,7 +35,9 @@ def make_plan(settings: TrainSettings, data: DataFacts) -> Plan:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
 
 
-def _plan(settings: TrainSettings, about: tuple[TrainSettings, DataFacts, str, int, int]) -> Plan:
+def _plan(
+    settings: TrainSettings, about: tuple[TrainSettings, DataFacts, str, int, int]
+) -> TrainingPlan:
     dimension = about[3]
     if settings.algorithm == ADAPED:
         return AdapedPlan(*about)

@@ -12,7 +12,7 @@ from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.training.central_plan import LocalCentralPlan
 from beam_ldp.pipelines.training.charge import Run, local_epsilon_of, sent_event
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
 
 
@@ -100,7 +100,9 @@ class TrainRecord(PrivacyRecord):
     flows: tuple[dict[str, str], ...] = ()
 
 
-def make_record(plan: Plan, clients_left_out: int, run: Run, charge: NoCharge) -> TrainRecord:
+def make_record(
+    plan: TrainingPlan, clients_left_out: int, run: Run, charge: NoCharge
+) -> TrainRecord:
     """What privacy.json will hold."""
     settings = plan.settings
     last, _ = run.curve[-1]
@@ -177,7 +179,7 @@ def make_record(plan: Plan, clients_left_out: int, run: Run, charge: NoCharge) -
     )
 
 
-def _of_algorithm(plan: Plan, run: Run) -> dict[str, Any]:
+def _of_algorithm(plan: TrainingPlan, run: Run) -> dict[str, Any]:
     """What only some algorithms have."""
     settings = plan.settings
     if isinstance(plan, ReportPlan):

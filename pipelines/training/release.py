@@ -9,12 +9,12 @@ from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.training.charge import ModelScore, Run
 from beam_ldp.pipelines.training.files import curves_as_json, write
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord, make_record
 
 
 def release(
-    plan: Plan,
+    plan: TrainingPlan,
     ran: Run,
     charge: NoCharge,
     folder: outputs.OutputFolder,

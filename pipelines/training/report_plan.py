@@ -21,7 +21,7 @@ from beam_ldp.accounting.literature.schedule import Sampling, Schedule
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.training.flags import CLDP_SGD
-from beam_ldp.pipelines.training.plan import Plan, PricePoint, composed
+from beam_ldp.pipelines.training.plan import PricePoint, TrainingPlan, composed
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import (
@@ -75,7 +75,7 @@ def bit_for(local_epsilon: float) -> BinaryVectorMean:
 
 
 @dataclass(frozen=True)
-class ReportPlan(Plan):
+class ReportPlan(TrainingPlan):
     """A training whose clients send randomized reports.
 
     Attributes:

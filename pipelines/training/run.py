@@ -21,7 +21,7 @@ from beam_ldp.pipelines.training.charge import ModelScore, Run
 from beam_ldp.pipelines.training.files import model_bytes
 from beam_ldp.pipelines.training.learn import Learner, learner_for
 from beam_ldp.pipelines.training.log import TrainingLog, training_log
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.release import release
 from beam_ldp.pipelines.training.view import Result
 from tff_adapters import Round, SamplingMismatchError, UnpricedFlowError, privacy_events
@@ -30,7 +30,7 @@ from tff_adapters.data import Clients
 
 
 def train(
-    plan: Plan,
+    plan: TrainingPlan,
     clients: Clients,
     folder: outputs.OutputFolder,
     charge: NoCharge,
@@ -155,7 +155,7 @@ def rounds(learner: Learner, charge: NoCharge, ran: Run, log: TrainingLog, conso
     return training.state
 
 
-def check_events(plan: Plan, state: Any, begun: int) -> None:
+def check_events(plan: TrainingPlan, state: Any, begun: int) -> None:
     """Refuses a training whose own record is not what was priced.
 
     Raises:
@@ -168,7 +168,7 @@ def check_events(plan: Plan, state: Any, begun: int) -> None:
         )
 
 
-def _said(plan: Plan, measured: ModelScore, epsilon: float) -> str:
+def _said(plan: TrainingPlan, measured: ModelScore, epsilon: float) -> str:
     epoch = -(-measured.rounds // plan.rounds_per_epoch)
     known = measured.personal == measured.personal
     own = f"own models {measured.personal:.3f}  " if known else ""
@@ -189,7 +189,7 @@ def progress(console: Console) -> Iterator[Progress]:
 
 
 def baselines(
-    plan: Plan, clients: Clients, ran: Run, console: Console
+    plan: TrainingPlan, clients: Clients, ran: Run, console: Console
 ) -> dict[str, list[ModelScore]]:
     """The baselines that were asked for, trained one after the other."""
     found: dict[str, list[ModelScore]] = {}

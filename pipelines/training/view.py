@@ -14,7 +14,7 @@ from rich.table import Table
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.training.central_plan import LocalCentralPlan
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.views import terminal
 
@@ -34,7 +34,7 @@ class Result:
         report: more about it, to be printed.
     """
 
-    plan: Plan
+    plan: TrainingPlan
     record: TrainRecord
     curves: dict[str, Any]
     output: str
@@ -42,7 +42,7 @@ class Result:
     report: str = ""
 
 
-def plan_line(plan: Plan) -> str:
+def plan_line(plan: TrainingPlan) -> str:
     """One line about what will run."""
     return (
         f"{plan.settings.algorithm}, {plan.model} ({plan.dimension:,} parameters), "
@@ -52,7 +52,7 @@ def plan_line(plan: Plan) -> str:
     )
 
 
-def plan_as_json(plan: Plan, flows: Sequence[Flow] | None) -> dict[str, Any]:
+def plan_as_json(plan: TrainingPlan, flows: Sequence[Flow] | None) -> dict[str, Any]:
     """The plan, for programs."""
     bound = plan.epsilon_of(plan.rounds)
     return {
@@ -87,7 +87,7 @@ def plan_as_json(plan: Plan, flows: Sequence[Flow] | None) -> dict[str, Any]:
     }
 
 
-def say_plan(plan: Plan, flows: Sequence[Flow] | None) -> None:
+def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
     """What `--dry-run` prints, on stdout.
 
     Args:
@@ -170,7 +170,7 @@ def _say_flows(console: Console, flows: Sequence[Flow] | None) -> None:
     console.print(table)
 
 
-def _cut(plan: Plan) -> str:
+def _cut(plan: TrainingPlan) -> str:
     if plan.rounds == plan.planned_rounds:
         return ""
     return f" of {plan.planned_rounds:,}: the target of {plan.settings.target_epsilon:g} ends it"

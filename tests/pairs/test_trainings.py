@@ -30,7 +30,7 @@ from beam_ldp.pipelines.training import files
 from beam_ldp.pipelines.training.charge import ModelScore, charged
 from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.flags import FLAGS
-from beam_ldp.pipelines.training.plan import Plan
+from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.release import release
 from beam_ldp.pipelines.training.settings import check_train
@@ -56,7 +56,7 @@ class World:
 
     folder: Path
 
-    def plan(self, asked: str = REPORTS, **flags: str) -> Plan:
+    def plan(self, asked: str = REPORTS, **flags: str) -> TrainingPlan:
         named = {"dataset": "them", "run_id": "one", "output": f"{self.folder}/out", **flags}
         given = [f"--{name.replace('_', '-')}={value}" for name, value in named.items()]
         values, _ = parse_flags(
@@ -74,7 +74,9 @@ class World:
     def ledger(self) -> BudgetLedger:
         return BudgetLedger(self.url)
 
-    def train(self, plan: Plan, rounds: int = 3, fails: BaseException | None = None) -> None:
+    def train(
+        self, plan: TrainingPlan, rounds: int = 3, fails: BaseException | None = None
+    ) -> None:
         """So many rounds; the last one fails with this."""
         folder = outputs.OutputFolder(str(plan.settings.output), plan.settings.overwrite)
         with charged(plan, QUIET) as (charge, ran), folder.staging() as staging:
@@ -102,7 +104,7 @@ class World:
         done = CliRunner().invoke(group, ["finalize", f"{self.folder}/out", "--ledger", self.url])
         return done.exit_code, " ".join(done.output.split())
 
-    def check(self, plan: Plan) -> bool:
+    def check(self, plan: TrainingPlan) -> bool:
         """Whether it is published; then it was settled, as what it says of itself."""
         path = self.folder / "out" / "privacy.json"
         if not path.exists():
