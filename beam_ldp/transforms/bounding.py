@@ -35,9 +35,9 @@ from beam_ldp.transforms.windows import (
     Bounds,
     CloseWindows,
     RestoreWindows,
-    Schedule,
     WindowEnd,
     WindowRules,
+    WindowSchedule,
     check_streamed,
     is_streamed,
     keep_state_whole,
@@ -259,7 +259,7 @@ def draw_in_windows(
         )
         | "Outside of windows" >> beam.WindowInto(GlobalWindows())
         | "Close windows"
-        >> beam.ParDo(_DrawInWindow(Schedule.of(pcoll, rules, BOUNDING_EARLY))).with_outputs(
+        >> beam.ParDo(_DrawInWindow(WindowSchedule.of(pcoll, rules, BOUNDING_EARLY))).with_outputs(
             "late", main="drawn"
         )
     )

@@ -43,9 +43,9 @@ from beam_ldp.transforms.windows import (
     Bounds,
     CloseWindows,
     RestoreWindows,
-    Schedule,
     WindowEnd,
     WindowRules,
+    WindowSchedule,
     keep_state_whole,
 )
 
@@ -104,7 +104,11 @@ class _Release(CloseWindows[Any]):
     """
 
     def __init__(
-        self, schedule: Schedule, carried: PortableRandomizer, min_reports: int, names: GroupNames
+        self,
+        schedule: WindowSchedule,
+        carried: PortableRandomizer,
+        min_reports: int,
+        names: GroupNames,
     ) -> None:
         super().__init__(schedule)
         self._carried = carried
@@ -190,7 +194,7 @@ def shuffle_in_windows(
         | "Outside of windows" >> beam.WindowInto(GlobalWindows())
         | "Close windows"
         >> beam.ParDo(
-            _Release(Schedule.of(pcoll, rules, SHUFFLE_EARLY), carried, min_reports, names)
+            _Release(WindowSchedule.of(pcoll, rules, SHUFFLE_EARLY), carried, min_reports, names)
         ).with_outputs("withheld", main="released")
     )
     closed.released.element_type = typehints.Tuple[place, named]

@@ -39,7 +39,10 @@ from beam_ldp.transforms.blocks import CandidateBlock, ReportBlock, StatisticBlo
 
 MILLISECOND = 1000  # microseconds; what engines count time in
 SECOND = 1000 * MILLISECOND
-SHUFFLE_EARLY, BOUNDING_EARLY = 2, 4  # milliseconds by which stages close early, see `Schedule`
+SHUFFLE_EARLY, BOUNDING_EARLY = (
+    2,
+    4,
+)  # milliseconds by which stages close early, see `WindowSchedule`
 KEPT_FOR = 30 * 24 * 3600  # seconds in which groupings of releases take late ones in
 COMPACT_AT = 64  # waiting blocks that are added up
 _BEFORE_START = -(2**62)  # a clock that nothing has moved
@@ -130,7 +133,7 @@ def keep_state_whole(pcoll: beam.PCollection) -> None:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class WindowSchedule:
     """When a window closes and when it is forgotten.
 
     Attributes:
@@ -149,7 +152,9 @@ class Schedule:
     merging: bool
 
     @classmethod
-    def of(cls, pcoll: beam.PCollection, rules: WindowRules, early_milliseconds: int) -> Schedule:
+    def of(
+        cls, pcoll: beam.PCollection, rules: WindowRules, early_milliseconds: int
+    ) -> WindowSchedule:
         gather = rules.late == "release"
         lateness = int(pcoll.windowing.allowed_lateness.micros) if gather else 0
         return cls(
@@ -258,7 +263,7 @@ class CloseWindows(beam.DoFn, Generic[B]):
     window more than twice, and nothing but the open windows is kept.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: WindowSchedule) -> None:
         self._schedule = schedule
 
     # What subclasses say ------------------------------------------------------------------------

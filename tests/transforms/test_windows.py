@@ -31,8 +31,8 @@ from beam_ldp.transforms.windows import (
     LATE,
     TOO_LATE,
     CloseWindows,
-    Schedule,
     WindowEnd,
+    WindowSchedule,
 )
 from tests.identities import identity
 from tests.ledger.parts import parts_of
@@ -614,7 +614,7 @@ def test_rules_are_checked(how, name):
 
 @pytest.mark.exact
 def test_overlapping_sessions_are_one_and_touching_ones_two():
-    merging = Schedule(0, 0, True, 0, merging=True)
+    merging = WindowSchedule(0, 0, True, 0, merging=True)
     waiting = [(30, 40, "c"), (0, 10, "a"), (5, 20, "b"), (20, 30, "d"), (6, 8, "e")]
     assert merging.merged(waiting) == [
         ((0, 20), ["a", "b", "e"]),
@@ -626,7 +626,7 @@ def test_overlapping_sessions_are_one_and_touching_ones_two():
         ((15, 35), ["late"]),
         ((25, 50), ["too", "in time"]),
     ]
-    fixed = Schedule(0, 0, True, 0, merging=False)
+    fixed = WindowSchedule(0, 0, True, 0, merging=False)
     assert fixed.merged([(0, 10, 1), (0, 10, 2), (10, 20, 3)]) == [
         ((0, 10), [1, 2]),
         ((10, 20), [3]),
@@ -670,7 +670,7 @@ class _Counts(CloseWindows[int]):
 def test_one_timer_goes_from_each_end_to_the_next() -> None:
     """In whatever order windows are seen; Flink would keep every other tag in all checkpoints."""
     second = 10**6
-    doer = _Counts(Schedule(3 * second, 10 * second, True, 0, False))
+    doer = _Counts(WindowSchedule(3 * second, 10 * second, True, 0, False))
     waiting, closed, due = _Cell(), _Cell(), _Cell()
     number, clock, planned = (_None() for _ in range(3))
 
@@ -698,7 +698,7 @@ def test_one_timer_goes_from_each_end_to_the_next() -> None:
 @pytest.mark.exact
 def test_adding_up_what_waits_keeps_late_reports_apart() -> None:
     """So many blocks wait that they are added up before the next session closes."""
-    doer = _Counts(Schedule(0, 1000, True, 0, merging=True))
+    doer = _Counts(WindowSchedule(0, 1000, True, 0, merging=True))
     waiting, closed, due = _Cell(), _Cell(), _Cell()
     number, clock, planned = (_None() for _ in range(3))
     closed.add((0, 30))
