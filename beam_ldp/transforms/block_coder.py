@@ -26,7 +26,7 @@ _SIZE = struct.Struct("<q")
 _NONE = -1
 
 
-class Reader:
+class BlockReader:
     """Reads the fields of one block, front to back."""
 
     def __init__(self, data: bytes) -> None:
@@ -53,7 +53,7 @@ class FieldType:
     """How one field is written and read."""
 
     write: Callable[[Any, list[bytes]], None]
-    read: Callable[[Reader], Any]
+    read: Callable[[BlockReader], Any]
 
 
 def _write_bytes(value: bytes | None, out: list[bytes]) -> None:
@@ -61,7 +61,7 @@ def _write_bytes(value: bytes | None, out: list[bytes]) -> None:
     out.append(value or b"")
 
 
-def _read_bytes(reader: Reader) -> bytes | None:
+def _read_bytes(reader: BlockReader) -> bytes | None:
     size = reader.size()
     return None if size == _NONE else reader.take(size)
 
@@ -70,7 +70,7 @@ def _write_text(value: str | None, out: list[bytes]) -> None:
     _write_bytes(None if value is None else value.encode("utf-8", "surrogatepass"), out)
 
 
-def _read_text(reader: Reader) -> str | None:
+def _read_text(reader: BlockReader) -> str | None:
     data = _read_bytes(reader)
     return None if data is None else data.decode("utf-8", "surrogatepass")
 
@@ -83,7 +83,7 @@ def _write_json(value: Any, out: list[bytes]) -> None:
     _write_text(json.dumps(value, sort_keys=True, separators=(",", ":")), out)
 
 
-def _read_json(reader: Reader) -> Any:
+def _read_json(reader: BlockReader) -> Any:
     value = json.loads(_read_text(reader) or "null")
     return tuple(value) if isinstance(value, list) else value
 
@@ -114,7 +114,7 @@ def _write_array(array: np.ndarray | None, out: list[bytes]) -> None:
     out.append(np.ascontiguousarray(array, dtype=travels).tobytes())
 
 
-def _read_array(reader: Reader) -> np.ndarray | None:
+def _read_array(reader: BlockReader) -> np.ndarray | None:
     header = _read_bytes(reader)
     if header is None:
         return None
@@ -136,7 +136,7 @@ def _write_ids(ids: np.ndarray | None, out: list[bytes]) -> None:
     out.extend(listed)
 
 
-def _read_ids(reader: Reader) -> np.ndarray | None:
+def _read_ids(reader: BlockReader) -> np.ndarray | None:
     if reader.take(1) == b"i":
         return _read_array(reader)
     lengths = _read_array(reader)
@@ -157,7 +157,7 @@ def _write_positions(positions: np.ndarray | None, out: list[bytes]) -> None:
     _write_array(positions, out)
 
 
-def _read_positions(reader: Reader) -> np.ndarray | None:
+def _read_positions(reader: BlockReader) -> np.ndarray | None:
     if reader.take(1) == b"a":
         return _read_array(reader)
     first, count = reader.size(), reader.size()
@@ -171,7 +171,7 @@ def _write_batch(batch: pa.RecordBatch, out: list[bytes]) -> None:
     _write_bytes(sink.getvalue().to_pybytes(), out)
 
 
-def _read_batch(reader: Reader) -> pa.RecordBatch:
+def _read_batch(reader: BlockReader) -> pa.RecordBatch:
     return pa.ipc.open_stream(_read_bytes(reader)).read_next_batch()
 
 
@@ -187,7 +187,7 @@ def _write_estimate(estimate: Estimate, out: list[bytes]) -> None:
     _write_array(np.array([getattr(estimate, n) for n in _OF_MEAN]) if of_mean else None, out)
 
 
-def _read_estimate(reader: Reader) -> Estimate:
+def _read_estimate(reader: BlockReader) -> Estimate:
     value, error = _read_array(reader), _read_array(reader)
     assert value is not None and error is not None
     num_users, steps = reader.size(), _read_json(reader)
@@ -208,7 +208,7 @@ def _read_estimate(reader: Reader) -> Estimate:
 ARRAY = FieldType(_write_array, _read_array)
 BYTES = FieldType(_write_bytes, _read_bytes)
 TEXT = FieldType(_write_text, _read_text)
-INTEGER = FieldType(_write_integer, Reader.size)
+INTEGER = FieldType(_write_integer, BlockReader.size)
 FLAG = FieldType(lambda value, out: out.append(bytes([bool(value)])), lambda r: r.take(1) == b"\1")
 IDS = FieldType(_write_ids, _read_ids)
 POSITIONS = FieldType(_write_positions, _read_positions)
@@ -234,7 +234,7 @@ class BlockCoder(beam.coders.Coder):
         return b"".join(out)
 
     def decode(self, encoded: bytes) -> Any:
-        reader = Reader(encoded)
+        reader = BlockReader(encoded)
         version = reader.take(1)[0]
         if version != VERSION:
             raise ValueError(f"block format version must be {VERSION}, got {version}")

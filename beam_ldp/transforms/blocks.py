@@ -373,7 +373,7 @@ def _write_event(event: Any, out: list[bytes]) -> None:
         block_coder.JSON.write(event_to_json(event), out)
 
 
-def _read_event(reader: block_coder.Reader) -> Any:
+def _read_event(reader: block_coder.BlockReader) -> Any:
     """The number of reports, or a whole event."""
     crowd = reader.size()
     if crowd != _WHOLE_EVENT:
