@@ -24,7 +24,7 @@ from beam_ldp.pipelines.demos.means import demo_mean
 from beam_ldp.pipelines.plan import whole
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.question import Result
+    from beam_ldp.pipelines.question import RunResult
 
 OTHER = "(other)"
 CORPUS = "frequency_dictionary_en_82_765.txt"
@@ -225,7 +225,7 @@ def _command(flags: Sequence[str]) -> str:
     return "beam-ldp frequency " + " \\\n    ".join(quoted)
 
 
-def say_coverage(console: Console, result: Result, truth: np.ndarray) -> None:
+def say_coverage(console: Console, result: RunResult, truth: np.ndarray) -> None:
     """How many of all intervals hold the truth, beside how many should."""
     estimate = result.answer.release.estimate.to_counts()
     low, high = estimate.confidence_interval(0.95)
@@ -245,7 +245,7 @@ def say_coverage(console: Console, result: Result, truth: np.ndarray) -> None:
     )
 
 
-def _say_statement(console: Console, result: Result) -> None:
+def _say_statement(console: Console, result: RunResult) -> None:
     from rich.markdown import Markdown
 
     from beam_ldp.pipelines.records.statement import privacy_statement
@@ -253,7 +253,7 @@ def _say_statement(console: Console, result: Result) -> None:
     console.print(Panel(Markdown(privacy_statement(result.record)), title="privacy.md"))
 
 
-def say_where(console: Console, output: Path, result: Result) -> None:
+def say_where(console: Console, output: Path, result: RunResult) -> None:
     """What lies where, and how to look at it."""
     console.print(f"[bold]Files of the demo[/bold] in {escape(str(output))}")
     for name, purpose in (

@@ -257,7 +257,7 @@ class Question(ABC, Generic[S]):
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """What one run gave.
 
     Attributes:

@@ -21,7 +21,7 @@ from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import outputs, private_files
 from beam_ldp.pipelines.options import UsageError, parse_flags
-from beam_ldp.pipelines.question import Answer, Choice, Question, Result
+from beam_ldp.pipelines.question import Answer, Choice, Question, RunResult
 from beam_ldp.pipelines.records import publishing, reserving
 from beam_ldp.pipelines.records.charging import NoCharge, spent_unless_settled
 from beam_ldp.pipelines.records.gates import (
@@ -47,7 +47,7 @@ def execute(
     beam_flags: Sequence[str],
     console: Console,
     truth: np.ndarray | None = None,
-) -> Result | None:
+) -> RunResult | None:
     """Plan, run, price, write, log. With `--dry-run` only the plan is printed: None.
 
     Args:
@@ -114,7 +114,7 @@ def execute(
     count_people(charge, console)
     logged = log_run(question, folder, record, choice, answer, charge, console)
     listed = bad_rows_file if found.bad_rows else None
-    return Result(question, choice, answer, record, folder.path, logged, listed)
+    return RunResult(question, choice, answer, record, folder.path, logged, listed)
 
 
 def _say_started(question: Question[Any], choice: Choice) -> None:
@@ -348,7 +348,7 @@ def log_run(
         return None
 
 
-def as_json(result: Result) -> dict[str, Any]:
+def as_json(result: RunResult) -> dict[str, Any]:
     """What `--format json` prints."""
     return {
         "schema_version": outputs.SCHEMA_VERSION,
@@ -361,7 +361,7 @@ def as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def show(result: Result, console: Console) -> None:
+def show(result: RunResult, console: Console) -> None:
     """Tables for people."""
     result.answer.show(console)
     console.print(terminal.price_table(result.record))
@@ -398,7 +398,7 @@ def run_flags(
     console: Console,
     truth: np.ndarray | None = None,
     shown: bool = True,
-) -> tuple[int, Result | None]:
+) -> tuple[int, RunResult | None]:
     """A program on flags: its exit code, and the result where there is one.
 
     Args:

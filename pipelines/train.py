@@ -25,7 +25,7 @@ from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import TrainSettings, check_train
-from beam_ldp.pipelines.training.view import Result, as_json, plan_line, say_plan, show
+from beam_ldp.pipelines.training.view import TrainingResult, as_json, plan_line, say_plan, show
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.pipelines.views import terminal
 
@@ -41,7 +41,7 @@ NO_TENSORFLOW = (
 )
 
 
-def execute(settings: TrainSettings, console: Console) -> Result | None:
+def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
     """Plan, train, price, write, log. With `--dry-run` only the plan is printed: None.
 
     Raises:

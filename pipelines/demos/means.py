@@ -23,7 +23,7 @@ from beam_ldp.pipelines.demos.people import Example, examples
 from beam_ldp.pipelines.plan import whole
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.question import Result
+    from beam_ldp.pipelines.question import RunResult
 
 
 @click.command("mean", short_help="Private means of real pictures and of three tables.")
@@ -78,7 +78,7 @@ def run(
 
 def _ask(
     console: Console, example: Example, overwrite: bool, no_mlflow: bool
-) -> tuple[int, Result | None]:
+) -> tuple[int, RunResult | None]:
     from beam_ldp.pipelines.mean import Mean
     from beam_ldp.pipelines.run import run_flags
 
@@ -100,7 +100,7 @@ def _command(flags: Sequence[str]) -> str:
     return "beam-ldp mean " + " \\\n    ".join(quoted)
 
 
-def say_coverage(console: Console, result: Result) -> None:
+def say_coverage(console: Console, result: RunResult) -> None:
     """How many of the intervals hold the truth, beside how many should."""
     estimate, truth = result.answer.release.estimate, result.answer.truth
     assert truth is not None

@@ -41,7 +41,7 @@ class ModelScore:
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """What has run so far.
 
     Attributes:
@@ -65,21 +65,21 @@ class Run:
     flows: tuple[Flow, ...] = ()
 
 
-def local_epsilon_of(plan: TrainingPlan, run: Run) -> float | None:
+def local_epsilon_of(plan: TrainingPlan, run: TrainingRun) -> float | None:
     """What the client that sent most lost to whoever sees all reports; None: a trusted server."""
     if run.most_messages is not None and plan.report_epsilon is not None:
         return run.most_messages * plan.report_epsilon
     return plan.local_epsilon_of(run.begun)
 
 
-def sent_event(plan: TrainingPlan, run: Run) -> dict[str, Any] | None:
+def sent_event(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any] | None:
     """What the client that sent most told whoever sees all reports, where `event` says less."""
     sent = run.begun if run.most_messages is None else run.most_messages
     return plan.round_price.sent_in(sent)
 
 
 @contextmanager
-def charged(plan: TrainingPlan, console: Console) -> Iterator[tuple[NoCharge, Run]]:
+def charged(plan: TrainingPlan, console: Console) -> Iterator[tuple[NoCharge, TrainingRun]]:
     """Reserve all rounds; settle at those that began, however it ends.
 
     What is finished is settled by `release`, before it is published.
@@ -89,7 +89,7 @@ def charged(plan: TrainingPlan, console: Console) -> Iterator[tuple[NoCharge, Ru
     """
     settings = plan.settings
     name = settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
-    run = Run(plan.identity(name))
+    run = TrainingRun(plan.identity(name))
     event = plan.charged_event_of(plan.rounds)
     worst = Price(plan.epsilon_of(plan.rounds), plan.reports_per_round, event)
     local = plan.local_epsilon_of(plan.rounds)
@@ -133,7 +133,7 @@ def _refuse_where_local(settings: TrainSettings) -> None:
         )
 
 
-def _settle_part(plan: TrainingPlan, charge: NoCharge, run: Run, console: Console) -> None:
+def _settle_part(plan: TrainingPlan, charge: NoCharge, run: TrainingRun, console: Console) -> None:
     run_id = escape(charge.facts["run_id"])
     try:
         if run.begun:
@@ -149,7 +149,7 @@ def _settle_part(plan: TrainingPlan, charge: NoCharge, run: Run, console: Consol
         )
 
 
-def settlement(plan: TrainingPlan, charge: NoCharge, run: Run) -> dict[str, Any]:
+def settlement(plan: TrainingPlan, charge: NoCharge, run: TrainingRun) -> dict[str, Any]:
     """What the ledger is told of the rounds of a training that ended early."""
     bound = plan.epsilon_of(run.begun)
     return {

@@ -15,7 +15,7 @@ from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
-from beam_ldp.pipelines.training.charge import ModelScore, Run
+from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plot import plot_training
 from beam_ldp.pipelines.training.record import TrainRecord
@@ -23,7 +23,7 @@ from beam_ldp.pipelines.training.statement import training_statement
 
 
 def curves_as_json(
-    plan: TrainingPlan, ran: Run, beside: dict[str, list[ModelScore]]
+    plan: TrainingPlan, ran: TrainingRun, beside: dict[str, list[ModelScore]]
 ) -> dict[str, Any]:
     """Loss and accuracy by epoch with the price so far, by our accountant and by the thesis'."""
     personal = isinstance(plan, AdapedPlan)

@@ -11,7 +11,7 @@ from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.training.central_plan import LocalCentralPlan
-from beam_ldp.pipelines.training.charge import Run, local_epsilon_of, sent_event
+from beam_ldp.pipelines.training.charge import TrainingRun, local_epsilon_of, sent_event
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.report_plan import ReportPlan
 
@@ -101,7 +101,7 @@ class TrainRecord(PrivacyRecord):
 
 
 def make_record(
-    plan: TrainingPlan, clients_left_out: int, run: Run, charge: NoCharge
+    plan: TrainingPlan, clients_left_out: int, run: TrainingRun, charge: NoCharge
 ) -> TrainRecord:
     """What privacy.json will hold."""
     settings = plan.settings
@@ -179,7 +179,7 @@ def make_record(
     )
 
 
-def _of_algorithm(plan: TrainingPlan, run: Run) -> dict[str, Any]:
+def _of_algorithm(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
     """What only some algorithms have."""
     settings = plan.settings
     if isinstance(plan, ReportPlan):

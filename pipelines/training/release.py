@@ -7,7 +7,7 @@ from typing import Any
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.training.charge import ModelScore, Run
+from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.files import curves_as_json, write
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.record import TrainRecord, make_record
@@ -15,7 +15,7 @@ from beam_ldp.pipelines.training.record import TrainRecord, make_record
 
 def release(
     plan: TrainingPlan,
-    ran: Run,
+    ran: TrainingRun,
     charge: NoCharge,
     folder: outputs.OutputFolder,
     staging: str,

@@ -17,13 +17,13 @@ from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.baselines import BaselineError, baseline
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
-from beam_ldp.pipelines.training.charge import ModelScore, Run
+from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.files import model_bytes
 from beam_ldp.pipelines.training.learn import Learner, learner_for
 from beam_ldp.pipelines.training.log import TrainingLog, training_log
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.release import release
-from beam_ldp.pipelines.training.view import Result
+from beam_ldp.pipelines.training.view import TrainingResult
 from tff_adapters import Round, SamplingMismatchError, UnpricedFlowError, privacy_events
 from tff_adapters import train as run_rounds
 from tff_adapters.data import Clients
@@ -34,9 +34,9 @@ def train(
     clients: Clients,
     folder: outputs.OutputFolder,
     charge: NoCharge,
-    ran: Run,
+    ran: TrainingRun,
     console: Console,
-) -> Result:
+) -> TrainingResult:
     """All of it, after the budget has been set aside.
 
     Raises:
@@ -67,7 +67,7 @@ def train(
             plan, ran, charge, folder, staging, model, beside=beside, left_out=left_out
         )
         run_id = log.finish(folder, record, charge)
-    return Result(plan, record, curves, folder.path, run_id, ran.report)
+    return TrainingResult(plan, record, curves, folder.path, run_id, ran.report)
 
 
 class ChargedRounds:
@@ -80,7 +80,9 @@ class ChargedRounds:
         log: MLflow.
     """
 
-    def __init__(self, learner: Learner, charge: NoCharge, ran: Run, log: TrainingLog) -> None:
+    def __init__(
+        self, learner: Learner, charge: NoCharge, ran: TrainingRun, log: TrainingLog
+    ) -> None:
         self._learner, self._charge, self._ran, self._log = learner, charge, ran, log
 
     def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool:
@@ -119,7 +121,9 @@ class ChargedRounds:
         return self._learner.budget.spent
 
 
-def rounds(learner: Learner, charge: NoCharge, ran: Run, log: TrainingLog, console: Console) -> Any:
+def rounds(
+    learner: Learner, charge: NoCharge, ran: TrainingRun, log: TrainingLog, console: Console
+) -> Any:
     """Train; the last state. What ran is in `ran`, whatever happens."""
     plan = learner.plan
     with progress(console) as bar:
@@ -189,7 +193,7 @@ def progress(console: Console) -> Iterator[Progress]:
 
 
 def baselines(
-    plan: TrainingPlan, clients: Clients, ran: Run, console: Console
+    plan: TrainingPlan, clients: Clients, ran: TrainingRun, console: Console
 ) -> dict[str, list[ModelScore]]:
     """The baselines that were asked for, trained one after the other."""
     found: dict[str, list[ModelScore]] = {}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Result:
+class TrainingResult:
     """What a training gave: what is in the output folder, and the record.
 
     Attributes:
@@ -176,7 +176,7 @@ def _cut(plan: TrainingPlan) -> str:
     return f" of {plan.planned_rounds:,}: the target of {plan.settings.target_epsilon:g} ends it"
 
 
-def as_json(result: Result) -> dict[str, Any]:
+def as_json(result: TrainingResult) -> dict[str, Any]:
     """What `--format json` prints."""
     return {
         "schema_version": outputs.SCHEMA_VERSION,
@@ -188,7 +188,7 @@ def as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def show(result: Result) -> None:
+def show(result: TrainingResult) -> None:
     """Tables for people, on stdout."""
     console, record = Console(), result.record
     table = Table(title="Model", title_justify="left", show_header=False)

@@ -24,7 +24,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.training.charge import Run, settlement
+from beam_ldp.pipelines.training.charge import TrainingRun, settlement
 from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.plans import make_plan
@@ -236,7 +236,7 @@ def test_a_dry_run_says_what_it_would_cost_and_whom_it_trusts(text, words, capsy
 
 def record_of(plan, **run):
     measured = SimpleNamespace(rounds=plan.rounds, loss=1.0, accuracy=0.5, personal=0.75)
-    done = Run(plan.identity("first"), plan.rounds, [(measured, 0.1)], **run)
+    done = TrainingRun(plan.identity("first"), plan.rounds, [(measured, 0.1)], **run)
     return make_record(plan, 0, done, SimpleNamespace(facts={"charged": "no: test"}))
 
 

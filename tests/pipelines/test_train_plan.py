@@ -16,7 +16,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.training.charge import Run, charged, settlement
+from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
 from beam_ldp.pipelines.training.facts import DataFacts, bundled_facts, count_parameters
 from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.plans import make_plan
@@ -364,7 +364,7 @@ def test_all_rounds_are_reserved_and_those_that_ran_are_settled(ledger):
     assert BudgetLedger(ledger.url).status("d").local_committed == 14.0
     event = event_to_json(dp_accounting.SelfComposedDpEvent(plan.event, 7))
     told = settlement(
-        plan, SimpleNamespace(facts={"run_id": "first"}), Run(plan.identity("first"), 7)
+        plan, SimpleNamespace(facts={"run_id": "first"}), TrainingRun(plan.identity("first"), 7)
     )
     assert told["event"] == event == plan.round_price.event_of(7)
     assert told["local_event"] is None and told["proof"] == "7 rounds began"
@@ -405,7 +405,7 @@ def test_a_budget_of_users_is_no_budget_of_examples(ledger):
 def test_record_and_statement(more):
     plan = plan_of(USUAL, f"--output x --epochs 2 {more}")
     measured = SimpleNamespace(rounds=plan.rounds, loss=1.0, accuracy=0.5, personal=math.nan)
-    run = Run(
+    run = TrainingRun(
         plan.identity("first"),
         plan.rounds,
         [(measured, 0.1)],
