@@ -38,7 +38,7 @@ from beam_ldp.pipelines.streams.results import (
     OPENED,
     MarkOpenWindows,
     Pricing,
-    WriteBadRows,
+    WriteStreamBadRows,
     WriteWindows,
     WriteWithheldReleases,
     forget_unfinished,
@@ -163,7 +163,7 @@ class Stream:
         said | "Write withheld" >> beam.ParDo(WriteWithheldReleases(place))
         bad = {"columns": table[BAD_ROWS], "values": bad_values}
         for name, collection in bad.items():
-            collection | f"Write bad {name}" >> beam.ParDo(WriteBadRows(place))
+            collection | f"Write bad {name}" >> beam.ParDo(WriteStreamBadRows(place))
 
     def note_attempt(self) -> None:
         """Keep which start of the run this is: one that was overtaken gives nothing back."""

@@ -13,7 +13,7 @@ from rich.markup import escape
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.records import settling
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
-from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, Note, RoundPrice
+from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, LostRoundsPrice, Note
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.running import results
 from beam_ldp.pipelines.running.watch import JobError
@@ -54,7 +54,7 @@ class NoCharge:
         staging: str,
         *,
         ends_with_launcher: bool,
-        rounds: RoundPrice | None = None,
+        rounds: LostRoundsPrice | None = None,
         overwrite: bool = False,
     ) -> None:
         """Nothing to find again."""
@@ -130,7 +130,7 @@ class RunCharge(NoCharge):
         staging: str,
         *,
         ends_with_launcher: bool,
-        rounds: RoundPrice | None = None,
+        rounds: LostRoundsPrice | None = None,
         overwrite: bool = False,
     ) -> None:
         """Leave word in the staging folder, for `beam-ldp finalize` if this launcher is lost.

@@ -99,7 +99,7 @@ def _started(pid: int) -> str:
 
 
 @dataclass(frozen=True)
-class RoundPrice:
+class LostRoundsPrice:
     """What the rounds of a training cost that may be lost.
 
     Attributes:
@@ -150,7 +150,7 @@ class Note:
     ledger_id: str
     ends_with_launcher: bool
     launcher: Launcher
-    rounds: RoundPrice | None = None
+    rounds: LostRoundsPrice | None = None
     attempt: str | None = None
     identity: dict[str, Any] | None = None
     publications: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ class Note:
             with FileSystems.open(f"{staging}/{NOTE}", _BINARY, "uncompressed") as stream:
                 told = json.loads(stream.read())
             rounds = told.get("rounds")
-            told["rounds"] = None if rounds is None else RoundPrice(**rounds)
+            told["rounds"] = None if rounds is None else LostRoundsPrice(**rounds)
             told["publications"] = tuple(told["publications"])
             return cls(**{**told, "launcher": Launcher(**told["launcher"])})
         except Exception:  # cut in the middle, or somebody else's

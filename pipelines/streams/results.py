@@ -147,7 +147,7 @@ class WriteWithheldReleases(beam.DoFn):
         write_once(f"{self._folder}/{span(start, end)}.withheld-{tag}.json", as_json(told))
 
 
-class WriteBadRows(beam.DoFn):
+class WriteStreamBadRows(beam.DoFn):
     """Writes blocks of bad rows beside the stream's folder, one file each, for its owner alone."""
 
     def __init__(self, folder: str) -> None:

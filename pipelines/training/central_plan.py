@@ -19,7 +19,7 @@ from beam_ldp.accounting.literature.two_ledgers import central_round_event
 from beam_ldp.accounting.reconstruction.audit import ReconstructionAudit, audit_messages
 from beam_ldp.accounting.reconstruction.bounds import DiffuseTarget, Target
 from beam_ldp.accounting.reconstruction.sparse import SparseTarget
-from beam_ldp.pipelines.records.lost_runs import RoundPrice
+from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.training.plan import TrainingPlan, composed
 from beam_ldp.pipelines.training.settings import target_of
@@ -175,7 +175,7 @@ class LocalCentralPlan(TrainingPlan):
         return float(composed(self.charged_event, busiest, self.settings.delta))
 
     @cached_property
-    def round_price(self) -> RoundPrice:
+    def round_price(self) -> LostRoundsPrice:
         sent = event_to_json(LocalRandomizerDpEvent(self.mechanism.local_epsilon))
         most = self.messages_of(max(1, self.rounds))
         return replace(super().round_price, sent=sent, most=most)

@@ -18,7 +18,7 @@ from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.literature.schedule import UNLIKELY
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.records.lost_runs import RoundPrice
+from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.training.facts import DataFacts
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -179,10 +179,10 @@ class TrainingPlan(ABC):
         return self
 
     @cached_property
-    def round_price(self) -> RoundPrice:
+    def round_price(self) -> LostRoundsPrice:
         """What a ledger is told of rounds that began, should this program be lost."""
         event = event_to_json(self.charged_event)
-        return RoundPrice(event, None, max(1, self.rounds))
+        return LostRoundsPrice(event, None, max(1, self.rounds))
 
     @property
     def busiest(self) -> int:

@@ -16,7 +16,7 @@ from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.streams.messages import Message, MessagesToTables
 from beam_ldp.pipelines.streams.results import (
     Pricing,
-    WriteBadRows,
+    WriteStreamBadRows,
     WriteWindows,
     WriteWithheldReleases,
 )
@@ -93,5 +93,5 @@ def build(options: Sequence[str], queue: Kafka, folder: Path, windows: int) -> b
     pricing = Pricing(delta=1e-8, honest_fraction=1.0, local_epsilon=ORACLE.local_epsilon)
     released | "Write" >> WriteWindows(out, PortableDomain(DOMAIN), pricing)
     released.withheld | "Write withheld" >> beam.ParDo(WriteWithheldReleases(out))
-    table[BAD_ROWS] | "Write bad rows" >> beam.ParDo(WriteBadRows(out))
+    table[BAD_ROWS] | "Write bad rows" >> beam.ParDo(WriteStreamBadRows(out))
     return pipeline

@@ -18,14 +18,14 @@ from beam_ldp.pipelines.records.lost_runs import (
     BEGUN,
     BegunRounds,
     Launcher,
+    LostRoundsPrice,
     Note,
-    RoundPrice,
     find_lost_runs,
 )
 from tests.ledger.asked import asked
 
 EVENT = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 1000)
-PRICE = RoundPrice(event_to_json(EVENT), None, 10)
+PRICE = LostRoundsPrice(event_to_json(EVENT), None, 10)
 DEAD = replace(Launcher.this(), started="1")
 pytestmark = pytest.mark.exact
 
