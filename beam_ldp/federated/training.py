@@ -103,8 +103,8 @@ def train(
         clients_for: the clients of a round, by its number. If the aggregator declares a sampling,
             they must be drawn so.
         num_rounds: rounds in all, those of `state` included.
-        budget: see `TrainingBudget`. None: nothing is asked, charged or checked, whatever the process
-            releases; for baselines.
+        budget: see `TrainingBudget`. None: nothing is asked, charged or checked, whatever the
+            process releases; for baselines.
         state: to go on from; by default the process's initial state.
         on_round: called after each round.
         release_managers: with a coroutine `release(metrics, number)`, such as

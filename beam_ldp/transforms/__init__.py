@@ -55,7 +55,7 @@ __all__ = [
     "Aggregate",
     "BadRow",
     "BadRowBlock",
-    "Binned",
+    "BinQuestion",
     "BoundContributions",
     "ChargeTo",
     "EncodeQuestions",
@@ -65,8 +65,8 @@ __all__ = [
     "EstimateMean",
     "FrequencyRow",
     "IntegerDomain",
-    "Levels",
-    "Listed",
+    "LevelsQuestion",
+    "ListQuestion",
     "MeanRow",
     "MismatchError",
     "PrivateFrequencies",
@@ -87,7 +87,7 @@ __all__ = [
     "TableBlock",
     "ValueBlock",
     "WindowRules",
-    "Withheld",
+    "WithheldRelease",
     "WriteMemoizedReports",
     "WriteReports",
     "WriteShuffledReports",
@@ -106,7 +106,7 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms.user_means import PrivateUserMean
 
         return PrivateUserMean
-    if name in ("Binned", "EncodeQuestions", "Levels", "Listed"):
+    if name in ("BinQuestion", "EncodeQuestions", "LevelsQuestion", "ListQuestion"):
         from beam_ldp.transforms import encode_questions
 
         return getattr(encode_questions, name)

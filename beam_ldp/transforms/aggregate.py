@@ -40,8 +40,8 @@ class Aggregate(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
         parts = pcoll if isinstance(pcoll, tuple) else (pcoll,)
-        accepted, asked = (ShuffledBlock, ShuffledSum), task_of(self._carried.randomizer)
-        elements = [expect("Aggregate", part, *accepted, asked=asked) for part in parts]
+        accepted, task = (ShuffledBlock, ShuffledSum), task_of(self._carried.randomizer)
+        elements = [expect("Aggregate", part, *accepted, task=task) for part in parts]
         element = elements[0]
         output = "reports" if element.kind is ShuffledBlock else "statistic"
         if len(parts) == 1 and is_streamed(parts[0]):  # each block is the whole of its release

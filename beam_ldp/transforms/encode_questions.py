@@ -87,7 +87,7 @@ class LevelsQuestion:
         return digest_of(b"tree", self.tree.bins.digest, b"%d" % self.tree.fan_out)
 
 
-Task = ListQuestion | BinQuestion | LevelsQuestion
+ColumnQuestion = ListQuestion | BinQuestion | LevelsQuestion
 
 
 class EncodeQuestions(beam.PTransform):
@@ -108,7 +108,7 @@ class EncodeQuestions(beam.PTransform):
 
     def __init__(
         self,
-        questions: Sequence[Task],
+        questions: Sequence[ColumnQuestion],
         *,
         user_id_column: str | None = None,
         groups: Domain | str | Path | None = None,
@@ -215,7 +215,7 @@ class _NumberColumn(_OneColumn):
         return np.where((codes != SOUND)[:, None], self._last, indices), codes
 
 
-def _column_of(question: Task, sizes: Sequence[int | None], max_bytes: int) -> _OneColumn:
+def _column_of(question: ColumnQuestion, sizes: Sequence[int | None], max_bytes: int) -> _OneColumn:
     if isinstance(question, ListQuestion):
         return _ListColumn(question, sizes[0], max_bytes)
     return _NumberColumn(question, sizes)

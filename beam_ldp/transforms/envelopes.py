@@ -65,8 +65,8 @@ class _Read(beam.DoFn):
 class ListIds(_Read):
     """The first pass: ids of the sound envelopes of a part of a file.
 
-    Out: `(number, (path, place, start of the part, Kept))`: ids and offsets, by the number of the
-    group of ids that they belong to. Second: `(name of the part, (part, digest))`.
+    Out: `(number, (path, place, start of the part, StoredBytes))`: ids and offsets, by the number
+    of the group of ids that they belong to. Second: `(name of the part, (part, digest))`.
     """
 
     def __init__(self, terms: PortableTerms, aside: Aside) -> None:
@@ -84,8 +84,8 @@ class ListIds(_Read):
 class TakeOnce(_Read):
     """The second pass: reports of the sound envelopes that are no copies.
 
-    In: `(name, {"parts": [(part, digest)], "copies": [Kept]})`. Out: `ReportBlock`s; beside them
-    `BadRowBlock`s, the ranges at the edges of the part, and a `Tally`, both with the path.
+    In: `(name, {"parts": [(part, digest)], "copies": [StoredBytes]})`. Out: `ReportBlock`s;
+    beside them `BadRowBlock`s, the ranges at the edges of the part, and a `Tally`, with the path.
     """
 
     def setup(self) -> None:

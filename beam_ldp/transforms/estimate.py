@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class _EstimateStage(beam.PTransform):
     """What the estimates of all questions share."""
 
-    asked: ClassVar[Task]
+    task: ClassVar[Task]
 
     def __init__(
         self, randomizer: LocalRandomizer, min_reports: int, sampling: Sampling, question: str
@@ -39,7 +39,7 @@ class _EstimateStage(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         stage = type(self).__name__
-        element = expect(stage, pcoll, StatisticBlock, asked=self.asked)
+        element = expect(stage, pcoll, StatisticBlock, task=self.task)
         out = pcoll | "Estimate" >> beam.ParDo(self._doer(stage, element.keyed)).with_outputs(
             "withheld", main="released"
         )
@@ -81,7 +81,7 @@ class EstimateFrequencies(_EstimateStage):
         MismatchError: at run time, for reports of another mechanism.
     """
 
-    asked = "frequency"
+    task = "frequency"
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class EstimateMean(_EstimateStage):
         MismatchError: at run time, for reports of another mechanism.
     """
 
-    asked = "mean"
+    task = "mean"
 
     def __init__(
         self,

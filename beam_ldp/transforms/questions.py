@@ -16,7 +16,7 @@ from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.composite import PrivateEstimate
-from beam_ldp.transforms.encode_questions import EncodeQuestions, Task
+from beam_ldp.transforms.encode_questions import ColumnQuestion, EncodeQuestions
 from beam_ldp.transforms.estimate import EstimateFrequencies
 from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import expect
@@ -49,14 +49,15 @@ class PrivateQuestions(PrivateEstimate):
     >>> import apache_beam as beam
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
     >>> from beam_ldp.randomizers.questions import OneQuestion
-    >>> from beam_ldp.transforms.encode_questions import Listed
+    >>> from beam_ldp.transforms.encode_questions import ListQuestion
     >>> survey = OneQuestion((KRandomizedResponse(3, 2.0), KRandomizedResponse(4, 2.0)))
-    >>> asked = [Listed("hair", Domain(("red", "fair"))), Listed("eyes", Domain(("a", "b", "c")))]
+    >>> lists = {"hair": Domain(("red", "fair")), "eyes": Domain(("a", "b", "c"))}
+    >>> questions = [ListQuestion(column, domain) for column, domain in lists.items()]
     >>> with beam.Pipeline(runner="FnApiRunner") as pipeline:
     ...     releases = (
     ...         pipeline
     ...         | beam.Create([{"hair": "red", "eyes": "b"}] * 100)
-    ...         | PrivateQuestions(survey, asked, min_reports=90)
+    ...         | PrivateQuestions(survey, questions, min_reports=90)
     ...     )
     ...     _ = releases | beam.Map(lambda release: print(release.question, release.num_reports))
     hair 100
@@ -66,7 +67,7 @@ class PrivateQuestions(PrivateEstimate):
     def __init__(
         self,
         randomizer: Questions,
-        questions: Sequence[Task],
+        questions: Sequence[ColumnQuestion],
         *,
         user_id_column: str | None = None,
         groups: Domain | str | Path | None = None,
@@ -154,7 +155,7 @@ class SplitQuestions(beam.PTransform):
         self._names = tuple(names)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        element = expect("SplitQuestions", pcoll, Release, asked="frequency")
+        element = expect("SplitQuestions", pcoll, Release, task="frequency")
         doer = _Split(self._carried, self._names, element.keyed)
         return pcoll | "Split" >> beam.ParDo(doer).with_output_types(element.of(Release))
 

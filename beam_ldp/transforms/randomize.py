@@ -84,7 +84,7 @@ class Randomize(beam.PTransform):
                 "already past this stage"
             )
         if element.kind is TableBlock:
-            expect("Randomize", pcoll, ValueBlock, asked=task_of(self._carried.randomizer))
+            expect("Randomize", pcoll, ValueBlock, task=task_of(self._carried.randomizer))
         check_key("Randomize", element)
         reports = element.of(ReportBlock)
         how = self._carried, self._noise, element.keyed

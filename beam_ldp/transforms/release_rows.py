@@ -93,8 +93,8 @@ class ReleaseToRows(beam.PTransform):
         self._simultaneous = simultaneous
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        asked: Task = "frequency" if self._coordinates is None else "mean"
-        element = expect("ReleaseToRows", pcoll, Release, asked=asked)
+        task: Task = "frequency" if self._coordinates is None else "mean"
+        element = expect("ReleaseToRows", pcoll, Release, task=task)
         releases = pcoll
         if element.keyed:
             releases = pcoll | "Drop key" >> beam.Values().with_output_types(Release)

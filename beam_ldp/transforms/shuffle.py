@@ -131,8 +131,8 @@ class Shuffle(beam.PTransform):
         An engine may copy a union of collections; what is added up afterwards can be added up part
         by part, where the reports are.
         """
-        asked = task_of(self._carried.randomizer)
-        element = expect("Shuffle", pcoll, ReportBlock, asked=asked)
+        task = task_of(self._carried.randomizer)
+        element = expect("Shuffle", pcoll, ReportBlock, task=task)
         check_windows("Shuffle", pcoll, self._windows.public_bounds)
         grouped = self._groups is not None
         if grouped and element.keyed:

@@ -77,11 +77,11 @@ def element_of(pcoll: beam.PCollection) -> Element:
 
 
 def expect(
-    stage: str, pcoll: beam.PCollection, *accepted: type, asked: Task | None = None
+    stage: str, pcoll: beam.PCollection, *accepted: type, task: Task | None = None
 ) -> Element:
     """The element type of `pcoll`, which must be one of `accepted`, with or without a key.
 
-    `asked` is what the pipeline asks for, where the stage knows it; it names the missing stages.
+    `task` is what the pipeline asks for, where the stage knows it; it names the missing stages.
 
     Raises:
         StageError: otherwise; untyped collections are refused.
@@ -92,7 +92,7 @@ def expect(
         return element
     names = " or ".join(kind.__name__ for kind in accepted)
     raise StageError(
-        f"{stage} takes {names}, got {_name(element.kind)}: {_advice(element, accepted, asked)}"
+        f"{stage} takes {names}, got {_name(element.kind)}: {_advice(element, accepted, task)}"
     )
 
 
@@ -105,25 +105,25 @@ def check_key(stage: str, element: Element) -> None:
         )
 
 
-def _made_by(rank: int, asked: Task | None) -> str:
+def _made_by(rank: int, task: Task | None) -> str:
     _, frequency, mean = _MADE_BY[rank]
-    if asked is None and frequency != mean:
+    if task is None and frequency != mean:
         return f"{frequency} or {mean}"
-    return mean if asked == "mean" else frequency
+    return mean if task == "mean" else frequency
 
 
-def _advice(element: Element, accepted: tuple[type, ...], asked: Task | None) -> str:
+def _advice(element: Element, accepted: tuple[type, ...], task: Task | None) -> str:
     target = _rank(accepted[0])
     if element.is_any:
         return (
-            f"only the typed output of {_made_by(target, asked)} goes in; apply it first, and "
+            f"only the typed output of {_made_by(target, task)} goes in; apply it first, and "
             "declare the type after a step of your own with .with_output_types(...)"
         )
     found = _rank(element.kind)
     if found > target:
-        return f"these elements are already past {_made_by(target + 1, asked)}"
+        return f"these elements are already past {_made_by(target + 1, task)}"
     first = max(found + 1, min(target, 1))
-    missing = [_made_by(rank, asked) for rank in range(first, target + 1)]
+    missing = [_made_by(rank, task) for rank in range(first, target + 1)]
     return f"put {' and then '.join(missing)} before it"
 
 

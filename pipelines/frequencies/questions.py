@@ -32,7 +32,7 @@ from beam_ldp.planning.questions import (
 )
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
-from beam_ldp.transforms.encode_questions import DeviceQuestion, ListQuestion
+from beam_ldp.transforms.encode_questions import ColumnQuestion, ListQuestion
 from beam_ldp.transforms.portable import PortableDomain
 from beam_ldp.transforms.questions import PrivateQuestions
 
@@ -56,7 +56,7 @@ class Survey(ABC):
         about: public name of all of it.
     """
 
-    asked: tuple[DeviceQuestion, ...]
+    asked: tuple[ColumnQuestion, ...]
     about: str
 
     @property

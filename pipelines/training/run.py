@@ -10,7 +10,7 @@ import dp_accounting
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from beam_ldp.federated.budget import Spent
+from beam_ldp.federated.budget import Spending
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.statement import number
@@ -94,7 +94,7 @@ class ChargedRounds:
         step: int | None = None,
         *,
         num_reports: int | None = None,
-    ) -> Spent:
+    ) -> Spending:
         """Before a round.
 
         Raises:
@@ -117,7 +117,7 @@ class ChargedRounds:
         return spent
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Spending:
         return self._learner.budget.spent
 
 

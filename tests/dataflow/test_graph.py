@@ -32,7 +32,7 @@ def crossing(graph: Graph) -> set[str]:
     """Our classes that leave a fused stage."""
     return set(
         re.findall(
-            r"\w+Block|ReportPiece|PersonSums|ShuffledSum|Release|Withheld",
+            r"\w+Block|ReportPiece|PersonSums|ShuffledSum|Release|WithheldRelease",
             " ".join(graph.crossings),
         )
     )

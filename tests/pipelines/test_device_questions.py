@@ -260,8 +260,9 @@ def test_numbers_survive_as_text(
     """Every edge to its last digit, infinities too."""
     ranges = ((-np.inf, edges[1]), (edges[0], np.inf))
     for wanted in (
-        NumberQuestion(Bins(tuple(edges)), tuple(levels), ranges, fan_out), NumberQuestion(Bins(tuple(edges))),
-    ):  # fmt: skip
+        NumberQuestion(Bins(tuple(edges)), tuple(levels), ranges, fan_out),
+        NumberQuestion(Bins(tuple(edges))),
+    ):
         asked = DeviceNumberQuestion(name, wanted)
         assert DeviceQuestion.from_text(asked.text) == asked
         json.loads(asked.text, parse_constant=lambda constant: pytest.fail(constant))

@@ -194,9 +194,11 @@ def test_every_metric_is_used_and_no_other_is() -> None:
     sources = [path.read_text() for path in (ROOT / "beam_ldp").rglob("*.py")]
     text = "\n".join(sources)
     made = set(
-        re.findall(r'(?:[^.]counter|distribution|ByReason|Timed)\("(\w+)"(?:, CROWD)?\)', text)
+        re.findall(
+            r'(?:[^.]counter|distribution|ReasonCounters|Stopwatch)\("(\w+)"(?:, CROWD)?\)', text
+        )
     )
-    for stage in re.findall(r'BlocksIn\("(\w+)"\)', text):
+    for stage in re.findall(r'BlockCounters\("(\w+)"\)', text):
         made |= {f"{stage}_reports_in", f"{stage}_block_reports", f"{stage}_microseconds"}
     assert made == {metric.name for metric in METRICS}
     elsewhere = [one for one in sources if "Metrics.counter(" in one]
