@@ -31,12 +31,12 @@ from beam_ldp.pipelines.frequencies.questions import (
 )
 from beam_ldp.pipelines.inputs.public_lists import load_list
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
+from beam_ldp.pipelines.jobs import results
+from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.running import results
-from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.streams.flags import is_stream, refuse_without_stream
 from beam_ldp.pipelines.usage.frequency import FLAGS, USAGE

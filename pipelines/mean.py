@@ -23,6 +23,7 @@ from beam_ldp.pipelines.inputs.sources import (
     ReadTable,
     find_all_files,
 )
+from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.means.answer import MeanAnswer, comparison_of
 from beam_ldp.pipelines.means.choice import MeanChoice, choose, local_price
 from beam_ldp.pipelines.means.settings import MeanSettings, check_mean, ranges_of
@@ -34,7 +35,6 @@ from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.records.statement_words import many
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.usage.mean import USAGE
 from beam_ldp.transforms import PrivateMean
 from beam_ldp.transforms.blocks import Release

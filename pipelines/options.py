@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.pipelines.flags import COMMON, Flags, Groups, add_flags
+from beam_ldp.pipelines.jobs import watch
 from beam_ldp.pipelines.nearest import nearest
-from beam_ldp.pipelines.running import job_server_flags
 
 IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
@@ -109,9 +109,9 @@ def parse_flags(
     parser = _beam_parser(groups) if beams else _own_parser(groups)
     known = _names_of(parser)
     given = [argument.split("=", 1)[0] for argument in arguments if argument.startswith("--")]
-    endpoint = job_server_flags.job_endpoint(arguments) if beams else None
+    endpoint = watch.job_endpoint(arguments) if beams else None
     if endpoint is not None and not set(known).issuperset(given):
-        for name, how in job_server_flags.flags_of(endpoint).items():
+        for name, how in watch.flags_of(endpoint).items():
             if name not in known:
                 parser.add_argument(name, **how)
         known = _names_of(parser)

@@ -24,6 +24,8 @@ from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import DeviceValues, ListValues, NumberValues
 from beam_ldp.pipelines.flags import DATA
 from beam_ldp.pipelines.frequency import FrequencySettings, asked_of, check_column
+from beam_ldp.pipelines.jobs import job, results, watch
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.means.settings import check_mean
 from beam_ldp.pipelines.options import (
     ReleaseOptions,
@@ -34,8 +36,6 @@ from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.records.statement_words import WEAK_LOCAL_EPSILON
 from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.running import job, results, watch
-from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.usage.randomize import FLAGS, MEAN_FLAGS, USAGE
 from beam_ldp.pipelines.views import terminal

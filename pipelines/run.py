@@ -20,6 +20,9 @@ import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import outputs, private_files
+from beam_ldp.pipelines.jobs import job
+from beam_ldp.pipelines.jobs.results import WorkerResults
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.question import Answer, Choice, Question, RunResult
 from beam_ldp.pipelines.records import publishing, reserving
@@ -32,9 +35,6 @@ from beam_ldp.pipelines.records.gates import (
 from beam_ldp.pipelines.records.price import Price, of_all_publications
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
-from beam_ldp.pipelines.running import job
-from beam_ldp.pipelines.running.results import WorkerResults
-from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.views import tables, terminal
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release

@@ -23,13 +23,13 @@ from rich.markup import escape
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
+from beam_ldp.pipelines.jobs.job import plugin_flags
+from beam_ldp.pipelines.jobs.watch import JobError, explain
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.running.job import plugin_flags
-from beam_ldp.pipelines.running.watch import JobError, explain
 from beam_ldp.pipelines.streams.flags import StreamSettings, check_stream
 from beam_ldp.pipelines.streams.live import StreamProgress
 from beam_ldp.pipelines.streams.log import StreamLog

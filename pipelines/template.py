@@ -25,11 +25,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
 from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines.jobs.job import pipeline_flags
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.run import DONE, MISUSED
-from beam_ldp.pipelines.running.job import pipeline_flags
 
 STAGED = ".staged"
 

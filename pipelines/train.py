@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.charge import charged
 from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.flags import FLAGS

@@ -16,6 +16,7 @@ from beam_ldp.pipelines.devices.collecting import (
     count,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanChoice, chosen
 from beam_ldp.pipelines.means.settings import MeanSettings, shape_of
@@ -24,7 +25,6 @@ from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Question, Rows
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement_words import Words, words_of
-from beam_ldp.pipelines.running.job import Outputs
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.mean import MeanRandomizer

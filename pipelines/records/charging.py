@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from beam_ldp.pipelines.jobs import results
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.records import settling
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, LostRoundsPrice, Note
 from beam_ldp.pipelines.records.price import Price
-from beam_ldp.pipelines.running import results
-from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.people import PeopleFolder, files_at
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.pipelines.jobs.results import reasons_of
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.price import Price
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.records.statement_words import WEAK_LOCAL_EPSILON, many
-from beam_ldp.pipelines.running.results import reasons_of
-from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.transforms.blocks import Release, WithheldRelease
 

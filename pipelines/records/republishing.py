@@ -25,12 +25,12 @@ from beam_ldp.accounting.crowds import crowd_of
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.accounting.publications import honest_cells, publications_event, shown_cells
 from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.records import settling
 from beam_ldp.pipelines.records.charging import RunCharge
 from beam_ldp.pipelines.records.gates import NotPublishedError
 from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.pipelines.records.price import Price
-from beam_ldp.pipelines.running import results
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.people import PeopleFolder, files_at

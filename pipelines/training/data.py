@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.facts import DataFacts, bundled_facts
 from beam_ldp.pipelines.training.settings import TrainSettings
 from tff_adapters.data import BadRowsError, Clients, DataMissingError, load, load_files

@@ -12,8 +12,8 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError
 
 from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.plan import TrainingPlan

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from beam_ldp.federated.budget import Spending
 from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.pipelines.training.baselines import BaselineError, baseline
 from beam_ldp.pipelines.training.central_plan import AdapedPlan
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun

@@ -56,7 +56,7 @@ def end_at(world: World, flags: list[str], step: str, output: str = "first") -> 
 
     with pytest.MonkeyPatch.context() as patch:
         if step == "nothing was read":
-            from beam_ldp.pipelines.running import job
+            from beam_ldp.pipelines.jobs import job
 
             patch.setattr(job, "run_pipeline", die)
         else:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.pipelines.demo import OTHER, load_corpus, write_people
-from beam_ldp.pipelines.demos.people import write_pictures
+from beam_ldp.pipelines.demo_people import write_pictures
 from beam_ldp.pipelines.frequency import DONE, main
 from beam_ldp.pipelines.mean import main as mean
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.pipelines.demos import people as demo_people
-from beam_ldp.pipelines.demos.means import demo_mean
+from beam_ldp.pipelines import demo_people
+from beam_ldp.pipelines.demo import demo_mean
 
 USERS = 5000
 TABLES = {

@@ -12,6 +12,7 @@ import pytest
 
 from beam_ldp.accounting import PrivacyBound, shuffled_event
 from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.gates import (
     NothingReleasedError,
     gate_bad_rows,
@@ -19,7 +20,6 @@ from beam_ldp.pipelines.records.gates import (
     gate_reports,
 )
 from beam_ldp.pipelines.records.price import Price, price_as_json, price_of
-from beam_ldp.pipelines.running.watch import JobError
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release, WithheldRelease

@@ -9,12 +9,12 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
-from beam_ldp.pipelines.running.local_workers import (
+from beam_ldp.pipelines.jobs.watch import (
     DIED,
     answer_for_the_dead,
+    explain,
     fail_with_dead_workers,
 )
-from beam_ldp.pipelines.running.watch import explain
 
 
 @pytest.mark.exact
@@ -72,7 +72,7 @@ def test_the_reason_is_told_in_one_line() -> None:
 @pytest.mark.exact
 def test_watching_twice_is_watching_once(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
-    monkeypatch.setattr("beam_ldp.pipelines.running.local_workers._start", started.append)
+    monkeypatch.setattr("beam_ldp.pipelines.jobs.watch._start", started.append)
     handler = SimpleNamespace(
         worker_thread=threading.Thread(target=int),
         control_conn=SimpleNamespace(_state=worker_handlers.BeamFnControlServicer.DONE_STATE),

@@ -16,9 +16,9 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import DONE, Frequency, main
+from beam_ldp.pipelines.jobs.job import ends_with_launcher
 from beam_ldp.pipelines.options import parse_flags
 from beam_ldp.pipelines.records.lost_runs import NOTE, Launcher, Note, find_lost_runs
-from beam_ldp.pipelines.running.job import ends_with_launcher
 from tests.ledger.asked import asked
 from tests.warm import run_warm
 
@@ -27,7 +27,7 @@ EVENT = LocalRandomizerDpEvent(0.5)
 # Where the launcher dies: nothing left the workers; an estimate did; all is finished, and published
 # as soon as it is settled. (`tests/pairs` stops runs at every step, without processes.)
 KILLS = {
-    "before": "beam_ldp.pipelines.running.job.run_pipeline",
+    "before": "beam_ldp.pipelines.jobs.job.run_pipeline",
     "after": "beam_ldp.pipelines.run.gate_bad_rows",
     "finished": "beam_ldp.pipelines.records.settling.settle",
 }

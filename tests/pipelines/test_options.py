@@ -14,10 +14,10 @@ from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
+from beam_ldp.pipelines.jobs import watch
+from beam_ldp.pipelines.jobs.job import pipeline_flags
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, ReleaseOptions, UsageError
 from beam_ldp.pipelines.options import parse_flags as parse_program_flags
-from beam_ldp.pipelines.running import job_server_flags
-from beam_ldp.pipelines.running.job import pipeline_flags
 
 
 @pytest.fixture
@@ -293,4 +293,4 @@ def test_flags_of_the_job_server_are_taken(files: list[str], job_server: str) ->
 
 
 def test_job_server_that_is_not_there_has_no_flags() -> None:
-    assert job_server_flags.flags_of("localhost:1", seconds=0.5) == {}
+    assert watch.flags_of("localhost:1", seconds=0.5) == {}

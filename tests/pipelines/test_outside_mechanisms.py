@@ -21,8 +21,8 @@ from click.testing import CliRunner
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import checkup, collect, frequency, mean, randomize
 from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.jobs.job import plugin_flags
 from beam_ldp.pipelines.run import DONE, MISUSED
-from beam_ldp.pipelines.running.job import plugin_flags
 from beam_ldp.randomizers import registry
 from tests.randomizers.frequency.exact_checks import check_channel
 

@@ -23,10 +23,10 @@ from rich.console import Console
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.pipelines.inputs.sources import InputFileError
+from beam_ldp.pipelines.jobs import results, watch
+from beam_ldp.pipelines.jobs.watch import JobError, explain
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.records.price import expected_price, price_of
-from beam_ldp.pipelines.running import results, watch
-from beam_ldp.pipelines.running.watch import JobError, explain
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, WithheldRelease

@@ -13,7 +13,7 @@ import pytest
 
 from beam_ldp.pipelines import template
 from beam_ldp.pipelines.frequency import DONE, MISUSED, main
-from beam_ldp.pipelines.running import results
+from beam_ldp.pipelines.jobs import results
 
 pytestmark = pytest.mark.e2e
 USERS = 2000

@@ -20,7 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_ldp.pipelines.running.watch import JobError
+from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, WithheldRelease
 

@@ -125,64 +125,92 @@ def write_rows(
     return people, public, held.mean(axis=0)
 
 
-def examples(
-    users: int, epsilon: float, max_local_epsilon: float, delta: float, folder: Path
-) -> tuple[Example, ...]:
-    """All questions, their people written to `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shared = (
-        "--user-id=user_id", "--one-row-each", f"--epsilon={epsilon:g}", f"--delta={delta:g}",
-        f"--expected-users={users}", "--mlflow-experiment=beam-ldp demo",
-    )  # fmt: skip
+@dataclass(frozen=True)
+class _Demo:
+    """What all questions share: how many people, what it may cost, where their files lie."""
 
-    local = f"--max-local-epsilon={max_local_epsilon:g}"
+    users: int
+    epsilon: float
+    max_local_epsilon: float
+    delta: float
+    folder: Path
 
-    def pictures() -> Example:
-        path, truth = write_pictures(users, folder)
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (
+            "--user-id=user_id", "--one-row-each", f"--epsilon={self.epsilon:g}",
+            f"--delta={self.delta:g}", f"--expected-users={self.users}",
+            "--mlflow-experiment=beam-ldp demo",
+        )  # fmt: skip
+
+    @property
+    def promise(self) -> str:
+        """The flag that promises people a local epsilon."""
+        return f"--max-local-epsilon={self.max_local_epsilon:g}"
+
+    def pictures(self) -> Example:
+        """People with pictures."""
+        path, truth = write_pictures(self.users, self.folder)
         return Example(
             "Pictures: 64 numbers of one kind",
-            f"{users:,} simulated people each hold one of 1,797 real handwritten digits of 8 x 8 "
-            f"pixels. They are in {escape(str(path))}, as lists.\n"
-            f"Nobody is promised less than a local epsilon of {max_local_epsilon:g}: every image "
-            "is noise to whoever sees it alone.",
-            (f"--input={path}", "--columns=pixels", f"--range 0 {BRIGHTEST}", *shared,
-             local,
-             f"--output={folder / 'pictures'}", "--dataset=simulated people, real digits"),
+            f"{self.users:,} simulated people each hold one of 1,797 real handwritten digits of "
+            f"8 x 8 pixels. They are in {escape(str(path))}, as lists.\n"
+            f"Nobody is promised less than a local epsilon of {self.max_local_epsilon:g}: every "
+            "image is noise to whoever sees it alone.",
+            (f"--input={path}", "--columns=pixels", f"--range 0 {BRIGHTEST}", *self.flags,
+             self.promise,
+             f"--output={self.folder / 'pictures'}", "--dataset=simulated people, real digits"),
             truth,
             {"pictures.parquet": "raw data, which a real deployment never has",
              "pictures/": "the mean image: open plot.png and privacy.md"},
         )  # fmt: skip
 
     def table(
-        name: str, title: str, story: str, rows: np.ndarray, ranges: Ranges, salt: int, *more: str
+        self,
+        name: str,
+        title: str,
+        story: str,
+        rows: np.ndarray,
+        ranges: Ranges,
+        salt: int,
+        *more: str,
     ) -> Example:
-        people, public, truth = write_rows(name, rows, ranges, users, salt, folder)
+        """People with a row of a table; `more`: flags of this question alone."""
+        people, public, truth = write_rows(name, rows, ranges, self.users, salt, self.folder)
         return Example(
             title,
-            f"{users:,} simulated people each hold {story} They are in {escape(str(people))}; "
+            f"{self.users:,} simulated people each hold {story} They are in {escape(str(people))}; "
             f"public ranges of the columns are in {escape(str(public))}.",
-            (f"--input={people}", f"--columns={','.join(ranges)}", f"--ranges={public}", *shared,
-             *more, f"--output={folder / name}", f"--dataset=simulated people, real {name}"),
+            (f"--input={people}", f"--columns={','.join(ranges)}", f"--ranges={public}",
+             *self.flags, *more, f"--output={self.folder / name}",
+             f"--dataset=simulated people, real {name}"),
             truth,
             {f"{name}.csv": f"raw data; {name}-ranges.csv holds the public ranges",
              f"{name}/": "the mean row: likewise"},
         )  # fmt: skip
 
+
+def examples(
+    users: int, epsilon: float, max_local_epsilon: float, delta: float, folder: Path
+) -> tuple[Example, ...]:
+    """All questions, their people written to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    demo = _Demo(users, epsilon, max_local_epsilon, delta, folder)
     return (
-        pictures(),
-        table(
+        demo.pictures(),
+        demo.table(
             "patients", "A medical table: six numbers, each in its own unit",
             "the row of one of 442 real patients. Here the most accurate mechanism may run, "
             "whatever it promises before the shuffle: many messages per person, each shuffled on "
             "its own.", patients(), PATIENTS, 2,
         ),
-        table(
+        demo.table(
             "survey", "A survey: what people would rather not say with their name to it",
             "the answers of one of 6,366 real readers of a magazine about their marriage, among "
             "them whether they had an affair. Here too a local epsilon is promised.",
-            survey(), SURVEY, 3, local,
+            survey(), SURVEY, 3, demo.promise,
         ),
-        table(
+        demo.table(
             "insured", "Health insurance: doctor visits and health in a year",
             "one of 20,190 real years of insured people.", insured(), INSURED, 4,
         ),

@@ -10,8 +10,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
+from beam_ldp.pipelines.jobs import results, watch
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, UsageError
-from beam_ldp.pipelines.running import results, watch
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.identity import ReleaseIdentity

@@ -1,4 +1,14 @@
-"""Running a pipeline in sight: elapsed time, rows where the runner counts them, clear errors."""
+"""Running a pipeline in sight: elapsed time, rows where the runner counts them, clear errors.
+
+A worker process of Beam's local runner that dies ends its job here. Beam by itself waits for ever
+for the answers of a dead worker process: every question to it is answered with an error instead, so
+that the job fails, and nothing is released. Beam also waits for ever for the end of a worker that
+had not yet called when the job failed, and so was not told: here it is.
+
+A job server may know flags of its own, such as Flink's `--number_of_execution_retries`. Beam for
+Python does not list them; it asks the job server when it sends a job. So does `flags_of`, and only
+where a flag is unknown otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +16,19 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import apache_beam as beam
 import grpc  # type: ignore[import-untyped]
 from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.portable_runner import PipelineResult as PortableResult
 from apache_beam.runners.runner import PipelineState
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-from beam_ldp.pipelines.running.local_workers import fail_with_dead_workers
 
 _SEEN_AFTER = 2.0  # seconds
 _ASK_EVERY = 1.0  # seconds between two questions to a job server; shorter ones at the beginning
@@ -147,3 +157,82 @@ def explain(error: BaseException) -> str:
     if type(error).__name__ in _OUR_ERRORS:
         return text.split(" [while running")[0]
     return f"the job failed with {type(error).__name__}; the runner's log says where"
+
+
+DIED = "WorkerError: a worker process ended in the middle of the job; was memory short?"
+_LOOK_EVERY = 0.2  # seconds
+_start = worker_handlers.SubprocessSdkWorkerHandler.start_worker
+_stop = worker_handlers.SubprocessSdkWorkerHandler.stop_worker
+
+
+def fail_with_dead_workers() -> None:
+    """Let all later jobs of the local runner with several processes do so."""
+    worker_handlers.SubprocessSdkWorkerHandler.start_worker = _start_in_sight
+    worker_handlers.SubprocessSdkWorkerHandler.stop_worker = _stop_when_it_calls
+
+
+def _start_in_sight(handler: Any) -> None:
+    _start(handler)
+    threading.Thread(
+        target=answer_for_the_dead, args=(handler,), daemon=True, name="beam-worker-watch"
+    ).start()
+
+
+def _stop_when_it_calls(handler: Any) -> None:
+    """The first thing that a worker hears which calls after its connection was closed: end."""
+    handler.control_conn.push(worker_handlers.BeamFnControlServicer._DONE_MARKER)
+    _stop(handler)
+
+
+def answer_for_the_dead(handler: Any) -> None:
+    """Wait until the process of a worker ends, then answer in its place until the job does."""
+    handler.worker_thread.join()
+    connection = handler.control_conn
+    while connection._state != worker_handlers.BeamFnControlServicer.DONE_STATE:
+        for name, future in list(connection._futures_by_id.items()):
+            future.set(beam_fn_api_pb2.InstructionResponse(instruction_id=name, error=DIED))
+        time.sleep(_LOOK_EVERY)
+
+
+ANSWER_SECONDS = 10
+
+
+def job_endpoint(arguments: Sequence[str]) -> str | None:
+    """`host:port` of `--job_endpoint`, where it is given."""
+    found = None
+    for i, argument in enumerate(arguments):
+        if argument == "--job_endpoint" and i + 1 < len(arguments):
+            found = arguments[i + 1]
+        elif argument.startswith("--job_endpoint="):
+            found = argument.split("=", 1)[1]
+    return found
+
+
+def flags_of(endpoint: str, seconds: float = ANSWER_SECONDS) -> dict[str, dict[str, Any]]:
+    """The flags of a job server, for argparse, by name; none if it does not answer.
+
+    Args:
+        endpoint: its `host:port`.
+        seconds: how long to wait for the answer.
+    """
+    import grpc  # type: ignore[import-untyped]
+    from apache_beam.portability.api import beam_job_api_pb2 as messages
+    from apache_beam.portability.api import beam_job_api_pb2_grpc as services
+
+    with grpc.insecure_channel(endpoint) as channel:
+        try:
+            answer = services.JobServiceStub(channel).DescribePipelineOptions(
+                messages.DescribePipelineOptionsRequest(), timeout=seconds, wait_for_ready=True
+            )
+        except grpc.RpcError:
+            return {}
+    switch = messages.PipelineOptionType.BOOLEAN
+    several = messages.PipelineOptionType.ARRAY
+    return {
+        f"--{option.name}": {
+            "action": "store_true" if option.type == switch
+            else "append" if option.type == several
+            else "store"
+        }
+        for option in answer.options
+    }  # fmt: skip

@@ -1,1 +1,0 @@
-"""The longer parts of `beam-ldp demo`."""
