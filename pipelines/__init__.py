@@ -5,10 +5,10 @@ A program is a module here, named as its command; its parts are a package beside
 | Package | What is in it |
 |---|---|
 | `inputs` | from files to blocks of rows, and the public lists that go with them |
-| `running` | how a Beam pipeline is run, watched, and gives its results back to the launcher |
+| `jobs` | how a Beam pipeline is run, watched, and gives its results back to the launcher |
 | `records` | what a release costs and says of itself: gates, price, charge, record, statement |
-| `views` | what people see whatever the question: tables, pictures, the terminal |
-| `frequencies`, `means`, `streams`, `training`, `devices`, `plans`, `demos` | parts of commands |
+| `views` | what people see: tables, pictures, plans, prices, the terminal |
+| `frequencies`, `means`, `streams`, `training`, `devices` | parts of commands |
 
 All programs go through `options` (flags), `settings` (what they mean), `question` (before and
 after the data), `run` (plan, run, gates, price, record, files, log, show) and `outputs` (whole or

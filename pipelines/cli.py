@@ -34,8 +34,6 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
-        if cmd_name == "plan":
-            importlib.import_module("beam_ldp.pipelines.plans.means")  # one of its commands
         command: click.Command = getattr(
             importlib.import_module(f"beam_ldp.pipelines.{cmd_name}"), cmd_name
         )

@@ -40,12 +40,12 @@ from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.frequencies.questions import SeveralLists, domains_of
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
 from beam_ldp.pipelines.jobs.job import Outputs
+from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.plans.mechanisms import mechanism_of
 from beam_ldp.pipelines.question import Choice, Rows
-from beam_ldp.pipelines.records.price import expected_price
+from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement_words import Words, words_of
+from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.settings import need
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer

@@ -75,7 +75,7 @@ def _refuse_stream(output: str) -> None:
 
 def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> BudgetLedger | None:
     """Settle a release from its record; the ledger, if it was charged to one."""
-    from beam_ldp.pipelines.records import settling
+    from beam_ldp.pipelines.records import charging
 
     if record.get("run_id") is None:
         console.print(f"not charged ({escape(str(record.get('charged')))}): nothing to settle")
@@ -85,14 +85,14 @@ def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> Bud
         if book.ledger_id != record["ledger_id"]:
             raise click.UsageError(f"the release was charged to another ledger: {record['ledger']}")
         charge = book.charge(record["run_id"])
-        identity = settling.identity_of(book, record)
+        identity = charging.identity_of(book, record)
         if charge.identity != identity:
             raise click.UsageError(
                 f"the release is not that of run {record['run_id']!r}: it differs in its "
                 f"{', '.join(charge.identity.differences(identity))}"
             )
         if charge.status != "settled":
-            settling.settle(book, record)
+            charging.settle(book, record)
     console.print(f"run {escape(record['run_id'])} is settled", soft_wrap=True)
     return book
 
@@ -164,7 +164,7 @@ def _publish(run: LostRun, book: BudgetLedger, say: Any) -> int:
     """Settle and publish what a run had finished, when the ledger or the launcher was lost."""
     from beam_ldp.ledger import BudgetExceededError, LedgerError
     from beam_ldp.pipelines.outputs import OutputError
-    from beam_ldp.pipelines.records.republishing import take
+    from beam_ldp.pipelines.records.publishing import take
 
     assert run.record is not None
     try:
@@ -185,7 +185,7 @@ def _publish(run: LostRun, book: BudgetLedger, say: Any) -> int:
 
 
 def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
-    from beam_ldp.pipelines.records import settling
+    from beam_ldp.pipelines.records import charging
 
     run_id, charge = run.note.run_id, book.charge(run.note.run_id)
     attempt = run.note.attempt
@@ -205,7 +205,7 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
         )
         return DONE
     if run.record:
-        settling.settle(book, run.record, attempt)
+        charging.settle(book, run.record, attempt)
         say("was lost while its output was written: it counts as spent, at what was received")
         return DONE
     if run.note.rounds is not None and run.ended == "ended":

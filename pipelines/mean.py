@@ -30,10 +30,9 @@ from beam_ldp.pipelines.means.settings import MeanSettings, check_mean, ranges_o
 from beam_ldp.pipelines.means.view import mean_view, picture_shape
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Question, Rows
-from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import MeanRecord
-from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.records.statement_words import many
+from beam_ldp.pipelines.records.statement import many, number
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.usage.mean import USAGE
 from beam_ldp.transforms import PrivateMean

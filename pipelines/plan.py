@@ -16,7 +16,9 @@ from rich.table import Table
 from beam_ldp.pipelines.records.statement import number
 
 if TYPE_CHECKING:
-    from beam_ldp.planning import Plan
+    from beam_ldp.planning import MeanPlan, Plan
+    from beam_ldp.randomizers.mean.balls import Norm
+
 
 SCHEMA_VERSION = 1
 
@@ -81,8 +83,8 @@ def frequency(
       beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8 \\
           --plot plan.png
     """
-    from beam_ldp.pipelines.plans.cost import costs_as_json, show_costs
-    from beam_ldp.pipelines.plans.mechanisms import load_mechanisms
+    from beam_ldp.pipelines.mechanisms import load_mechanisms
+    from beam_ldp.pipelines.views.plans import costs_as_json, show_costs
     from beam_ldp.planning import plan_frequencies
 
     if price_per_core_hour is not None and workers is None:
@@ -144,7 +146,7 @@ def mechanisms(places: tuple[str, ...], form: str) -> None:
       beam-ldp plan mechanisms
       beam-ldp plan mechanisms --mechanism my_package:MyOracle --format markdown
     """
-    from beam_ldp.pipelines.plans.mechanisms import described, mechanism_of
+    from beam_ldp.pipelines.mechanisms import described, mechanism_of
 
     try:
         for place in places:
@@ -187,7 +189,7 @@ def draw_plans(
     upward: str,
 ) -> None:
     """Plan at budgets around the one that was asked for, and write the picture of all of them."""
-    from beam_ldp.pipelines.plans.plot import curves, draw, write_plot
+    from beam_ldp.pipelines.views.plans import curves, draw, write_plot
 
     console = Console(stderr=True)
     with console.status("planning at other budgets"):  # shown on terminals only
@@ -251,3 +253,201 @@ def _show(plans: Sequence[Plan], users: int, domain_size: int, delta: float) -> 
     for plan in plans:
         if plan.excluded:
             console.print(f"left out: {plan.mechanism} ({escape(plan.excluded)})", style="dim")
+
+
+def norm_of(text: str) -> Norm | float:
+    """A norm by its name, or as the p of an l_p norm: a type for click's options."""
+    names: tuple[Norm, ...] = ("l2", "l1", "linf", "binary")
+    for name in names:
+        if text == name:
+            return name
+    try:
+        power = float(text)
+    except ValueError:
+        power = math.nan
+    if not power >= 1:
+        raise click.BadParameter(f"must be l2, l1, linf, binary or a number >= 1, got {text}")
+    return power
+
+
+@plan.command("mean", short_help="Mechanisms for the mean of vectors, best first.")
+@click.option("--users", type=whole, required=True, help="people who report; 1e6 is understood")
+@click.option("--dimension", type=whole, required=True, help="numbers per person")
+@click.option("--norm", type=norm_of, default="l2", show_default=True,
+              metavar="[l2|l1|linf|binary|P]",
+              help="what is bounded by --radius: Euclidean length (l2), sum of absolute values "
+              "(l1), each number (linf), or the l_P norm; or binary: numbers 0 and 1")  # fmt: skip
+@click.option("--radius", type=float, default=1.0, show_default=True,
+              help="the bound, in the unit of the data")  # fmt: skip
+@click.option("--epsilon", type=float,
+              help="central target, after shuffling; with --model local what each person is "
+              "promised")  # fmt: skip
+@click.option("--local-epsilon", type=float, help="what each person is promised, instead")
+@click.option("--delta", type=float, help="of the central price, far below 1/users")
+@click.option("--max-bits", type=whole, help="most bits that a person may send")
+@click.option("--max-local-epsilon", type=float,
+              help="most that a person may lose to somebody who sees the messages before the "
+              "shuffle")  # fmt: skip
+@click.option("--model", type=click.Choice(["shuffle", "local"]), default="shuffle",
+              show_default=True,
+              help="who is trusted: a shuffler, or nobody but the own device")  # fmt: skip
+@click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
+              help="compare this one from elsewhere, too; repeatable")  # fmt: skip
+@click.option("--workers", type=whole, help="cores: say what the job would take of them")
+@click.option("--price-per-core-hour", type=click.FloatRange(min=0), help="with --workers")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
+              help="draw every mechanism's error against epsilon, a PNG")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
+              show_default=True, help="what is printed")  # fmt: skip
+def plan_mean(
+    users: int,
+    dimension: int,
+    norm: Norm | float,
+    places: tuple[str, ...],
+    workers: int | None,
+    price_per_core_hour: float | None,
+    plot: Path | None,
+    form: str,
+    **target: Any,
+) -> None:
+    """All mechanisms for the mean of vectors, the most accurate first.
+
+    Errors are those of the vectors that are worst for the mechanism, in the unit of the data: the
+    standard error of one coordinate of the mean, and the root mean square length of the error of
+    the whole vector.
+
+    With a central target every mechanism is tuned to cost just that after shuffling. Some send
+    one report, which is shuffled among those of all others; L1Mean, L2Mean, LInfMean and
+    BinaryVectorMean send many messages of a bit or a few, each kind shuffled on its own. Those
+    come far closer to a trusted curator, but protect a person little before the shuffle: that is
+    what "local epsilon" says, and what --max-local-epsilon limits.
+
+    The last column but one compares squared errors: with a local budget, with a bound that is
+    proved for all unbiased mechanisms; with a central target, with the noise that a trusted
+    curator would add (a reference: nothing proves that shuffling needs as much).
+
+    \b
+    examples:
+      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 --plot plan.png
+      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 --max-bits 512
+      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 4 --model local
+      beam-ldp plan mean --users 1e5 --dimension 1 --norm linf --radius 24 --local-epsilon 2 \\
+          --delta 1e-8 --format json
+    """
+    from beam_ldp.pipelines.mechanisms import load_mechanisms
+    from beam_ldp.pipelines.views.plans import costs_as_json, show_costs
+    from beam_ldp.planning import plan_means
+
+    if price_per_core_hour is not None and workers is None:
+        raise click.UsageError("--price-per-core-hour needs --workers")
+    central, local = target["epsilon"], target["local_epsilon"]
+    if (central is None) == (local is None):
+        raise click.UsageError("give one of --epsilon (central target) and --local-epsilon")
+    if central is not None and target["model"] == "shuffle" and target["delta"] is None:
+        raise click.UsageError("--epsilon is a central target and needs --delta")
+    try:
+        others = load_mechanisms(places, "mean")
+        with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
+            plans = plan_means(users, dimension, norm, **target)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    what = f"{users:,} people, {dimension:,} coordinates, {_ball(norm, target['radius'])}"
+    if plot is not None:
+        name = "epsilon" if local is None else "local_epsilon"
+        shuffled = target["model"] == "shuffle" and local is None
+        asked = target[name]
+        draw_plans(
+            plot,
+            lambda at: (
+                plans if at == asked else plan_means(users, dimension, norm, **{**target, name: at})
+            ),
+            asked,
+            lambda one: one.rms_error,
+            what if target["delta"] is None else f"{what}, delta = {target['delta']:g}",
+            "epsilon of readers, after shuffling" if shuffled else "local epsilon",
+            "RMS error of the mean, in the unit of the data",
+        )
+    if form == "json":
+        from beam_ldp.pipelines.views.terminal import printed_json
+
+        task = {"users": users, "dimension": dimension, "norm": norm, **target}
+        rows = [_mean_row(plan) for plan in plans]
+        for row, plan in zip(rows, plans):
+            if workers is not None and plan.randomizer is not None:
+                row["cost"] = costs_as_json(plan.randomizer, users, workers, price_per_core_hour)
+        print(printed_json({"schema_version": SCHEMA_VERSION, **task, "plans": rows}))
+        return
+    _show_means(plans, what)
+    show_summaries(Console(), others)
+    if workers is not None:
+        usable = [one.randomizer for one in plans if one.randomizer and not one.excluded]
+        show_costs(Console(), usable, users, workers, price_per_core_hour)
+    sys.stdout.flush()
+
+
+def _ball(norm: Norm | float, radius: float) -> str:
+    if norm == "binary":
+        return "each 0 or 1"
+    name = norm if isinstance(norm, str) else f"l{norm:g}"
+    return f"{name} ball of radius {radius:g}"
+
+
+def _mean_row(plan: MeanPlan) -> dict[str, Any]:
+    if plan.randomizer is None:
+        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
+    price = plan.epsilon
+    times = plan.times_lower_bound
+    return {
+        "mechanism": plan.config,
+        "messages_per_user": plan.messages_per_user,
+        "local_epsilon": plan.local_epsilon,
+        "epsilon": None if price is None else float(price),
+        "epsilon_lower": None if price is None else price.lower or None,
+        "method": None if price is None else price.method,
+        "mean_squared_error": plan.mean_squared_error,
+        "standard_error": plan.standard_error,
+        "rms_error": plan.rms_error,
+        "times_lower_bound": times if math.isfinite(times) else None,
+        "lower_bound_name": plan.lower_bound_name,
+        "bits_per_report": plan.bits_per_report,
+        "decoding": plan.decoding,
+        "excluded": plan.excluded or None,
+    }
+
+
+def _show_means(plans: Sequence[MeanPlan], title: str) -> None:
+    usable = [one for one in plans if not one.excluded]
+    reference = usable[0].lower_bound_name if usable else ""
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption="error: of one coordinate (standard) and of the whole vector (RMS)\n"
+        f"times: squared error over {reference}",
+        caption_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("\nmechanism", no_wrap=True)
+    for heading in ("\nsent", "local\nepsilon", "\nepsilon", "standard\nerror", "RMS\nerror",
+                    "\ntimes", "\nbits"):  # fmt: skip
+        table.add_column(heading, justify="right", no_wrap=True)
+    for i, one in enumerate(usable):
+        table.add_row(
+            one.mechanism,
+            f"{one.messages_per_user:,}",
+            number(one.local_epsilon),
+            number(one.epsilon),
+            f"{one.standard_error:.3g}",
+            f"{one.rms_error:.3g}",
+            f"{one.times_lower_bound:,.3g}",
+            f"{one.bits_per_report:,}",
+            style="bold" if i == 0 else None,
+        )
+    console = Console()
+    if usable:
+        console.print(table)
+    else:
+        console.print("no mechanism meets these limits")
+    for one in plans:
+        if one.excluded:
+            console.print(f"left out: {one.mechanism} ({escape(one.excluded)})", style="dim")

@@ -133,7 +133,7 @@ def privacy(
           --target-epsilon 1 --solve local-epsilon
       beam-ldp privacy --local-epsilon 2 --users 1e6 --rounds 1e4 --delta 1e-8 --plot price.png
     """
-    from beam_ldp.pipelines.plans.privacy_table import as_json, show
+    from beam_ldp.pipelines.views.prices import as_json, show
 
     if not 0 < delta < 1:
         raise click.UsageError(f"--delta must lie in (0, 1), got {delta:g}")
@@ -163,7 +163,7 @@ def privacy(
                 say=lambda name: status.update(f"pricing: {name}"),
             )  # fmt: skip
             if plot is not None:
-                from beam_ldp.pipelines.plans.privacy_plot import plot_prices
+                from beam_ldp.pipelines.views.prices import plot_prices
 
                 picture = plot_prices(
                     schedule, delta, lambda what: status.update(f"plotting: {what}")
@@ -187,7 +187,7 @@ def _builder(
 ) -> Callable[[float], Any] | None:
     if mechanism is None:
         return None
-    from beam_ldp.pipelines.plans.mechanisms import mechanism_builder
+    from beam_ldp.pipelines.mechanisms import mechanism_builder
 
     return mechanism_builder(mechanism, domain_size, dimension)
 

@@ -22,8 +22,13 @@ from rich.console import Console
 from beam_ldp.pipelines.flags import Groups
 from beam_ldp.pipelines.jobs import job, results
 from beam_ldp.pipelines.options import ReleaseOptions, UsageError
-from beam_ldp.pipelines.records.gates import gate_estimates, gate_reports
-from beam_ldp.pipelines.records.price import Price, expected_price, price_of
+from beam_ldp.pipelines.records.gates import (
+    Price,
+    expected_price,
+    gate_estimates,
+    gate_reports,
+    price_of,
+)
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage import Usage

@@ -33,8 +33,7 @@ from beam_ldp.pipelines.options import (
     parse_flags,
 )
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
-from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.records.statement_words import WEAK_LOCAL_EPSILON
+from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, number
 from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.settings import Settings, check_common, need
 from beam_ldp.pipelines.usage.randomize import FLAGS, MEAN_FLAGS, USAGE

@@ -19,7 +19,7 @@ import beam_ldp
 import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.pipelines import outputs, private_files
+from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs import job
 from beam_ldp.pipelines.jobs.results import WorkerResults
 from beam_ldp.pipelines.jobs.watch import JobError
@@ -29,10 +29,11 @@ from beam_ldp.pipelines.records import publishing, reserving
 from beam_ldp.pipelines.records.charging import NoCharge, spent_unless_settled
 from beam_ldp.pipelines.records.gates import (
     NothingReleasedError,
+    Price,
     gate_bad_rows,
     gate_price,
+    of_all_publications,
 )
-from beam_ldp.pipelines.records.price import Price, of_all_publications
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
 from beam_ldp.pipelines.views import tables, terminal
@@ -63,7 +64,7 @@ def execute(
     """
     settings = question.settings
     folder = outputs.OutputFolder(settings.output, settings.overwrite)
-    bad_rows_file = private_files.bad_rows_path(folder.path, settings.bad_rows_file)
+    bad_rows_file = outputs.bad_rows_path(folder.path, settings.bad_rows_file)
     choice = question.choose()
     if settings.only_plan:
         say_plan(question, choice)
@@ -254,7 +255,7 @@ def _known(lower: float) -> float | None:
 def list_bad_rows(path: str, bad_rows: bytes) -> None:
     """Where each row stands that could not be used, for the owner of the data alone."""
     try:
-        private_files.write_private(path, bad_rows)
+        outputs.write_private(path, bad_rows)
     except (OSError, BeamIOError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         raise JobError(f"--bad-rows-file {path} could not be written ({why})") from error

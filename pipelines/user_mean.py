@@ -23,7 +23,7 @@ from beam_ldp.pipelines.means.user_settings import UserMeanSettings, check_user_
 from beam_ldp.pipelines.means.view import mean_view
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Rows
-from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.usage.user_mean import USAGE

@@ -22,7 +22,7 @@ from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.records.statement_words import Words
+from beam_ldp.pipelines.records.statement import Words
 from beam_ldp.pipelines.settings import SHOWN, Settings, check_common
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.transforms import Aggregate, ReadReports

@@ -24,7 +24,7 @@ from beam_ldp.pipelines.means.view import picture_shape
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Question, Rows
 from beam_ldp.pipelines.records.record import MeanRecord
-from beam_ldp.pipelines.records.statement_words import Words, words_of
+from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.mean import MeanRandomizer

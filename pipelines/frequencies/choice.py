@@ -11,10 +11,10 @@ import numpy as np
 
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.crowds import hidden_users
+from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.plans.mechanisms import mechanism_of
 from beam_ldp.pipelines.question import Choice
-from beam_ldp.pipelines.records.price import expected_price
+from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning import Plan, plan_frequencies
 from beam_ldp.randomizers.base import FrequencyOracle

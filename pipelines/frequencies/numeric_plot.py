@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beam_ldp.pipelines.views.canvas import (
+from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
@@ -17,7 +17,7 @@ from beam_ldp.pipelines.views.canvas import (
     figure_with,
     png,
 )
-from beam_ldp.pipelines.views.canvas import TRUTH as MARK
+from beam_ldp.pipelines.views.pictures import TRUTH as MARK
 from beam_ldp.randomizers.hierarchy import Quantile, RangeEstimate
 
 _INSIDE = 2.4  # inches of a panel

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from beam_ldp.accounting.crowds import crowd_of, hidden_users
-from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_reports
-from beam_ldp.pipelines.records.price import Price, price_as_json
+from beam_ldp.pipelines.records.gates import (
+    NothingReleasedError,
+    Price,
+    gate_reports,
+    price_as_json,
+)
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.records.statement_words import Words, many, with_messages, words_of
+from beam_ldp.pipelines.records.statement import Words, many, number, with_messages, words_of
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import price_if_known
 from beam_ldp.randomizers.base import LocalRandomizer

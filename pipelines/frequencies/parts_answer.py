@@ -14,7 +14,7 @@ from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, top_table
 from beam_ldp.pipelines.frequencies.parts import Parts, withheld_as_json
 from beam_ldp.pipelines.frequencies.parts_plot import Panel, plot_panels
 from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.records.statement_words import many
+from beam_ldp.pipelines.records.statement import many
 
 SHOWN = 4  # parts on the screen; all of them are in the files
 DRAWN = 8  # parts in the picture

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beam_ldp.pipelines.views.canvas import (
+from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,
     GREY,
     GRID,
+    TopList,
     bare,
     figure_with,
     png,
     shortened,
 )
-from beam_ldp.pipelines.views.plots import TopList
 
 _LINES = 8  # of a panel
 _ROW = 0.26  # inches of a line

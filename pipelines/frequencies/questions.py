@@ -18,10 +18,10 @@ import apache_beam as beam
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.parts import Parts
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.plans.mechanisms import mechanism_of
 from beam_ldp.pipelines.question import Choice, Rows
-from beam_ldp.pipelines.records.price import expected_price
+from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import (
     DESIGNS,

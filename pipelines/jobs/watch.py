@@ -215,7 +215,6 @@ def flags_of(endpoint: str, seconds: float = ANSWER_SECONDS) -> dict[str, dict[s
         endpoint: its `host:port`.
         seconds: how long to wait for the answer.
     """
-    import grpc  # type: ignore[import-untyped]
     from apache_beam.portability.api import beam_job_api_pb2 as messages
     from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 

@@ -16,7 +16,7 @@ from beam_ldp.pipelines.means.plots import plot_mean
 from beam_ldp.pipelines.means.view import MeanView, decimals, interval_name
 from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.views.canvas import shortened
+from beam_ldp.pipelines.views.pictures import shortened
 from beam_ldp.pipelines.views.tables import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.transforms.blocks import Release
 

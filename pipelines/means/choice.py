@@ -10,10 +10,10 @@ import numpy as np
 
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.plans.mechanisms import mechanism_of
 from beam_ldp.pipelines.question import Choice
-from beam_ldp.pipelines.records.price import Price, expected_price
+from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.planning import MeanPlan, plan_means
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.mean import MeanRandomizer

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.pipelines.means.view import MeanView, decimals, interval_name
-from beam_ldp.pipelines.views.canvas import (
+from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from beam_ldp.pipelines.records.record import MeanRecord
-from beam_ldp.pipelines.records.statement_words import Words, words_of
+from beam_ldp.pipelines.records.statement import Words, words_of
 
 
 @dataclass(frozen=True)

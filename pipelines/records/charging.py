@@ -1,8 +1,11 @@
-"""The charge of one run: reserved before anything is read, settled before it is published."""
+"""The charge of one run: reserved before anything is read, settled before it is published.
+
+`settle` tells the ledger of a release, from its privacy record; it is safe to repeat.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,15 +16,15 @@ from rich.markup import escape
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.records import settling
-from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
 from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, LostRoundsPrice, Note
-from beam_ldp.pipelines.records.price import Price
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.people import PeopleFolder, files_at
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
+
 
 YES = "yes"
 _LONGEST_WHY = 1000  # characters of an error that go into the ledger
@@ -118,7 +121,7 @@ class RunCharge(NoCharge):
 
     def settle(self, record: Mapping[str, Any]) -> None:
         """Write down what is released."""
-        settling.settle(self._ledger, record, self._charge.attempt, self._publications)
+        settle(self._ledger, record, self._charge.attempt, self._publications)
 
     @property
     def _publications(self) -> tuple[str, ...]:
@@ -244,3 +247,74 @@ def _give_back(charge: NoCharge, console: Console, why: str, *, randomized: bool
             f"run {escape(charge.facts['run_id'])} stays charged until `beam-ldp budget abandon`",
             soft_wrap=True,
         )
+
+
+# Beside its event.
+_TOLD = ("question", "epsilon", "delta", "method", "proof_status", "num_reports", "output")
+
+
+def settle(
+    ledger: BudgetLedger,
+    record: Mapping[str, Any],
+    attempt: str | None = None,
+    publications: Sequence[str] = (),
+) -> None:
+    """Settle a run from its privacy record. Safe to repeat.
+
+    Args:
+        ledger: that holds it.
+        record: of what is released.
+        attempt: of the start that releases; None if only the record is left.
+        publications: name of the folder with hashes of the reports, if there is one.
+
+    Raises:
+        LedgerError: if the ledger holds no such reservation, or another settlement of it.
+    """
+    about = {name: record[name] for name in _TOLD if record.get(name) is not None}
+    if record.get("charged_epsilon") is not None:  # the event is larger than what was priced
+        about["epsilon"] = record["charged_epsilon"]
+    if record.get("memoized"):
+        about["publications"] = [publication_of(record, publications)]
+    ledger.settle(
+        record["run_id"],
+        record["event"],
+        identity=identity_of(ledger, record),
+        attempt=attempt,
+        report_digest=record.get("report_digest"),
+        local_event=record.get("local_event"),
+        proof=record.get("proof") or _proof(record),
+        about=about | {"mechanism": dict(record["mechanism"]).get("mechanism", "")},
+    )
+
+
+def publication_of(record: Mapping[str, Any], folders: Sequence[str]) -> dict[str, Any]:
+    """What a later publication of the same reports must know of this one.
+
+    `folder` of hashes, "" without; `people` who reported; `least` reports of a group that is shown;
+    `whole`: whether all reports of each group were shown together.
+    """
+    withheld = sum(part["num_reports"] for part in record.get("withheld", ()))
+    return {
+        "folder": next(iter(folders), ""),
+        "people": record["num_reports"] + withheld,
+        "least": record["min_reports"],
+        "whole": bool(record.get("one_shuffle")),
+    }
+
+
+def identity_of(ledger: BudgetLedger, record: Mapping[str, Any]) -> ReleaseIdentity:
+    """What a record says was released; of a training, what the ledger says.
+
+    Raises:
+        ValueError: if that is no identity.
+    """
+    told = record.get("identity")
+    if told is None:
+        return ledger.charge(record["run_id"]).identity
+    return ReleaseIdentity.from_json(told)
+
+
+def _proof(record: Mapping[str, Any]) -> str:
+    """Why fewer reports were made than was reserved: of a training, only some rounds began."""
+    begun = record.get("rounds")
+    return f"{begun:,} rounds began" if isinstance(begun, int) else ""

@@ -10,10 +10,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.pipelines.options import ReleaseOptions, UsageError
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
-from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.lost_runs import find_lost_runs
-from beam_ldp.pipelines.records.price import Price
-from beam_ldp.pipelines.records.republishing import Republication
+from beam_ldp.pipelines.records.publishing import Republication
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.budgeted import ChargeTo

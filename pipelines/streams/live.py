@@ -17,7 +17,7 @@ from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.streams.results import TABLE, read_folder
-from beam_ldp.pipelines.views.canvas import shortened
+from beam_ldp.pipelines.views.pictures import shortened
 
 SHOWN = 12  # windows
 TOP = 3  # values of each

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.pipelines.views.canvas import (
+from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
     ESTIMATE,

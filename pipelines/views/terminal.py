@@ -11,8 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import number, rounded_down
-from beam_ldp.pipelines.records.statement_words import many, words_of
+from beam_ldp.pipelines.records.statement import many, number, rounded_down, words_of
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.question import Choice, Question

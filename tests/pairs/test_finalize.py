@@ -15,7 +15,7 @@ from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
-from beam_ldp.pipelines.records import settling
+from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.lost_runs import Note
 from tests.memory_files import STORE, MemoryFileSystem
 from tests.pairs.world import FREQUENCY, World
@@ -113,7 +113,7 @@ def test_a_run_is_killed_that_publishes_on_a_store(world: World, dies: str) -> N
         elif dies == "after":
             patch.setattr(outputs.OutputFolder, "publish", die)
         else:
-            patch.setattr(settling, "settle", die)
+            patch.setattr(charging, "settle", die)
         patch.setattr(outputs, "remove", lambda *_: None)
         with pytest.raises(Killed):
             publish(world, f"{BUCKET}/out")

@@ -18,7 +18,7 @@ from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
-from beam_ldp.pipelines.records import settling
+from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.lost_runs import Launcher, Note
 from tests.pairs.world import FREQUENCY, World, instead
 
@@ -42,7 +42,7 @@ def world(tmp_path: Path) -> World:
 STEPS: dict[str, tuple[Any, str]] = {
     "nothing was read": (run.job, "run_pipeline"),
     "an estimate left the workers": (run, "gate_bad_rows"),
-    "it is finished": (settling, "settle"),
+    "it is finished": (charging, "settle"),
     "it is settled": (outputs.OutputFolder, "publish"),
     "it is published": (run, "count_people"),
 }

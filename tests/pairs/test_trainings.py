@@ -22,7 +22,7 @@ from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.options import UsageError, parse_flags
-from beam_ldp.pipelines.records import settling
+from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.records.lost_runs import Launcher, Note
 from beam_ldp.pipelines.training import charge as charge_module
@@ -153,7 +153,7 @@ def away(*_: Any, **__: Any) -> Any:
 STEPS: dict[str, tuple[Any, str, str]] = {
     "the third round begins": (None, "", "settled"),
     "files are written": (files, "training_statement", "settled"),
-    "it is finished": (settling, "settle", "published"),
+    "it is finished": (charging, "settle", "published"),
     "it is settled": (outputs.OutputFolder, "publish", "published"),
 }
 

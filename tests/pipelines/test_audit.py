@@ -18,7 +18,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger import audit as check
 from beam_ldp.ledger.anchors import make_key, private_bytes, public_bytes, read_anchors
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.records.audit_plots import epsilon_svg, local_svg, ticks
+from beam_ldp.pipelines.records.audit_page import epsilon_svg, local_svg, ticks
 from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.e2e

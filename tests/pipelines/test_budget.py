@@ -18,7 +18,7 @@ from beam_ldp.ledger.store import RowStore
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import DONE, MISUSED, NOTHING_RELEASED, main
-from beam_ldp.pipelines.records import settling
+from beam_ldp.pipelines.records import charging
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.ledger.asked import asked
 
@@ -384,7 +384,7 @@ def test_a_ledger_that_is_away_is_settled_later(
     pytest.importorskip("mlflow")
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(settling, "settle", _away)
+        patch.setattr(charging, "settle", _away)
         assert main(charged(data, out, url)) == NOTHING_RELEASED
     told = " ".join(capsys.readouterr().err.split())
     assert "the run stays charged at its worst case" in told and f"finalize {out}" in told

@@ -15,11 +15,13 @@ from beam_ldp.pipelines.frequencies.parts import Parts, gate_parts
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.gates import (
     NothingReleasedError,
+    Price,
     gate_bad_rows,
     gate_price,
     gate_reports,
+    price_as_json,
+    price_of,
 )
-from beam_ldp.pipelines.records.price import Price, price_as_json, price_of
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release, WithheldRelease

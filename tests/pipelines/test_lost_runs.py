@@ -29,7 +29,7 @@ EVENT = LocalRandomizerDpEvent(0.5)
 KILLS = {
     "before": "beam_ldp.pipelines.jobs.job.run_pipeline",
     "after": "beam_ldp.pipelines.run.gate_bad_rows",
-    "finished": "beam_ldp.pipelines.records.settling.settle",
+    "finished": "beam_ldp.pipelines.records.charging.settle",
 }
 
 PROGRAM = """

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import checkup, collect, frequency, mean, randomize
+from beam_ldp.pipelines import collect, doctor, frequency, mean, randomize
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.jobs.job import plugin_flags
 from beam_ldp.pipelines.run import DONE, MISUSED
@@ -129,13 +129,13 @@ def test_the_doctor_looks_at_it_and_sees_what_is_broken(
     runs of the doctor."""
     kind = registry.load(PALEY)
     monkeypatch.setattr(registry, "offered", lambda task: (kind,))
-    (sound,) = checkup.mechanisms()
+    (sound,) = doctor.mechanisms()
     assert (sound.name, sound.status) == ("PaleyResponse", "ok")
     monkeypatch.setattr(kind, "log_ratio_max", lambda self: 1.5)
-    (broken,) = checkup.mechanisms()
+    (broken,) = doctor.mechanisms()
     assert broken.status == "fault"
     monkeypatch.setattr(kind, "_choose_parameters", lambda self: math.sqrt(-1))
-    (absent,) = checkup.mechanisms()
+    (absent,) = doctor.mechanisms()
     assert absent.status == "fault" and "cannot be made" in absent.detail
 
 

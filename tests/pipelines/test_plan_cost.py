@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.plans.cost import amount, duration
+from beam_ldp.pipelines.views.plans import amount, duration
 
 pytestmark = pytest.mark.exact
 FREQUENCY = ["plan", "frequency", "--users", "1e9", "--domain-size", "265", "--local-epsilon", "4",

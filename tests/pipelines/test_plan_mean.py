@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.plans.means import norm_of
+from beam_ldp.pipelines.plan import norm_of
 from beam_ldp.randomizers.base import LocalRandomizer
 
 pytestmark = pytest.mark.exact

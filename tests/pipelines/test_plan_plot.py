@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.plans.plot import FACTORS, curves, draw
+from beam_ldp.pipelines.views.plans import FACTORS, curves, draw
 from beam_ldp.planning import plan_frequencies, plan_means
 
 pytestmark = pytest.mark.exact
@@ -136,7 +136,7 @@ def test_plot_of_means_draws_the_error_of_the_whole_vector(monkeypatch, tmp_path
         seen.update(drawn=drawn, budget=budget, what=what, across=across)
         return draw(drawn, budget, what, across, upward)
 
-    monkeypatch.setattr("beam_ldp.pipelines.plans.plot.draw", remember)
+    monkeypatch.setattr("beam_ldp.pipelines.views.plans.draw", remember)
     run(tmp_path, *MEAN, "--plot", f"{tmp_path}/p.png")
     assert seen["budget"] == 2.0 and seen["across"] == "local epsilon"
     best = plan_means(10_000, 2, epsilon=2.0, model="local")[0]

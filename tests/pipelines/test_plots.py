@@ -8,8 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from beam_ldp.pipelines.views.canvas import shortened
-from beam_ldp.pipelines.views.plots import plot_top, top_list
+from beam_ldp.pipelines.views.pictures import plot_top, shortened, top_list
 from beam_ldp.randomizers.estimate import Estimate
 
 ESTIMATE = Estimate(np.array([0.1, 0.5, 0.3, 0.9]), np.full(4, 0.01), 1000)

@@ -26,7 +26,7 @@ from beam_ldp.pipelines.inputs.sources import InputFileError
 from beam_ldp.pipelines.jobs import results, watch
 from beam_ldp.pipelines.jobs.watch import JobError, explain
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
-from beam_ldp.pipelines.records.price import expected_price, price_of
+from beam_ldp.pipelines.records.gates import expected_price, price_of
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, WithheldRelease

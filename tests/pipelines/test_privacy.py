@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from beam_ldp.accounting.literature.comparison import schedule_epsilon, solve_schedule
 from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.plans.privacy_plot import crowds_along, rounds_along
+from beam_ldp.pipelines.views.prices import crowds_along, rounds_along
 
 pytestmark = pytest.mark.exact
 

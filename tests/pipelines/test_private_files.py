@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.pipelines.jobs.results import WorkerResults, bad_row_lines, reasons_of
-from beam_ldp.pipelines.outputs import OutputError
-from beam_ldp.pipelines.private_files import bad_rows_path, write_private
+from beam_ldp.pipelines.outputs import OutputError, bad_rows_path, write_private
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.blocks import BadRowBlock, Release, WithheldRelease
 

@@ -1,1 +1,0 @@
-"""Parts of `beam-ldp plan` and `privacy`, which read no data."""
