@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.accounting.shuffle.calibration import gaussian_mu
-from beam_ldp.accounting.shuffle.l2_messages import calibrate_l2_messages
+from beam_ldp.accounting.shuffle.mean_price import calibrate_l2_messages
+from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.randomizers.mean import L2Mean, LInfMean, ScalarMean
 from beam_ldp.randomizers.mean.allocation import level_weights, printed_local
 from benchmarks import mean_baselines as baselines

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from beam_ldp.accounting.reconstruction.bounds import excluded_cosine
+from beam_ldp.accounting.reconstruction import excluded_cosine
 from beam_ldp.randomizers.mean import PrivUnit, ScalarMean
 from beam_ldp.randomizers.mean.scalar_mean import paper_cells
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.accounting.crowds import hidden_users
+from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.answer import MeanAnswer

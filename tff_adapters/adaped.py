@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.accounting import event_epsilon
-from beam_ldp.accounting.literature.adaped import adaped_message_event, adaped_round_event
+from beam_ldp.accounting.literature.two_ledgers import adaped_message_event, adaped_round_event
 from beam_ldp.federated.central_record import CentralRecord, one_more, start_record
 from tff_adapters.adaped_steps import (
     Classifier,

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.accounting.literature.two_ledgers import TwoLedgers, central_round_event
-from beam_ldp.accounting.reconstruction.bounds import Target
+from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.federated.budget import Charges, EpsilonBudget
 from beam_ldp.federated.central_record import CentralRecord, one_more, start_record
 from beam_ldp.federated.samplers import SelfSampling

@@ -4,17 +4,17 @@ Needs NumPy, SciPy and dp-accounting only, and the last for events alone. The fl
 on those below it:
 
 * `literature`: every published formula by name, and `comparison`, which runs them side by side.
-* `reconstruction`: what a large local epsilon still hides.
-* `publications`, `event_price`: the price of memoized reports published again, and of an event.
-* `composition`: many releases. `accountant` adds up; it asks `event_divergences` (Rényi orders),
-  `ledger_losses` (loss distributions: `loss_curves` makes one) and `ledger_lower` (concrete data
-  sets). `central` knows dp-accounting's own events, `thinning` people who come by a coin.
-* `shuffle`: one release. `one_release` is a price, `solving` any unknown, `grid` many at once,
+* `reconstruction`: what a large local epsilon still hides (`reconstruction_audit`: of a mechanism).
+* `prices`: of any event, and of memoized reports that are published again.
+* `composition`: many releases. `accountant` adds up; it asks `ledger_bounds` what they cost at most
+  (by Rényi orders, or by the `loss_curves` of each) and at least. `central` knows dp-accounting's
+  own events.
+* `shuffle`: one release. `one_release` is a price, `solving` any unknown or many at once,
   `randomizer_events` what a mechanism's release is called; `mean_price` is for several messages
-  per person, with `multi_message`, `l2_messages` and `calibration` behind it.
+  per person, on top of `multi_message`.
 * `lower`: floors under every price, for a mechanism and for all of a local epsilon.
-* `reports` say what ran, `events` say it to dp-accounting (`event_json` writes it, `crowds` says
-  who hides whom, `local_spend` what a device lost).
+* `reports` say what ran and who hides whom, `events` say it to dp-accounting, and `event_json`
+  writes it.
 * `divergences`: the mathematics that all of them share.
 """
 
@@ -22,16 +22,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.accounting.divergences.hockey_stick import DeltaBounds, epsilon_bounds
-from beam_ldp.accounting.event_price import event_epsilon
+from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
-from beam_ldp.accounting.shuffle.grid import shuffle_epsilons
 from beam_ldp.accounting.shuffle.one_release import (
     MAX_LOCAL_EPSILON,
     shuffle_delta,
     shuffle_epsilon,
 )
 from beam_ldp.accounting.shuffle.randomizer_events import local_event, shuffled_event
-from beam_ldp.accounting.shuffle.solving import local_epsilon_for, solve
+from beam_ldp.accounting.shuffle.solving import local_epsilon_for, shuffle_epsilons, solve
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 if TYPE_CHECKING:

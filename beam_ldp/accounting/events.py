@@ -6,6 +6,7 @@ price is asked for, either will do, and gives the same; `as_event` makes one of 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import attr
@@ -89,7 +90,7 @@ class ShuffledMessagesDpEvent(ShuffledMessages, dp_accounting.DpEvent):
         messages: `(count, message_epsilon)`: so many columns of that local budget each.
         num_reports: Honest people whose messages each shuffler permuted.
         squared_change: For vectors of bounded length, how far they can be apart (see
-            `beam_ldp.accounting.shuffle.l2_messages`); None if all of a person's bits may flip.
+            `beam_ldp.accounting.shuffle.mean_price`); None if all of a person's bits may flip.
         local_epsilon: The declared local budget of all messages of one person; by default the sum.
         witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
             columns in which the victim's bit is one with probability `first` or `second`, and
@@ -145,3 +146,52 @@ def as_event(reports: Any) -> Any:
         return reports
     fields = {f.name: getattr(reports, f.name) for f in attr.fields(type(reports))}
     return _KINDS[type(reports)](**{name: as_event(value) for name, value in fields.items()})
+
+
+# What one person's reports lose, by an event, to whoever sees them and knows whose they are.
+
+
+_LOCAL = (LocalRandomizerDpEvent, ShuffledDpEvent, ShuffledMessagesDpEvent)
+
+
+def local_epsilon_of(event: dp_accounting.DpEvent) -> float:
+    """The local epsilon of somebody who takes part in everything that the event holds.
+
+    Protects one person's value (replace-one) against a reader who sees every report of that person
+    before the shuffle: no crowd and no coin helps, so the reports of all rounds add up, and of all
+    points that a client may report in one.
+
+    Args:
+        event: any event. Central mechanisms have no local epsilon: their curator is trusted.
+
+    Returns:
+        A number >= 0; infinite where something central is in it; 0 only where nothing is released.
+
+    >>> event = ShuffledDpEvent(LocalRandomizerDpEvent(2.0), 1000)
+    >>> local_epsilon_of(dp_accounting.SelfComposedDpEvent(event, 3))
+    6.0
+    """
+    if isinstance(event, dp_accounting.NoOpDpEvent):
+        return 0.0
+    if isinstance(event, dp_accounting.SelfComposedDpEvent):
+        return event.count * local_epsilon_of(event.event) if event.count else 0.0
+    if isinstance(event, dp_accounting.ComposedDpEvent):
+        return math.fsum(map(local_epsilon_of, event.events))
+    if isinstance(event, SubsampledShuffledDpEvent):
+        return event.points_sampled * event.local_epsilon
+    if isinstance(event, _LOCAL):
+        return event.local_epsilon
+    return math.inf
+
+
+def releases_nothing(event: dp_accounting.DpEvent) -> bool:
+    """Whether the event is empty, however it is wrapped.
+
+    >>> releases_nothing(dp_accounting.SelfComposedDpEvent(dp_accounting.NoOpDpEvent(), 3))
+    True
+    """
+    if isinstance(event, dp_accounting.SelfComposedDpEvent):
+        return not event.count or releases_nothing(event.event)
+    if isinstance(event, dp_accounting.ComposedDpEvent):
+        return all(map(releases_nothing, event.events))
+    return isinstance(event, dp_accounting.NoOpDpEvent)

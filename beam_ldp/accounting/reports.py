@@ -10,15 +10,63 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any, cast
 
 import attr
 
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.accounting.packed_pair import PackedPair, pack_pair, pack_pairs, unpack_pair
 from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
-from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.shuffle_pair import ProofStatus, ShufflePair
+
+# A `ShufflePair` as numbers and tuples: what an event can carry through named tuples and JSON.
+
+
+PackedPair = tuple[float, int, tuple[tuple[float, float, float], ...], tuple[int, ...]]
+
+
+def pack_pair(pair: ShufflePair | Sequence[Any] | None) -> PackedPair | None:
+    """A `ShufflePair` as numbers: mass, 1 if proved, (first, second, probability) rows, source.
+
+    >>> unpack_pair(pack_pair(ShufflePair.clones(1.0))) == ShufflePair.clones(1.0)
+    True
+    """
+    if pair is None:
+        return None
+    if isinstance(pair, ShufflePair):
+        rows = zip(pair.ratios, pair.probabilities, strict=True)
+        return (
+            pair.blanket_mass,
+            int(pair.proof_status == "proved"),
+            tuple((first, second, p) for (first, second), p in rows),
+            tuple(map(ord, pair.source)),
+        )
+    mass, proved, table, source = pair
+    return (
+        float(mass),
+        int(proved),
+        cast(Any, tuple(tuple(float(x) for x in row) for row in table)),
+        tuple(int(c) for c in source),
+    )
+
+
+def unpack_pair(packed: PackedPair) -> ShufflePair:
+    """Inverse of `pack_pair`."""
+    mass, proved, table, source = packed
+    status: ProofStatus = "proved" if proved else "conjectured"
+    return ShufflePair(
+        mass,
+        tuple((first, second) for first, second, _ in table),
+        tuple(p for *_, p in table),
+        status,
+        "".join(map(chr, source)),
+    )
+
+
+def pack_pairs(pairs: Iterable[Any]) -> tuple[PackedPair, ...]:
+    """Each of them, packed."""
+    return tuple(cast(PackedPair, pack_pair(pair)) for pair in pairs)
 
 
 def _positive(instance: Any, attribute: Any, value: float) -> None:
@@ -220,7 +268,7 @@ class ShuffledMessages:
         messages: `(count, message_epsilon)`: so many columns of that local budget each.
         num_reports: Honest people whose messages each shuffler permuted.
         squared_change: For vectors of bounded length, how far they can be apart (see
-            `beam_ldp.accounting.shuffle.l2_messages`); None if all of a person's bits may flip.
+            `beam_ldp.accounting.shuffle.mean_price`); None if all of a person's bits may flip.
         local_epsilon: The declared local budget of all messages of one person; by default the sum.
         witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
             columns in which the victim's bit is one with probability `first` or `second`, and
@@ -359,3 +407,42 @@ class SampledReports:
     def local_epsilon(self) -> float:
         """What protects one data point against whoever sees the reports before the shuffle."""
         return self.local_event.local_epsilon
+
+
+# How many people hide each other, where some reports may be fake --------------------------
+
+
+def hidden_users(num_users: int, honest_fraction: float) -> int:
+    """The users whose reports are certainly not fake: those who hide each other."""
+    if not 0.0 < honest_fraction <= 1.0:
+        raise ValueError(f"honest_fraction must be in (0, 1], got {honest_fraction!r}")
+    # The fraction as written: floor(0.1 * 10) must be 1 and floor(0.29 * 100) must be 29.
+    return max(1, math.floor(num_users * Fraction(repr(float(honest_fraction)))))
+
+
+def with_crowd(event: Any, crowd: int) -> Any:
+    """The event of a shuffled release in which a report hides among so many honest ones, counted.
+
+    In every column of messages; the mechanism's own rule is not applied to that number again.
+
+    >>> from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
+    >>> with_crowd(ShuffledDpEvent(LocalRandomizerDpEvent(1.0), 10), 7).crowd
+    7
+    """
+    if hasattr(event, "events"):  # dp_accounting's ComposedDpEvent
+        return attr.evolve(event, events=[with_crowd(part, crowd) for part in event.events])
+    if not isinstance(event, ShuffledReports):
+        return attr.evolve(event, num_reports=crowd)
+    return attr.evolve(event.local_event, public_groups=1).shuffled(crowd)
+
+
+def crowd_of(event: Any) -> int:
+    """People among whom a report hides in a shuffled release; the fewest, of several columns."""
+    if hasattr(event, "events"):
+        return min(map(crowd_of, event.events))
+    return int(event.crowd)
+
+
+def failure_of(event: Any) -> float:
+    """What delta must cover besides an event's losses: that a crowd is smaller than supposed."""
+    return float(getattr(event, "failure_probability", 0.0))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beam_ldp.accounting.publications import Cell, cells_of
+from beam_ldp.accounting.prices import Cell, cells_of
 from beam_ldp.ledger.people import KEY_ID_BYTES, NUM_SHARDS, DamagedTagsError, Files
 
 _MAGIC = b"beam-ldp-report2"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffle_epsilon
-from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
+from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.one_release import price_target
 from beam_ldp.planning.targets import best_first, check_target
 from beam_ldp.randomizers import registry

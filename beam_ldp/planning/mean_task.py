@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from beam_ldp.accounting.shuffle.calibration import gaussian_mu
+from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.randomizers.mean import lower_bounds
 from beam_ldp.randomizers.mean.balls import Norm
 

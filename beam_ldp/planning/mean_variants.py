@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from beam_ldp.accounting import local_epsilon_for
-from beam_ldp.accounting.shuffle.calibration import gaussian_mu
+from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.planning.mean_task import MeanTask
 from beam_ldp.randomizers import mean, registry
 from beam_ldp.randomizers.bits import bits_for

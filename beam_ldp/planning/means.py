@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from beam_ldp.accounting import PrivacyBound, shuffle_epsilon
-from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
+from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.planning.mean_task import MeanTask
 from beam_ldp.planning.mean_variants import mechanisms, variants
 from beam_ldp.planning.targets import best_first, check_target

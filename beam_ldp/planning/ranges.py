@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffled_event
-from beam_ldp.accounting.crowds import hidden_users
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.accounting.event_price import event_epsilon
+from beam_ldp.accounting.prices import event_epsilon
+from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.planning.questions import (
     DESIGNS,
     Design,

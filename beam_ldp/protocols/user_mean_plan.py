@@ -22,8 +22,8 @@ from typing import Literal
 import numpy as np
 
 from beam_ldp.accounting import shuffle_epsilon
-from beam_ldp.accounting.crowds import hidden_users
-from beam_ldp.accounting.shuffle.calibration import gaussian_mu
+from beam_ldp.accounting.reports import hidden_users
+from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.protocols.concentration import Concentration, Radii, RotatedMeans, SubGaussian
 from beam_ldp.protocols.range_search import (
     MAX_BINS,

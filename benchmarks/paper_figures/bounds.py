@@ -25,13 +25,13 @@ from beam_ldp.accounting.divergences.shuffle_rdp import (
     thesis_upper_1,
     two_response_direction,
 )
-from beam_ldp.accounting.literature.composition import compose_kov, subsample
+from beam_ldp.accounting.literature.closed_forms import compose_kov, subsample
 from beam_ldp.accounting.literature.subsampled_rdp import (
     thesis_subsampled,
     wang_balle_kasiviswanathan,
     zhu_wang_poisson,
 )
-from beam_ldp.accounting.lower.class_lower import class_lower_epsilon
+from beam_ldp.accounting.lower import class_lower_epsilon
 
 
 class Run(NamedTuple):

@@ -14,7 +14,7 @@ from beam_ldp.accounting.divergences.shuffle_rdp import (
     two_response_direction,
     two_response_lower,
 )
-from beam_ldp.accounting.literature.composition import compose_strong, subsample
+from beam_ldp.accounting.literature.closed_forms import compose_strong, subsample
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from benchmarks.paper_figures import bounds
 from benchmarks.paper_figures.bounds import Run

@@ -21,8 +21,11 @@ from beam_ldp.accounting.divergences.shuffle_rdp import (
     two_response_direction,
     two_response_lower,
 )
-from beam_ldp.accounting.divergences.validity import OutOfRangeError
-from beam_ldp.accounting.literature.closed_forms import balle_2019_bennett, balle_2019_hoeffding
+from beam_ldp.accounting.literature.closed_forms import (
+    OutOfRangeError,
+    balle_2019_bennett,
+    balle_2019_hoeffding,
+)
 from benchmarks.paper_figures import bounds
 from benchmarks.paper_figures.bounds import Run
 

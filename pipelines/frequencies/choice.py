@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import local_epsilon_for
-from beam_ldp.accounting.crowds import hidden_users
+from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice

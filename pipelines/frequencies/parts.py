@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from beam_ldp.accounting.crowds import crowd_of, hidden_users
+from beam_ldp.accounting.reports import crowd_of, hidden_users
 from beam_ldp.pipelines.records.gates import (
     NothingReleasedError,
     Price,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import PrivacyBound, event_epsilon
-from beam_ldp.accounting.crowds import crowd_of, hidden_users, with_crowd
+from beam_ldp.accounting.reports import crowd_of, hidden_users, with_crowd
 from beam_ldp.accounting.shuffle.randomizer_events import shuffled_reports
 from beam_ldp.pipelines.jobs.results import reasons_of
 from beam_ldp.pipelines.jobs.watch import JobError

@@ -4,7 +4,7 @@ Whatever happens between the steps, what is public has been charged. What is fin
 process from the moment it may be settled, for `beam-ldp finalize` to go on with.
 
 The same memoized reports may be published once more: free, priced together with the first, or
-refused. What that costs is in `beam_ldp.accounting.publications`; what it may not do:
+refused. What that costs is in `beam_ldp.accounting.prices`; what it may not do:
 
 * The same reports of the same people: nothing new is told, so nothing is charged.
 * Other people, nobody's value changed: all publications together cost one shuffle of the smallest
@@ -27,10 +27,9 @@ from apache_beam.transforms.window import GlobalWindow
 
 from beam_ldp import log_events
 from beam_ldp.accounting import event_epsilon
-from beam_ldp.accounting.crowds import crowd_of
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.accounting.publications import honest_cells, publications_event, shown_cells
-from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.accounting.prices import honest_cells, publications_event, shown_cells
+from beam_ldp.accounting.reports import LocalReports, crowd_of
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.records import charging

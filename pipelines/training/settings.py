@@ -9,8 +9,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from beam_ldp.accounting.reconstruction.bounds import DiffuseTarget, Target
-from beam_ldp.accounting.reconstruction.sparse import SparseTarget
+from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
 from beam_ldp.pipelines.flags import positive_number
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, UNNAMED, need

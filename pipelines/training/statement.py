@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from beam_ldp.accounting.reconstruction.audit import _up
+from beam_ldp.accounting.reconstruction_audit import _up
 from beam_ldp.pipelines.records.statement import _code, _mechanism, number, rounded_down
 from beam_ldp.pipelines.training.flags import ADAPED, CLDP_SGD, LOCAL_CENTRAL
 from beam_ldp.pipelines.training.record import TrainRecord

@@ -10,13 +10,14 @@ import pytest
 from beam_ldp.accounting.divergences import conversions
 from beam_ldp.accounting.divergences.moments import Atoms, log_moment
 from beam_ldp.accounting.literature.subsampled_rdp import direct_atoms
-from beam_ldp.accounting.lower.atom_losses import (
+from beam_ldp.accounting.lower import (
+    class_lower_epsilon,
     connected_losses,
     hockey_sticks,
     loss_spread,
     lower_epsilon,
+    two_response_atoms,
 )
-from beam_ldp.accounting.lower.class_lower import class_lower_epsilon, two_response_atoms
 
 pytestmark = pytest.mark.exact
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound
-from beam_ldp.accounting.divergences.validity import OutOfRangeError
 from beam_ldp.accounting.literature import closed_forms
+from beam_ldp.accounting.literature.closed_forms import OutOfRangeError
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 pytestmark = pytest.mark.exact

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.accounting.divergences import conversions, shuffle_rdp
-from beam_ldp.accounting.literature import composition
+from beam_ldp.accounting.literature import closed_forms
 
 pytestmark = pytest.mark.exact
 
@@ -93,17 +93,17 @@ def test_bad_curves_are_refused(arguments, message):
 
 @given(st.floats(1e-3, 3.0), st.integers(1, 200), st.floats(1e-9, 1e-3))
 def test_optimal_composition_is_never_worse(epsilon, count, slack):
-    exact, delta = composition.compose_kov_exact(epsilon, 1e-9, count, slack)
-    closed, same_delta = composition.compose_kov(epsilon, 1e-9, count, slack)
-    strong, _ = composition.compose_strong(epsilon, 1e-9, count, slack)
+    exact, delta = closed_forms.compose_kov_exact(epsilon, 1e-9, count, slack)
+    closed, same_delta = closed_forms.compose_kov(epsilon, 1e-9, count, slack)
+    strong, _ = closed_forms.compose_strong(epsilon, 1e-9, count, slack)
     assert delta == same_delta
     assert exact <= closed * (1 + 1e-9)
-    assert exact <= min(strong, composition.compose_basic(epsilon, 0, count)[0]) * (1 + 1e-9)
+    assert exact <= min(strong, closed_forms.compose_basic(epsilon, 0, count)[0]) * (1 + 1e-9)
 
 
 def test_optimal_composition_by_enumeration():
     epsilon, count, slack = 0.5, 3, 0.05
-    total, _ = composition.compose_kov_exact(epsilon, 0.0, count, slack)
+    total, _ = closed_forms.compose_kov_exact(epsilon, 0.0, count, slack)
     truth = 1 / (1 + math.exp(-epsilon))
     hockey = 0.0
     for heads in range(count + 1):
@@ -115,12 +115,12 @@ def test_optimal_composition_by_enumeration():
 
 
 def test_subsampling_of_a_guarantee():
-    epsilon, delta = composition.subsample(1.0, 1e-6, 0.1)
+    epsilon, delta = closed_forms.subsample(1.0, 1e-6, 0.1)
     assert epsilon == pytest.approx(math.log1p(0.1 * math.expm1(1.0)))
     assert delta == pytest.approx(1e-7)
-    assert composition.subsample(1.0, 1e-6, 1.0)[0] == pytest.approx(1.0)
+    assert closed_forms.subsample(1.0, 1e-6, 1.0)[0] == pytest.approx(1.0)
     with pytest.raises(ValueError, match="rate must lie in"):
-        composition.subsample(1.0, 0.0, 1.5)
+        closed_forms.subsample(1.0, 0.0, 1.5)
 
 
 def test_default_orders_reach_far_enough():
@@ -128,10 +128,10 @@ def test_default_orders_reach_far_enough():
     assert conversions.default_orders(1e4)[-1] >= 0.8 * 8e4
 
 
-@pytest.mark.parametrize("compose", [composition.compose_kov, composition.compose_kov_exact])
+@pytest.mark.parametrize("compose", [closed_forms.compose_kov, closed_forms.compose_kov_exact])
 def test_compositions_grow_with_everything(compose):
     here = compose(0.3, 1e-9, 50, 1e-6)[0]
     assert here <= compose(0.31, 1e-9, 50, 1e-6)[0]
     assert here <= compose(0.3, 1e-9, 51, 1e-6)[0]
     assert here <= compose(0.3, 1e-9, 50, 0.9e-6)[0]
-    assert composition.compose_basic_with(0.3, 1e-9, 50, 1e-6)[0] == pytest.approx(15.0)
+    assert closed_forms.compose_basic_with(0.3, 1e-9, 50, 1e-6)[0] == pytest.approx(15.0)

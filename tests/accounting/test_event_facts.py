@@ -26,9 +26,14 @@ from beam_ldp.accounting import (
     shuffle_epsilons,
     shuffled_event,
 )
-from beam_ldp.accounting.crowds import crowd_of, failure_of, hidden_users, with_crowd
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
-from beam_ldp.accounting.reports import UNKNOWN_GROUPS
+from beam_ldp.accounting.reports import (
+    UNKNOWN_GROUPS,
+    crowd_of,
+    failure_of,
+    hidden_users,
+    with_crowd,
+)
 from beam_ldp.accounting.shuffle.randomizer_events import crowd, smaller_crowd_chance
 from beam_ldp.randomizers import frequency, mean, registry
 from beam_ldp.randomizers.base import LocalRandomizer, own_crowd_rule

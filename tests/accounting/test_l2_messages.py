@@ -11,10 +11,10 @@ from scipy import integrate, optimize, stats
 
 from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bounds
-from beam_ldp.accounting.shuffle import l2_messages as l2
-from beam_ldp.accounting.shuffle.calibration import gaussian_mu
+from beam_ldp.accounting.shuffle import mean_price as l2
 from beam_ldp.accounting.shuffle.mean_price import mean_epsilon
 from beam_ldp.accounting.shuffle.multi_message import (
+    gaussian_mu,
     messages_of,
     multi_message_epsilon,
     multi_message_rdp,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_ldp.accounting.divergences import shuffle_rdp
-from beam_ldp.accounting.divergences.validity import OutOfRangeError
-from beam_ldp.accounting.literature.large_n import (
+from beam_ldp.accounting.literature.closed_forms import (
+    OutOfRangeError,
     crowd_constant,
     gaussian_epsilon,
     large_crowd_epsilon,

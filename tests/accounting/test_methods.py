@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.accounting.divergences.validity import OutOfRangeError
 from beam_ldp.accounting.literature import methods as registry
+from beam_ldp.accounting.literature.closed_forms import OutOfRangeError, compose_kov
 from beam_ldp.accounting.literature.comparison import compare, price_of, schedule_epsilon
-from beam_ldp.accounting.literature.composition import compose_kov
 from beam_ldp.accounting.literature.methods import (
     DEFAULT,
     OWN,

@@ -12,9 +12,8 @@ from scipy import optimize, stats
 from beam_ldp.accounting.divergences.conversions import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.accounting.divergences.shuffle_rdp import clone_rdp, thesis_upper_1
-from beam_ldp.accounting.lower.atom_losses import hockey_sticks
-from beam_ldp.accounting.lower.class_lower import two_response_atoms
-from beam_ldp.accounting.shuffle import calibration
+from beam_ldp.accounting.lower import hockey_sticks, two_response_atoms
+from beam_ldp.accounting.shuffle import multi_message
 from beam_ldp.accounting.shuffle import multi_message as mm
 from beam_ldp.randomizers.mean.two_response import message_pair
 
@@ -40,7 +39,7 @@ GOLDEN = [
 @pytest.mark.parametrize(("n", "columns", "epsilon", "expected"), GOLDEN)
 def test_calibration_reproduces_the_table(n, columns, epsilon, expected):
     for method, gain in expected.items():
-        (budget,) = calibration.calibrate_messages([columns], [1.0], epsilon, 1e-5, n, method)
+        (budget,) = multi_message.calibrate_messages([columns], [1.0], epsilon, 1e-5, n, method)
         square = columns * 4 * math.sinh(budget / 2) ** 2
         # The last blanket figure was found with losses rounded up, which ours are not.
         assert square / printed_square(n, epsilon, 1e-5) == pytest.approx(gain, rel=0.02)
@@ -65,7 +64,7 @@ def square_of_route(route, n, columns, epsilon, delta):
     if route.startswith("mended"):
         return n * (math.sqrt(log_delta + epsilon) - math.sqrt(log_delta)) ** 2 / 48
     if route == "central Gaussian":
-        return n * calibration.gaussian_mu(epsilon, delta) ** 2
+        return n * multi_message.gaussian_mu(epsilon, delta) ** 2
     orders = np.unique(np.rint(np.geomspace(2, 400, 60))).astype(int)
 
     def excess(log_budget):
@@ -89,7 +88,7 @@ def test_no_accountant_can_go_far_beyond_ours():
     for n, columns, epsilon, _ in GOLDEN:
         if columns == 1:
             continue  # one message of a large budget: the blanket gives most away there
-        (budget,) = calibration.calibrate_messages([columns], [1.0], epsilon, 1e-5, n)
+        (budget,) = multi_message.calibrate_messages([columns], [1.0], epsilon, 1e-5, n)
         flip = 1 / (1 + math.exp(budget))
         low = mm.witness_epsilon(((columns, 1 - flip, flip),), n, 1e-5)
         assert 0.7 * epsilon < low <= epsilon
@@ -106,7 +105,7 @@ def test_exact_divergence_tends_to_the_gaussian_one(budget):
 
 def test_accuracy_floor_of_300_messages():
     for method, least in (("blanket_rdp", 0.411), ("blanket", 0.443)):
-        (budget,) = calibration.calibrate_messages([300], [1.0], 1.0, 1e-5, 1000, method)
+        (budget,) = multi_message.calibrate_messages([300], [1.0], 1.0, 1e-5, 1000, method)
         assert 2 * math.sinh(budget / 2) >= least
 
 
@@ -222,18 +221,18 @@ def test_the_constant_144_of_the_text_is_not_certified_and_432_is():
     assert mended == pytest.approx(epsilon)
     budget = 2 * math.asinh(math.sqrt(square / columns) / 2)
     assert mm.multi_message_epsilon([(columns, budget)], n, delta, "thesis") <= epsilon
-    (best,) = calibration.calibrate_messages([columns], [1.0], epsilon, delta, n, "thesis")
+    (best,) = multi_message.calibrate_messages([columns], [1.0], epsilon, delta, n, "thesis")
     assert best > budget  # the form rho + 2 sqrt(rho log(1/delta)) proves more than the maximum
 
 
 def test_thesis_method_refuses_where_its_lemma_does_not_reach():
     """No theorem of chapter 3 checks the order: with one message and a million users it fails."""
     with pytest.raises(ValueError, match="not proved here"):
-        calibration.calibrate_messages([1], [1.0], 1.0, 1e-5, 10**6, "thesis")
+        multi_message.calibrate_messages([1], [1.0], 1.0, 1e-5, 10**6, "thesis")
 
 
 def test_gaussian_golden_and_conversions():
-    assert calibration.gaussian_mu(1.0, 1e-5) == pytest.approx(0.26805, rel=1e-4)
+    assert multi_message.gaussian_mu(1.0, 1e-5) == pytest.approx(0.26805, rel=1e-4)
     orders = np.geomspace(1.5, 400, 4000)
     rdp = orders * 0.26805**2 / 2
     epsilon = rdp_to_epsilon(orders, rdp, 1e-5)[0]
@@ -277,10 +276,10 @@ def test_bad_arguments_are_named(arguments, message):
 
 def test_calibration_refuses_bad_targets():
     with pytest.raises(ValueError, match="epsilon"):
-        calibration.calibrate_messages([1], [1.0], -1.0, 1e-5, 100)
+        multi_message.calibrate_messages([1], [1.0], -1.0, 1e-5, 100)
     with pytest.raises(ValueError, match="shape"):
-        calibration.calibrate_messages([1, 2], [1.0], 1.0, 1e-5, 100)
+        multi_message.calibrate_messages([1, 2], [1.0], 1.0, 1e-5, 100)
     with pytest.raises(ValueError, match="epsilon"):
-        calibration.calibrate_messages([1], [1.0], 40.0, 1e-5, 100)
+        multi_message.calibrate_messages([1], [1.0], 40.0, 1e-5, 100)
     with pytest.raises(ValueError, match="two-response"):
         mm.messages_of(object())

@@ -18,7 +18,7 @@ from beam_ldp.accounting import (
     shuffle_delta,
     shuffle_epsilon,
 )
-from beam_ldp.accounting.publications import (
+from beam_ldp.accounting.prices import (
     cells_of,
     honest_cells,
     publications_event,

@@ -9,16 +9,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_ldp.accounting.reconstruction.attack import _heights, direction_attack, feature_attack
-from beam_ldp.accounting.reconstruction.audit import AuditRow, _cells, audit_messages
-from beam_ldp.accounting.reconstruction.bounds import (
+from beam_ldp.accounting.reconstruction import (
     DiffuseTarget,
+    SparseTarget,
     breach_probability,
     excluded_cosine,
     largest_epsilon,
     smallest_dimension,
 )
-from beam_ldp.accounting.reconstruction.sparse import SparseTarget
+from beam_ldp.accounting.reconstruction_audit import (
+    AuditRow,
+    _cells,
+    _heights,
+    audit_messages,
+    direction_attack,
+    feature_attack,
+)
 from beam_ldp.randomizers.mean import L2Mean, PrivUnit, ScalarMean, SeparatedMean
 
 # Diffuse priors -----------------------------------------------------------------------------

@@ -6,12 +6,15 @@ import dp_accounting
 import pytest
 
 from beam_ldp.accounting import event_epsilon, local_event, reports, shuffled_event
-from beam_ldp.accounting.composition.ledger_losses import ledger_losses
-from beam_ldp.accounting.composition.ledger_lower import class_lower_value, lower_value
-from beam_ldp.accounting.crowds import crowd_of, with_crowd
+from beam_ldp.accounting.composition.ledger_bounds import (
+    class_lower_value,
+    ledger_losses,
+    lower_value,
+)
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import as_event
 from beam_ldp.accounting.literature.schedule import Schedule
+from beam_ldp.accounting.reports import crowd_of, with_crowd
 from beam_ldp.accounting.shuffle.randomizer_events import local_reports, shuffled_reports
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, LocalHashing
 from beam_ldp.randomizers.mean import L2Mean, LInfMean

@@ -12,7 +12,7 @@ import pytest
 from beam_ldp.accounting.divergences import conversions
 from beam_ldp.accounting.divergences import shuffle_rdp as full
 from beam_ldp.accounting.literature import subsampled_rdp as sub
-from beam_ldp.accounting.lower.atom_losses import hockey_sticks
+from beam_ldp.accounting.lower import hockey_sticks
 from tests.accounting.brute_force import renyi, response, shuffled_law
 
 pytestmark = pytest.mark.exact

@@ -16,8 +16,7 @@ from beam_ldp.accounting import (
     event_epsilon,
     local_event,
 )
-from beam_ldp.accounting.composition.loss_curves import _curve, renyi_divergences
-from beam_ldp.accounting.composition.thinning import thinned
+from beam_ldp.accounting.composition.loss_curves import _curve, renyi_divergences, thinned
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.accounting.literature.subsampled_rdp import direct_rdp, self_sampling_rdp
 from beam_ldp.randomizers.frequency import KRandomizedResponse

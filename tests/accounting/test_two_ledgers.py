@@ -16,7 +16,7 @@ from beam_ldp.accounting.literature.two_ledgers import (
     central_round_event,
     multiplier_of_average,
 )
-from beam_ldp.accounting.reconstruction.bounds import DiffuseTarget, breach_probability
+from beam_ldp.accounting.reconstruction import DiffuseTarget, breach_probability
 from beam_ldp.randomizers.mean import SeparatedMean
 
 pytestmark = pytest.mark.exact

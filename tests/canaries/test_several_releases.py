@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import ShuffleAccountant, local_event, shuffle_epsilon, shuffled_event
-from beam_ldp.accounting.publications import second_publication
+from beam_ldp.accounting.prices import second_publication
 from beam_ldp.randomizers import randomness
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity

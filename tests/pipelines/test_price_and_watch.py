@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
-from beam_ldp.accounting.crowds import hidden_users
+from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines.inputs.sources import InputFileError
 from beam_ldp.pipelines.jobs import results, watch
 from beam_ldp.pipelines.jobs.watch import JobError, explain

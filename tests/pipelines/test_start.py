@@ -59,7 +59,7 @@ PRICES = """
 import json, sys
 from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
 from beam_ldp.accounting.literature.comparison import DEFAULT, price_of
-from beam_ldp.accounting.event_price import event_epsilon
+from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.shuffle.randomizer_events import shuffled_reports
 from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.planning import plan_frequencies

@@ -17,9 +17,12 @@ from beam_ldp.accounting import (
     shuffled_event,
 )
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.accounting.literature.adaped import adaped_message_event, adaped_round_event
-from beam_ldp.accounting.literature.two_ledgers import central_round_event
-from beam_ldp.accounting.reconstruction.audit import audit_messages
+from beam_ldp.accounting.literature.two_ledgers import (
+    adaped_message_event,
+    adaped_round_event,
+    central_round_event,
+)
+from beam_ldp.accounting.reconstruction_audit import audit_messages
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import train
 from beam_ldp.pipelines.options import UsageError, parse_flags

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
-from beam_ldp.accounting.shuffle.calibration import gaussian_mu
+from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.planning import plan_means, recommend_mean
 from beam_ldp.planning.mean_task import MeanTask
 from beam_ldp.randomizers import mean, registry

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from beam_ldp.accounting import shuffled_event
-from beam_ldp.accounting.event_price import event_epsilon
+from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.planning.questions import plan_questions, price_if_known, rare_errors
 from beam_ldp.planning.ranges import plan_ranges, range_errors
 from beam_ldp.randomizers.bins import Bins

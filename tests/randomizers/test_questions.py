@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import ShuffleAccountant, shuffle_delta, shuffled_event
-from beam_ldp.accounting.crowds import crowd_of, with_crowd
+from beam_ldp.accounting.reports import crowd_of, with_crowd
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,

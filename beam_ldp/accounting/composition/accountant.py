@@ -11,10 +11,14 @@ import numpy as np
 from dp_accounting import NeighboringRelation, PrivacyAccountant, UnsupportedEventError
 
 from beam_ldp.accounting.composition import central
-from beam_ldp.accounting.composition.event_divergences import event_divergences, largest_loss
-from beam_ldp.accounting.composition.ledger_losses import Counts, ledger_losses
-from beam_ldp.accounting.composition.ledger_lower import class_lower_value, lower_value
-from beam_ldp.accounting.crowds import failure_of
+from beam_ldp.accounting.composition.ledger_bounds import (
+    Counts,
+    class_lower_value,
+    event_divergences,
+    largest_loss,
+    ledger_losses,
+    lower_value,
+)
 from beam_ldp.accounting.divergences.conversions import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
@@ -25,6 +29,7 @@ from beam_ldp.accounting.events import (
     SubsampledShuffledDpEvent,
 )
 from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.reports import failure_of
 from beam_ldp.accounting.shuffle.one_release import (
     MAX_LOCAL_EPSILON,
     shuffle_delta,

@@ -1,8 +1,7 @@
-"""Published closed forms of the price of one shuffle, each with the condition it was proved under.
+"""Published closed forms by name, each with the condition it was proved under.
 
-All are replace-one statements about `num_reports` reports of any randomizer with the given local
-epsilon, unless a docstring says otherwise. They are for comparison: the clone pair evaluated
-exactly (`shuffle_epsilon`) is below every one of them. None returns more than the local epsilon.
+Prices of one shuffle, compositions of (epsilon, delta) guarantees, and limits of large crowds. They
+are for comparison: the clone pair evaluated exactly (`shuffle_epsilon`) is below every bound here.
 
 Raises:
     OutOfRangeError: outside the condition, with the condition.
@@ -13,8 +12,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from beam_ldp.accounting.divergences.validity import require
+import numpy as np
+from scipy import special
+
+from beam_ldp.accounting.divergences import binomials
+from beam_ldp.accounting.divergences.moments import binomial_log_pmf, binomial_window
+from beam_ldp.accounting.divergences.shuffle_rdp import leading_constant
 from beam_ldp.randomizers.roots import brentq
+from beam_ldp.randomizers.shuffle_pair import ShufflePair
+
+
+class OutOfRangeError(ValueError):
+    """The method holds under a condition that these parameters do not meet; the text says which."""
+
+
+def require(holds: bool, condition: str) -> None:
+    """An `OutOfRangeError` that names the condition, unless it holds."""
+    if not holds:
+        raise OutOfRangeError(f"needs {condition}")
+
+
+# One shuffle: replace-one statements about `num_reports` reports of any randomizer with the given
+# local epsilon, unless a docstring says otherwise. None returns more than the local epsilon
+
 
 _LEAST_EPSILON = 1e-12
 
@@ -130,3 +150,162 @@ def _least_epsilon(
     if excess(_LEAST_EPSILON) <= 0:
         return _LEAST_EPSILON
     return float(brentq(excess, _LEAST_EPSILON, below, xtol=1e-12)) * (1 + 1e-9)
+
+
+# Composition and subsampling of (epsilon, delta) guarantees, each named after its source.
+#
+# These are the baselines that Rényi and privacy-loss accounting are compared with. All are valid
+# for adaptively chosen mechanisms with fixed guarantees.
+
+
+def compose_basic(epsilon: float, delta: float, count: int) -> tuple[float, float]:
+    """Guarantees add up."""
+    return count * epsilon, min(1.0, count * delta)
+
+
+def compose_basic_with(
+    epsilon: float, delta: float, count: int, slack: float
+) -> tuple[float, float]:
+    """The same where part of delta was kept for the composition, which does not need it."""
+    return compose_basic(epsilon, delta, count)
+
+
+def compose_strong(epsilon: float, delta: float, count: int, slack: float) -> tuple[float, float]:
+    """Dwork, Rothblum and Vadhan 2010; thesis, Lemma 2.1.2. `slack` is added to delta."""
+    strong = np.sqrt(2 * count * np.log(1 / slack)) * epsilon + count * epsilon * np.expm1(epsilon)
+    return float(min(strong, count * epsilon)), min(1.0, count * delta + slack)
+
+
+def compose_kov(epsilon: float, delta: float, count: int, slack: float) -> tuple[float, float]:
+    """Kairouz, Oh and Viswanath 2015, closed form (Theorem 3.4)."""
+    drift = count * epsilon * np.tanh(epsilon / 2)
+    spread = np.sqrt(count) * epsilon
+    composed = min(
+        count * epsilon,
+        drift + spread * np.sqrt(2 * np.log(np.e + spread / slack)),
+        drift + spread * np.sqrt(2 * np.log(1 / slack)),
+    )
+    return float(composed), _kov_delta(delta, count, slack)
+
+
+def compose_kov_exact(
+    epsilon: float, delta: float, count: int, slack: float
+) -> tuple[float, float]:
+    """Kairouz, Oh and Viswanath 2015, the optimal composition of equal guarantees.
+
+    The worst pair is `count` binary randomized responses; its hockey stick is one binomial sum.
+    """
+    truth = 1 / (1 + np.exp(-epsilon))
+    truths = binomial_window(count, truth, 0.0)
+    mass = np.exp(binomial_log_pmf(truths, count, truth))
+    losses = (2 * truths - count) * epsilon
+    left_out = float(binomials.cdf(truths[0] - 1, count, truth))
+    left_out += float(binomials.sf(truths[-1], count, truth))
+
+    def excess(total: float) -> float:
+        gaps = np.minimum(total - losses, 0.0)
+        return float(np.sum(mass * -np.expm1(gaps))) + left_out - slack
+
+    if excess(0.0) <= 0:
+        return 0.0, _kov_delta(delta, count, slack)
+    composed = brentq(excess, 0.0, count * epsilon, xtol=1e-12, rtol=1e-12)
+    return float(composed), _kov_delta(delta, count, slack)
+
+
+def subsample(epsilon: float, delta: float, rate: float) -> tuple[float, float]:
+    """A guarantee for a uniformly drawn fixed-size fraction; thesis, Lemma 2.1.1 (replace-one)."""
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate must lie in (0, 1], got {rate}")
+    return float(np.log1p(rate * np.expm1(epsilon))), rate * delta
+
+
+def _kov_delta(delta: float, count: int, slack: float) -> float:
+    return float(-np.expm1(count * np.log1p(-delta) + np.log1p(-slack)))
+
+
+# What a shuffle costs in the limit of large crowds: targets to check against, not bounds.
+#
+# Each report's loss is then one of very many small ones, so that compositions tend to Gaussian
+# differential privacy.
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Epsilon at `delta` of mu-Gaussian differential privacy (Dong, Roth and Su 2022).
+
+    >>> round(gaussian_epsilon(1.0, 1e-5), 4)
+    4.3772
+    """
+
+    def excess(epsilon: float) -> float:
+        first = special.log_ndtr(mu / 2 - epsilon / mu)
+        second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
+        gap = second - first
+        return float(first + (np.log(-np.expm1(gap)) if gap < 0 else -np.inf) - math.log(delta))
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = mu * math.sqrt(-2 * math.log(delta)) + mu * mu / 2
+    return float(brentq(excess, 0.0, high, xtol=1e-14, rtol=1e-10))
+
+
+def crowd_constant(local: float | ShufflePair) -> float:
+    """V such that a large shuffle of n reports has the Rényi divergence `order * V / (2 n)`.
+
+    Of a local epsilon: the worst randomizer's. Of a pair: that pair's own.
+
+    >>> round(crowd_constant(2.0), 3), round(crowd_constant(ShufflePair.clones(2.0)), 3)
+    (8.695, 17.143)
+    """
+    if not isinstance(local, ShufflePair):
+        return leading_constant(local)
+    table = zip(local.ratios, local.probabilities, strict=True)
+    return sum(p * (first - second) ** 2 for (first, second), p in table) / local.blanket_mass
+
+
+def large_crowd_epsilon(
+    constant: float, num_reports: int, rate: float, rounds: int, delta: float
+) -> float:
+    """Gaussian limit of `rounds` shuffles: mu^2 = rounds rate^2 V / n. An approximation.
+
+    Args:
+        constant: V, as `crowd_constant` gives it.
+        num_reports: reports in each batch.
+        rate: probability that a person is drawn for a batch; 1 without sampling.
+        rounds: releases.
+        delta: in (0, 1).
+    """
+    return gaussian_epsilon(rate * math.sqrt(rounds * constant / num_reports), delta)
+
+
+def two_response_expansion(
+    order: float, local_epsilon: float, num_reports: int, *, reverse: bool = False
+) -> float:
+    """Shuffled binary randomized response up to terms of order n^-2. An approximation.
+
+    Args:
+        order: real order above one.
+        local_epsilon: eps0.
+        num_reports: n.
+        reverse: the other direction, as in `two_response_direction`.
+
+    Raises:
+        OutOfRangeError: where the next terms are no longer small (order^2 v > 0.1).
+
+    >>> round(two_response_expansion(10, 1.0, 10_000) * 1e4, 6)
+    5.427361
+    """
+    spread = math.expm1(local_epsilon) ** 2 / (num_reports * math.exp(local_epsilon))
+    require(order**2 * spread <= 0.1, "order^2 (E - 1)^2 / (n E) <= 0.1: use the exact sum")
+    third = math.expm1(local_epsilon) ** 4 / (num_reports * math.exp(local_epsilon)) ** 2
+    power = 1 - order if reverse else order
+    moment = (
+        _binomial(power, 2) * spread
+        + _binomial(power, 3) * third
+        + 3 * _binomial(power, 4) * spread**2
+    )
+    return float(np.log1p(moment) / (order - 1))
+
+
+def _binomial(power: float, chosen: int) -> float:
+    """The generalised binomial coefficient, also of negative numbers."""
+    return math.prod((power - i) / (i + 1) for i in range(chosen))

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from beam_ldp.accounting.divergences.validity import OutOfRangeError
-from beam_ldp.accounting.literature.large_n import crowd_constant, large_crowd_epsilon
+from beam_ldp.accounting.literature.closed_forms import (
+    OutOfRangeError,
+    crowd_constant,
+    large_crowd_epsilon,
+)
 from beam_ldp.accounting.literature.methods import DEFAULT, Kind, Method, method, methods
 from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.accounting.privacy_bound import PrivacyBound

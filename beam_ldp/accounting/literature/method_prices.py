@@ -13,19 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.accounting.composition.ledger_losses import ledger_losses
-from beam_ldp.accounting.composition.ledger_lower import lower_value
+from beam_ldp.accounting.composition.ledger_bounds import ledger_losses, lower_value
 from beam_ldp.accounting.composition.loss_curves import renyi_divergences
 from beam_ldp.accounting.divergences.conversions import default_orders, rdp_to_epsilon
-from beam_ldp.accounting.divergences.hockey_stick import hockey_stick, largest_log_ratio
+from beam_ldp.accounting.divergences.hockey_stick import (
+    epsilon_bound,
+    hockey_stick,
+    largest_log_ratio,
+)
 from beam_ldp.accounting.divergences.shuffle_rdp import leading_constant, thesis_reduction_exact
-from beam_ldp.accounting.divergences.validity import require
-from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.literature import subsampled_rdp
-from beam_ldp.accounting.literature.large_n import crowd_constant, large_crowd_epsilon
-from beam_ldp.accounting.literature.method_guarantees import Price, reduction_guarantee
+from beam_ldp.accounting.literature.closed_forms import (
+    compose_kov_exact,
+    crowd_constant,
+    large_crowd_epsilon,
+    require,
+    subsample,
+)
 from beam_ldp.accounting.literature.schedule import Schedule
-from beam_ldp.accounting.lower.class_lower import three_response_witnesses, two_response_witnesses
+from beam_ldp.accounting.lower import three_response_witnesses, two_response_witnesses
+from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.accounting.shuffle.one_release import shuffle_epsilon
@@ -254,3 +261,73 @@ def best_order(schedule: Schedule, delta: float) -> float:
 
 def _flat(table: list[tuple[tuple[float, float], float]]) -> np.ndarray:
     return np.array([(*ratios, p) for ratios, p in table])
+
+
+# Prices by way of an (epsilon, delta) guarantee of one shuffle: sampled, then composed ----
+
+
+Price = Callable[[Schedule, float], float]
+Guarantee = Callable[[float, int, float], float]  # (local epsilon, reports, delta) -> epsilon
+Composition = Callable[[float, float, int, float], tuple[float, float]]
+
+
+def by_composition(guarantee: Guarantee, compose: Composition = compose_kov_exact) -> Price:
+    """An (epsilon, delta) guarantee of one shuffle: sampled, then composed.
+
+    Half of delta pays for the rounds, half for their composition.
+    """
+
+    def price(schedule: Schedule, delta: float) -> float:
+        require(schedule.fixed_size, "as many reports in every round")
+        if schedule.rounds == 1:
+            require(compose is compose_kov_exact, "more than one round")
+            return sampled_guarantee(guarantee, schedule, delta)[0]
+        epsilon, each = sampled_guarantee(guarantee, schedule, delta / (2 * schedule.rounds))
+        return compose(epsilon, each, schedule.rounds, delta / 2)[0]
+
+    return price
+
+
+def sampled_guarantee(
+    guarantee: Guarantee, schedule: Schedule, delta: float
+) -> tuple[float, float]:
+    """The guarantee of one round, whose delta is at most `delta` (thesis, Appendix C.1)."""
+    inner = delta / schedule.rate
+    if inner >= 1:  # being drawn at all is no more likely than delta
+        return 0.0, schedule.rate
+    full = guarantee(schedule.local_epsilon, schedule.num_reports, inner)
+    return subsample(full, inner, _amplifying_rate(schedule))[0], delta
+
+
+def _amplifying_rate(schedule: Schedule) -> float:
+    """Where a person reports several points, only the choice among those amplifies."""
+    require(schedule.fixed_size, "as many reports in every round")
+    if schedule.points_sampled > 1:
+        return schedule.points_sampled / schedule.points_per_client
+    return schedule.rate
+
+
+def clone_guarantee(local_epsilon: float, num_reports: int, delta: float) -> float:
+    """The clone pair, evaluated."""
+    pair = ShufflePair.clones(local_epsilon)
+    return min(local_epsilon, epsilon_bound(pair, num_reports, delta, upper=True))
+
+
+def reduction_guarantee(local_epsilon: float, num_reports: int, delta: float) -> float:
+    """The thesis' own reduction (Theorem 5.3.4), evaluated.
+
+    It is a pair like any other: everybody is binary randomized response, and the others send what
+    the second value sends with probability 1/E.
+    """
+    ratio = math.exp(local_epsilon)
+    pair = ShufflePair(
+        1 / ratio, ((ratio, 1.0), (1 / ratio, 1.0)), (1 / (ratio + 1), ratio / (ratio + 1))
+    )
+    return min(local_epsilon, epsilon_bound(pair, num_reports, delta, upper=True))
+
+
+def without_shuffle(schedule: Schedule, delta: float) -> float:
+    """The local epsilon, lessened by sampling alone: no shuffler, and all of delta to compose."""
+    amplified = _amplifying_rate(schedule)
+    epsilon, _ = subsample(schedule.local_epsilon, 0.0, amplified)
+    return compose_kov_exact(epsilon, 0.0, schedule.rounds, delta)[0]

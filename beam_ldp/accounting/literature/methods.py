@@ -11,27 +11,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 from beam_ldp.accounting.divergences import shuffle_rdp
-from beam_ldp.accounting.divergences.validity import OutOfRangeError, require
 from beam_ldp.accounting.literature import closed_forms, method_prices, subsampled_rdp
-from beam_ldp.accounting.literature.composition import (
+from beam_ldp.accounting.literature.closed_forms import (
+    OutOfRangeError,
     compose_basic_with,
     compose_kov,
     compose_strong,
-)
-from beam_ldp.accounting.literature.method_guarantees import (
-    Price,
-    by_composition,
-    clone_guarantee,
-    without_shuffle,
+    require,
 )
 from beam_ldp.accounting.literature.method_prices import (
+    Price,
     any_randomizer,
+    by_composition,
     by_curve,
     by_losses,
     by_orders,
+    clone_guarantee,
     own_pair,
     strong_pair,
     strong_pair_is_proved,
+    without_shuffle,
 )
 from beam_ldp.accounting.literature.schedule import Schedule
 

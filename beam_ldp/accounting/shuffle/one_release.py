@@ -19,7 +19,7 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     hockey_stick,
     largest_log_ratio,
 )
-from beam_ldp.accounting.lower.class_lower import (
+from beam_ldp.accounting.lower import (
     class_lower_epsilon,
     three_response_witnesses,
     two_response_witnesses,

@@ -10,7 +10,7 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffleAccountant, ShuffledDpEvent
 from beam_ldp.accounting.divergences import shuffle_rdp as full
-from beam_ldp.accounting.lower.class_lower import class_lower_epsilon
+from beam_ldp.accounting.lower import class_lower_epsilon
 from tests.accounting.brute_force import (
     Pairs,
     channel_pairs,

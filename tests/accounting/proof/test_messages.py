@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.accounting.shuffle import l2_messages
+from beam_ldp.accounting.shuffle import mean_price
 from beam_ldp.accounting.shuffle.mean_price import mean_epsilon
 from beam_ldp.accounting.shuffle.multi_message import multi_message_delta, multi_message_rdp
 from beam_ldp.randomizers.mean import LInfMean
@@ -104,8 +104,8 @@ def test_vectors_of_bounded_length(people, budget, cutoff):
     circle = np.column_stack([np.cos(angles), np.sin(angles)])
     circle = np.clip(circle / cutoff, -1, 1)  # what the bits speak of: coordinates over the cutoff
     change = 1 / cutoff**2
-    prices = {d: l2_messages.l2_messages_epsilon(budget, change, people, d) for d in DELTAS}
-    curve = [l2_messages.l2_messages_rdp(budget, change, people, order) for order in (3.0, 8.0)]
+    prices = {d: mean_price.l2_messages_epsilon(budget, change, people, d) for d in DELTAS}
+    curve = [mean_price.l2_messages_rdp(budget, change, people, order) for order in (3.0, 8.0)]
     columns, tightest = [((0,), budget), ((1,), budget)], 0.0
     for others in itertools.combinations_with_replacement(circle, people - 1):
         pairs = all_exchanges(circle, np.array(others).reshape(-1, 2), columns)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.accounting.shuffle.calibration import gaussian_mu
+from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.randomizers.mean import (
     BinaryVectorMean,
     L1Mean,

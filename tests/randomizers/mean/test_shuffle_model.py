@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.accounting.shuffle import calibration
+from beam_ldp.accounting.shuffle import multi_message
 from beam_ldp.accounting.shuffle import multi_message as mm
 from beam_ldp.randomizers import LocalRandomizer
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
@@ -51,7 +51,7 @@ def test_closed_form_of_the_text_loses_to_one_laplace_report():
 def test_error_tends_to_that_of_the_central_gaussian():
     """Many small messages: 1.2 times the Gaussian mechanism at n = 1000, d = 300."""
     mechanism = LInfMean.for_shuffle(300, 1.0, 1e-5, 1000)
-    reference = gaussian_reference(300, calibration.gaussian_mu(1.0, 1e-5), 1000, math.inf)
+    reference = gaussian_reference(300, multi_message.gaussian_mu(1.0, 1e-5), 1000, math.inf)
     assert reference < mechanism.mean_squared_error(1000) < 1.3 * reference
 
 

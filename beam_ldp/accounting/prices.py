@@ -1,26 +1,4 @@
-"""Several publications of the same memoized reports: what all of them together cost.
-
-Memoized reports are drawn once. Published again about other people, they are not fresh noise:
-whoever compares two publications learns the reports of those who came and went. Partition the
-people by the set of publications that they are in. Each publication is a function of the multisets
-of reports of these *cells*, so all publications together are, and a person hides among the honest
-reports of their own cell: by the cell's shuffle, no more and no less often than once. A person is
-in one cell, so everything costs the *maximum* over the cells, in place of the price of the first
-publication; locally it stays one report, and so one local epsilon. The same rule prices totals
-beside groups, filters, and sums of sliding windows whose panes are published (cells: panes).
-
-A person who sends several messages, each to a shuffler of its own (all of several questions), is in
-one cell with all of them: given the others, the view is a product over the messages, so the cell
-costs their composition, each at the size of the cell. Where people are parted into public groups,
-each with a release of its own, cells are counted within each group: a person is in one group, so
-the maximum is over the cells of all of them. A group that a publication withheld is not in it
-(`shown_cells`).
-
-It holds where every publication shows one multiset of each group (or a function of it): reports
-that leave in batches are a publication per batch. It holds where who is in which publication was
-decided without looking at values, and where an unchanged person's value stays: a changed one sends
-another report, which an unchanged one never does, and no finite epsilon bounds that.
-"""
+"""What an event costs, whatever its kind, and memoized reports that are published again."""
 
 from __future__ import annotations
 
@@ -32,13 +10,69 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_ldp.accounting.crowds import hidden_users
-from beam_ldp.accounting.event_price import event_epsilon
 from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.reports import ShuffledMessages, ShuffledReports, hidden_users
+from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
+from beam_ldp.accounting.shuffle.one_release import shuffle_epsilon
 from beam_ldp.accounting.shuffle.randomizer_events import Randomizer, local_event, shuffled_event
 
 if TYPE_CHECKING:
     import dp_accounting
+
+
+def event_epsilon(event: Any, delta: float) -> PrivacyBound:
+    """The central epsilon at `delta` of one event: the smallest value that is proved for it.
+
+    Protects one person's value (replace-one) against the reader that the event's class names.
+
+    Args:
+        event: Any event that `ShuffleAccountant` takes, or what such events are made of
+            (`beam_ldp.accounting.reports`).
+        delta: In [0, 1).
+
+    Raises:
+        dp_accounting.UnsupportedEventError: For an event that has no price under replace-one.
+
+    >>> from beam_ldp.accounting import shuffled_event
+    >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
+    >>> event = shuffled_event(KRandomizedResponse(1000, 4.0), 100_000)
+    >>> round(event_epsilon(event, 1e-6), 4)
+    0.0243
+    """
+    if isinstance(event, ShuffledReports):
+        return shuffle_epsilon(event.local_event, event.num_honest, delta)
+    if isinstance(event, ShuffledMessages):
+        return messages_epsilon(event, delta)
+    from beam_ldp.accounting.composition.accountant import ShuffleAccountant  # loads dp_accounting
+    from beam_ldp.accounting.events import as_event
+
+    return ShuffleAccountant().compose(as_event(event)).get_epsilon(delta)
+
+
+# Several publications of the same memoized reports: what all of them together cost --------
+#
+# Memoized reports are drawn once. Published again about other people, they are not fresh noise:
+# whoever compares two publications learns the reports of those who came and went. Partition the
+# people by the set of publications that they are in. Each publication is a function of the
+# multisets of reports of these *cells*, so all publications together are, and a person hides
+# among the honest reports of their own cell: by the cell's shuffle, no more and no less often
+# than once. A person is in one cell, so everything costs the *maximum* over the cells, in place
+# of the price of the first publication; locally it stays one report, and so one local epsilon.
+# The same rule prices totals beside groups, filters, and sums of sliding windows whose panes are
+# published (cells: panes).
+#
+# A person who sends several messages, each to a shuffler of its own (all of several questions),
+# is in one cell with all of them: given the others, the view is a product over the messages, so
+# the cell costs their composition, each at the size of the cell. Where people are parted into
+# public groups, each with a release of its own, cells are counted within each group: a person is
+# in one group, so the maximum is over the cells of all of them. A group that a publication
+# withheld is not in it (`shown_cells`).
+#
+# It holds where every publication shows one multiset of each group (or a function of it): reports
+# that leave in batches are a publication per batch. It holds where who is in which publication
+# was decided without looking at values, and where an unchanged person's value stays: a changed
+# one sends another report, which an unchanged one never does, and no finite epsilon bounds that.
+
 
 _NO_PRICE = "none: the value of somebody may have changed between two publications"
 _PURE = "local epsilon (cells are unknown, or too small)"

@@ -1,1 +1,0 @@
-"""What a large local epsilon still hides: how well a value can be guessed from its report."""

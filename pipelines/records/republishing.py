@@ -1,0 +1,235 @@
+"""The same memoized reports, published once more: free, priced together with the first, or refused.
+
+What a second publication costs is in `beam_ldp.accounting.prices`; what it may not do:
+
+* The same reports of the same people: nothing new is told, so nothing is charged.
+* Other people, nobody's value changed: all publications together cost one shuffle of the smallest
+  cell of the partition of people by publications, within each public group; of several questions,
+  the composition of theirs. It takes the place of the first charge. Cells are counted from hashes
+  that the runs left (`--people-store`).
+* Without hashes nobody knows cells, or whether a value changed. `--frozen-values` declares that
+  none did; everything is then priced at the local epsilon.
+* A changed value has no finite price: refused, whatever was declared.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from apache_beam.transforms.window import GlobalWindow
+
+from beam_ldp.accounting import event_epsilon
+from beam_ldp.accounting.event_json import event_from_json
+from beam_ldp.accounting.prices import honest_cells, publications_event, shown_cells
+from beam_ldp.accounting.reports import LocalReports, crowd_of
+from beam_ldp.pipelines.records import settling
+from beam_ldp.pipelines.records.charging import RunCharge
+from beam_ldp.pipelines.records.gates import NotPublishedError
+from beam_ldp.pipelines.records.lost_runs import Note
+from beam_ldp.pipelines.records.price import Price
+from beam_ldp.pipelines.running import results
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.people import PeopleFolder, files_at
+from beam_ldp.transforms.traces import publication_folder
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger import BudgetLedger, Charge
+    from beam_ldp.ledger.people_reports import Compared
+    from beam_ldp.pipelines.records.reserving import ChargeSettings
+
+_OWN_NAME = "Give it a release id of its own: that is a charge of its own, with new noise"
+
+
+class Republication(RunCharge):
+    """A release that was published before, under a charge that is settled.
+
+    Args:
+        ledger: that holds the charge.
+        charge: of the first publication.
+        people: where hashes of the people asked are left, if they are.
+        settings: the flags.
+    """
+
+    def __init__(
+        self,
+        ledger: BudgetLedger,
+        charge: Charge,
+        people: PeopleFolder | None,
+        settings: ChargeSettings,
+    ) -> None:
+        super().__init__(ledger, charge, people)
+        self.publication = uuid.uuid4().hex
+        self._settings = settings
+        self._cells: dict[str, int | None] | None = None
+        self.facts["publication"] = charge.published + 1
+
+    def abandon(self, why: str, *, randomized: bool = True) -> None:
+        """Nothing to give back: the first publication was."""
+
+    def price(
+        self, price: Price, release: Release, found: results.WorkerResults, randomizer: Any
+    ) -> Price:
+        """The price of all publications together.
+
+        Raises:
+            NotPublishedError: if there is none.
+        """
+        if found.report_digest is not None and found.report_digest == self._charge.report_digest:
+            event = self._again(price, found, randomizer)
+            return Price(event_epsilon(event, self._settings.delta), price.priced_reports, event)
+        if not isinstance(randomizer, LocalRandomizer):
+            raise NotPublishedError(
+                "nothing was released: the reports are not those that were published under this "
+                f"release id, and later rounds depend on who answered the first. {_OWN_NAME}"
+            )
+        compared = self._compared(found.num_reports)
+        if compared is not None and compared.changed:
+            raise NotPublishedError(
+                "nothing was released: values changed since this release was published. A report "
+                f"that changes beside reports that stay has no finite price. {_OWN_NAME}"
+            )
+        if compared is None and not self._settings.frozen_values:
+            raise NotPublishedError(f"nothing was released: {_unknown(found)}. {_OWN_NAME}")
+        if isinstance(price.ran, LocalReports):
+            return price  # nobody but the device is trusted: each report is seen by itself
+        cells: list[int | None] = [None]  # nobody knows
+        if compared is not None and self._all_whole(found):
+            cells = self._honest(compared)
+        event = publications_event(randomizer, cells)
+        hidden = min(count or 0 for count in cells)
+        return Price(event_epsilon(event, self._settings.delta), max(1, hidden), event)
+
+    def _again(self, price: Price, found: results.WorkerResults, randomizer: Any) -> Any:
+        """What all publications cost where this one is of the same reports as the last.
+
+        Nothing more, unless it shows a group that was too small before, or batches of its own.
+        """
+        settled = event_from_json(self._charge.settled)  # type: ignore[arg-type]
+        if price.event is None or not isinstance(randomizer, LocalRandomizer):
+            return settled
+        if isinstance(price.ran, LocalReports):
+            return price.event
+        if not self._all_whole(found):
+            return publications_event(randomizer, [None])
+        return min(settled, price.event, key=_crowd)
+
+    def _all_whole(self, found: results.WorkerResults) -> bool:
+        """Whether each publication, this one included, showed all reports of a group together."""
+        before = self._before
+        known = len(before) == self._charge.published
+        return known and found.one_shuffle and all(each["whole"] for each in before)
+
+    def _honest(self, compared: Compared) -> list[int | None]:
+        """Honest reports of each cell of each group, at least; keeps the cells for the record."""
+        asked = getattr(self._settings, "min_reports", 0)  # of a training nothing is withheld
+        least = [*(before["least"] for before in self._before), asked]
+        found: list[int | None] = []
+        self._cells = {}
+        for group, counted in sorted(compared.groups.items()):
+            cells = shown_cells(counted, least)
+            found += honest_cells(cells, self._settings.honest_fraction).values()
+            for cell, people in sorted(cells.items()):
+                name = ",".join(map(str, cell))
+                self._cells[f"{group}: {name}" if len(compared.groups) > 1 else name] = people
+        return found
+
+    @property
+    def _before(self) -> list[dict[str, Any]]:
+        """What is known of earlier publications; see `settling.publication_of`."""
+        return list(self._charge.about.get("publications") or ())
+
+    def _compared(self, num_reports: int) -> Compared | None:
+        """All publications, this one included, by the hashes that they left."""
+        before = self._before
+        known = len(before) == self._charge.published and all(each["folder"] for each in before)
+        if self.people is None or not before or not known:
+            return None
+        from beam_ldp.ledger.people_reports import compare
+
+        place = self.people.at(GlobalWindow())
+        files = files_at(self.people.store)
+        names = [*(each["folder"] for each in before), self.publication]
+        found = compare(files, [publication_folder(place, name) for name in names])
+        expected = (*(each["people"] for each in before), num_reports)
+        return None if found is None or found.people != expected else found
+
+    def settle(self, record: Mapping[str, Any]) -> None:
+        republish(self._ledger, record, self._publications, self._cells)
+
+
+def republish(
+    ledger: BudgetLedger,
+    record: Mapping[str, Any],
+    publications: Sequence[str],
+    cells: Mapping[str, int | None] | None = None,
+) -> None:
+    """Charge one more publication, from its privacy record. Safe to repeat.
+
+    Args:
+        ledger: that holds the first one.
+        record: of what is released.
+        publications: name of the folder with hashes of the reports, if there is one.
+        cells: how many people are in each set of publications, where that is known.
+
+    Raises:
+        LedgerError: if it does not fit, or another publication came in between.
+    """
+    before = ledger.charge(record["run_id"]).about.get("publications") or []
+    ledger.republish(
+        record["run_id"],
+        record["event"],
+        identity=settling.identity_of(ledger, record),
+        report_digest=record["report_digest"],
+        cells=cells,
+        published=record["publication"] - 1,
+        about={
+            "publications": [*before, settling.publication_of(record, publications)],
+            "frozen_values": record["frozen_values"],
+            "num_reports": record["num_reports"],
+        },
+    )
+
+
+def take(ledger: BudgetLedger, record: Mapping[str, Any], note: Note) -> None:
+    """Settle what a lost run had finished, from its record. Safe to repeat.
+
+    Raises:
+        LedgerError: if it may not be published.
+        ValueError: if the record is not of that run.
+    """
+    charge = ledger.charge(note.run_id)
+    if note.identity is not None and record.get("identity") != note.identity:
+        raise ValueError("the record is of another release than the run that left it")
+    if record.get("publication", 1) == 1:
+        settling.settle(ledger, record, note.attempt, note.publications)
+    elif (charge.published, charge.report_digest) != (
+        record["publication"],
+        record["report_digest"],
+    ):
+        republish(ledger, record, note.publications)
+
+
+def _crowd(event: Any) -> int:
+    """Of events of one mechanism: the fewer hide each other, the dearer."""
+    return 1 if isinstance(event, LocalReports) else crowd_of(event)
+
+
+def _unknown(found: results.WorkerResults) -> str:
+    """Why nobody knows what a second publication tells, and what helps."""
+    frozen = (
+        "If nobody's value can have changed, --frozen-values says so, at the price of the local "
+        "epsilon"
+    )
+    if found.report_digest is None:  # they were drawn on devices, whose key is not here
+        return (
+            "reports of this release were published before, and whether these are the same ones, "
+            "or somebody's value changed in between, only the devices can tell. What was published "
+            f"can be copied. {frozen}"
+        )
+    return (
+        "the reports are not those that were published under this release id, and nothing tells "
+        f"whether people were exchanged or values changed (--people-store does). {frozen}"
+    )
