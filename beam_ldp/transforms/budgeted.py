@@ -86,7 +86,7 @@ class ChargeTo:
 
     def honest(self, num_reports: int) -> int:
         """Reports among so many that hide a person."""
-        return int(_accounting("crowds").hidden_users(num_reports, self.honest_fraction))
+        return int(_accounting("reports").hidden_users(num_reports, self.honest_fraction))
 
     def worst_event(self, randomizer: LocalRandomizer, min_reports: int) -> Any:
         """The dearest release that can happen: that of `min_reports` reports."""
@@ -397,14 +397,14 @@ class _Abandon(_Charging):
 def _honest_event(event: Any, honest_fraction: float) -> Any:
     if honest_fraction == 1:
         return event
-    crowds = _accounting("crowds")
-    return crowds.with_crowd(event, crowds.hidden_users(crowds.crowd_of(event), honest_fraction))
+    reports = _accounting("reports")
+    return reports.with_crowd(event, reports.hidden_users(reports.crowd_of(event), honest_fraction))
 
 
 def _is_shuffled(event: Any) -> bool:
     """Whether one number of people hides a report in all of it."""
     try:
-        return bool(_accounting("crowds").crowd_of(event) >= 1)
+        return bool(_accounting("reports").crowd_of(event) >= 1)
     except AttributeError:
         return False
 

@@ -112,7 +112,7 @@ def calibrate_l2_messages(
     """The largest message epsilon whose price is at most (epsilon, delta).
 
     `gaussian_mu` is the Gaussian limit that the search starts from: see
-    `calibration.gaussian_mu`.
+    `multi_message.gaussian_mu`.
     """
     ideal = gaussian_mu * math.sqrt(num_reports / (4 * squared_change))
     guess = math.log(2 * math.atanh(min(0.9, 0.8 * ideal)))

@@ -129,7 +129,7 @@ class BlockMean(MeanRandomizer):
 
         Raises a ValueError if the target cannot be met.
         """
-        accountant = accounting("shuffle.calibration")
+        accountant = accounting("shuffle.multi_message")
         size = cls._coordinates_for(dimension)
         if levels is None and messages is not None and not isinstance(messages, int):
             levels = len(messages)

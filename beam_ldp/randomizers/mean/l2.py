@@ -125,7 +125,7 @@ class L2Mean(BlockMean):
         if preset or method not in ("auto", "l2") or not plain:
             return general(dimension, epsilon, delta, num_users, method=method, **shared, **options)
         size = padded_size(dimension)
-        mu = accounting("shuffle.calibration").gaussian_mu(epsilon, delta)
+        mu = accounting("shuffle.multi_message").gaussian_mu(epsilon, delta)
         cutoff = options.pop("cutoff", None) or _cutoff_for_noise(2 / (num_users * mu))
         cutoff = min(cutoff, math.sqrt(size))
         rounding = cutoff**2 * num_users * mu**2 / (4 * size)  # over the privacy error
@@ -141,7 +141,7 @@ class L2Mean(BlockMean):
         if rest:
             raise ValueError(f'messages must be a multiple of {size} for method "l2", got {count}')
         change = count / max(1.0, cutoff**2)
-        calibrate = accounting("shuffle.l2_messages").calibrate_l2_messages
+        calibrate = accounting("shuffle.mean_price").calibrate_l2_messages
         budget = calibrate(change, epsilon, delta, num_users, mu)
         return cls(
             dimension,

@@ -162,7 +162,7 @@ def gaussian_reference(
 
     A trusted curator adds noise of standard deviation 2 r/(n mu) per coordinate, r the Euclidean
     radius of the l_p ball: `radius` for p <= 2, radius d^(1/2 - 1/p) beyond. `gaussian_mu` comes
-    from `accounting.calibration.gaussian_mu`.
+    from `accounting.shuffle.multi_message.gaussian_mu`.
     """
     _check(dimension, num_users, gaussian_mu, radius)
     if not p >= 1:
