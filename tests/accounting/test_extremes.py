@@ -17,10 +17,10 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
-    lower,
 )
 from beam_ldp.accounting.composition.ledger_bounds import ledger_losses
 from beam_ldp.accounting.divergences.moments import binomial_bins, binomial_log_pmf, binomial_window
+from beam_ldp.accounting.lower import witness_atoms
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 
 pytestmark = pytest.mark.exact

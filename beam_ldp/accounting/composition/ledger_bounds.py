@@ -17,7 +17,6 @@ import attr
 import numpy as np
 from scipy import special
 
-from beam_ldp.accounting import lower
 from beam_ldp.accounting.composition import loss_curves
 from beam_ldp.accounting.composition.loss_curves import (
     HOPELESS,
@@ -27,7 +26,7 @@ from beam_ldp.accounting.composition.loss_curves import (
 from beam_ldp.accounting.divergences.hockey_stick import directions
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.divergences.moments import Atoms
-from beam_ldp.accounting.lower import bit_atoms, composed_grids, composed_losses
+from beam_ldp.accounting.lower import bit_atoms, composed_grids, composed_losses, witness_atoms
 from beam_ldp.accounting.reports import (
     SELF,
     WITHOUT_REPLACEMENT,
