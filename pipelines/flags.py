@@ -15,7 +15,7 @@ Flags = dict[str, dict[str, Any]]  # by name, with the arguments of argparse's `
 Groups = dict[str, Flags]  # by title, in the order in which help shows them
 
 DATA = "the data"
-PRICE = "the price (one of the two epsilons)"
+PRICE = "the privacy cost (give one of the two epsilons)"
 MECHANISM = "the mechanism"
 BUDGET = "the budget"
 OUTPUT = "the output"
@@ -49,158 +49,167 @@ COMMON: Groups = {
         },
         "--input-format": {
             "choices": ["auto", "parquet", "csv", "jsonl", "text"], "default": "auto",
-            "help": "default: by the ending of the file names",
+            "help": "default: chosen by the file extension",
         },
         "--csv-delimiter": {"metavar": "CHAR", "help": "default: a comma, or a tab for .tsv"},
         "--user-id": {
             "metavar": "NAME",
-            "help": "column that says whose row it is: one row per person is drawn; without it "
-            "each row is taken for a person",
+            "help": "column with the user id: one row per person is drawn at random; without it "
+            "every row counts as a person",
         },
         "--one-row-per-person": {
             "action": "store_true", "default": False,
-            "help": "instead of --user-id: declares that no person has two rows, where a budget of "
-            "people is charged; nothing checks it, every record says it",
+            "help": "instead of --user-id, where a budget of people is charged: declares that "
+            "nobody has more than one row. This is not checked, and every record says so",
         },
         "--max-bad-rows": {
             "type": whole_number, "metavar": "N",
-            "help": "release nothing if there are more (default: no limit)",
+            "help": "release nothing if more rows than this cannot be used (default: no limit)",
         },
         "--bad-rows-file": {
             "metavar": "FILE",
-            "help": "where rows that cannot be used are listed, for you alone: a null is an answer "
-            "(default: OUTPUT.private/bad_rows.jsonl)",
+            "help": "where rows that cannot be used are listed; keep this file private, since even "
+            "a null is an answer (default: OUTPUT.private/bad_rows.jsonl)",
         },
     },
     PRICE: {
         "--epsilon": {
             "type": positive_number, "metavar": "EPS",
-            "help": "central price after shuffling; needs --expected-users",
+            "help": "central epsilon to aim at, after shuffling; needs --expected-users",
         },
         "--local-epsilon": {
             "type": positive_number, "metavar": "EPS0",
-            "help": "what each person is promised against everybody",
+            "help": "local epsilon: what each person is promised against everybody",
         },
         "--max-local-epsilon": {
             "type": positive_number, "metavar": "EPS0",
-            "help": "never promise less to a person than this, even where --epsilon would allow it",
+            "help": "largest local epsilon to use, even where --epsilon would allow a larger one",
         },
         "--delta": {
             "type": float, "metavar": "D",
-            "help": "of the central price, in (0, 1); take it far below 1/users",
+            "help": "delta of the central epsilon, in (0, 1); choose it far below 1/users",
         },
         "--expected-users": {
             "type": whole_number, "metavar": "N",
-            "help": "people expected to report; 1e6 is understood",
+            "help": "number of people expected to report, for example 1e6",
         },
         "--min-reports": {
             "type": whole_number, "metavar": "N",
-            "help": "release nothing below this (default: 0.9 of --expected-users)",
+            "help": "smallest number of reports to release; with fewer, nothing is released "
+            "(default: 0.9 of --expected-users)",
         },
         "--strict": {
             "action": "store_true", "default": False,
-            "help": "release nothing if what was received costs more than --epsilon",
+            "help": "release nothing if the reports received cost more than --epsilon",
         },
         "--honest-fraction": {
             "type": float, "default": 1.0, "metavar": "F",
-            "help": "share of the reports, in every batch, that are not fake, in (0, 1]: only "
-            "those hide a person (default 1)",
+            "help": "honest fraction: share of the reports in every batch that are not fake, in "
+            "(0, 1]; only those hide a person (default 1)",
         },
     },
     MECHANISM: {
         "--mechanism": {
             "default": "auto", "metavar": "NAME",
-            "help": "name of a mechanism, or auto: the most accurate one (see `beam-ldp plan`)",
+            "help": "name of a mechanism, or auto for the most accurate one (see `beam-ldp plan`)",
         },
         "--max-bits": {
-            "type": whole_number, "metavar": "BITS", "help": "longest report that auto may choose",
+            "type": whole_number, "metavar": "BITS", "help": "longest report, in bits, that auto "
+            "may choose",
         },
         "--shuffle-output": {
             "choices": ["statistic", "reports"], "default": "statistic",
-            "help": "what leaves the shuffler: only sums, or permuted reports",
+            "help": "what leaves the shuffler: sums only (statistic), or the permuted reports",
         },
         "--scope": {
             "choices": ["batch", "global"], "default": "batch",
-            "help": "reports are permuted in large batches, or all together",
+            "help": "permute reports in large batches, or all of them together",
         },
         "--memoize-key-file": {
             "metavar": "FILE",
-            "help": "secret key, read on the workers: a retry then sends the same report "
-            "(needs --user-id and --release-id)",
+            "help": "secret key of memoized noise, read by the workers: a retry then sends the "
+            "same report (needs --user-id and --release-id)",
         },
         "--release-id": {
-            "metavar": "NAME", "help": "names this release for memoized noise; never reuse one",
+            "metavar": "NAME", "help": "name of this release, for memoized noise; never reuse a "
+            "name",
         },
         "--seed": {
             "type": whole_number, "metavar": "N",
-            "help": "simulation only: repeatable noise protects nobody, every output says so",
+            "help": "for simulations only: repeatable noise protects nobody, and every output says "
+            "so",
         },
     },
     BUDGET: {
         "--ledger": {
             "metavar": "URL",
-            "help": "ledger that grants the budget of --dataset: the worst case is reserved before "
-            "anything is read, or refused (default: the environment variable BEAM_LDP_LEDGER; see "
-            "`beam-ldp budget`)",
+            "help": "ledger that holds the budget of --dataset: the worst-case privacy cost is "
+            "reserved there before anything is read, and a run over budget is refused (default: "
+            "the environment variable BEAM_LDP_LEDGER; see `beam-ldp budget`)",
         },
         "--no-ledger": {
             "action": "store_true", "default": False,
-            "help": "charge nothing, even where BEAM_LDP_LEDGER is set; every output says so",
+            "help": "charge no budget, even if BEAM_LDP_LEDGER is set; every output says so",
         },
         "--privacy-unit": {
             "default": "user", "metavar": "NAME",
-            "help": "what this run protects; must be what the budget protects (default: user)",
+            "help": "privacy unit: what this run protects; it must match the unit of the budget "
+            "(default: user)",
         },
         "--frozen-values": {
             "action": "store_true", "default": False,
-            "help": "nobody's value has changed since this memoized release was published first: "
-            "allows a second publication about other people where nothing tells it "
-            "(docs/retries.md)",
+            "help": "declares that nobody's value has changed since this memoized release was "
+            "first published: allows a second publication about other people where the ledger "
+            "cannot tell (docs/retries.md)",
         },
         "--run-id": {
-            "metavar": "NAME", "help": "name of the charge, used once (default: a random one)",
+            "metavar": "NAME", "help": "name of the charge in the ledger; each name is used once "
+            "(default: a random one)",
         },
         "--quota": {
             "default": "", "metavar": "NAME",
-            "help": "whose share of the budget is charged (`budget quota` keeps one; default: what "
-            "no quota keeps)",
+            "help": "quota of the budget to charge (set with `budget quota`; default: the part of "
+            "the budget outside all quotas)",
         },
         "--budget-windows": {
             "type": whole_number, "metavar": "N",
-            "help": "releases over time to reserve, for unbounded data: `frequency --stream`, or a "
-            "pipeline of your own (docs/ledger.md), stops when those are used",
+            "help": "number of windows to reserve budget for, where data is unbounded: `frequency "
+            "--stream`, or a pipeline of your own (docs/ledger.md), stops when they are used up",
         },
         "--people-store": {
             "metavar": "DIR",
-            "help": "leave keyed hashes of the people asked here: the ledger then counts what each "
-            "was charged locally (needs --user-id and --people-key-file; see docs/ledger.md)",
+            "help": "folder for keyed hashes of the people in this release: the ledger then keeps "
+            "count of each person's local epsilon (needs --user-id and --people-key-file; see "
+            "docs/ledger.md)",
         },
         "--people-key-file": {
             "metavar": "FILE",
-            "help": "secret key of those hashes, one for all runs about these people; only workers "
-            "read it",
+            "help": "secret key of those hashes, the same for all runs about these people; only "
+            "workers read it",
         },
     },
     OUTPUT: {
-        "--output": {"metavar": "DIR", "help": "folder to write; whole or not at all"},
+        "--output": {"metavar": "DIR", "help": "folder to write; it appears complete or not at "
+        "all"},
         "--overwrite": {
             "action": "store_true", "default": False, "help": "replace an existing output",
         },
         "--dataset": {
             "default": "", "metavar": "NAME",
-            "help": "declared name of the people's data: whose budget is charged, and part of the "
-            "release's identity (needed where there is a ledger or --memoize-key-file)",
+            "help": "declared name of the data set: its budget is charged, and it is part of the "
+            "release's identity (required with a ledger or --memoize-key-file)",
         },
         "--format": {
-            "choices": ["table", "json"], "default": "table", "help": "what is printed here",
+            "choices": ["table", "json"], "default": "table", "help": "format of what is printed",
         },
         "--dry-run": {
             "dest": "only_plan", "action": "store_true", "default": False,
-            "help": "print plan and price; read no data, write nothing",
+            "help": "print the plan and its privacy cost; read no data, write nothing",
         },
         "--config": {
             "metavar": "FILE",
-            "help": "JSON object of flags, without dashes in front; the command line wins",
+            "help": "JSON file of flags, without leading dashes; flags on the command line take "
+            "precedence",
         },
         "--mlflow-uri": {
             "metavar": "URI",

@@ -83,7 +83,7 @@ class Settings:
 
     @property
     def rows_declared(self) -> Literal["row"] | None:
-        """What composites are told where nobody has two rows, by somebody's word."""
+        """What composites are told where it is declared that nobody has two rows."""
         return "row" if self.one_row_per_person else None
 
     @property
@@ -100,8 +100,9 @@ class Settings:
     def persons_unknown(self) -> str:
         """What is warned of where nothing says whose row it is."""
         if self.one_row_per_person:
-            return "--one-row-per-person was declared, not checked: each row was taken for a person"
-        return "no --user-id: each row was taken for a person"
+            return "--one-row-per-person was declared, not checked: every row was counted as a "
+            "person"
+        return "no --user-id: every row was counted as a person"
 
     @property
     def declared_dataset(self) -> str:
@@ -180,13 +181,16 @@ def _check_price(values: argparse.Namespace) -> None:
     grouped = getattr(values, "group_by", None) is not None  # then --min-reports says it
     if values.epsilon is not None and values.expected_users is None and not grouped:
         raise UsageError(
-            "--epsilon needs --expected-users: the local noise that meets a central price "
-            "depends on how many people hide each other"
+            "--epsilon needs --expected-users: the local noise that meets a central epsilon "
+            "depends on the number of people"
         )
     if values.strict and values.epsilon is None:
-        raise UsageError("--strict needs --epsilon: there is no target to hold")
+        raise UsageError("--strict needs --epsilon, the target to enforce")
     if values.max_local_epsilon is not None and values.epsilon is None:
-        raise UsageError("--max-local-epsilon needs --epsilon: --local-epsilon is what it says")
+        raise UsageError(
+            "--max-local-epsilon needs --epsilon: with --local-epsilon the local "
+            "epsilon is already fixed"
+        )
     if not 0 < values.honest_fraction <= 1:
         raise UsageError(f"--honest-fraction must lie in (0, 1], got {values.honest_fraction}")
 
@@ -194,10 +198,12 @@ def _check_price(values: argparse.Namespace) -> None:
 def _local_price(values: argparse.Namespace) -> dict[str, Any]:
     """The price where only the device is trusted: one promise, which needs no delta."""
     if (values.epsilon is None) == (values.local_epsilon is None):
-        raise UsageError("give one of --epsilon and --local-epsilon; here they mean the same")
+        raise UsageError(
+            "give either --epsilon or --local-epsilon: with --model local they mean the same"
+        )
     if values.strict or values.max_local_epsilon is not None:
         flag = "--strict" if values.strict else "--max-local-epsilon"
-        raise UsageError(f"{flag} is about a central target, which --model local has not")
+        raise UsageError(f"{flag} needs a central target, which --model local does not have")
     promised = values.local_epsilon if values.epsilon is None else values.epsilon
     return {"epsilon": None, "local_epsilon": promised, "delta": 0.0}
 
@@ -205,7 +211,7 @@ def _local_price(values: argparse.Namespace) -> dict[str, Any]:
 def _check_reports(values: argparse.Namespace) -> None:
     if values.expected_users is None and values.min_reports is None:
         raise UsageError(
-            "give --expected-users or --min-reports: below a known number nothing is released"
+            "give --expected-users or --min-reports: a release needs a smallest number of reports"
         )
     for flag, number in (
         ("--expected-users", values.expected_users),
@@ -219,7 +225,7 @@ def _check_budget(values: argparse.Namespace) -> None:
     if values.budget_windows not in (None, 1) and not getattr(values, "stream", False):
         raise UsageError(
             "--budget-windows must be 1 here: this program reads its input to the end and releases "
-            "once. `frequency --stream` takes it, and pipelines of your own (docs/ledger.md)"
+            "once. It is for `frequency --stream` and for pipelines of your own (docs/ledger.md)"
         )
     if values.no_ledger and values.ledger:
         raise UsageError("--ledger and --no-ledger exclude each other")
@@ -227,19 +233,20 @@ def _check_budget(values: argparse.Namespace) -> None:
     if named and not values.no_ledger and not values.dataset and values.seed is None:
         where = "--ledger" if values.ledger else LEDGER_VARIABLE
         raise UsageError(
-            f"{where} names a ledger: --dataset must name the data set whose budget is charged "
-            "(or say --no-ledger)"
+            f"{where} names a ledger: --dataset must name the data set whose budget is charged (or "
+            "give --no-ledger)"
         )
     if values.one_row_per_person and values.user_id is not None:
         raise UsageError(
-            "--one-row-per-person goes without --user-id, of whose rows one is drawn in any case"
+            "--one-row-per-person and --user-id exclude each other: with --user-id, one row of "
+            "each person is drawn anyway"
         )
     charged = named and not values.no_ledger and values.seed is None
     if charged and values.privacy_unit == "user" and not _rows_are_people(values):
         raise UsageError(
-            "a budget of people is charged, and a person with ten rows would report ten times for "
-            "the price of one: --user-id must name the column that says whose row it is, or "
-            "--one-row-per-person declare that nobody has two"
+            "the budget protects people, and a person with ten rows would report ten times and be "
+            "charged once: name the column of user ids with --user-id, or declare with "
+            "--one-row-per-person that nobody has two rows"
         )
 
 
@@ -253,14 +260,16 @@ def _check_people(values: argparse.Namespace) -> None:
     if values.people_store is None:
         return
     if values.user_id is None:
-        raise UsageError("--people-store needs --user-id: hashes are of people's ids")
+        raise UsageError("--people-store needs --user-id: it holds hashes of user ids")
     if values.people_key_file == values.memoize_key_file:
         raise UsageError(
-            "--people-key-file must be another key than --memoize-key-file, which is destroyed "
-            "after its release"
+            "--people-key-file must differ from --memoize-key-file, whose key is destroyed after "
+            "its release"
         )
     if values.no_ledger or not (values.ledger or os.environ.get(LEDGER_VARIABLE)):
-        raise UsageError("--people-store needs a ledger (--ledger), which counts what people lose")
+        raise UsageError(
+            "--people-store needs --ledger, where each person's local epsilon is counted"
+        )
 
 
 def _check_randomness(values: argparse.Namespace) -> None:
@@ -269,15 +278,15 @@ def _check_randomness(values: argparse.Namespace) -> None:
             raise UsageError("--memoize-key-file needs --user-id and --release-id")
         if not values.dataset:
             raise UsageError(
-                "--memoize-key-file needs --dataset, the declared name of the people's data: with "
-                "the release id and the question it says which reports are the same"
+                "--memoize-key-file needs --dataset, the declared name of the data set: dataset, "
+                "release id and question together identify the reports that repeat"
             )
         if values.seed is not None:
             raise UsageError("--memoize-key-file and --seed exclude each other")
     if getattr(values, "frozen_values", False) and values.memoize_key_file is None:
         raise UsageError(
-            "--frozen-values is about a second publication of the same reports, which only "
-            "--memoize-key-file makes"
+            "--frozen-values needs --memoize-key-file: only memoized reports can be published a "
+            "second time"
         )
     if values.seed is not None and values.seed < 0:
         raise UsageError("--seed must be >= 0")
@@ -291,8 +300,8 @@ def _input_format(values: argparse.Namespace, files: list[tuple[str, int]]) -> s
         found = {format_of(path) for path, _ in files}
         if len(found) != 1 or None in found:
             raise UsageError(
-                "--input-format must be given: the file names do not tell one format "
-                "(parquet, csv, jsonl, text)"
+                "--input-format must be given: the format (parquet, csv, jsonl, text) cannot be "
+                "told from the file extensions"
             )
         chosen = found.pop()
     return str(chosen)

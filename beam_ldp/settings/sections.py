@@ -31,13 +31,13 @@ class Source:
         flag="input", metavar="PATH", many=True, basic=True,
     )  # fmt: skip
     format: str = setting(
-        "auto", "default: by the ending of the file names", flag="input-format", choices=FORMATS
+        "auto", "default: chosen by the file extension", flag="input-format", choices=FORMATS
     )
     delimiter: str | None = setting(
         None, "default: a comma, or a tab for .tsv", flag="csv-delimiter", metavar="CHAR"
     )
     max_bad_rows: int | None = setting(
-        None, "release nothing if more rows cannot be used (default: no limit)", WHOLE,
+        None, "release nothing if more rows than this cannot be used (default: no limit)", WHOLE,
         flag="max-bad-rows", metavar="N",
     )  # fmt: skip
 
@@ -55,32 +55,34 @@ class People:
 
     id: str | None = setting(
         None,
-        "column that says whose row it is: one row per person is drawn; without it each row is "
-        "taken for a person",
+        "column with the user id: one row per person is drawn at random; without it every row "
+        "counts as a person",
         flag="user-id", metavar="NAME", basic=True,
     )  # fmt: skip
     one_row: bool = setting(
         False,
-        "instead of {people.id}: declares that no person has two rows, where a budget of people is "
-        "charged; nothing checks it, every record says it",
+        "instead of {people.id}, where a budget of people is charged: declares that nobody has "
+        "more than one row. This is not checked, and every record says so",
         SWITCH, flag="one-row-per-person",
     )  # fmt: skip
     group_by: str | None = setting(
         None,
-        "column of a public group: one result per group, each of at least {shuffle.min_reports}; "
-        "every person reports in one group; which one is not protected",
+        "column with a public group: one result per group, each from at least "
+        "{shuffle.min_reports} reports. Every person reports in one group, and which one is not "
+        "protected",
         flag="group-by", metavar="NAME",
     )  # fmt: skip
     groups: Domain | str | Path | None = setting(
         None,
-        "public list of groups, one per line; rows of no listed group count in `other`",
+        "public list of groups, one per line; rows of groups not listed count in `other`",
         flag="groups", metavar="FILE",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.one_row and self.id is not None:
             raise SettingError(
-                "{people.one_row} goes without {people.id}, of whose rows one is drawn in any case"
+                "{people.one_row} and {people.id} exclude each other: with {people.id}, one row of "
+                "each person is drawn anyway"
             )
 
     @property
@@ -99,28 +101,30 @@ class Noise:
 
     dataset: str = setting(
         "",
-        "declared name of the people's data: whose budget is charged, and part of the release's "
-        "identity (needed where there is a ledger or {release.key_file})",
+        "declared name of the data set: its budget is charged, and it is part of the release's "
+        "identity (required with a ledger or {release.key_file})",
         flag="dataset", metavar="NAME", basic=True,
     )  # fmt: skip
     id: str | None = setting(
-        None, "names this release for memoized noise; never reuse one",
+        None, "name of this release, for memoized noise; never reuse a name",
         flag="release-id", metavar="NAME",
     )  # fmt: skip
     key_file: str | None = setting(
         None,
-        "secret key, read on the workers: a retry then sends the same report (needs {people.id} "
-        "and {release.id})",
+        "secret key of memoized noise, read by the workers: a retry then sends the same report "
+        "(needs {people.id} and {release.id})",
         flag="memoize-key-file", metavar="FILE",
     )  # fmt: skip
     seed: int | None = setting(
-        None, "simulation only: repeatable noise protects nobody, every output says so", WHOLE,
+        None, "for simulations only: repeatable noise protects nobody, and every output says "
+        "so", WHOLE,
         flag="seed", metavar="N",
     )  # fmt: skip
     frozen_values: bool = setting(
         False,
-        "nobody's value has changed since this memoized release was published first: allows a "
-        "second publication about other people where nothing tells it (docs/retries.md)",
+        "declares that nobody's value has changed since this memoized release was first published: "
+        "allows a second publication about other people where the ledger cannot tell "
+        "(docs/retries.md)",
         SWITCH, flag="frozen-values",
     )  # fmt: skip
 
@@ -147,44 +151,48 @@ class Charge:
 
     ledger: str | None = setting(
         None,
-        "ledger that grants the budget of {release.dataset}: the worst case is reserved before "
-        "anything is read, or refused (default: the environment variable BEAM_LDP_LEDGER; see "
-        "`beam-ldp budget`)",
+        "ledger that holds the budget of {release.dataset}: the worst-case privacy cost is "
+        "reserved there before anything is read, and a run over budget is refused (default: the "
+        "environment variable BEAM_LDP_LEDGER; see `beam-ldp budget`)",
         flag="ledger", metavar="URL", basic=True,
     )  # fmt: skip
     no_ledger: bool = setting(
-        False, "charge nothing, even where BEAM_LDP_LEDGER is set; every output says so", SWITCH,
+        False, "charge no budget, even if BEAM_LDP_LEDGER is set; every output says so", SWITCH,
         flag="no-ledger",
     )  # fmt: skip
     privacy_unit: str = setting(
-        "user", "what this run protects; must be what the budget protects (default: user)",
+        "user", "privacy unit: what this run protects; it must match the unit of the budget "
+        "(default: user)",
         flag="privacy-unit", metavar="NAME",
     )  # fmt: skip
     run_id: str | None = setting(
-        None, "name of the charge, used once (default: a random one)", flag="run-id",
+        None, "name of the charge in the ledger; each name is used once (default: a random "
+        "one)", flag="run-id",
         metavar="NAME",
     )  # fmt: skip
     quota: str = setting(
         "",
-        "whose share of the budget is charged (`budget quota` keeps one; default: what no quota "
-        "keeps)",
+        "quota of the budget to charge (set with `budget quota`; default: the part of the budget "
+        "outside all quotas)",
         flag="quota", metavar="NAME",
     )  # fmt: skip
     windows: int | None = setting(
         None,
-        "releases over time to reserve, for unbounded data: `frequency --stream`, or a pipeline of "
-        "your own (docs/ledger.md), stops when those are used",
+        "number of windows to reserve budget for, where data is unbounded: `frequency --stream`, "
+        "or a pipeline of your own (docs/ledger.md), stops when they are used up",
         WHOLE, flag="budget-windows", metavar="N",
     )  # fmt: skip
     people_store: str | None = setting(
         None,
-        "leave keyed hashes of the people asked here: the ledger then counts what each was charged "
-        "locally (needs {people.id} and {release.people_key_file}; see docs/ledger.md)",
+        "folder for keyed hashes of the people in this release: the ledger then keeps count of "
+        "each person's local epsilon (needs {people.id} and {release.people_key_file}; see "
+        "docs/ledger.md)",
         flag="people-store", metavar="DIR",
     )  # fmt: skip
     people_key_file: str | None = setting(
         None,
-        "secret key of those hashes, one for all runs about these people; only workers read it",
+        "secret key of those hashes, the same for all runs about these people; only workers read "
+        "it",
         flag="people-key-file", metavar="FILE",
     )  # fmt: skip
 
@@ -202,40 +210,41 @@ class Privacy:
     """What the release may cost a person."""
 
     epsilon: float | None = setting(
-        None, "central target after shuffling; needs {privacy.expected_users}", POSITIVE,
+        None, "central epsilon to aim at, after shuffling; needs "
+        "{privacy.expected_users}", POSITIVE,
         flag="epsilon", metavar="EPS", basic=True,
     )  # fmt: skip
     local_epsilon: float | None = setting(
-        None, "what each person is promised against everybody", POSITIVE,
+        None, "local epsilon: what each person is promised against everybody", POSITIVE,
         flag="local-epsilon", metavar="EPS0", basic=True,
     )  # fmt: skip
     max_local_epsilon: float | None = setting(
         None,
-        "never promise less to a person than this, even where {privacy.epsilon} would allow it",
+        "largest local epsilon to use, even where {privacy.epsilon} would allow a larger one",
         POSITIVE, flag="max-local-epsilon", metavar="EPS0",
     )  # fmt: skip
     delta: float = setting(
-        0.0, "of the central epsilon, in (0, 1); take it far below 1/users", NUMBER,
+        0.0, "delta of the central epsilon, in (0, 1); choose it far below 1/users", NUMBER,
         flag="delta", metavar="D", basic=True,
     )  # fmt: skip
     expected_users: int | None = setting(
-        None, "people expected to report; 1e6 is understood", WHOLE,
+        None, "number of people expected to report, for example 1e6", WHOLE,
         flag="expected-users", metavar="N", basic=True,
     )  # fmt: skip
     strict: bool = setting(
-        False, "release nothing if what was received costs more than {privacy.epsilon}", SWITCH,
+        False, "release nothing if the reports received cost more than {privacy.epsilon}", SWITCH,
         flag="strict",
     )  # fmt: skip
     honest_fraction: float = setting(
         1.0,
-        "share of the reports, in every batch, that are not fake, in (0, 1]: only those hide a "
-        "person (default 1)",
+        "honest fraction: share of the reports in every batch that are not fake, in (0, 1]; only "
+        "those hide a person (default 1)",
         NUMBER, flag="honest-fraction", metavar="F",
     )  # fmt: skip
     model: Literal["shuffle", "local"] = setting(
         "shuffle",
-        "who is trusted: a shuffler, or nobody but the device; then {privacy.epsilon} is the local "
-        "promise and needs no {privacy.delta}",
+        "who is trusted: a shuffler, or only the device itself (local); {privacy.epsilon} is then "
+        "the local epsilon and needs no {privacy.delta}",
         flag="model", choices=("shuffle", "local"),
     )  # fmt: skip
 
@@ -254,15 +263,16 @@ class Shuffling:
     """What the shuffler does before it lets anything go."""
 
     min_reports: int | None = setting(
-        None, "release nothing below this (default: 0.9 of {privacy.expected_users})", WHOLE,
+        None, "smallest number of reports to release; with fewer, nothing is released (default: "
+        "0.9 of {privacy.expected_users})", WHOLE,
         flag="min-reports", metavar="N", basic=True,
     )  # fmt: skip
     output: Literal["statistic", "reports"] = setting(
-        "statistic", "what leaves the shuffler: only sums, or permuted reports",
+        "statistic", "what leaves the shuffler: sums only (statistic), or the permuted reports",
         flag="shuffle-output", choices=("statistic", "reports"),
     )  # fmt: skip
     scope: Literal["batch", "global"] = setting(
-        "batch", "reports are permuted in large batches, or all together",
+        "batch", "permute reports in large batches, or all of them together",
         flag="scope", choices=("batch", "global"),
     )  # fmt: skip
 
@@ -279,8 +289,8 @@ class Shuffling:
             return self.min_reports
         if expected_users is None:
             raise SettingError(
-                "give {privacy.expected_users} or {shuffle.min_reports}: below a known number "
-                "nothing is released"
+                "give {privacy.expected_users} or {shuffle.min_reports}: a release needs a "
+                "smallest number of reports"
             )
         return max(1, math.ceil(EXPECTED_SHARE * expected_users))
 
@@ -291,12 +301,16 @@ class Mechanism:
 
     name: str = setting(
         "auto",
-        "a mechanism (one from elsewhere: PACKAGE:CLASS), or auto: the most accurate one (see "
-        "`beam-ldp plan`)",
+        "name of a mechanism (PACKAGE:CLASS for one of your own), or auto for the most accurate "
+        "one (see `beam-ldp plan`)",
         flag="mechanism", metavar="NAME", basic=True,
     )  # fmt: skip
     max_bits: int | None = setting(
-        None, "longest report that auto may choose", WHOLE, flag="max-bits", metavar="BITS"
+        None,
+        "longest report, in bits, that auto may choose",
+        WHOLE,
+        flag="max-bits",
+        metavar="BITS",
     )
 
     def __post_init__(self) -> None:
@@ -309,22 +323,28 @@ class Output:
     """Where results go, and how they are shown and tracked."""
 
     folder: str = setting(
-        "", "folder to write; whole or not at all", flag="output", metavar="DIR", basic=True
+        "",
+        "folder to write; it appears complete or not at all",
+        flag="output",
+        metavar="DIR",
+        basic=True,
     )
     overwrite: bool = setting(
         False, "replace an existing output", SWITCH, flag="overwrite", basic=True
     )
     bad_rows_file: str | None = setting(
         None,
-        "where rows that cannot be used are listed, for you alone: a null is an answer (default: "
-        "OUTPUT.private/bad_rows.jsonl)",
+        "where rows that cannot be used are listed; keep this file private, since even a null is "
+        "an answer (default: OUTPUT.private/bad_rows.jsonl)",
         flag="bad-rows-file", metavar="FILE",
     )  # fmt: skip
     top: int = setting(
-        20, "lines of the printed table, and of the plot (default 20)", WHOLE,
+        20, "number of lines in the printed table and in the plot (default 20)", WHOLE,
         flag="top", metavar="N",
     )  # fmt: skip
-    format: str = setting("table", "what is printed here", flag="format", choices=("table", "json"))
+    format: str = setting(
+        "table", "format of what is printed", flag="format", choices=("table", "json")
+    )
     mlflow_uri: str | None = setting(
         None, "MLflow tracking server (default: mlflow.db beside the output)",
         flag="mlflow-uri", metavar="URI",

@@ -52,7 +52,7 @@ def check_collected(
     """
     target, strict, frozen = values.epsilon, values.strict, values.frozen_values
     if strict and target is None:
-        raise UsageError("--strict needs --epsilon: there is no target to hold")
+        raise UsageError("--strict needs --epsilon, the target to enforce")
     if frozen and not agreed.terms.identity.key:
         raise UsageError(
             "--frozen-values is about a second publication of the same reports, and the devices of "
@@ -171,7 +171,7 @@ def count(
 def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
     """What a statement says differently about reports that came from elsewhere."""
     drawn = (
-        "* errors include the draw of one row of each person, made where the values are\n"
+        "* errors include the draw of one row of each person, made on the side of the devices\n"
         if sampling == "iid"
         else ""
     )

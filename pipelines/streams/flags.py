@@ -49,14 +49,14 @@ def check_stream(values: argparse.Namespace) -> StreamSettings:
         UsageError: naming the flag and what is allowed.
     """
     if values.time_column is None:
-        raise UsageError("--time-column is missing: which column tells the time of a row?")
+        raise UsageError("--time-column is missing: which column holds the event time?")
     if (values.window is None) == (values.session_gap is None):
         raise UsageError("give one of --window and --session-gap")
     if values.session_gap is not None:
         if not values.public_bounds:
             raise UsageError(
                 "--session-gap needs --public-bounds: a session begins and ends at the time of a "
-                "single row, so its bounds tell when somebody sent something"
+                "single row, so its bounds reveal when somebody sent something"
             )
         if values.user_id is not None:
             raise UsageError(
@@ -71,19 +71,24 @@ def check_stream(values: argparse.Namespace) -> StreamSettings:
         if round(values.window * 1e6) % round(values.slide * 1e6) or values.slide > values.window:
             raise UsageError("--window must be a multiple of --slide")
     if values.budget_windows is None or values.budget_windows < 1:
-        raise UsageError("--budget-windows must be >= 1: how many releases may happen?")
+        raise UsageError(
+            "--budget-windows must be >= 1: the number of releases to reserve budget for"
+        )
     if values.input_format == "text":
-        raise UsageError("--stream needs columns: text has none")
+        raise UsageError("--stream needs a format with columns, which text lacks")
     for name in _NOT_STREAMED:
         if getattr(values, name, None) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} is not for --stream")
+            raise UsageError(f"--{name.replace('_', '-')} cannot be used with --stream")
     if len(getattr(values, "column", None) or ()) > 1:
         raise UsageError(
-            "--column must be given once with --stream: several questions are asked of files that "
-            "are all there (docs/streaming.md)"
+            "--column must be given once with --stream: several questions need input that is "
+            "complete (docs/streaming.md)"
         )
     if values.strict:
-        raise UsageError("--strict is not for --stream: --min-reports and the budget bind there")
+        raise UsageError(
+            "--strict cannot be used with --stream, where --min-reports and the "
+            "budget set the limits"
+        )
     taken = StreamSettings.__dataclass_fields__
     return StreamSettings(**{name: getattr(values, name) for name in taken})
 

@@ -266,8 +266,8 @@ def _check_budget(values: argparse.Namespace) -> None:
     if named and not values.no_ledger and not values.dataset:
         where = "--ledger" if values.ledger else LEDGER_VARIABLE
         raise UsageError(
-            f"{where} names a ledger: --dataset must name the data set whose budget is charged "
-            "(or say --no-ledger)"
+            f"{where} names a ledger: --dataset must name the data set whose budget is charged (or "
+            "give --no-ledger)"
         )
 
 

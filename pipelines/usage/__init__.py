@@ -15,7 +15,7 @@ from beam_ldp.pipelines.flags import Groups, add_flags
 EXIT_CODES = """
 exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
             3 nothing was published (too few reports, too many bad rows, --strict, the budget, or
-            a ledger that was away at the end: `beam-ldp finalize` then goes on);
+            a ledger that could not be reached at the end: `beam-ldp finalize` then continues);
             130 interrupted
 """
 

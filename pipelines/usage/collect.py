@@ -16,8 +16,8 @@ def _some(flags: Flags, *names: str) -> Flags:
 READ_OFF: Flags = {
     name: {**NUMBER_FLAGS[name], "help": f"{said} (default: what the devices were asked for)"}
     for name, said in (
-        ("--quantiles", "quantiles to read off reports of a number with a tree"),
-        ("--between", "ranges to read off them, edges of the bins or inf; may be repeated"),
+        ("--quantiles", "quantiles to estimate, where the reports are of a number with a tree"),
+        ("--between", "ranges to count, between edges of the bins or inf; may be repeated"),
     )
 }
 FLAGS: Groups = {
@@ -29,46 +29,48 @@ FLAGS: Groups = {
         },
         "--release": {
             "metavar": "FILE",
-            "help": "release.json: what devices and collector agreed upon (see `beam-ldp "
+            "help": "release.json: the terms that devices and collector share (see `beam-ldp "
             "randomize`)",
         },
         "--release-id": {
             "metavar": "NAME",
-            "help": "the release that is meant: release.json must be of it (default: what it says)",
+            "help": "the release expected: release.json must name the same one (default: the one "
+            "it names)",
         },
         "--mechanism": {
             "metavar": "PACKAGE:CLASS",
-            "help": "the mechanism that release.json names, where it is from elsewhere and not "
-            "installed as a plugin: a file never makes the collector import anything",
+            "help": "the mechanism that release.json names, if it is your own and not installed as "
+            "a plugin: a file never makes the collector import code",
         },
         "--question": {
-            "metavar": "NAME", "help": "what was asked, for the record (default: the release id)",
+            "metavar": "NAME", "help": "name of the question, for the record (default: the release "
+            "id)",
         },
         "--domain": {
             "action": "append", "metavar": "FILE",
-            "help": "public list of values that the devices had; not for numbers; repeated: one "
-            "for each question, in the order of release.json",
+            "help": "public list of values that the devices used; not for numbers. With several "
+            "questions, repeat it in the order of release.json",
         },
         **_some(FREQUENCY[DATA], "--other-label"),
         **READ_OFF,
         "--groups": {
-            "metavar": "FILE", "help": "public list of groups that the devices had, if any",
+            "metavar": "FILE", "help": "public list of groups that the devices used, if any",
         },
         "--max-bad-rows": {
             **COMMON[DATA]["--max-bad-rows"],
-            "help": "release nothing if more envelopes are refused (default: no limit)",
+            "help": "release nothing if more envelopes than this are refused (default: no limit)",
         },
         "--bad-rows-file": {
             **COMMON[DATA]["--bad-rows-file"],
             "help": "where refused envelopes are listed (default: OUTPUT.private/bad_rows.jsonl)",
         },
     },
-    "the price": {
+    "the privacy cost": {
         **_some(COMMON[PRICE], "--delta", "--expected-users", "--min-reports"),
         "--epsilon": {
             **COMMON[PRICE]["--epsilon"],
-            "help": "central price that was aimed at: what was received may cost more, which is a "
-            "warning; the noise was drawn on the devices and does not change",
+            "help": "central epsilon that was aimed at: if the reports received cost more, a "
+            "warning says so; the noise was drawn on the devices and does not change",
         },
         **_some(COMMON[PRICE], "--strict", "--honest-fraction"),
     },
@@ -83,13 +85,13 @@ FLAGS: Groups = {
 }  # fmt: skip
 
 EXAMPLES = """examples:
-  what would it cost, and how accurate would it be? (reads no report)
+  privacy cost and accuracy in advance (reads no report)
     beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
         --delta 1e-8 --min-reports 9e5 --output out --dry-run
-  the same for real
+  the actual run
     beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
         --delta 1e-8 --min-reports 9e5 --output out
-  numbers: what they are stands in release.json
+  means: the columns and their ranges are in release.json
     beam-ldp collect --reports reports --release reports/release.json \\
         --delta 1e-8 --min-reports 9e5 --output out
   one histogram per group; smaller groups are withheld
@@ -98,10 +100,10 @@ EXAMPLES = """examples:
   several questions: a list for each, in the order of release.json
     beam-ldp collect --reports reports --release reports/release.json --domain hair.txt \\
         --domain eyes.txt --delta 1e-8 --min-reports 90000 --output out
-  other quantiles of a number than the devices were asked for, from the same reports
+  other quantiles than the devices were asked for, from the same reports
     beam-ldp collect --reports reports --release reports/release.json --quantiles 0.25,0.75 \\
         --delta 1e-8 --min-reports 90000 --output out
-  devices can lie: at least four reports of five are taken to be honest
+  devices can lie: assume that at least four reports in five are honest
     beam-ldp collect ... --honest-fraction 0.8
 """
 
@@ -109,8 +111,9 @@ USAGE = Usage(
     name="collect",
     summary=(
         "How often does each value of a public list occur, or what is the mean, among people whose "
-        "devices have sent randomized reports? Starts at the shuffle: no raw value is ever seen. "
-        "What cannot be a report of this release is refused and listed, and copies count once."
+        "devices have sent randomized reports? This program starts at the shuffle and never sees a "
+        "raw value. Whatever cannot be a report of this release is refused and listed, and copies "
+        "count once."
     ),
     synopsis=(
         "--reports PATH --release FILE [--domain FILE] --delta D "

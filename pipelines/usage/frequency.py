@@ -9,42 +9,44 @@ from beam_ldp.pipelines.usage.stream import STREAM_FLAGS
 NUMBER_FLAGS: Flags = {
     "--bins": {
         "metavar": "EDGES",
-        "help": "the column holds numbers: public edges such as 0,10,20,50,100, or LOW:HIGH:COUNT "
-        "(instead of --domain); numbers outside count as `other`",
+        "help": "for a column of numbers, instead of --domain: public edges such as "
+        "0,10,20,50,100, or LOW:HIGH:COUNT; numbers outside count as `other`",
     },
     "--quantiles": {
         "metavar": "LEVELS",
-        "help": "quantiles of the numbers, such as 0.1,0.5,0.9, with intervals; as fine as --bins",
+        "help": "quantiles to estimate, such as 0.1,0.5,0.9, with confidence intervals; as fine as "
+        "--bins",
     },
     "--between": {
         "action": "append", "metavar": "LOW:HIGH",
-        "help": "how many numbers lie in [LOW, HIGH), both of them edges of --bins or inf; may be "
-        "repeated",
+        "help": "range to count: how many numbers lie in [LOW, HIGH), each an edge of --bins or "
+        "inf; may be repeated",
     },
     "--fan-out": {
         "type": whole_number, "metavar": "N",
-        "help": "children of a node of the tree behind --quantiles and --between (default: the "
-        "most accurate, see docs/ranges.md)",
+        "help": "fan-out: children of each node in the tree behind --quantiles and --between "
+        "(default: the most accurate one, see docs/ranges.md)",
     },
 }  # fmt: skip
 
 GROUP_FLAGS: Flags = {
     "--group-by": {
         "metavar": "NAME",
-        "help": "column of a public group: one result per group, each of at least --min-reports; "
-        "every person reports in one group; which one is not protected",
+        "help": "column with a public group: one result per group, each from at least "
+        "--min-reports reports. Every person reports in one group, and which one is not protected",
     },
     "--groups": {
         "metavar": "FILE",
-        "help": "public list of groups, one per line; rows of no listed group count in `other`",
+        "help": "public list of groups, one per line; rows of groups not listed count in `other`",
     },
 }  # fmt: skip
 
 DESIGN_FLAGS: Flags = {
     "--design": {
         "choices": ["auto", "one", "all"], "default": "auto",
-        "help": "several questions: each person answers one, drawn at random, or all with a split "
-        "budget; auto: whichever is more accurate with neither price worse",
+        "help": "for several questions: each person answers one of them, drawn at random, or all "
+        "of them with a split budget; auto takes the more accurate one whose privacy cost is no "
+        "higher, locally or centrally",
     },
 }  # fmt: skip
 
@@ -53,61 +55,63 @@ FLAGS = with_own(
         DATA: {
             "--column": {
                 "action": "append", "metavar": "NAME",
-                "help": "column that holds the value (not for text); repeated: several questions",
+                "help": "column with the value (not for text input); repeat it to ask several "
+                "questions",
             },
             "--domain": {
                 "action": "append", "metavar": "FILE",
-                "help": "public list of values, one per line; the rest is counted as `other`; "
-                "repeated: one for each --column",
+                "help": "public list of values, one per line; all other values count as `other`. "
+                "With several questions, one for each --column",
             },
             "--other-label": {
                 "default": "other", "metavar": "NAME",
-                "help": "what the rest is called, where the list holds the value `other` itself",
+                "help": "name for all values not listed, if the list itself holds a value `other`",
             },
             **NUMBER_FLAGS,
             **GROUP_FLAGS,
             **STREAM_FLAGS,
             "--bad-rows": {
                 "choices": ["dead-letter", "other"], "default": "dead-letter",
-                "help": "rows that cannot be used: listed in bad_rows.jsonl, or reported as "
-                "`other` without a trace",
+                "help": "what happens to rows that cannot be used: they are listed in "
+                "bad_rows.jsonl, or reported as `other` without a trace",
             },
         },
         MECHANISM: {
             "--mechanism": {
                 "default": "auto", "metavar": "NAME",
-                "help": "a frequency oracle (one from elsewhere: PACKAGE:CLASS), or auto: the most "
-                "accurate one (see `beam-ldp plan`)",
+                "help": "name of a frequency oracle (PACKAGE:CLASS for one of your own), or auto "
+                "for the most accurate one (see `beam-ldp plan`)",
             },
             **DESIGN_FLAGS,
         },
         OUTPUT: {
             "--top": {
                 "type": whole_number, "default": 20, "metavar": "N",
-                "help": "values in the printed table and in the plot (default 20)",
+                "help": "number of values in the printed table and in the plot (default 20)",
             },
             "--staged": {
                 "metavar": "DIR",
-                "help": "run no job: finish what a template's job with the same flags left here",
+                "help": "run no job: finish the release from what the job of a template with the "
+                "same flags left in this folder",
             },
         },
     }
 )  # fmt: skip
 
 EXAMPLES = """examples:
-  what would it cost, and how accurate would it be? (reads no data)
+  privacy cost and accuracy in advance (reads no data)
     beam-ldp frequency --input 'events/*.parquet' --column url --domain urls.txt \\
         --epsilon 1 --delta 1e-8 --expected-users 1e6 --output out --dry-run
-  the same for real, one report per person
+  the actual run, one report per person
     beam-ldp frequency --input 'events/*.parquet' --column url --user-id uid --domain urls.txt \\
         --epsilon 1 --delta 1e-8 --expected-users 1e6 --output out
   on a cluster (all of Beam's flags are understood)
     beam-ldp frequency ... --runner=SparkRunner --job_endpoint=host:8099 --environment_type=LOOPBACK
-  one histogram per country; a person reports in one country, each has its own price
+  one histogram per country; a person reports in one country, each country has its own privacy cost
     beam-ldp frequency --input 'events/*.parquet' --column url --user-id uid --domain urls.txt \\
         --group-by country --groups countries.txt --epsilon 1 --delta 1e-8 --min-reports 20000 \\
         --output out
-  several questions: each person answers one, or all with a split budget, whichever is better
+  several questions: each person answers one, or all with a split budget, whichever is more accurate
     beam-ldp frequency --input survey.csv --column hair --domain hair.txt --column eyes \\
         --domain eyes.txt --local-epsilon 1 --delta 1e-8 --expected-users 1e5 --output out
   a number: its quantiles, and how many people lie in a range
@@ -125,7 +129,7 @@ EXAMPLES = """examples:
 USAGE = Usage(
     name="frequency",
     summary="How often does each value of a public list occur? Every person's value is randomized "
-    "before it is counted; the result has honest error bars and a stated price.",
+    "before it is counted; the result has honest error bars and a stated privacy cost.",
     synopsis="--input PATH --column NAME --domain FILE --delta D "
     "(--epsilon EPS --expected-users N | --local-epsilon EPS0) --output DIR [...]",
     examples=EXAMPLES,

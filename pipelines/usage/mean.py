@@ -37,12 +37,12 @@ def norm_of(text: str) -> Norm | float:
 COLUMNS: Flags = {
     "--columns": {
         "action": "append", "metavar": "NAMES",
-        "help": "columns of numbers, one coordinate each: names and globs, separated by commas; "
-        "may be repeated. Or one column of lists",
+        "help": "columns of numbers, one per coordinate: names or globs, separated by commas; may "
+        "be repeated. Or a single column of lists",
     },
     "--dimension": {
         "type": whole_number, "metavar": "D",
-        "help": "numbers per list, where the files do not tell",
+        "help": "length of the lists, where the files do not say",
     },
 }  # fmt: skip
 
@@ -57,68 +57,71 @@ FLAGS = with_own(
             },
             "--radius": {
                 "type": positive_number, "metavar": "R",
-                "help": "the bound, in the unit of the data; public, never looked up in the data",
+                "help": "the bound on that norm, in the units of the data; public, never taken "
+                "from the data",
             },
             "--range": {
                 "nargs": 2, "type": float, "metavar": ("LOW", "HIGH"),
-                "help": "instead of norm and radius: every number lies in this range",
+                "help": "instead of --norm and --radius: every number lies in this public range",
             },
             "--ranges": {
                 "metavar": "FILE",
-                "help": "instead: a CSV file column,low,high with a range for each column",
+                "help": "instead of --range: a CSV file of column,low,high with a public range for "
+                "each column",
             },
             "--one-row-each": {
                 "action": "store_true", "default": False,
-                "help": "every person of --user-id has one row, so that errors need not allow for "
-                "the draw of a row; one report per person is sent in any case",
+                "help": "declares that every --user-id has one row, so that errors need not allow "
+                "for drawing a row; one report per person is sent in any case",
             },
             "--outside": {
                 "choices": ["clip", "raise"], "default": "clip",
-                "help": "values outside those bounds: moved to their edge on the device, which "
-                "nobody counts; or stop the run",
+                "help": "values outside those bounds: clipped to the bound on the device, "
+                "uncounted; or stop the run",
             },
             "--bad-rows": {
                 "choices": ["dead-letter", "zero"], "default": "dead-letter",
-                "help": "rows that cannot be used: listed in bad_rows.jsonl, or reported as zero "
-                "(the middle of the ranges) without a trace",
+                "help": "what happens to rows that cannot be used: they are listed in "
+                "bad_rows.jsonl, or reported as zero (the middle of the ranges) without a trace",
             },
         },
         MECHANISM: {
             "--mechanism": {
                 "default": "auto", "metavar": "NAME",
-                "help": "a mean mechanism (one from elsewhere: PACKAGE:CLASS), or auto: the most "
-                "accurate one (see `beam-ldp plan mean`)",
+                "help": "name of a mean mechanism (PACKAGE:CLASS for one of your own), or auto for "
+                "the most accurate one (see `beam-ldp plan mean`)",
             },
             "--model": {
                 "choices": ["shuffle", "local"], "default": "shuffle",
-                "help": "who is trusted: a shuffler, or nobody but the device; then --epsilon is "
-                "the local promise and needs no --delta",
+                "help": "who is trusted: a shuffler, or only the device itself (local); --epsilon "
+                "is then the local epsilon and needs no --delta",
             },
         },
         OUTPUT: {
             "--top": {
                 "type": whole_number, "default": 20, "metavar": "N",
-                "help": "coordinates in the printed table (default 20)",
+                "help": "number of coordinates in the printed table (default 20)",
             },
             "--shape": {
                 "metavar": "HxW",
-                "help": "the coordinates are the pixels of a picture, row by row: the plot is one",
+                "help": "the coordinates are the pixels of an image, row by row: plot the mean as "
+                "an image",
             },
         },
     }
 )  # fmt: skip
 
 EXAMPLES = """examples:
-  what would it cost, and how accurate would it be? (looks at the columns' names, not at rows)
+  privacy cost and accuracy in advance (reads the names of columns, not rows)
     beam-ldp mean --input vectors.parquet --columns 'f*' --norm l2 --radius 1 \\
         --epsilon 1 --delta 1e-8 --expected-users 1e5 --output out --dry-run
-  numbers in units of their own: a file of public ranges (column,low,high)
+  numbers in different units: a file of public ranges (column,low,high)
     beam-ldp mean --input people.csv --columns age,bmi,charges --ranges ranges.csv \\
         --epsilon 1 --delta 1e-8 --expected-users 1e5 --output out
-  one number per person, all of them between 0 and 1440, and at most 4 lost to the shuffler
+  one number per person between 0 and 1440, with a local epsilon of at most 4
     beam-ldp mean --input visits.csv --columns minutes --user-id uid --range 0 1440 \\
         --epsilon 1 --max-local-epsilon 4 --delta 1e-8 --expected-users 1e5 --output out
-  pictures of 28 x 28 in one column of lists; nobody but the device is trusted
+  images of 28 x 28 in one column of lists; only the device is trusted
     beam-ldp mean --input images.parquet --columns pixels --norm l2 --radius 28 --shape 28x28 \\
         --model local --epsilon 4 --expected-users 1e5 --output out
   on a cluster (all of Beam's flags are understood)
@@ -128,7 +131,7 @@ EXAMPLES = """examples:
 USAGE = Usage(
     name="mean",
     summary="The mean of vectors of numbers, one per person. Every person's vector is randomized "
-    "before anything is added up; the result has honest error bars and a stated price.",
+    "before anything is added up; the result has honest error bars and a stated privacy cost.",
     synopsis="--input PATH --columns NAMES (--norm NORM --radius R | --range LOW HIGH | --ranges "
     "FILE) --delta D (--epsilon EPS --expected-users N | --local-epsilon EPS0) --output DIR [...]",
     examples=EXAMPLES,

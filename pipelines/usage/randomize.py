@@ -25,8 +25,9 @@ FLAGS: Groups = {
         **{name: COMMON[DATA][name] for name in COMMON[DATA] if name not in _NOT_DATA},
         "--bad-rows": {
             "choices": ["dead-letter", "other", "zero"], "default": "dead-letter",
-            "help": "rows that cannot be used: left out and counted here, or reported without a "
-            "trace: as `other` of a list, as zero (the middle of the ranges) of numbers",
+            "help": "what happens to rows that cannot be used: they are left out and counted here, "
+            "or reported without a trace, as `other` for a list and as zero (the middle of the "
+            "ranges) for numbers",
         },
     },
     PRICE: {
@@ -35,19 +36,19 @@ FLAGS: Groups = {
     MECHANISM: {
         "--mechanism": {
             **FREQUENCY[MECHANISM]["--mechanism"],
-            "help": "a frequency oracle, a mean mechanism (one from elsewhere: PACKAGE:CLASS), or "
-            "auto: the most accurate one (see `beam-ldp plan`)",
+            "help": "name of a frequency oracle or mean mechanism (PACKAGE:CLASS for one of your "
+            "own), or auto for the most accurate one (see `beam-ldp plan`)",
         },
         **DESIGN_FLAGS,
         "--max-bits": COMMON[MECHANISM]["--max-bits"],
         "--release-id": {
             "metavar": "NAME",
-            "help": "names this release; a new name each time, or old reports count again",
+            "help": "name of this release; use a new name each time, or old reports count again",
         },
         "--memoize-key-file": {
             **COMMON[MECHANISM]["--memoize-key-file"],
-            "help": "secret key, read on the workers: another run sends every person's report "
-            "again, and a collector counts it once (needs --user-id)",
+            "help": "secret key of memoized noise, read by the workers: another run sends the same "
+            "report for every person, and a collector counts it once (needs --user-id)",
         },
         "--seed": COMMON[MECHANISM]["--seed"],
     },
@@ -58,8 +59,8 @@ FLAGS: Groups = {
         "--dataset": COMMON[OUTPUT]["--dataset"],
         "--reports-per-envelope": {
             "type": whole_number, "default": 1, "metavar": "N",
-            "help": "so many people's reports in one envelope, which release.json then grants to "
-            "everybody who sends (default: 1, as devices send them)",
+            "help": "number of people's reports in one envelope; release.json then allows every "
+            "sender as many (default: 1, as devices send them)",
         },
         "--format": COMMON[OUTPUT]["--format"],
         "--config": COMMON[OUTPUT]["--config"],
@@ -67,10 +68,10 @@ FLAGS: Groups = {
 }  # fmt: skip
 
 EXAMPLES = """examples:
-  where the values are
+  on the side of the devices
     beam-ldp randomize --input values.csv --column url --domain urls.txt --local-epsilon 3 \\
         --dataset telemetry --release-id week-47 --output reports
-  where the reports go
+  on the side of the collector
     beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
         --delta 1e-8 --min-reports 9e5 --output out
   several questions, of which each person answers one; or a number: its quantiles
@@ -79,7 +80,7 @@ EXAMPLES = """examples:
         --output reports
     beam-ldp randomize --input people.csv --column age --bins 0:120:120 --quantiles 0.1,0.5,0.9 \\
         --local-epsilon 2 --dataset telemetry --release-id week-47 --output reports
-  means of numbers, each in a public range, with the noise that meets a central price
+  means of numbers, each in a public range, with the noise that meets a central epsilon
     beam-ldp randomize --input visits.csv --columns minutes --user-id uid --range 0 1440 \\
         --epsilon 1 --delta 1e-8 --expected-users 1e6 --dataset telemetry \\
         --release-id week-47 --output reports
@@ -98,9 +99,9 @@ exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was
 USAGE = Usage(
     name="randomize",
     summary=(
-        "Runs what a device runs, for a file of people's values: every value is randomized and "
+        "Does what a device does, for a file of people's values: every value is randomized and "
         "packed. Reports and release.json may leave this machine; nothing else is written. "
-        "`beam-ldp collect` counts them."
+        "`beam-ldp collect` counts the reports."
     ),
     synopsis=(
         "--input PATH (--column NAME (--domain FILE | --bins EDGES) | --columns NAMES --radius R)"

@@ -23,42 +23,43 @@ seconds.__name__ = "time such as 90s, 5m, 2h"
 STREAM_FLAGS: Flags = {
     "--stream": {
         "action": "store_true", "default": False,
-        "help": "the files keep arriving: release one window after the other, until Ctrl-C or "
-        "until the budget is used (docs/streaming.md)",
+        "help": "files keep arriving: release one window after another, until Ctrl-C or until the "
+        "budget is used up (docs/streaming.md)",
     },
     "--time-column": {
-        "metavar": "NAME", "help": "with --stream: column that holds each row's time",
+        "metavar": "NAME", "help": "with --stream: column with the event time of each row",
     },
     "--window": {
-        "type": seconds, "metavar": "TIME", "help": "with --stream: length of a window, as in 60s",
+        "type": seconds, "metavar": "TIME", "help": "with --stream: length of a window, such as "
+        "60s",
     },
     "--slide": {
         "type": seconds, "metavar": "TIME",
-        "help": "with --window: release panes of this length, each once, and add them to windows "
-        "that overlap",
+        "help": "with --window: release each pane of this length once, and add panes up to "
+        "overlapping windows",
     },
     "--session-gap": {
         "type": seconds, "metavar": "TIME",
-        "help": "with --stream: windows that end where nobody sent anything for so long; needs "
+        "help": "with --stream: session windows, which end after a gap of this length; needs "
         "--public-bounds",
     },
     "--public-bounds": {
         "action": "store_true", "default": False,
-        "help": "declare that anybody may know at which times single rows were sent",
+        "help": "declares that the times at which single rows were sent are public",
     },
     "--allowed-lateness": {
         "type": seconds, "default": 0.0, "metavar": "TIME",
-        "help": "how long late rows of a window are gathered (default: not at all)",
+        "help": "how long late rows of a window are accepted (default: not at all)",
     },
     "--late": {
         "choices": ["release", "dead-letter"], "default": "release",
-        "help": "late rows: a release of their own, if they are enough, or only counted",
+        "help": "late rows: released on their own, if there are enough of them, or only counted",
     },
     "--watermark-delay": {
         "type": seconds, "default": 10.0, "metavar": "TIME",
-        "help": "a window closes when the clock is so far past its end (default 10s)",
+        "help": "how long after its end a window closes (default 10s)",
     },
     "--stop-after": {
-        "type": seconds, "metavar": "TIME", "help": "end as with Ctrl-C after so long",
+        "type": seconds, "metavar": "TIME", "help": "stop after this time, as with Ctrl-C",
     },
 }  # fmt: skip

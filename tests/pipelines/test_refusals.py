@@ -29,15 +29,15 @@ pytestmark = pytest.mark.exact
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--group-by", "country", "--groups", "g.txt"], "--group-by is not for --stream"),
-        (["--groups", "g.txt"], "--groups is not for --stream"),
+        (["--group-by", "country", "--groups", "g.txt"], "--group-by cannot be used with --stream"),
+        (["--groups", "g.txt"], "--groups cannot be used with --stream"),
         (["--column", "other"], "--column must be given once with --stream"),
-        (["--bins", "0:10:5"], "--bins is not for --stream"),
-        (["--bins", "0:10:5", "--quantiles", "0.5"], "--bins is not for --stream"),
-        (["--quantiles", "0.5"], "--quantiles is not for --stream"),
-        (["--between", "0:5"], "--between is not for --stream"),
-        (["--fan-out", "2"], "--fan-out is not for --stream"),
-        (["--people-store", "d"], "--people-store is not for --stream"),
+        (["--bins", "0:10:5"], "--bins cannot be used with --stream"),
+        (["--bins", "0:10:5", "--quantiles", "0.5"], "--bins cannot be used with --stream"),
+        (["--quantiles", "0.5"], "--quantiles cannot be used with --stream"),
+        (["--between", "0:5"], "--between cannot be used with --stream"),
+        (["--fan-out", "2"], "--fan-out cannot be used with --stream"),
+        (["--people-store", "d"], "--people-store cannot be used with --stream"),
     ],
 )
 def test_streams_ask_one_question_of_one_list(flags: list[str], message: str) -> None:

@@ -99,8 +99,8 @@ def test_other_durations_are_refused(text):
         ("", ["--slide", "7s"], "multiple of --slide"),
         ("", ["--slide", "120s"], "multiple of --slide"),
         ("--budget-windows", [], "--budget-windows must be >= 1"),
-        ("", ["--strict"], "--strict is not for --stream"),
-        ("", ["--max-bad-rows", "5"], "--max-bad-rows is not for --stream"),
+        ("", ["--strict"], "--strict cannot be used with --stream"),
+        ("", ["--max-bad-rows", "5"], "--max-bad-rows cannot be used with --stream"),
     ],
 )
 def test_flags_that_do_not_fit_are_named(without, flags, message):

@@ -36,7 +36,7 @@ SECTIONS = (Charge, Mechanism, Noise, Output, People, Privacy, Shuffling, Source
         (Source, {"max_bad_rows": -1}, "source.max_bad_rows must be >= 0"),
         (Source, {"delimiter": ";;"}, "source.delimiter must be one ASCII character"),
         (Source, {"delimiter": '"'}, "source.delimiter must be one ASCII character"),
-        (People, {"id": "uid", "one_row": True}, "people.one_row goes without people.id"),
+        (People, {"id": "uid", "one_row": True}, "people.one_row and people.id exclude each other"),
         (Noise, {"key_file": "k", "seed": 1}, "release.key_file and release.seed exclude"),
         (Noise, {"seed": -1}, "release.seed must be >= 0"),
         (Charge, {"ledger": "x", "no_ledger": True}, "release.ledger and release.no_ledger"),
