@@ -20,9 +20,8 @@ from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import charged
-from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.flags import FLAGS
-from beam_ldp.pipelines.training.plan import TrainingPlan
+from beam_ldp.pipelines.training.plan import TrainingPlan, bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import TrainSettings, check_train
 from beam_ldp.pipelines.training.view import TrainingResult, as_json, plan_line, say_plan, show
@@ -64,9 +63,9 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
         folder = outputs.OutputFolder(settings.output, settings.overwrite)
     _hush()
     with console.status("loading TensorFlow and data"):
-        from beam_ldp.pipelines.training import data as train_data
+        from beam_ldp.pipelines.training.learn import load_clients
 
-        clients, facts = train_data.load_clients(settings)
+        clients, facts = load_clients(settings)
     for reason, count in clients.left_out.items():
         console.print(f"[yellow]left out:[/yellow] {escape(reason)}, {count:,}")
     plan = make_plan(settings, facts)

@@ -1,4 +1,4 @@
-"""What learns, in TensorFlow Federated: the process, who takes part, the model on public data."""
+"""What learns, in TensorFlow Federated: the clients' data, the process, the public accuracy."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
 from beam_ldp.federated.samplers import Sampler, sampler_for
-from beam_ldp.pipelines.training.central_plan import AdapedPlan, LocalCentralPlan
+from beam_ldp.pipelines.jobs.watch import JobError
+from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.training.charge import ModelScore
 from beam_ldp.pipelines.training.flags import CLDP_SGD
-from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.report_plan import ReportPlan
+from beam_ldp.pipelines.training.plan import DataFacts, TrainingPlan, bundled_facts
+from beam_ldp.pipelines.training.plans import AdapedPlan, LocalCentralPlan, ReportPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from tff_adapters import EpsilonBudget, Flow, flows_of, no_client_metrics, schedules
 from tff_adapters.adaped import Variant, build_dp_adaped
@@ -25,9 +27,87 @@ from tff_adapters.adaptive_clip import AdaptiveClip
 from tff_adapters.aggregators import LocallyPrivateMeanFactory
 from tff_adapters.cldp_sgd import build_cldp_sgd
 from tff_adapters.compat import tff
-from tff_adapters.data import Clients
+from tff_adapters.data import BadRowsError, Clients, DataMissingError, load, load_files
 from tff_adapters.local_central import TwoLedgersBudget, build_local_central
 from tff_adapters.models import build_keras_model, evaluate, input_spec, model_fn_for
+
+
+def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
+    """The clients' data, and what is public of it.
+
+    Raises:
+        UsageError: if it cannot be had, or is not as described.
+    """
+    try:
+        if settings.bundled:
+            clients = load(settings.data, settings.points_per_client)
+            if settings.shards_per_client is not None:
+                clients = in_shards(clients, settings.shards_per_client)
+        else:
+            clients = _from_files(settings, settings.data)
+    except (ValueError, DataMissingError) as error:
+        bad = isinstance(error, BadRowsError)
+        hint = str(error).replace('bad_rows="drop"', "--bad-rows drop") if bad else str(error)
+        raise UsageError(f"--data: {hint}") from None
+    num_test = 0 if clients.test_labels is None else len(clients.test_labels)
+    facts = DataFacts(
+        clients.num_clients,
+        settings.points_per_client,
+        clients.shape,
+        clients.num_classes,
+        num_test,
+    )
+    if settings.bundled:
+        expected = bundled_facts(settings.data, settings.points_per_client)
+        if facts != expected:
+            raise JobError(f"{settings.data} is not as expected: {facts} instead of {expected}")
+    return clients, facts
+
+
+def _from_files(settings: TrainSettings, path: str) -> Clients:
+    assert settings.label is not None and settings.classes is not None
+    how: dict[str, Any] = dict(
+        features=settings.features,
+        label=settings.label,
+        num_classes=settings.classes,
+        shape=settings.shape,
+        scale=settings.scale,
+        bad_rows=settings.bad_rows,
+    )
+    clients = load_files(
+        path, client_id=settings.client_id, points_per_client=settings.points_per_client, **how
+    )
+    if settings.test_data is None:
+        return clients
+    # Public examples: whose they are does not matter.
+    test = load_files(settings.test_data, client_id=settings.client_id, **how)
+    if test.shape != clients.shape:
+        raise ValueError("--test-data has examples of another shape")
+    return Clients(
+        clients.name,
+        clients.features,
+        clients.labels,
+        clients.num_classes,
+        np.concatenate(test.features),
+        np.concatenate(test.labels),
+        clients.left_out,
+    )
+
+
+def in_shards(clients: Clients, shards: int) -> Clients:
+    """The same examples dealt out anew: sorted by label, cut, `shards` pieces for every client.
+
+    A client then holds about so many labels. The deal is the same in every run.
+    """
+    count, points = clients.num_clients, clients.points_per_client
+    features, labels = np.concatenate(clients.features), np.concatenate(clients.labels)
+    order = np.argsort(labels, kind="stable")[: count * points]
+    pieces = order.reshape(count * shards, points // shards)
+    generator = np.random.default_rng(0)
+    dealt = generator.permutation(pieces).reshape(count, points)
+    dealt = generator.permuted(dealt, axis=1)  # so that every batch has all of them
+    return replace(clients, features=list(features[dealt]), labels=list(labels[dealt]))
+
 
 tf.get_logger().setLevel("ERROR")
 

@@ -1,4 +1,8 @@
-"""What a training would be and cost, before anything is trained. Needs no TensorFlow."""
+"""What a training would be and cost, before anything is trained. Needs no TensorFlow.
+
+What is public of it before it runs: the data's sizes, the model's parameters (`DataFacts`). What
+every algorithm says of itself, and what follows from that: `TrainingPlan`.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,90 @@ from beam_ldp.accounting.literature.schedule import UNLIKELY
 from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
-from beam_ldp.pipelines.training.facts import DataFacts
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.randomizers.identity import ReleaseIdentity
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What is public of the data before a row is read.
+
+    Attributes:
+        num_clients: n.
+        points_per_client: m, what each has at least.
+        shape: of one example.
+        num_classes: of the labels.
+        num_test: public examples.
+    """
+
+    num_clients: int
+    points_per_client: int
+    shape: Shape
+    num_classes: int
+    num_test: int
+
+
+# Examples to learn from, public ones, shape; ten classes each.
+_BUNDLED: dict[str, tuple[int, int, Shape]] = {
+    "digits": (1437, 360, (8, 8, 1)),
+    "mnist5k": (4000, 1000, (28, 28, 1)),
+    "mnist": (60_000, 10_000, (28, 28, 1)),
+    "emnist-synthetic": (20, 10, (28, 28, 1)),
+}
+
+
+def bundled_facts(name: str, points_per_client: int) -> DataFacts:
+    """The facts of data that has a name of ours.
+
+    Raises:
+        UsageError: if a client would have more examples than there are.
+
+    >>> bundled_facts("mnist5k", 1).num_clients
+    4000
+    """
+    examples, test, shape = _BUNDLED[name]
+    count = 2 if name == "emnist-synthetic" else examples // points_per_client
+    if count * points_per_client > examples or count < 1:
+        raise UsageError(f"--points-per-client must be at most {examples:,} for {name}")
+    return DataFacts(count, points_per_client, shape, 10, test)
+
+
+def count_parameters(model: str, shape: Shape, num_classes: int) -> int:
+    """Trainable parameters of a model of `tff_adapters.models`, without building it.
+
+    >>> count_parameters("cnn-16", (28, 28, 1), 10), count_parameters("cnn-32", (28, 28, 1), 10)
+    (13706, 13722)
+    """
+    inputs = math.prod(shape)
+    if model == "logistic":
+        return (inputs + 1) * num_classes
+    if model == "mlp":
+        return (inputs + 1) * 32 + 33 * num_classes
+    if len(shape) != 3 or min(shape[:2]) < 16:
+        raise UsageError(f"--model {model} takes images of 16 x 16 and more (--shape HxWxC)")
+    small = model == "cnn-32"  # 'same' padding and pools of stride 2
+    filters = 16 if model == "cnn-16" else 32
+
+    def after(side: int) -> int:
+        side = -(-side // 2)
+        side = side // 2 if small else side - 1
+        side = -(-side // 2) if small else (side - 4) // 2 + 1
+        return side // 2 if small else side - 1
+
+    flat = after(shape[0]) * after(shape[1]) * filters
+    convolutions = (64 * shape[2] + 1) * 16 + (16 * 16 + 1) * filters
+    return convolutions + (flat + 1) * 32 + 33 * num_classes
+
+
+def model_of(name: str, shape: Shape) -> str:
+    """The model that `auto` stands for; any other name as it is."""
+    if name != "auto":
+        return name
+    images = len(shape) == 3 and min(shape[:2]) >= 16
+    return "cnn-16" if images else "logistic"
+
 
 _ROWS = 10  # of a printed price list
 

@@ -1,20 +1,398 @@
-"""The plan of a training's flags, whatever its algorithm."""
+"""The plans of all algorithms, and `make_plan`, which makes that of a training's flags.
+
+* `ReportPlan` (`cldp-sgd`, `fedavg`): clients randomize what they report, and a shuffler stands
+  between them and the server.
+* `AdapedPlan` (`adaped`): the server adds the noise.
+* `LocalCentralPlan` (`local-central`): so does it, and clients do too.
+"""
 
 from __future__ import annotations
 
-from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.training.central_plan import AdapedPlan, LocalCentralPlan
-from beam_ldp.pipelines.training.facts import DataFacts, count_parameters, model_of
-from beam_ldp.pipelines.training.flags import ADAPED, LOCAL_CENTRAL
-from beam_ldp.pipelines.training.plan import TrainingPlan, check_fits, cut_to_target
-from beam_ldp.pipelines.training.report_plan import (
-    SHARE_OF_BIT,
-    ReportPlan,
-    bit_for,
-    mechanism_for,
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+import dp_accounting
+
+from beam_ldp.accounting import (
+    LocalRandomizerDpEvent,
+    PrivacyBound,
+    local_event,
+    shuffled_event,
 )
-from beam_ldp.pipelines.training.settings import TrainSettings
-from beam_ldp.randomizers.mean import SeparatedMean
+from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.accounting.literature.comparison import price_of, schedule_epsilon
+from beam_ldp.accounting.literature.methods import DEFAULT
+from beam_ldp.accounting.literature.schedule import Sampling, Schedule
+from beam_ldp.accounting.literature.two_ledgers import (
+    adaped_message_event,
+    adaped_round_event,
+    central_round_event,
+    joint_multiplier,
+)
+from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
+from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
+from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.training.flags import ADAPED, CLDP_SGD, LOCAL_CENTRAL
+from beam_ldp.pipelines.training.plan import (
+    DataFacts,
+    PricePoint,
+    TrainingPlan,
+    check_fits,
+    composed,
+    count_parameters,
+    cut_to_target,
+    model_of,
+)
+from beam_ldp.pipelines.training.settings import TrainSettings, target_of
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.mean import (
+    BinaryVectorMean,
+    L1Mean,
+    L2Mean,
+    LInfMean,
+    PrivUnit,
+    PrivUnitGaussian,
+    SeparatedMean,
+)
+from beam_ldp.randomizers.mean.base import MeanRandomizer
+
+SHARE_OF_BIT = 0.1  # of the local epsilon, for the bit that an adaptive clip asks for
+
+_THESIS = ("thesis, Theorem 5.4.1", "thesis, Theorem 5.3.1")
+_L2 = (PrivUnit, PrivUnitGaussian, SeparatedMean, L2Mean)
+_SAMPLING = {"fixed": "without_replacement", "full": "without_replacement", "self": "self"}
+
+
+def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
+    """The mechanism of one report: one message, so that its own pair prices it.
+
+    Raises:
+        UsageError: if the name is none of its norm, or the parameters do not fit.
+    """
+    epsilon, radius = settings.local_epsilon, settings.clip
+    if settings.adaptive_clip:  # the norm of a round scales it
+        epsilon, radius = epsilon - SHARE_OF_BIT * epsilon, 1.0
+    by_name = {kind.__name__: kind for kind in _L2}
+    if settings.norm != "l2":
+        by_name = {"LInfMean": LInfMean} if settings.norm == "linf" else {"L1Mean": L1Mean}  # type: ignore[dict-item]
+    name = next(iter(by_name)) if settings.mechanism == "auto" else settings.mechanism
+    if name not in by_name:
+        raise UsageError(
+            f"--mechanism must be auto or one of {', '.join(by_name)} with --norm {settings.norm}, "
+            f"got {name}"
+        )
+    one: dict[str, Any] = {}
+    if settings.norm == "linf":
+        one = {"messages": (1,), "message_epsilons": (epsilon,)}
+    try:
+        return by_name[name](dimension, epsilon, radius=radius, **one)
+    except ValueError as error:
+        raise UsageError(f"--mechanism {name}: {error}") from None
+
+
+def bit_for(local_epsilon: float) -> BinaryVectorMean:
+    """What randomizes a client's bit about its norm, with an adaptive clip of that budget."""
+    return BinaryVectorMean(1, local_epsilon, messages=(1,), message_epsilons=(local_epsilon,))
+
+
+@dataclass(frozen=True)
+class ReportPlan(TrainingPlan):
+    """A training whose clients send randomized reports.
+
+    Attributes:
+        mechanism: of one report.
+        bit: of the bit about its norm; None where clipping is fixed.
+    """
+
+    mechanism: MeanRandomizer
+    bit: BinaryVectorMean | None = None
+
+    def for_release(self, identity: ReleaseIdentity) -> ReportPlan:
+        return replace(self, mechanism=self.mechanism.for_release(identity))
+
+    @property
+    def points(self) -> tuple[int, int]:
+        """Data points per client, and of them sampled, as far as the price knows of them."""
+        if self.settings.algorithm == CLDP_SGD:
+            return self.settings.points_per_client, self.settings.points_sampled
+        return 1, 1
+
+    @property
+    def reports_per_round(self) -> int:
+        return self.clients_per_round * self.points[1]
+
+    @property
+    def parts(self) -> tuple[MeanRandomizer, ...]:
+        """What a report is made of: the vector, and the bit about its norm if there is one."""
+        return (self.mechanism,) if self.bit is None else (self.mechanism, self.bit)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """What runs, for the methods of accounting. Two messages are one of their summed budget."""
+        return Schedule(
+            self.report_epsilon,
+            self.data.num_clients,
+            self.clients_per_round,
+            max(1, self.rounds),
+            *self.points,
+            cast("Sampling", _SAMPLING[self.settings.sampling]),
+            self.mechanism if self.bit is None else None,
+        )
+
+    @property
+    def _by_message(self) -> bool:
+        """Whether vector and bit are priced as two shuffled messages: only without sampling."""
+        return self.bit is not None and not self.schedule.sampled
+
+    @cached_property
+    def event(self) -> dp_accounting.DpEvent:
+        if self._by_message:
+            return dp_accounting.ComposedDpEvent(
+                [shuffled_event(part, self.reports_per_round) for part in self.parts]
+            )
+        if self.bit is not None:
+            return self.schedule.event(LocalRandomizerDpEvent(self.report_epsilon))
+        return self.schedule.event(local_event(self.mechanism))
+
+    @property
+    def reader(self) -> str:
+        hidden = ", who do not see who took part" if self.schedule.sampled else ""
+        return f"readers of models{hidden}"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return dict(self.mechanism.to_config())
+
+    @property
+    def mechanism_words(self) -> str:
+        bit = ""
+        if self.bit is not None:
+            bit = f" and a bit about the norm, local epsilon = {number(self.bit.local_epsilon)}"
+        own = type(self.mechanism).__name__
+        return f"{own}, local epsilon = {number(self.mechanism.local_epsilon)}{bit}"
+
+    @property
+    def report_epsilon(self) -> float:
+        return sum(part.local_epsilon for part in self.parts)
+
+    @property
+    def bits_per_report(self) -> int:
+        return sum(part.bits_per_report for part in self.parts)
+
+    @property
+    def exactness(self) -> str:  # type: ignore[override]
+        return self.mechanism.exactness
+
+    @property
+    def pricing_note(self) -> str:  # type: ignore[override]
+        if self.bit is None:
+            return ""
+        if self._by_message:
+            return "the report and the bit about its norm are two shuffled messages"
+        return (
+            "the report and the bit about its norm come from one sample: what is proved for them "
+            "is the price of every mechanism with the sum of their local epsilons"
+        )
+
+    def local_epsilon_of(self, rounds: int) -> float:
+        """A client that is drawn in every round."""
+        return rounds * self.points[1] * self.report_epsilon
+
+    def epsilon_of(self, rounds: int) -> PrivacyBound:
+        if self._by_message:
+            return composed(self.event, rounds, self.settings.delta)
+        return schedule_epsilon(replace(self.schedule, rounds=rounds), self.settings.delta)
+
+    def seen_epsilon_of(self, rounds: int) -> float | None:
+        schedule = replace(self.schedule, rounds=rounds)
+        if not schedule.sampled:
+            return None
+        return float(schedule_epsilon(schedule.seen, self.settings.delta))
+
+    def price_after(self, rounds: int) -> PricePoint:
+        """By all three accountants."""
+        schedule, delta = replace(self.schedule, rounds=rounds), self.settings.delta
+        thesis = (price_of(name, schedule, delta) for name in _THESIS)
+        return replace(
+            super().price_after(rounds),
+            any_mechanism=price_of(DEFAULT, schedule, delta),
+            thesis=next((found for found in thesis if found is not None), None),
+        )
+
+
+_FLOAT_BITS = 64  # of each number that a client of `adaped` sends
+
+
+@dataclass(frozen=True)
+class AdapedPlan(TrainingPlan):
+    """Every client keeps a model of its own and distils a shared one.
+
+    "safe": the server is trusted with what clients send and adds the noise. "printed": clients add
+    noise, and what is charged is what their own messages tell the server.
+    """
+
+    @property
+    def _multipliers(self) -> tuple[float, float]:
+        return self.settings.noise_multiplier, self.settings.psi_noise_multiplier
+
+    @property
+    def printed(self) -> bool:
+        return self.settings.preset == "printed"
+
+    @cached_property
+    def event(self) -> dp_accounting.DpEvent:
+        if self.printed:
+            return adaped_message_event(self.settings.local_steps, *self._multipliers)
+        return adaped_round_event(self.data.num_clients, self.clients_per_round, *self._multipliers)
+
+    @property
+    def reader(self) -> str:
+        if self.printed:
+            return "the server, which sees every client's messages, in every round"
+        sampled = self.clients_per_round < self.data.num_clients
+        hidden = ", who do not see who took part" if sampled else ""
+        return f"readers of shared models{hidden}; the server is trusted"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        names = ("preset", "noise_multiplier", "psi_noise_multiplier", "clip", "psi_clip",
+                 "local_steps")  # fmt: skip
+        return {"mechanism": "adaped", **{n: getattr(self.settings, n) for n in names}}
+
+    @property
+    def mechanism_words(self) -> str:
+        who = "clients, in every step" if self.printed else "the server"
+        z, psi_z = self._multipliers
+        return f"Gaussian noise of {who}: {z:g} (psi {psi_z:g}) times the clipping norm"
+
+    @property
+    def report_epsilon(self) -> None:
+        return None
+
+    @property
+    def bits_per_report(self) -> int:
+        return _FLOAT_BITS * (self.dimension + 1)
+
+    @property
+    def pricing_note(self) -> str:  # type: ignore[override]
+        if not self.printed:
+            return ""
+        return (
+            "warning: the printed price of this preset is false; what is charged is what is "
+            "proved, the price of a client's own messages, without any credit for sampling"
+        )
+
+    def local_epsilon_of(self, rounds: int) -> None:
+        return None
+
+    def seen_epsilon_of(self, rounds: int) -> float | None:
+        if self.printed or self.clients_per_round == self.data.num_clients:
+            return None
+        noise = dp_accounting.GaussianDpEvent(joint_multiplier(*self._multipliers))
+        busiest = replace(self, rounds=rounds).busiest
+        return float(composed(noise, busiest, self.settings.delta))
+
+
+@dataclass(frozen=True)
+class LocalCentralPlan(TrainingPlan):
+    """Messages with a large local epsilon, projected and noised by the server.
+
+    Attributes:
+        mechanism: of one message.
+    """
+
+    mechanism: SeparatedMean
+
+    counts_are_public = False  # the price of coins supposes that nobody counts who joined
+
+    @cached_property
+    def event(self) -> dp_accounting.DpEvent:
+        rate = self.clients_per_round / self.data.num_clients
+        return central_round_event(rate, self.settings.noise_multiplier)
+
+    @property
+    def charged_event(self) -> dp_accounting.DpEvent:
+        """Without the credit for coins, which have no Rényi divergence under replace-one.
+
+        Given who joined when, which does not depend on data, somebody is in `messages_of` rounds
+        at most; so this bounds the price against every reader of models.
+        """
+        return dp_accounting.GaussianDpEvent(self.settings.noise_multiplier)
+
+    @property
+    def reader(self) -> str:
+        return "readers of models, who see neither messages nor who took part"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        names = ("projection", "noise_multiplier", "max_participations")
+        return {**self.mechanism.to_config(), **{n: getattr(self.settings, n) for n in names}}
+
+    @property
+    def mechanism_words(self) -> str:
+        own = type(self.mechanism).__name__
+        return (
+            f"{own}, local epsilon = {number(self.mechanism.local_epsilon)}; projection to "
+            f"{self.settings.projection:g} and noise of {self.settings.noise_multiplier:g} times "
+            "that by the server"
+        )
+
+    @property
+    def report_epsilon(self) -> float:
+        return self.mechanism.local_epsilon
+
+    @property
+    def bits_per_report(self) -> int:
+        return self.mechanism.bits_per_report
+
+    @property
+    def exactness(self) -> str:  # type: ignore[override]
+        return self.mechanism.exactness
+
+    @property
+    def pricing_note(self) -> str:  # type: ignore[override]
+        return (
+            "a ledger is charged without the credit for coins, which its Rényi orders cannot "
+            "price: as for readers who see who took part"
+        )
+
+    def messages_of(self, rounds: int) -> int:
+        """That one client sends at most."""
+        most = self.settings.max_participations
+        return rounds if most is None else min(rounds, most)
+
+    def local_epsilon_of(self, rounds: int) -> float:
+        """A client that sends as many messages as it may."""
+        return self.messages_of(rounds) * self.mechanism.local_epsilon
+
+    def seen_epsilon_of(self, rounds: int) -> float | None:
+        busiest = min(replace(self, rounds=rounds).busiest, self.messages_of(rounds))
+        return float(composed(self.charged_event, busiest, self.settings.delta))
+
+    @cached_property
+    def round_price(self) -> LostRoundsPrice:
+        sent = event_to_json(LocalRandomizerDpEvent(self.mechanism.local_epsilon))
+        most = self.messages_of(max(1, self.rounds))
+        return replace(super().round_price, sent=sent, most=most)
+
+    @property
+    def targets(self) -> list[Target]:
+        """What the audit of messages asks about."""
+        if self.settings.audit:
+            return [target_of(kind, numbers) for kind, numbers in self.settings.audit]
+        features = 1
+        for side in self.data.shape:
+            features *= side
+        sizes = [size for size in (self.dimension, features) if size >= 2]
+        diffuse: list[Target] = [DiffuseTarget(size, 0.5) for size in sizes]
+        return [*diffuse, SparseTarget(20, 2000, 0.5, 0.5)]
+
+    def audit(self, messages: int) -> ReconstructionAudit:
+        """Chances of rebuilding targets from so many messages of one client."""
+        return audit_messages(self.mechanism, self.targets, messages)
 
 
 def make_plan(settings: TrainSettings, data: DataFacts) -> TrainingPlan:

@@ -1,19 +1,45 @@
-"""What a training cost: the record of privacy.json."""
+"""What a training cost: the record of privacy.json, and the files that are written beside it.
+
+Its files are finished, its rounds settled, and only then it appears (`release`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+import io
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from apache_beam.io.filesystem import BeamIOError
 
 import beam_ldp
 from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.jobs.watch import JobError
+from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.training.central_plan import LocalCentralPlan
-from beam_ldp.pipelines.training.charge import TrainingRun, local_epsilon_of, sent_event
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun, local_epsilon_of, sent_event
 from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.report_plan import ReportPlan
+from beam_ldp.pipelines.training.plans import AdapedPlan, LocalCentralPlan, ReportPlan
+from beam_ldp.pipelines.training.statement import training_statement
+from beam_ldp.pipelines.views.pictures import (
+    ABOVE,
+    BELOW,
+    ESTIMATE,
+    GREY,
+    GRID,
+    TRUTH,
+    bare,
+    figure_with,
+    png,
+)
 
 
 @dataclass(frozen=True)
@@ -105,78 +131,106 @@ def make_record(
 ) -> TrainRecord:
     """What privacy.json will hold."""
     settings = plan.settings
-    last, _ = run.curve[-1]
-    bound = plan.epsilon_of(run.begun)
-    point = plan.price_after(run.begun)
-    warnings = []
-    if plan.data.num_test == 0:
-        warnings.append("no public test data: nothing is known about the model's accuracy")
-    if run.begun < plan.planned_rounds:
-        warnings.append("the target ended the training before all epochs had run")
-    if plan.pricing_note.startswith("warning: "):
-        warnings.append(plan.pricing_note.removeprefix("warning: "))
+    told: dict[str, Any] = {
+        **_trained(plan, run),
+        **_cost(plan, run),
+        **_who_took_part(plan, clients_left_out),
+        **_of_algorithm(plan, run),
+        **charge.facts,
+    }
     return TrainRecord(
         question=f"train {plan.model}",
         dataset=settings.dataset,
         mechanism=plan.config,
-        local_epsilon=local_epsilon_of(plan, run),
-        epsilon=float(bound),
-        epsilon_lower=float(bound.lower) or None,
-        epsilon_class_lower=float(bound.class_lower) or None,
-        delta=settings.delta,
-        method=str(bound.method),
-        proof_status=str(bound.proof_status),
-        num_reports=plan.reports_per_round,
-        num_bad_rows=clients_left_out,
-        min_reports=plan.reports_per_round,
-        honest_fraction=1.0,
-        priced_reports=plan.reports_per_round,
-        smallest_batch=plan.reports_per_round,
         output="statistic",
         scope="global",
-        user_id=settings.client_id,
-        bad_rows=settings.bad_rows,
-        exactness=plan.exactness,
-        bits_per_report=plan.bits_per_report,
-        target_epsilon=settings.target_epsilon,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         version=beam_ldp.__version__,
-        warnings=tuple(warnings),
-        event=plan.round_price.event_of(run.begun),
-        charged_epsilon=plan.charged_epsilon_of(run.begun),
-        round_event=event_to_json(plan.event),
-        local_event=sent_event(plan, run),
+        warnings=_warnings(plan, run),
         algorithm=settings.algorithm,
-        model=plan.model,
-        dimension=plan.dimension,
         unit=settings.privacy_unit,
-        report_epsilon=plan.report_epsilon,
         norm=settings.norm,
         clip=settings.clip,
-        num_clients=plan.data.num_clients,
-        clients_per_round=plan.clients_per_round,
-        sampling=settings.sampling,
-        points_per_client=settings.points_per_client,
-        points_sampled=settings.points_sampled,
-        rounds=run.begun,
-        planned_rounds=plan.planned_rounds,
-        stopped="finished" if run.begun == plan.planned_rounds else "target",
-        epsilon_any_mechanism=point.any_mechanism,
-        epsilon_thesis=point.thesis,
-        epsilon_seen=plan.seen_epsilon_of(run.begun),
-        test_accuracy=_known(last.accuracy),
-        test_loss=_known(last.loss),
-        bits_per_client=_bits(run.metrics),
-        reader=plan.reader,
-        personal_accuracy=_known(last.personal),
-        local_only_accuracy=_known(run.alone),
         release_id=run.identity.release_id,
         identity=run.identity.to_json(),
         identity_digest=run.identity.digest.hex(),
         flows=tuple(flow.to_json() for flow in run.flows),
-        **_of_algorithm(plan, run),
-        **charge.facts,
+        **told,
     )
+
+
+def _warnings(plan: TrainingPlan, run: TrainingRun) -> tuple[str, ...]:
+    found = []
+    if plan.data.num_test == 0:
+        found.append("no public test data: nothing is known about the model's accuracy")
+    if run.begun < plan.planned_rounds:
+        found.append("the target ended the training before all epochs had run")
+    if plan.pricing_note.startswith("warning: "):
+        found.append(plan.pricing_note.removeprefix("warning: "))
+    return tuple(found)
+
+
+def _trained(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
+    """The model, the rounds that it took, and what it gave on public data."""
+    last, _ = run.curve[-1]
+    return {
+        "model": plan.model,
+        "dimension": plan.dimension,
+        "rounds": run.begun,
+        "planned_rounds": plan.planned_rounds,
+        "stopped": "finished" if run.begun == plan.planned_rounds else "target",
+        "test_accuracy": _known(last.accuracy),
+        "test_loss": _known(last.loss),
+        "personal_accuracy": _known(last.personal),
+        "local_only_accuracy": _known(run.alone),
+    }
+
+
+def _cost(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
+    """What the rounds that began cost, by each accountant and against each reader."""
+    bound, point = plan.epsilon_of(run.begun), plan.price_after(run.begun)
+    return {
+        "local_epsilon": local_epsilon_of(plan, run),
+        "epsilon": float(bound),
+        "epsilon_lower": float(bound.lower) or None,
+        "epsilon_class_lower": float(bound.class_lower) or None,
+        "delta": plan.settings.delta,
+        "method": str(bound.method),
+        "proof_status": str(bound.proof_status),
+        "exactness": plan.exactness,
+        "target_epsilon": plan.settings.target_epsilon,
+        "event": plan.round_price.event_of(run.begun),
+        "charged_epsilon": plan.charged_epsilon_of(run.begun),
+        "round_event": event_to_json(plan.event),
+        "local_event": sent_event(plan, run),
+        "report_epsilon": plan.report_epsilon,
+        "epsilon_any_mechanism": point.any_mechanism,
+        "epsilon_thesis": point.thesis,
+        "epsilon_seen": plan.seen_epsilon_of(run.begun),
+        "reader": plan.reader,
+        "bits_per_report": plan.bits_per_report,
+        "bits_per_client": _bits(run.metrics),
+    }
+
+
+def _who_took_part(plan: TrainingPlan, left_out: int) -> dict[str, Any]:
+    """Clients, with which of their data points, and the reports of a round."""
+    settings, reports = plan.settings, plan.reports_per_round
+    return {
+        "num_clients": plan.data.num_clients,
+        "clients_per_round": plan.clients_per_round,
+        "sampling": settings.sampling,
+        "points_per_client": settings.points_per_client,
+        "points_sampled": settings.points_sampled,
+        "user_id": settings.client_id,
+        "bad_rows": settings.bad_rows,
+        "num_bad_rows": left_out,
+        "num_reports": reports,
+        "min_reports": reports,
+        "honest_fraction": 1.0,
+        "priced_reports": reports,
+        "smallest_batch": reports,
+    }
 
 
 def _of_algorithm(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
@@ -210,3 +264,185 @@ def _bits(metrics: Any) -> int | None:
         if found is not None:
             return found
     return None
+
+
+_HEIGHT = 5.0  # inches
+_BASELINES = {"non-private": "#6b7b8c", "central-dp": "#e08e2b", "local-only": "#9b5de5"}
+
+
+def plot_training(
+    epsilons: Sequence[float],
+    accuracies: Sequence[float],
+    thesis: tuple[Sequence[float], Sequence[float]],
+    baselines: Mapping[str, float],
+    title: str,
+    subtitle: str,
+) -> bytes:
+    """PNG.
+
+    Args:
+        epsilons, accuracies: after each epoch, by our accountant.
+        thesis: (epsilons, accuracies) of the same training by the theorem of the thesis; empty
+            where it does not apply.
+        baselines: final accuracy by name.
+        title, subtitle: above it.
+    """
+    figure = figure_with(title, subtitle, _HEIGHT)
+    axes = figure.add_axes((0.09, BELOW / _HEIGHT, 0.87, 1 - (ABOVE + BELOW) / _HEIGHT))
+    axes.plot(
+        epsilons, accuracies, "o-", color=ESTIMATE, markersize=4, linewidth=2, zorder=4,
+        label="priced by beam-ldp",
+    )  # fmt: skip
+    if len(thesis[0]):
+        axes.plot(
+            *thesis, "o--", color=TRUTH, markersize=4, linewidth=1.4, zorder=3,
+            label="the same training, priced by the theorem of the thesis",
+        )  # fmt: skip
+    for name, accuracy in baselines.items():
+        axes.axhline(accuracy, color=_BASELINES[name], linewidth=1.4, linestyle=":", zorder=2)
+        axes.annotate(
+            f"{name} {accuracy:.3f}", (1.0, accuracy), xycoords=("axes fraction", "data"),
+            xytext=(-4, 3), textcoords="offset points", ha="right", fontsize=8,
+            color=_BASELINES[name],
+        )  # fmt: skip
+    _style_axes(axes, np.array([*epsilons, *thesis[0]]))
+    return png(figure)
+
+
+def _style_axes(axes: Any, epsilons: np.ndarray) -> None:
+    seen = epsilons[epsilons > 0]
+    if len(seen) > 1 and seen.max() / seen.min() > 4:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
+    axes.set_ylim(0, 1)
+    axes.grid(color=GRID, linewidth=0.8, zorder=0)
+    axes.set_axisbelow(True)
+    bare(axes, "top", "right")
+    axes.set_xlabel("epsilon so far", color=GREY)
+    axes.set_ylabel("accuracy on public data", color=GREY)
+    axes.legend(loc="lower right", frameon=False, fontsize=9)
+
+
+def curves_as_json(
+    plan: TrainingPlan, ran: TrainingRun, beside: dict[str, list[ModelScore]]
+) -> dict[str, Any]:
+    """Loss and accuracy by epoch with the price so far, by our accountant and by the thesis'."""
+    personal = isinstance(plan, AdapedPlan)
+    chosen = {point.rounds: point for point in plan.price_list()}
+
+    def row(measured: ModelScore, epsilon: float) -> dict[str, Any]:
+        point = chosen.get(measured.rounds)
+        return {
+            "epoch": -(-measured.rounds // plan.rounds_per_epoch),
+            "rounds": measured.rounds,
+            "loss": _known(measured.loss),
+            "accuracy": _known(measured.accuracy),
+            "epsilon": epsilon,
+            "epsilon_thesis": None if point is None else point.thesis,
+            **({"personal_accuracy": _known(measured.personal)} if personal else {}),
+        }
+
+    def plain(measured: ModelScore) -> dict[str, Any]:
+        told = asdict(measured)
+        return {name: _known(value) for name, value in told.items()}
+
+    return {
+        "delta": plan.settings.delta,
+        "training": [row(*one) for one in ran.curve],
+        "baselines": {name: [plain(m) for m in points] for name, points in beside.items()},
+    }
+
+
+def write(
+    folder: outputs.OutputFolder,
+    plan: TrainingPlan,
+    model: bytes,
+    record: TrainRecord,
+    curves: dict[str, Any],
+) -> None:
+    """All files of the output, aside. Raises JobError where the disk or store refuses."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(curves["training"][0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(curves["training"])
+    try:
+        with folder.finishing() as out:
+            out.put("model.keras", model)
+            out.put("privacy.json", outputs.as_json(record.to_json()))
+            out.put("privacy.md", training_statement(record).encode())
+            out.put("curve.csv", text.getvalue().encode())
+            out.put("curves.json", outputs.as_json(curves))
+            if plan.data.num_test:
+                out.put("plot.png", picture(plan, record, curves))
+    except (OSError, BeamIOError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise JobError(f"--output {folder.path} could not be written ({why})") from error
+
+
+def model_bytes(model: Any) -> bytes:
+    """A model in Keras' own format."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "model.keras"
+        model.save(path)
+        return path.read_bytes()
+
+
+def picture(plan: TrainingPlan, record: TrainRecord, curves: dict[str, Any]) -> bytes:
+    """Accuracy against epsilon, PNG."""
+    rows = curves["training"]
+    personal = record.personal_accuracy is not None
+    local = ""
+    if record.report_epsilon is not None:
+        local = f"local epsilon = {number(record.report_epsilon)}, "
+    shown = "personal_accuracy" if personal else "accuracy"
+    priced = [row for row in rows if row["epsilon_thesis"] is not None]
+    return plot_training(
+        [row["epsilon"] for row in rows],
+        [row[shown] for row in rows],
+        ([r["epsilon_thesis"] for r in priced], [r["accuracy"] for r in priced]),
+        {
+            name: points[-1]["personal" if personal else "accuracy"]
+            for name, points in curves["baselines"].items()
+        },
+        f"{record.model} on {record.dataset}, {record.algorithm}",
+        f"{record.num_clients:,} clients, {record.clients_per_round:,} in a round, {local}delta = "
+        f"{record.delta:g}; against {record.reader}",
+    )
+
+
+def release(
+    plan: TrainingPlan,
+    ran: TrainingRun,
+    charge: NoCharge,
+    folder: outputs.OutputFolder,
+    staging: str,
+    model: bytes,
+    *,
+    beside: dict[str, list[ModelScore]],
+    left_out: int = 0,
+) -> tuple[TrainRecord, dict[str, Any]]:
+    """Publish a training whose rounds have run, once they are settled.
+
+    Args:
+        plan, ran: what was to run, and what did.
+        charge: the reservation.
+        folder: of the output.
+        staging: where the run left its note.
+        model: as Keras keeps it in a file.
+        beside: baselines.
+        left_out: clients that could not take part.
+
+    Returns:
+        The record and the curves, as they stand in the output.
+
+    Raises:
+        JobError: if the files cannot be written.
+        NotPublishedError: if the ledger or the place does not take them; where somebody may go on
+            with it later (`beam-ldp finalize`), they are kept.
+    """
+    record = make_record(plan, left_out, ran, charge)
+    curves = curves_as_json(plan, ran, beside)
+    write(folder, plan, model, record, curves)
+    publishing.release(charge, record, folder, staging)
+    return record, curves

@@ -1,32 +1,271 @@
-"""The rounds of a training: each priced before it runs, measured after each epoch, written down."""
+"""The rounds of a training: each priced before it runs, measured after each epoch, written down.
+
+`TrainingLog` keeps them in MLflow. `baseline` is what else could be done with the same data: less
+private, or not at all.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import dp_accounting
+import numpy as np
+import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+import mlflow_ldp
 from beam_ldp.federated.budget import Spending
-from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.training.baselines import BaselineError, baseline
-from beam_ldp.pipelines.training.central_plan import AdapedPlan
+from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
-from beam_ldp.pipelines.training.files import model_bytes
-from beam_ldp.pipelines.training.learn import Learner, learner_for
-from beam_ldp.pipelines.training.log import TrainingLog, training_log
+from beam_ldp.pipelines.training.learn import (
+    AdapedLearner,
+    Learner,
+    ReportLearner,
+    learner_for,
+    measured,
+)
 from beam_ldp.pipelines.training.plan import TrainingPlan
-from beam_ldp.pipelines.training.release import release
+from beam_ldp.pipelines.training.plans import AdapedPlan, ReportPlan
+from beam_ldp.pipelines.training.record import TrainRecord, model_bytes, release
 from beam_ldp.pipelines.training.view import TrainingResult
-from tff_adapters import Round, SamplingMismatchError, UnpricedFlowError, privacy_events
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from mlflow_ldp.runs import IDENTITY_TAG
+from tff_adapters import (
+    PrivacyReleaseManager,
+    Round,
+    SamplingMismatchError,
+    UnpricedFlowError,
+    privacy_events,
+)
 from tff_adapters import train as run_rounds
+from tff_adapters.compat import tff
 from tff_adapters.data import Clients
+from tff_adapters.models import build_keras_model
+
+
+class TrainingLog:
+    """One MLflow run with both curves; a server that is away costs the log, never the training.
+
+    Args:
+        plan: what is trained.
+        tracker: charges each round in the record; None for no record.
+        uri: of the tracking server.
+        console: for warnings.
+    """
+
+    def __init__(
+        self, plan: TrainingPlan, tracker: Any | None, uri: str | None, console: Console
+    ) -> None:
+        self._plan, self._tracker, self._uri, self._console = plan, tracker, uri, console
+
+    def charge(self, number: int, num_reports: int) -> None:
+        """Before round `number`."""
+        price = self._plan.round_price
+        if self._tracker is not None and number < price.most:
+            event, local = self._plan.charged_event, self._plan.local_epsilon_of(1) or 0.0
+            self._tracker.charge(event, number, local_epsilon=local, num_reports=num_reports)
+
+    @property
+    def release_managers(self) -> list[Any]:
+        """What gets the measurements of each round, where its readers may see them."""
+        if self._tracker is None or not self._plan.counts_are_public:
+            return []
+        return [PrivacyReleaseManager(self._tracker)]
+
+    def measured(self, measured: ModelScore, epsilon: float) -> None:
+        """After an epoch, at the number of its last round."""
+        if self._tracker is not None:
+            found = {"loss": measured.loss, "accuracy": measured.accuracy, "epsilon": epsilon,
+                     "personal_accuracy": measured.personal}  # fmt: skip
+            known = {f"train.{name}": value for name, value in found.items() if value == value}
+            self._tracker.log(known, measured.rounds - 1)
+
+    def finish(
+        self, folder: outputs.OutputFolder, record: TrainRecord, charge: NoCharge
+    ) -> str | None:
+        """The files, and what ties the run to its charge."""
+
+        if self._tracker is None:
+            return None
+        run_id = cast("str | None", self._tracker.mlflow_run_id)
+        if run_id is not None:
+            from mlflow.tracking import MlflowClient
+
+            try:
+                self._tracker.tag(charge.tags(record.to_json()))
+                self._tracker.log(charge.metrics(), max(0, self._tracker.spent.num_charges - 1))
+                charge.show_budget(*self._tracker.logged_at)
+                if outputs.is_local(folder.path):
+                    statement = Path(folder.path) / "privacy.md"
+                    self._tracker.tag({"mlflow.note.content": statement.read_text("utf-8")})
+                    client = MlflowClient(tracking_uri=self._uri)
+                    client.log_artifacts(run_id, folder.path, "release")
+            except Exception as error:
+                self._console.print(
+                    "[yellow]warning:[/yellow] the files were not logged to MLflow "
+                    f"({type(error).__name__})"
+                )
+        return run_id
+
+
+@contextmanager
+def training_log(
+    plan: TrainingPlan, charge: NoCharge, identity: ReleaseIdentity, console: Console
+) -> Iterator[TrainingLog]:
+    """The record of this training in MLflow, unless it is not wanted or not installed."""
+    settings = plan.settings
+    if settings.no_mlflow or not mlflow_ldp.available():
+        if not settings.no_mlflow:
+            console.print("MLflow is not installed: the run was not logged", style="dim")
+        yield TrainingLog(plan, None, None, console)
+        return
+    for name in ("alembic", "mlflow"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    assert settings.output is not None
+    uri = run.tracking_uri(settings.mlflow_uri, outputs.OutputFolder(settings.output, True))
+    with _no_ledger(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="no ledger is named")
+        tracker = mlflow_ldp.PrivacyTracker(
+            settings.dataset,
+            settings.delta,
+            adaptive=False,
+            tracking_uri=uri,
+            experiment=settings.mlflow_experiment,
+            run_name=f"train {plan.model} on {settings.dataset}",
+            params=_params(plan, charge),
+            num_users=plan.data.num_clients,
+        )
+    with tracker:
+        told = {"privacy.charged": charge.facts["charged"]}  # the tracker knows no ledger
+        tracker.tag(told | {IDENTITY_TAG: identity.digest.hex()})
+        yield TrainingLog(plan, tracker, uri, console)
+
+
+@contextmanager
+def _no_ledger() -> Iterator[None]:
+    """The whole training is charged by its own reservation: a tracker must not charge it again."""
+    url = os.environ.pop(LEDGER_VARIABLE, None)
+    try:
+        yield
+    finally:
+        if url is not None:
+            os.environ[LEDGER_VARIABLE] = url
+
+
+def _params(plan: TrainingPlan, charge: NoCharge) -> dict[str, Any]:
+    settings = plan.settings
+    told = ("algorithm", "sampling", "points_per_client", "points_sampled", "norm", "clip",
+            "adaptive_clip", "epochs", "learning_rate", "target_epsilon",
+            "privacy_unit")  # fmt: skip
+    charged = {f"privacy.{name}": value for name, value in charge.facts.items()}
+    return {
+        **charged,
+        **{f"train.{name}": getattr(settings, name) for name in told},
+        "train.model": plan.model,
+        "train.parameters": plan.dimension,
+        "train.mechanism": plan.config,
+        "train.num_clients": plan.data.num_clients,
+        "train.clients_per_round": plan.clients_per_round,
+        "train.rounds": plan.rounds,
+    }
+
+
+_MODEL_SEED = 1  # as what they are compared with
+_LOCAL_ONLY = 20  # clients whose own models are averaged over
+
+
+class BaselineError(Exception):
+    """A baseline that cannot be had with these settings."""
+
+
+def central_noise(plan: TrainingPlan, epsilon: float) -> float:
+    """TFF's noise multiplier whose central price is at most `epsilon`, same delta, replace-one.
+
+    TFF's is relative to what adding a client changes; replacing one changes twice that.
+    """
+    settings, data = plan.settings, plan.data
+    k = plan.clients_per_round
+
+    def make(noise: float) -> dp_accounting.DpEvent:
+        event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise / 2)
+        if k < data.num_clients:
+            event = dp_accounting.SampledWithoutReplacementDpEvent(data.num_clients, k, event)
+        return dp_accounting.SelfComposedDpEvent(event, plan.rounds)
+
+    def accountant() -> Any:
+        return dp_accounting.rdp.RdpAccountant(
+            neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
+        )
+
+    bracket = dp_accounting.ExplicitBracketInterval(1e-2, 1e4)
+    found = dp_accounting.calibrate_dp_mechanism(
+        accountant, make, epsilon, settings.delta, bracket, tol=1e-3
+    )
+    return float(found)
+
+
+def baseline(name: str, plan: TrainingPlan, clients: Clients, epsilon: float) -> list[ModelScore]:
+    """What else could be done with this data, measured after every epoch. Priced by nothing.
+
+    * "non-private": the same algorithm without clipping and noise.
+    * "central-dp": TFF's `dp_aggregator` (adaptive clipping), noise for the same epsilon.
+    * "local-only": every client trains on its own data alone; the mean accuracy of a few of them,
+      and for `adaped` of their own models as the run measures them.
+
+    Raises:
+        BaselineError: if TFF cannot do this one with so few clients in a round.
+    """
+    if isinstance(plan, AdapedPlan):
+        return measured_rounds(AdapedLearner(plan, clients, alone=True))
+    if name == "local-only":
+        return [_local_only(plan, clients)]
+    aggregator: Any = tff.aggregators.UnweightedMeanFactory()
+    if name == "central-dp":
+        noise = central_noise(plan, epsilon)
+        try:
+            aggregator = tff.learning.dp_aggregator(noise, plan.clients_per_round, zeroing=False)
+        except ValueError:  # the noise multiplier must be below a tenth of the clients in a round
+            raise BaselineError("it needs more clients per round") from None
+    assert isinstance(plan, ReportPlan)
+    return measured_rounds(ReportLearner(plan, clients, aggregator))
+
+
+def measured_rounds(learner: Learner) -> list[ModelScore]:
+    """All rounds of a baseline, measured before the first and after each epoch."""
+    plan = learner.plan
+    state = learner.process.initialize()
+    found = [learner.measure(state, 0)]
+
+    def tell(done: Round) -> None:
+        rounds = done.number + 1
+        if rounds % plan.rounds_per_epoch == 0 or rounds == plan.rounds:
+            found.append(learner.measure(done.state, rounds))
+
+    run_rounds(learner.process, learner.clients_for, plan.rounds, None, state=state, on_round=tell)
+    return found
+
+
+def _local_only(plan: TrainingPlan, clients: Clients) -> ModelScore:
+    found = []
+    for client in range(min(_LOCAL_ONLY, clients.num_clients)):
+        model = build_keras_model(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(tf.keras.optimizers.legacy.SGD(0.1), loss)
+        model.fit(clients.features[client], clients.labels[client], epochs=20, verbose=0)
+        found.append(measured(model, clients, plan.rounds))
+    mean = np.mean([(m.loss, m.accuracy) for m in found], axis=0)
+    return ModelScore(plan.rounds, float(mean[0]), float(mean[1]))
 
 
 def train(

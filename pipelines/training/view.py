@@ -13,8 +13,8 @@ from rich.table import Table
 
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.training.central_plan import LocalCentralPlan
 from beam_ldp.pipelines.training.plan import TrainingPlan
+from beam_ldp.pipelines.training.plans import LocalCentralPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.views import terminal
 
@@ -97,7 +97,23 @@ def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
     if plan.settings.format == "json":
         print(terminal.printed_json(plan_as_json(plan, flows)))
         return
-    settings, console = plan.settings, Console()
+    console = Console()
+    console.print(_plan_table(plan))
+    console.print(_price_table(plan))
+    if plan.price_list(1)[0].thesis is not None:
+        console.print(
+            "thesis: Theorem 5.4.1 (5.3.1 without sampling), a larger bound of the same price",
+            style="dim",
+        )
+    if isinstance(plan, LocalCentralPlan):
+        print(plan.audit(plan.messages_of(plan.rounds)))
+    _say_flows(console, flows)
+    sys.stdout.flush()
+
+
+def _plan_table(plan: TrainingPlan) -> Table:
+    """What would run, and what all of it would cost against each reader."""
+    settings = plan.settings
     table = Table(title="Plan (nothing was trained)", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
@@ -112,14 +128,7 @@ def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
         f"{plan.mechanism_words}; {plan.bits_per_report:,} bits per report",
     )
     table.add_row("protected", f"one {settings.privacy_unit} (replace-one)")
-    if plan.report_epsilon is None:
-        printed = plan.settings.preset == "printed"
-        why = "Gaussian noise has none" if printed else "the server is trusted with it"
-        table.add_row("one report", f"no local epsilon: {why}")
-    else:
-        most = number(plan.local_epsilon_of(plan.rounds))
-        each = number(plan.report_epsilon)
-        table.add_row("one report", f"local epsilon = {each}; all of one client at most {most}")
+    table.add_row("one report", _report_said(plan))
     bound = plan.epsilon_of(plan.rounds)
     table.add_row(
         plan.reader,
@@ -130,7 +139,21 @@ def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
         table.add_row("who also see who took part", f"epsilon = {number(seen)}")
     if plan.pricing_note:
         table.add_row("on that price", plan.pricing_note)
-    console.print(table)
+    return table
+
+
+def _report_said(plan: TrainingPlan) -> str:
+    """What one report promises, and all of a client."""
+    if plan.report_epsilon is None:
+        printed = plan.settings.preset == "printed"
+        why = "Gaussian noise has none" if printed else "the server is trusted with it"
+        return f"no local epsilon: {why}"
+    most = number(plan.local_epsilon_of(plan.rounds))
+    return f"local epsilon = {number(plan.report_epsilon)}; all of one client at most {most}"
+
+
+def _price_table(plan: TrainingPlan) -> Table:
+    """Epsilon after some of the epochs, by three accountants."""
     prices = Table(title="Epsilon along the training", title_justify="left")
     for heading in ("epoch", "rounds", "this mechanism", "any mechanism", "thesis"):
         prices.add_column(heading, justify="right")
@@ -142,16 +165,7 @@ def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
             "-" if point.any_mechanism is None else number(point.any_mechanism),
             "-" if point.thesis is None else number(point.thesis),
         )
-    console.print(prices)
-    if plan.price_list(1)[0].thesis is not None:
-        console.print(
-            "thesis: Theorem 5.4.1 (5.3.1 without sampling), a larger bound of the same price",
-            style="dim",
-        )
-    if isinstance(plan, LocalCentralPlan):
-        print(plan.audit(plan.messages_of(plan.rounds)))
-    _say_flows(console, flows)
-    sys.stdout.flush()
+    return prices
 
 
 def _say_flows(console: Console, flows: Sequence[Flow] | None) -> None:

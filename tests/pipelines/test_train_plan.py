@@ -17,11 +17,10 @@ from beam_ldp.pipelines import train
 from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
-from beam_ldp.pipelines.training.facts import DataFacts, bundled_facts, count_parameters
 from beam_ldp.pipelines.training.flags import FLAGS
-from beam_ldp.pipelines.training.plans import make_plan
+from beam_ldp.pipelines.training.plan import DataFacts, bundled_facts, count_parameters
+from beam_ldp.pipelines.training.plans import make_plan, mechanism_for
 from beam_ldp.pipelines.training.record import make_record
-from beam_ldp.pipelines.training.report_plan import mechanism_for
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.training.statement import training_statement
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit

@@ -25,12 +25,11 @@ from beam_ldp.pipelines import train
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.options import parse_flags
 from beam_ldp.pipelines.training import run as train_run
-from beam_ldp.pipelines.training.baselines import central_noise
-from beam_ldp.pipelines.training.data import in_shards
-from beam_ldp.pipelines.training.facts import bundled_facts
 from beam_ldp.pipelines.training.flags import FLAGS
-from beam_ldp.pipelines.training.learn import Learner, ModelScore, ReportLearner
+from beam_ldp.pipelines.training.learn import Learner, ModelScore, ReportLearner, in_shards
+from beam_ldp.pipelines.training.plan import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
+from beam_ldp.pipelines.training.run import central_noise
 from beam_ldp.pipelines.training.settings import check_train
 from tff_adapters import AdaptiveClip, DeclaredSampling, RoundsRecord
 from tff_adapters.data import load

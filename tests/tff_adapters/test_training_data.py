@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from beam_ldp.pipelines.training.facts import bundled_facts
+from beam_ldp.pipelines.training.plan import bundled_facts
 from tff_adapters.data import BadRowsError, DataMissingError, dealt, load, load_files
 
 pytestmark = pytest.mark.exact

@@ -23,7 +23,7 @@ from beam_ldp.federated.samplers import (
     full_participation,
     sampler_for,
 )
-from beam_ldp.pipelines.training import facts as train_facts
+from beam_ldp.pipelines.training import plan as train_facts
 from tff_adapters import SamplingMismatchError, models, schedules
 from tff_adapters.cldp_sgd import draw_without_replacement
 from tff_adapters.clipping import clip_by_norm, project_to_l2_ball
