@@ -102,6 +102,7 @@ def described(tasks: Sequence[Task] = TASKS) -> list[dict[str, str]]:
     return [
         {
             "mechanism": registry.name_of(kind),
+            "also known as": registry.synonyms_of(kind),
             "for": kind.task if kind.task == "frequency" else f"mean, {kind.norm}",
             "summary": registry.summary_of(kind),
             "decoding": kind.decoding,

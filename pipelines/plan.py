@@ -173,10 +173,11 @@ def mechanisms(places: tuple[str, ...], form: str) -> None:
 
 def show_summaries(console: Console, kinds: Sequence[type[Any]]) -> None:
     """What mechanisms from elsewhere say of themselves, below a plan."""
-    from beam_ldp.randomizers.registry import name_of, summary_of
+    from beam_ldp.randomizers.registry import name_of, summary_of, synonyms_of
 
     for kind in kinds:
-        console.print(f"{name_of(kind)}: {summary_of(kind)}", style="dim", markup=False)
+        also = f" ({synonyms_of(kind)})" if synonyms_of(kind) else ""
+        console.print(f"{name_of(kind)}{also}: {summary_of(kind)}", style="dim", markup=False)
 
 
 def draw_plans(

@@ -61,6 +61,7 @@ class LocalRandomizer(ABC):
         messages_per_user: reports that one user sends.
         task: what its reports are for, "frequency" or "mean"; plans of that task consider it.
         decoding: what it takes to turn n reports into the estimate, in words.
+        also_known_as: what the literature calls it; a subclass does not inherit it.
     """
 
     local_epsilon: float  # a field of every subclass; not one here, so that sizes come before it
@@ -69,6 +70,7 @@ class LocalRandomizer(ABC):
     messages_per_user: ClassVar[int] = 1
     task: ClassVar[registry.Task] = "frequency"
     decoding: ClassVar[str] = ""
+    also_known_as: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -79,6 +79,12 @@ def summary_of(kind: type[Any]) -> str:
     return "" if text.startswith(f"{kind.__name__}(") else text  # what `dataclass` writes itself
 
 
+def synonyms_of(kind: type[Any]) -> str:
+    """What the literature calls a mechanism: its own `also_known_as`, not that of its parents."""
+    found: str = vars(kind).get("also_known_as", "")
+    return found
+
+
 def register(kind: type[Any]) -> None:
     """Remember a class by its name, for `find`.
 

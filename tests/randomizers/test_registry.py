@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -177,6 +178,20 @@ def test_a_mechanism_says_what_it_is_in_its_first_line():
             assert registry.summary_of(kind)
     silent = dataclass(frozen=True)(type("Silent", (KRandomizedResponse,), {"__module__": "one"}))
     assert registry.summary_of(silent) == ""
+
+
+def test_a_mechanism_says_what_the_literature_calls_it():
+    named = {
+        kind.__name__: registry.synonyms_of(kind)
+        for task in ("frequency", "mean") for kind in registry.offered(task)
+    }  # fmt: skip
+    assert named["KRandomizedResponse"].startswith("GRR, k-RR")
+    assert "OUE" in named["UnaryEncoding"] and "SUE" in named["UnaryEncoding"]
+    assert "OLH" in named["LocalHashing"] and named["KashinMean"] == "SQKR"
+    names = [name for text in named.values() if text for name in re.split("[,;] ", text)]
+    assert len(names) > 15 and len(set(names)) == len(names)  # no two of one name
+    child = dataclass(frozen=True)(type("Child", (KRandomizedResponse,), {"__module__": "one"}))
+    assert registry.synonyms_of(child) == ""  # a variant is not what its parent is
 
 
 def test_what_does_not_say_what_it_sends_is_no_mechanism_for_others_reports():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,6 +49,8 @@ class HadamardResponse(BlockOracle):
     >>> reports.dtype, oracle.accumulate(reports).sum()
     (dtype('uint16'), np.int64(1000))
     """
+
+    also_known_as: ClassVar[str] = "HR"
 
     num_blocks: int | None = None
 

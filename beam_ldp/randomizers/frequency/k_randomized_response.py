@@ -42,6 +42,7 @@ class KRandomizedResponse(SymbolOracle):
     1.0
     """
 
+    also_known_as: ClassVar[str] = "GRR, k-RR, direct encoding"
     decoding: ClassVar[str] = "O(k)"
 
     @property

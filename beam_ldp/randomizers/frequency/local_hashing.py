@@ -67,6 +67,7 @@ class LocalHashing(FrequencyOracle):
     num_buckets: int | None = None
     prime: int | None = None
 
+    also_known_as: ClassVar[str] = "OLH; BLH (two buckets)"
     decoding: ClassVar[str] = "O(n k / g), or O(P (P + k)) for very large n"
 
     def __post_init__(self) -> None:

@@ -68,6 +68,7 @@ class PairwiseIndependentRappor(FrequencyOracle):
     local_epsilon: float
     compact: bool = False
 
+    also_known_as: ClassVar[str] = "PI-RAPPOR"
     decoding: ClassVar[str] = "O(k log k), transform over a finite field"
 
     @classmethod

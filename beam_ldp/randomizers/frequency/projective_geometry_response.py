@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,6 +55,8 @@ class ProjectiveGeometryResponse(CyclicOracle):
     >>> oracle.estimate(oracle.accumulate(reports), num_users=3).value.shape
     (22000,)
     """
+
+    also_known_as: ClassVar[str] = "PGR"
 
     prime: int | None = None
 

@@ -85,6 +85,7 @@ class Rappor(FrequencyOracle):
     num_cohorts: int = 1
     report_probabilities: tuple[float, float] | None = None
 
+    also_known_as: ClassVar[str] = "RAPPOR"
     decoding: ClassVar[str] = "O(k) sums, but O(n k) bits to add up"
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -46,6 +47,8 @@ class RecursiveHadamardResponse(BlockOracle):
     >>> print(oracle.accumulate(reports).sum())
     1000
     """
+
+    also_known_as: ClassVar[str] = "RHR"
 
     message_bits: int | None = None
 

@@ -66,6 +66,7 @@ class SubsetSelection(FrequencyOracle):
     subset_size: int | None = None
 
     mixes: ClassVar[bool] = True
+    also_known_as: ClassVar[str] = "k-subset mechanism"
     decoding: ClassVar[str] = "O(n k / (e^eps0 + 1)) set members to add up"
 
     def __post_init__(self) -> None:

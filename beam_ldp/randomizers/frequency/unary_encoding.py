@@ -62,6 +62,7 @@ class UnaryEncoding(FrequencyOracle):
     optimized: bool = True
 
     mixes: ClassVar[bool] = True
+    also_known_as: ClassVar[str] = "OUE; SUE (optimized=False), basic one-time RAPPOR"
     decoding: ClassVar[str] = "O(k) sums, but O(n k) bits to add up"
 
     def __post_init__(self) -> None:

@@ -77,6 +77,7 @@ class KashinMean(MeanRandomizer):
     level: float = 1.75
     redundancy: int = 4
 
+    also_known_as: ClassVar[str] = "SQKR"
     norm: ClassVar[Norm] = "l2"
     decoding: ClassVar[str] = "O(d log d), Walsh-Hadamard"
 

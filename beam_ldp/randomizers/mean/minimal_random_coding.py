@@ -146,6 +146,7 @@ class MinimalRandomCoding(CodebookMean):
     56
     """
 
+    also_known_as: ClassVar[str] = "MMRC"
     exactness: ClassVar[str] = "exact"
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
@@ -135,6 +136,8 @@ class PrivUnitGaussian(DirectionMean):
     >>> mechanism.randomize(np.array([[1.0, 0.0, 0.0]])).shape
     (1, 3)
     """
+
+    also_known_as: ClassVar[str] = "PrivUnitG"
 
     @cached_property
     def tail(self) -> NormalTail:

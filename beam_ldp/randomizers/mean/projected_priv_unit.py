@@ -78,6 +78,7 @@ class ProjectedPrivUnit(DirectionMean):
     sign_seed: int | None = None
     projection: ProjectionKind = "shared"
 
+    also_known_as: ClassVar[str] = "ProjUnit"
     decoding: ClassVar[str] = "O(d log d), Walsh-Hadamard, O(n k) numbers to add up"
 
     @classmethod

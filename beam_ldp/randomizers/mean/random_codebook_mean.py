@@ -61,6 +61,7 @@ class RandomCodebookMean(CodebookMean):
 
     closest: int | None = None
 
+    also_known_as: ClassVar[str] = "k-closest"
     exactness: ClassVar[str] = "exact"
 
     def __post_init__(self) -> None:

@@ -80,6 +80,7 @@ class SeedCompressedMean(DirectionMean):
 
     base: Base = "PrivUnit"
 
+    also_known_as: ClassVar[str] = "Feldman-Talwar compression"
     decoding: ClassVar[str] = "O(d), but O(n d) random numbers to draw again"
 
     @classmethod
