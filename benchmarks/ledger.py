@@ -19,7 +19,7 @@ import attr
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetLedger, LedgerState, reserving, settling
-from beam_ldp.ledger.identities import release_key
+from beam_ldp.ledger.charges import release_key
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, orders_for
 from beam_ldp.ledger.opening import CHECKPOINT_EVERY
 from beam_ldp.ledger.rows import CHECKPOINT, RESERVE, SETTLE, faults, next_row

@@ -3,19 +3,24 @@
 Needs the extra `ledger`: pip install 'beam-ldp[ledger]'.
 """
 
-from beam_ldp.ledger.acceptances import Acceptance
 from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.auditing import AuditReport, Check, audit
 from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
-from beam_ldp.ledger.errors import BlockUsedUpError, BudgetExceededError, LedgerError
+from beam_ldp.ledger.deciding import BudgetStatus
 from beam_ldp.ledger.ledger import BudgetLedger
 from beam_ldp.ledger.people import DamagedTagsError, PeopleKey, record_people
 from beam_ldp.ledger.people_count import PeopleCount
-from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row
+from beam_ldp.ledger.rows import (
+    BlockUsedUpError,
+    BudgetExceededError,
+    Head,
+    LedgerCorruptedError,
+    LedgerError,
+    Row,
+)
 from beam_ldp.ledger.sinks import AnchorError, RolledBackError
-from beam_ldp.ledger.state import LedgerState
-from beam_ldp.ledger.status import BudgetStatus
+from beam_ldp.ledger.state import Acceptance, LedgerState
 from beam_ldp.ledger.store import LedgerMissingError, LedgerUnavailableError
 
 __all__ = [

@@ -17,15 +17,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.losses import event_digest
+from beam_ldp.ledger.opening import signer_of
 from beam_ldp.ledger.people_count import PeopleCount
-from beam_ldp.ledger.releases import charged_twice, two_questions
-from beam_ldp.ledger.replaying import CumulativePoint as CumulativePoint
-from beam_ldp.ledger.replaying import Replay
-from beam_ldp.ledger.repricing import Repricing, price, stated_by
+from beam_ldp.ledger.recomputing import CumulativePoint as CumulativePoint
+from beam_ldp.ledger.recomputing import (
+    Replay,
+    Repricing,
+    charged_twice,
+    price,
+    stated_by,
+    two_questions,
+)
 from beam_ldp.ledger.rows import RESERVE, Row, faults
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
-from beam_ldp.ledger.writer import signer_of
 
 Outcome = Literal["passed", "failed", "no evidence"]
 CLEAN, FAULTY, UNREADABLE = 0, 1, 2

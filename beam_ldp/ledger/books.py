@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from beam_ldp.ledger.accounts import Account
+from beam_ldp.ledger.accounts import Account, Sum
 from beam_ldp.ledger.charges import Budget, Charge, Quota
 from beam_ldp.ledger.losses import Loss, no_loss
 from beam_ldp.ledger.people_count import PeopleCount
@@ -31,7 +31,6 @@ from beam_ldp.ledger.rows import (
     Row,
     faults,
 )
-from beam_ldp.ledger.sums import Sum
 
 UNIT, NEIGHBOURS = "privacy_unit", "neighbours"
 REPLACE_ONE = "replace-one"

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from beam_ldp.ledger.losses import Loss
+from beam_ldp.ledger.losses import Loss, exceeds, limit, no_loss, read_loss
+from beam_ldp.ledger.rows import (
+    ABANDON,
+    REPLACE,
+    RESERVE,
+    RESUME,
+    SETTLE,
+    LedgerError,
+    Row,
+    canonical,
+)
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 Status = Literal["reserved", "settled", "abandoned"]
@@ -154,3 +167,245 @@ class Charge:
 def days_between(start: str, end: str) -> int:
     """Whole days between two ISO times, rounded down."""
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).days
+
+
+# What became of a run: its charge, folded from the rows that name it ----------------------
+
+
+def reservation(row: Row) -> Charge:
+    """The charge that a row reserves.
+
+    Raises:
+        ValueError, KeyError, TypeError: if the row is no reservation.
+    """
+    body = row.body
+    local = read_loss(body["local_epsilon"])
+    count, is_block = int(body["count"]), bool(body["is_block"])
+    if row.kind != RESERVE or count < 1 or (count > 1 and not is_block):
+        raise ValueError("a run begins with its reservation")
+    return Charge(
+        run_id=_name(body["run_id"]),
+        dataset=_name(body["dataset"]),
+        population=_name(body["population"]),
+        identity=ReleaseIdentity.from_json(body["identity"]),
+        reserved=dict(body["event"]),
+        settled=None,
+        loss=Loss.from_json(body["loss"]),
+        local_epsilon=local,
+        status="reserved",
+        about=dict(body["about"]),
+        time=body["time"],
+        period=int(body["period"]),
+        number=row.number,
+        memoized=bool(body["memoized"]),
+        attempt=_name(body["attempt"]),
+        count=count,
+        is_block=is_block,
+        reserved_local=local,
+        local_event=body["local_event"],
+        quota=str(body["quota"]),
+        certificate=body["certificate"],
+    )
+
+
+def followed(charge: Charge, row: Row) -> Charge:
+    """The charge after a further row of its run, a part's rows excepted.
+
+    Raises:
+        ValueError: if the row cannot follow.
+    """
+    body = row.body
+    if row.kind == RESUME:
+        if charge.status != "reserved" or not charge.memoized:
+            raise ValueError("only an open charge of memoized noise is taken up again")
+        return replace(charge, attempt=_name(body["attempt"]), attempts=charge.attempts + 1)
+    if row.kind == REPLACE:
+        if charge.status != "settled":
+            raise ValueError("only what was released is released again")
+        event = body["event"] or charge.settled
+        return replace(
+            charge,
+            settled=dict(event) if event else None,
+            loss=Loss.from_json(body["loss"]),
+            report_digest=body["report_digest"],
+            published=charge.published + 1,
+            about={**charge.about, **body["about"]},
+        )
+    if charge.status != "reserved" or row.kind not in (SETTLE, ABANDON):
+        raise ValueError("a charge ends once")
+    if charge.is_block:
+        if body["part"] or row.kind == ABANDON:
+            return _rest(charge, int(body["count"]))
+        raise ValueError("of a block its parts are settled")
+    return _ended(charge, row)
+
+
+def part_of(block: Charge, row: Row) -> Charge:
+    """The charge of a part of a block, from the row that ended it."""
+    name = str(row.body["part"])
+    about = {"run": block.run_id, **block.about}
+    one = replace(
+        block,
+        run_id=f"{block.run_id}/{name or f'rest at row {row.number}'}",
+        identity=replace(block.identity, part=name),
+        about=about,
+        number=row.number,
+        count=int(row.body["count"]),
+        is_block=False,
+    )
+    return _ended(one, row)
+
+
+def _rest(block: Charge, count: int) -> Charge:
+    left = block.count - count
+    if left < 0:
+        raise ValueError("a block has no more parts than were reserved")
+    if left:
+        return replace(block, count=left)
+    zero = no_loss(block.loss.divergences)
+    return replace(block, count=0, status="settled", loss=zero, local_epsilon=0.0)
+
+
+def _ended(charge: Charge, row: Row) -> Charge:
+    body = row.body
+    about = {**charge.about, **body["about"]}
+    local = read_loss(body["local_epsilon"])
+    if row.kind == ABANDON:
+        loss = no_loss(charge.loss.divergences)
+        return replace(charge, status="abandoned", about=about, local_epsilon=local, loss=loss)
+    loss = Loss.from_json(body["loss"])
+    return replace(
+        charge,
+        status="settled",
+        settled=dict(body["event"]),
+        loss=loss,
+        about=about,
+        local_epsilon=local,
+        report_digest=body["report_digest"],
+        published=1,
+        # Worked out anew: what the row says of itself is what a forger would change.
+        overspent=overspends(charge, loss, local),
+    )
+
+
+def overspends(charge: Charge, real: Loss, local: float) -> bool:
+    """Whether what was released costs more than its reservation."""
+    return exceeds(real, charge.loss) or local > limit(charge.reserved_local)
+
+
+def of_run(rows: Sequence[Row]) -> Charge:
+    """The charge of a run from its rows, those of a block's parts left out, and its last row."""
+    charge = reservation(rows[0])
+    for row in rows[1:]:
+        if row.body["part"] == "":
+            charge = followed(charge, row)
+    left = int(rows[-1].body["left"])
+    return _rest(charge, charge.count - left) if charge.is_block and charge.count else charge
+
+
+def least_local(charge: Charge, body: dict[str, Any], told: float) -> float:
+    """What an end of a charge may at least say that each person lost locally.
+
+    Args:
+        charge: as it was reserved.
+        body: of the row that ends it.
+        told: the local epsilon of the event that ends it.
+
+    A run that began again may have asked people in every start, so nothing is given back then.
+    """
+    if charge.attempts > 1 or not body["proof"]:
+        return max(charge.reserved_local, told)
+    return 0.0 if body["num_randomized"] == 0 else told
+
+
+def _name(told: Any) -> str:
+    if not isinstance(told, str) or not told:
+        raise ValueError("a name is text")
+    return told
+
+
+def finite(local: float) -> float | None:
+    """As a row holds a local epsilon: null where there is none."""
+    return None if math.isinf(local) else float(local)
+
+
+def place(charge: Charge, run_id: str | None = None, part: str = "") -> dict[str, Any]:
+    """Where a row of a charge counts, and how it is found."""
+    return {
+        "run_id": run_id or charge.run_id,
+        "part": part,
+        "population": charge.population,
+        "period": charge.period,
+        "quota": charge.quota,
+        "release_key": None,
+        "identity_digest": None,
+    }
+
+
+def check_identity(charge: Charge, identity: ReleaseIdentity) -> None:
+    """A LedgerError unless a charge was reserved for this release; a block, for its whole."""
+    told = replace(identity, part="") if charge.is_block else identity
+    if told != charge.identity:
+        differs = ", ".join(charge.identity.differences(told))
+        raise LedgerError(
+            f"run {charge.run_id!r} was reserved for another release: it differs in its {differs}"
+        )
+
+
+# One release id stands for one question: what may not change under it, and how that is found.
+
+
+def release_key(population: str, dataset: str, identity: ReleaseIdentity) -> str:
+    """What all charges of one release id have in common, and no other: 32 hexadecimal digits.
+
+    Args:
+        population: whose data.
+        dataset: its first name, which renaming does not change.
+        identity: of the release.
+    """
+    told = canonical(["beam-ldp release", population, dataset, identity.release_id])
+    return hashlib.sha256(told).hexdigest()[:32]
+
+
+def check_question(identity: ReleaseIdentity, first: Charge) -> None:
+    """A LedgerError if the release id stands for another question, or has another key.
+
+    Args:
+        identity: what is to be released.
+        first: the first charge of the same release id; all others agree with it.
+    """
+    differs = _whole(first.identity).differences(_whole(identity))
+    if differs:
+        names = ["secret key" if name == "key" else name for name in differs]
+        raise LedgerError(
+            f"release id {identity.release_id!r} of dataset {identity.dataset!r} stands for "
+            f"another question already (run {first.run_id!r}): it differs in its "
+            f"{', '.join(names)}. Another question needs a release id of its own"
+        )
+
+
+def check_not_again(identity: ReleaseIdentity, equal: Iterable[Charge]) -> None:
+    """A LedgerError if the same memoized reports are being released, or were.
+
+    Fresh noise may be drawn again: it is charged again.
+
+    Args:
+        identity: what is to be released.
+        equal: charges of the equal identity, by whatever run.
+    """
+    for charge in equal if identity.key else ():
+        if charge.status == "reserved":
+            raise LedgerError(
+                f"run {charge.run_id!r} is releasing this very release ({identity.release_id!r}): "
+                "take it up again under its own name, or wait for it to end"
+            )
+        if charge.status == "settled" and not charge.is_block:
+            raise LedgerError(
+                f"this very release ({identity.release_id!r}) was published by run "
+                f"{charge.run_id!r}: a second publication of the same reports is priced with the "
+                "first one (`republish`), or is a release with an id of its own"
+            )
+
+
+def _whole(identity: ReleaseIdentity) -> ReleaseIdentity:
+    return replace(identity, part="", group="")

@@ -7,17 +7,25 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from beam_ldp.ledger.acceptances import Acceptance
 from beam_ldp.ledger.books import NEIGHBOURS, REPLACE_ONE, UNIT, Books, Population
 from beam_ldp.ledger.charges import Quota
-from beam_ldp.ledger.checks import check_budget, check_name, check_text, login
-from beam_ldp.ledger.deciding import quota_refusal
-from beam_ldp.ledger.errors import LedgerError
+from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, quota_refusal
 from beam_ldp.ledger.losses import orders_for
 from beam_ldp.ledger.reading import LedgerReading
-from beam_ldp.ledger.refusals import budget_of, population_of
-from beam_ldp.ledger.rows import ACCEPT, BUDGET, DATASET, QUOTA, RENAME, TIME
-from beam_ldp.ledger.status import BudgetStatus
+from beam_ldp.ledger.rows import (
+    ACCEPT,
+    BUDGET,
+    DATASET,
+    QUOTA,
+    RENAME,
+    TIME,
+    LedgerError,
+    check_budget,
+    check_name,
+    check_text,
+    login,
+)
+from beam_ldp.ledger.state import Acceptance
 
 Append = Callable[[str, dict[str, Any]], None]
 

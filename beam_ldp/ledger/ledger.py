@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from beam_ldp.ledger.errors import LedgerError
+from beam_ldp.ledger.deciding import population_of
 from beam_ldp.ledger.granting import LedgerGranting
 from beam_ldp.ledger.people import Files, LocalFiles
 from beam_ldp.ledger.people_count import PeopleCount, count_people, covered_local
-from beam_ldp.ledger.refusals import population_of
-from beam_ldp.ledger.republishing import LedgerRepublishing
-from beam_ldp.ledger.reserving import LedgerReserving
-from beam_ldp.ledger.rows import CHECKPOINT, PEOPLE
+from beam_ldp.ledger.reserving import LedgerRepublishing, LedgerReserving
+from beam_ldp.ledger.rows import CHECKPOINT, PEOPLE, LedgerError
 from beam_ldp.ledger.settling import LedgerSettling
 
 

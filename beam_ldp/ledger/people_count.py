@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from beam_ldp.ledger.accounts import Sum
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.people import NUM_SHARDS, AskedPeople, Files, folder_of
-from beam_ldp.ledger.sums import Sum
 
 MOST_SUMS = 64  # different sums in a distribution; more are rounded up to so many
 _DIGITS = 12  # of a sum: floats that differ later are one

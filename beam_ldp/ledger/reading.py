@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from beam_ldp.ledger.books import Books, Population
-from beam_ldp.ledger.charges import Charge
-from beam_ldp.ledger.clocks import jumps
-from beam_ldp.ledger.errors import LedgerError
+from beam_ldp.ledger.charges import Charge, followed, of_run, part_of
+from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, status_of
 from beam_ldp.ledger.opening import OpenLedger, after
-from beam_ldp.ledger.refusals import budget_of, population_of
-from beam_ldp.ledger.rows import Row
-from beam_ldp.ledger.runs import followed, of_run, part_of
+from beam_ldp.ledger.rows import LedgerError, Row, jumps
 from beam_ldp.ledger.state import LedgerState
-from beam_ldp.ledger.status import BudgetStatus, status_of
 from beam_ldp.ledger.store import Reader
 from beam_ldp.randomizers.identity import ReleaseIdentity
 

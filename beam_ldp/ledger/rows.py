@@ -10,15 +10,32 @@ A row keeps its body as the text that was hashed: to check it costs a hash and n
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
+import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any
 
 import rfc8785
+
+
+class LedgerError(ValueError):
+    """The ledger refuses; the message says what is wrong and what to do."""
+
+
+class BudgetExceededError(LedgerError):
+    """A charge does not fit into what is left. Nothing was reserved."""
+
+
+class BlockUsedUpError(LedgerError):
+    """All windows or rounds that were reserved have ended: no further one may be released."""
+
 
 FORMAT_VERSION = 2
 GENESIS, DATASET, RENAME, BUDGET, QUOTA = "genesis", "dataset", "rename", "budget", "quota"
@@ -174,3 +191,118 @@ def _fits(row: Row) -> bool:
         return row.hash == row_hash(row.number, row.kind, row.text, row.previous)
     except (ValueError, RecursionError):  # a body that no ledger writes
         return False
+
+
+# What may stand in a row: names, texts and numbers, checked before anything is written ----
+
+
+LONGEST_NAME, LONGEST_TEXT = 200, 2000  # characters
+LARGEST_BODY = 1 << 20  # bytes of a row
+LEAST_DELTA = 1e-300
+
+
+def check_name(argument: str, name: str) -> None:
+    """A ValueError unless the name is short printable text."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise ValueError(
+            f"{argument} must be printable text of 1 to {LONGEST_NAME} characters, got "
+            f"{str(name)[:40]!r}"
+        )
+
+
+def check_text(argument: str, text: str) -> None:
+    """A ValueError unless the text is printable and not too long."""
+    if not isinstance(text, str) or len(text) > LONGEST_TEXT or not text.isprintable():
+        raise ValueError(f"{argument} must be printable text of at most {LONGEST_TEXT} characters")
+
+
+def check_size(row: Row) -> None:
+    """A ValueError for a row that is no record any more."""
+    if len(row.text.encode()) > LARGEST_BODY:
+        raise ValueError(
+            f"about and event must take at most {LARGEST_BODY:,} bytes together: they are a "
+            "record, not the data"
+        )
+
+
+def check_local(local_epsilon: float) -> None:
+    """A ValueError unless the local epsilon is a finite number >= 0."""
+    if not (math.isfinite(local_epsilon) and local_epsilon >= 0):
+        raise ValueError(f"local_epsilon must be a finite number >= 0, got {local_epsilon}")
+
+
+def login() -> str:
+    """Name of whoever runs this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        return f"user {os.getuid()}"
+
+
+def check_budget(
+    epsilon: float,
+    delta: float,
+    local_epsilon: float | None,
+    orders: tuple[float, ...] | None,
+    period_days: int | None,
+) -> None:
+    """A ValueError for numbers that make no budget."""
+    for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be a finite number > 0, got {value}")
+    if not LEAST_DELTA <= delta < 1:  # shares of a smaller one vanish
+        raise ValueError(f"delta must lie in [{LEAST_DELTA:g}, 1), got {delta}")
+    given = (2.0,) if orders is None else orders
+    if not given or not all(math.isfinite(order) and order > 1 for order in given):
+        raise ValueError("orders must be finite numbers > 1, at least one")
+    if period_days is not None and (period_days != int(period_days) or period_days < 1):
+        raise ValueError(f"period_days must be an integer >= 1, got {period_days}")
+
+
+# What time a row is of: the database's, or a machine's whose jumps are bounded ------------
+#
+# A budget that is granted anew every month must not be granted by a wrong clock. PostgreSQL has a
+# clock that all clients share. With SQLite each machine brings its own: a row that decides (a
+# budget, a reservation) may be at most `JUMP_DAYS` later than the row before it; beyond, somebody
+# says that the time is right (`BudgetLedger.accept_time`), in a row that audits show. Rows that
+# decide nothing (a settlement) are written at any time, and then bear the time of the row before.
+# No row is earlier than the one before: a clock that is set back opens no earlier period.
+
+
+JUMP_DAYS = 32  # that a machine's clock may be ahead of the last row
+
+
+def as_text(time: datetime) -> str:
+    """ISO 8601, UTC, in seconds."""
+    return time.astimezone(timezone.utc).isoformat(timespec="seconds")
+
+
+def jumps(now: str, last: str) -> bool:
+    """Whether a machine's time is too far ahead of the last row's."""
+    if not last:
+        return False
+    ahead = datetime.fromisoformat(now) - datetime.fromisoformat(last)
+    return ahead > timedelta(days=JUMP_DAYS)
+
+
+def row_time(now: str, last: str, *, decides: bool, trusted: bool) -> str:
+    """The time of the next row.
+
+    Args:
+        now: by the clock.
+        last: of the last row; "" if there is none.
+        decides: whether something is granted or reserved.
+        trusted: whether it is the database's clock.
+
+    Raises:
+        LedgerError: if the clock has jumped.
+    """
+    if trusted or not jumps(now, last):
+        return max(now, last)
+    if decides:
+        raise LedgerError(
+            f"this machine's clock says {now}, and the last row is of {last}: more than "
+            f"{JUMP_DAYS} days before. If the clock is right, `beam-ldp budget accept-time` says "
+            "so, in a row that audits show; a wrong one would grant budgets anew"
+        )
+    return last

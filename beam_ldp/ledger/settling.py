@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beam_ldp.ledger.charges import Charge
-from beam_ldp.ledger.checks import check_text
-from beam_ldp.ledger.errors import BlockUsedUpError, LedgerError
-from beam_ldp.ledger.identities import check_not_again
+from beam_ldp.ledger.charges import (
+    Charge,
+    check_identity,
+    check_not_again,
+    finite,
+    followed,
+    least_local,
+    overspends,
+    part_of,
+    place,
+)
+from beam_ldp.ledger.deciding import budget_of, same
 from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
 from beam_ldp.ledger.reading import (
     LedgerReading,
@@ -17,17 +25,7 @@ from beam_ldp.ledger.reading import (
     equal_releases,
     population_of_charge,
 )
-from beam_ldp.ledger.refusals import budget_of, same
-from beam_ldp.ledger.rows import ABANDON, SETTLE
-from beam_ldp.ledger.runs import (
-    check_identity,
-    finite,
-    followed,
-    least_local,
-    overspends,
-    part_of,
-    place,
-)
+from beam_ldp.ledger.rows import ABANDON, SETTLE, BlockUsedUpError, LedgerError, check_text
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 

@@ -25,15 +25,14 @@ from typing import Any
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.books import Population
-from beam_ldp.ledger.checks import LONGEST_NAME, check_name, check_text, login
-from beam_ldp.ledger.errors import LedgerError
-from beam_ldp.ledger.identities import release_key
+from beam_ldp.ledger.charges import finite, release_key
 from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
 from beam_ldp.ledger.rows import (
     BUDGET,
     CHECKPOINT,
     DATASET,
     GENESIS,
+    LONGEST_NAME,
     RENAME,
     REPLACE,
     RESERVE,
@@ -41,12 +40,15 @@ from beam_ldp.ledger.rows import (
     SETTLE,
     Head,
     LedgerCorruptedError,
+    LedgerError,
     Row,
+    check_name,
+    check_text,
     faults,
+    login,
     next_row,
     row_hash,
 )
-from beam_ldp.ledger.runs import finite
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.store import RowStore
 from beam_ldp.randomizers.identity import ReleaseIdentity

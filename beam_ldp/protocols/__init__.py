@@ -1,11 +1,14 @@
 """Protocols of several rounds, free of Beam: what to ask next, given the answers so far."""
 
 from beam_ldp.protocols.spaces import Ball, Box, Space
-from beam_ldp.protocols.user_mean_plan import plan_user_mean
-from beam_ldp.protocols.user_mean_price import RoundPrice, UserMeanPrice, user_mean_price
+from beam_ldp.protocols.user_mean_plan import (
+    RoundPrice,
+    UserMeanPrice,
+    plan_user_mean,
+    user_mean_price,
+)
 from beam_ldp.protocols.user_mean_rounds import Found, RoundOne, RoundTwo
-from beam_ldp.protocols.user_mean_run import run_user_mean
-from beam_ldp.protocols.user_means import UserMean
+from beam_ldp.protocols.user_means import UserMean, run_user_mean
 
 __all__ = [
     "Ball",

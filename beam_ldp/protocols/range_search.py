@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy import optimize
 
-from beam_ldp.protocols.concentration import Radii
+from beam_ldp.protocols.spaces import Radii
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.frequency import BinaryHadamard, SubsetSelection
 

@@ -16,6 +16,7 @@ Source: thesis, Algorithms 3.7.1 to 3.7.4 and remark 3.7.4; see `range_search` f
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -26,13 +27,58 @@ import dp_accounting
 import numpy as np
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, shuffled_event
-from beam_ldp.protocols.assignment import public_words
-from beam_ldp.protocols.concentration import Concentration
 from beam_ldp.protocols.range_search import RangeSearch
-from beam_ldp.protocols.spaces import Space
+from beam_ldp.protocols.spaces import Concentration, Space
 from beam_ldp.protocols.user_mean_rounds import Found, RoundOne, RoundTwo
+from beam_ldp.randomizers.base import Rng
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
+from beam_ldp.randomizers.user_ids import AnyIds, UserIds, canonical_ids
+
+# Which part of a protocol a person plays: a public function of the person's id ------------
+#
+# It need not be secret, since it does not depend on the data; it must be the same on every retry,
+# so that nobody plays two parts. It hides nothing, and an id is no secret key.
+
+
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # splitmix64
+
+
+def public_words(user_ids: AnyIds, salt: str = "") -> np.ndarray:
+    """One 64-bit word per id, spread evenly over ids that nobody chose for it: uint64, (n,).
+
+    Args:
+        user_ids: integers, or text or bytes.
+        salt: public; another one spreads the ids anew.
+
+    >>> public_words(np.array([7, 8])) == public_words(np.array([7, 8]))
+    array([ True,  True])
+    """
+    ids = canonical_ids(user_ids)
+    start = hashlib.blake2b(b"beam-ldp part " + salt.encode(), digest_size=16).digest()
+    words = np.empty(len(ids), dtype=np.uint64)
+    for rows, of_kind in ids.kinds():
+        words[rows] = (
+            _of_integers(of_kind, start) if of_kind.texts is None else _of_texts(of_kind, start)
+        )
+    return words
+
+
+def _of_texts(ids: UserIds, start: bytes) -> np.ndarray:
+    assert ids.texts is not None
+    digests = (hashlib.blake2b(i, key=start, digest_size=8).digest() for i in ids.texts.tolist())
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def _of_integers(ids: UserIds, start: bytes) -> np.ndarray:
+    words = ids.integers.astype(np.uint64) ^ np.frombuffer(start, dtype="<u8")[0]
+    for _ in range(2):
+        words = words + np.frombuffer(start, dtype="<u8")[1]
+        for shift, factor in zip((30, 27), _MIX):
+            words = (words ^ (words >> np.uint64(shift))) * factor
+        words = words ^ (words >> np.uint64(31))
+    return words
+
 
 Model = Literal["local", "shuffle"]
 Split = Literal["none", "budget", "users"]
@@ -257,3 +303,44 @@ def fewest(users: int, share: float) -> int:
     if share == 1.0:
         return users
     return max(1, math.floor(expected - _FEWER * math.sqrt(expected * (1 - share))))
+
+
+# All parties of a mean in two rounds at once, in one process ------------------------------
+
+
+def run_user_mean(
+    protocol: UserMean, means: np.ndarray, user_ids: np.ndarray, rng: Rng = None
+) -> MeanEstimate:
+    """All parties of the protocol in one process: for notebooks, tests and small releases.
+
+    Args:
+        protocol: the plan.
+        means: `(n, dimension)` people's means of rows that `space.unit` has prepared.
+        user_ids: `(n,)` one id per person.
+        rng: as in `LocalRandomizer.randomize`.
+
+    Returns:
+        The estimate, in the unit of the data.
+    """
+    assigned = protocol.assign(user_ids)
+    state, first = protocol.round_two() if protocol.search is None else None, protocol.round_one
+    if first is not None:
+        estimates = []
+        for coordinate in range(protocol.space.num_coordinates):
+            asked = assigned.coordinate == coordinate
+            bins = first.encode(means[asked], assigned.coordinate[asked])
+            oracle = first.randomizer
+            reports = oracle.randomize(bins, _of(rng, asked))
+            estimates.append(oracle.estimate(oracle.accumulate(reports), len(reports)))
+        state = first.decide(estimates)
+    assert state is not None
+    mechanism, asked = state.randomizer, assigned.in_round_two
+    reports = mechanism.randomize(state.encode(means[asked]), _of(rng, asked))
+    return state.finish(mechanism.estimate(mechanism.accumulate(reports), len(reports)))
+
+
+def _of(rng: Rng, asked: np.ndarray) -> Rng:
+    """The same randomness for some of the people."""
+    if rng is None or isinstance(rng, np.random.Generator):
+        return rng
+    return replace(rng, user_ids=np.asarray(rng.user_ids)[asked])

@@ -1,7 +1,7 @@
 """What memoized reports leave behind: a keyed digest of all of them, and hashes of each.
 
 With them a second publication of one release is told from the first: see
-`beam_ldp.randomizers.report_hashes` and `beam_ldp.ledger.people_reports`.
+`beam_ldp.randomizers.report_hashes` and `beam_ldp.ledger.people_before`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _WriteReports(beam.DoFn):
     def process(
         self, element: tuple[int, Iterable[bytes]], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[str]:
-        from beam_ldp.ledger.people_reports import write_reports
+        from beam_ldp.ledger.people_before import write_reports
 
         shard, parts = element
         rows = np.frombuffer(b"".join(parts), dtype="<u8").reshape(-1, 3)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from beam_ldp.ledger import Budget, BudgetLedger, Population, Row
+from beam_ldp.ledger.deciding import epsilon_of
 from beam_ldp.ledger.state import LedgerState
-from beam_ldp.ledger.status import epsilon_of
 from mlflow_ldp.runs import NAMESPACE
 
 DATASET = f"{NAMESPACE}.dataset"

@@ -104,7 +104,7 @@ def reserve(
             LedgerMissingError,
             LedgerUnavailableError,
         )
-        from beam_ldp.ledger.checks import check_name
+        from beam_ldp.ledger.rows import check_name
     except ImportError:
         raise UsageError(
             "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
-from beam_ldp.ledger import BudgetLedger, audit, repricing
+from beam_ldp.ledger import BudgetLedger, audit, recomputing
 from beam_ldp.ledger.anchors import Anchor, make_key
 from beam_ldp.ledger.auditing import AuditReport
 from beam_ldp.ledger.charges import Budget
 from beam_ldp.ledger.losses import Loss, orders_for
-from beam_ldp.ledger.replaying import epsilons_of
+from beam_ldp.ledger.recomputing import epsilons_of
 from beam_ldp.ledger.rows import RESERVE, SETTLE, Row, next_row
 from tests.ledger.asked import KEY, asked
 from tests.ledger.conftest import Clock
@@ -108,7 +108,7 @@ def test_a_share_that_was_exceeded(rows: list[Row]) -> None:
 
 
 def _key(identity: Any) -> str:
-    from beam_ldp.ledger.identities import release_key
+    from beam_ldp.ledger.charges import release_key
 
     return release_key("visits", "visits", identity)
 
@@ -166,8 +166,8 @@ def test_each_distinct_event_is_priced_once(
         identity = asked("visits", f"r{i}", key=KEY)
         made = forged(rows, run_id=f"r{i}", **of(identity), release_key=_key(identity))[-1:]
     asked_for: list[Any] = []
-    answer = repricing._answer
-    monkeypatch.setattr(repricing, "_answer", lambda one: asked_for.append(one) or answer(one))
+    answer = recomputing._answer
+    monkeypatch.setattr(recomputing, "_answer", lambda one: asked_for.append(one) or answer(one))
     assert sum(row.kind in (RESERVE, SETTLE) for row in rows) == 2
     assert audit([*rows, next_row(rows[-1].head, RESERVE, made[0].body)]).num_rows
     assert len(asked_for) == 1
@@ -179,18 +179,18 @@ def test_several_processes_price_the_same(rows: list[Row], monkeypatch: pytest.M
 
     state = LedgerState()
     state.apply(rows)
-    one, two = repricing.stated_by(rows, state), repricing.stated_by(rows, state)
-    repricing.price(one)
-    monkeypatch.setattr(repricing, "_FEW", 0)
-    repricing.price(two, workers=2)
+    one, two = recomputing.stated_by(rows, state), recomputing.stated_by(rows, state)
+    recomputing.price(one)
+    monkeypatch.setattr(recomputing, "_FEW", 0)
+    recomputing.price(two, workers=2)
     assert one.answers == two.answers and len(one.answers) == 1
 
 
 def test_an_event_without_a_price_is_a_fault(rows: list[Row]) -> None:
-    found = repricing.Repricing()
-    question = repricing.Question('{"version": 9}', (2.0,))
+    found = recomputing.Repricing()
+    question = recomputing.Question('{"version": 9}', (2.0,))
     found.stated[question] = {Loss((1.0,), 1.0): 7}
-    repricing.price(found)
+    recomputing.price(found)
     assert found.findings() == ["row 7 holds an event without a price: ValueError"]
 
 

@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
-from beam_ldp.ledger.accounts import Account
+from beam_ldp.ledger.accounts import Account, Sum, Total
 from beam_ldp.ledger.books import Books, Population
-from beam_ldp.ledger.charges import Budget, Quota
+from beam_ldp.ledger.charges import (
+    Budget,
+    Quota,
+    followed,
+    of_run,
+    part_of,
+    release_key,
+    reservation,
+)
 from beam_ldp.ledger.deciding import capacity, quota_refusal, refusal, share_of
-from beam_ldp.ledger.identities import release_key
 from beam_ldp.ledger.losses import Loss, limit, no_loss, orders_for, shares, times
 from beam_ldp.ledger.rows import Head, LedgerCorruptedError, Row, next_row
-from beam_ldp.ledger.runs import followed, of_run, part_of, reservation
-from beam_ldp.ledger.sums import Sum, Total
 from tests.ledger.asked import KEY, asked
 
 pytestmark = pytest.mark.exact

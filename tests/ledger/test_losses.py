@@ -17,6 +17,7 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
 from beam_ldp.accounting.reports import failure_of
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, audit
+from beam_ldp.ledger.accounts import Total
 from beam_ldp.ledger.losses import (
     Loss,
     as_json,
@@ -29,7 +30,6 @@ from beam_ldp.ledger.losses import (
     times,
 )
 from beam_ldp.ledger.rows import Head, next_row
-from beam_ldp.ledger.sums import Total
 from beam_ldp.randomizers.frequency import BinaryHadamard
 from tests.ledger.asked import asked
 

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit
 from beam_ldp.ledger.anchors import make_key, private_bytes
+from beam_ldp.ledger.opening import signer_of
 from beam_ldp.ledger.rows import next_row
-from beam_ldp.ledger.writer import signer_of
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
 from tests.ledger.postgres import as_runs, grant_roles, server

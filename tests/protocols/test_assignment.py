@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_ldp.protocols.assignment import public_words
+from beam_ldp.protocols.user_means import public_words
 
 WORDS_OF_INTEGERS = [13838703451940998176, 1527949376300998497, 7846917082325881748]
 WORDS_OF_TEXT = [4590765644322399610, 13412012362514345819]

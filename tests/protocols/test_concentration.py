@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.protocols import Ball
-from beam_ldp.protocols.concentration import RotatedMeans, SubGaussian
+from beam_ldp.protocols.spaces import RotatedMeans, SubGaussian
 
 
 @pytest.mark.exact

@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.protocols.concentration import Radii
 from beam_ldp.protocols.range_search import (
     Bins,
     RangeSearch,
@@ -18,6 +17,7 @@ from beam_ldp.protocols.range_search import (
     least_users,
     oracle_for,
 )
+from beam_ldp.protocols.spaces import Radii
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, SubsetSelection
 
 # Bins ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.ledger.people import PeopleKey
-from beam_ldp.protocols.assignment import public_words
+from beam_ldp.protocols.user_means import public_words
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.randomness import UserRandomness, contribution_ranks, envelope_ids
 from beam_ldp.randomizers.user_ids import canonical_id, canonical_ids
