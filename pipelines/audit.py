@@ -29,33 +29,37 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
 
 @click.command(short_help="Recompute every price and check that nothing was changed.")
 @ledger_option
-@click.option("--dataset", help="report on one dataset's population (the checks are about all)")
+@click.option(
+    "--dataset", help="report on the population of this dataset only (the checks cover all)"
+)
 @click.option("--anchors", metavar="FILE|URL", multiple=True,
-              help="anchors that were kept elsewhere: a file, or where a ledger leaves its heads "
+              help="anchors kept elsewhere: a file, or the place where a ledger leaves its heads "
               "(file://, gs://, mlflow+https://, ...); may be repeated")  # fmt: skip
 @click.option("--anchor-lag", type=click.IntRange(min=0), default=64, show_default=True,
-              help="rows after the newest anchor that may have none")  # fmt: skip
+              help="number of rows after the newest anchor that may lack one")  # fmt: skip
 @click.option("--public-key", type=click.Path(path_type=Path),
-              help="the auditor's public key (PEM): anchors in files must be signed by it, and "
-              "changes of budgets that it has accepted are no faults")  # fmt: skip
+              help="the auditor's public key (PEM): anchors in files must be signed with it, and "
+              "changes of budgets accepted with it are not faults")  # fmt: skip
 @click.option(
     "--mlflow-uri",
     metavar="URI",
-    help="compare with what this tracking server shows; with no ledger named, audit it alone",
+    help="compare with the records of this tracking server; without a ledger, audit the server "
+    "alone",
 )
 @click.option("--from-mlflow", is_flag=True,
-              help="audit the tracking server alone, whatever ledger is named")  # fmt: skip
+              help="audit the tracking server alone, even if a ledger is given")  # fmt: skip
 @click.option("--people-store", metavar="DIR",
-              help="folder of keyed hashes: count anew what each person was charged")  # fmt: skip
+              help="folder of keyed hashes: recount what each person was charged")  # fmt: skip
 @click.option("--sample", type=click.IntRange(min=1), metavar="N",
-              help="of a very large ledger, price N distinct events, drawn at random")  # fmt: skip
+              help="for a very large ledger: recompute the cost of only N distinct events, drawn "
+              "at random")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), default=os.cpu_count() or 1,
-              help="processes that price events (default: one for each core)")  # fmt: skip
-@click.option("--html", type=click.Path(path_type=Path), help="write the report for people")
+              help="number of processes that recompute costs (default: one per core)")  # fmt: skip
+@click.option("--html", type=click.Path(path_type=Path), help="write the report as a web page")
 @click.option("--write-anchor", type=click.Path(path_type=Path),
               help="append the head of the ledger to this file, if the audit is clean")  # fmt: skip
 @click.option("--sign-with", type=click.Path(path_type=Path),
-              help="private key (PEM) to sign that anchor with")  # fmt: skip
+              help="private key (PEM) that signs this anchor")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def audit(
@@ -74,18 +78,18 @@ def audit(
     sign_with: Path | None,
     form: str,
 ) -> None:
-    """Recompute every price from the stored events and check that nothing was changed.
+    """Recompute every privacy cost from the stored events and check that nothing was changed.
 
-    The chain of rows shows edits, deletions and reorderings. That its tail was cut, or that all of
-    it was written anew, shows only against anchors: heads of the ledger that were kept where its
-    operator cannot write (MLflow runs hold them, and files of --write-anchor).
+    The hash chain of rows reveals edits, deletions and reorderings. A tail that was cut off, or a
+    ledger rewritten as a whole, is revealed only by anchors: heads of the ledger that are kept
+    where its operator cannot write (MLflow runs hold them, and files of --write-anchor).
 
     \b
     examples:
       beam-ldp audit --ledger sqlite:///privacy.db --html report.html
       beam-ldp audit --anchors /auditor/anchors.jsonl --write-anchor /auditor/anchors.jsonl
     \b
-    exit codes: 0 clean; 1 over budget, changed, or different from what is shown elsewhere;
+    exit codes: 0 clean; 1 over budget, changed, or different from what is recorded elsewhere;
                 2 unreadable
     """
     from beam_ldp.ledger import audit as check

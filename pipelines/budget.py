@@ -33,7 +33,7 @@ def ledger_option(command: _COMMAND) -> _COMMAND:
     return click.option(
         "--ledger", metavar="URL",
         help="database of the ledger, such as sqlite:///privacy.db or "
-        "postgresql+psycopg://host/database; default: the environment variable BEAM_LDP_LEDGER",
+        "postgresql+psycopg://host/database (default: the environment variable BEAM_LDP_LEDGER)",
     )(command)  # fmt: skip
 
 
@@ -70,9 +70,9 @@ def open_ledger(url: str | None) -> BudgetLedger:
 def budget() -> None:
     """Grant privacy budgets, and see what is left of them.
 
-    A budget protects the people of one population against the sum of all releases about them, by
-    whatever program. A run that names the ledger and its dataset reserves its worst case before it
-    reads anything, and is refused if that does not fit.
+    A budget protects the people of one population against the sum of all releases about them,
+    whichever program makes them. A run that names the ledger and its dataset reserves its
+    worst-case cost before it reads anything, and is refused if that does not fit.
 
     \b
     examples:
@@ -88,9 +88,9 @@ budget.add_command(succeed)
 
 @budget.command("init")
 @click.option("--ledger", envvar="BEAM_LDP_LEDGER", required=True, metavar="URL",
-              help="database to make the ledger in, as for every command")  # fmt: skip
+              help="database to create the ledger in, as for every command")  # fmt: skip
 def init(ledger: str) -> None:
-    """Make a ledger, or say which one is there already."""
+    """Create a ledger, or report the one that exists."""
     with ledger_errors():
         from beam_ldp.ledger import BudgetLedger
 
@@ -100,24 +100,25 @@ def init(ledger: str) -> None:
 
 @budget.command("set")
 @ledger_option
-@click.option("--dataset", required=True, help="its name, as runs give it")
+@click.option("--dataset", required=True, help="name of the dataset, as in the runs")
 @click.option("--epsilon", type=float, required=True, help="central budget")
-@click.option("--delta", type=float, required=True, help="of the central budget")
+@click.option("--delta", type=float, required=True, help="delta of the central budget")
 @click.option("--local-epsilon", type=float,
-              help="most that one person's local epsilons may sum to (default: any)")  # fmt: skip
+              help="largest sum of one person's local epsilons (default: no limit)")  # fmt: skip
 @click.option("--privacy-unit", default="user", show_default=True, help="what is protected")
 @click.option("--population", help="the people; datasets about the same people share one budget")
-@click.option("--period-days", type=int, help="grant it anew after so many days")
+@click.option("--period-days", type=int, help="renew the budget after this number of days")
 @click.option("--by", help="who grants it (default: the login name)")
-@click.option("--why", default="", help="for the record, which audits show")
-@click.option("--new", is_flag=True, help="the dataset is not in the ledger yet")
+@click.option("--why", default="", help="reason, for the record, which audits show")
+@click.option("--new", is_flag=True, help="declares that the dataset is not in the ledger yet")
 @click.option(
     "--people-ids",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="ids of the new people, one a line: were they charged as others of this ledger?",
+    help="ids of the new people, one per line, to check whether this ledger has charged them under "
+    "another dataset",
 )
-@click.option("--people-store", metavar="DIR", help="folder of keyed hashes that runs left of them")
+@click.option("--people-store", metavar="DIR", help="folder of keyed hashes that runs left")
 @click.option("--people-key-file", metavar="FILE", help="secret key of those hashes")
 def set_budget(
     ledger: str | None, dataset: str, new: bool, privacy_unit: str,
@@ -200,18 +201,20 @@ def warn_of_people_elsewhere(
 
 @budget.command("quota")
 @ledger_option
-@click.option("--dataset", required=True, help="any of the people's datasets")
-@click.option("--quota", required=True, metavar="NAME", help="whose share: a team, a questioner")
-@click.option("--share", type=float, required=True, help="of the budget, from 0 to 1")
+@click.option("--dataset", required=True, help="any dataset about these people")
+@click.option(
+    "--quota", required=True, metavar="NAME", help="name of the quota: a team, an analyst"
+)
+@click.option("--share", type=float, required=True, help="share of the budget, from 0 to 1")
 @click.option("--by", help="who grants it (default: the login name)")
-@click.option("--why", default="", help="for the record, which audits show")
+@click.option("--why", default="", help="reason, for the record, which audits show")
 def quota(
     ledger: str | None, dataset: str, quota: str, share: float, by: str | None, why: str
 ) -> None:
-    """Keep a share of a budget for somebody, whom nobody else can outrun.
+    """Reserve a share of a budget for a team, which nobody else can use up.
 
-    Runs name it with --quota NAME; composites with ChargeTo(..., quota=NAME). A run that names none
-    has what no quota keeps.
+    Runs name it with --quota NAME, composites with ChargeTo(..., quota=NAME). A run that names none
+    draws on the part of the budget outside all quotas.
     """
     book = open_ledger(ledger)
     with ledger_errors():
@@ -224,9 +227,9 @@ def quota(
 @click.argument("dataset")
 @click.argument("to")
 @click.option("--by", help="who renames it (default: the login name)")
-@click.option("--why", default="", help="for the record, which audits show")
+@click.option("--why", default="", help="reason, for the record, which audits show")
 def rename(ledger: str | None, dataset: str, to: str, by: str | None, why: str) -> None:
-    """Give DATASET the name TO. Its people, its budget and what it was charged stay."""
+    """Rename DATASET to TO. Its people, its budget and its charges stay."""
     book = open_ledger(ledger)
     with ledger_errors():
         book.rename(dataset, to, by=by, why=why)
@@ -235,10 +238,10 @@ def rename(ledger: str | None, dataset: str, to: str, by: str | None, why: str) 
 
 @budget.command("accept-time")
 @ledger_option
-@click.option("--why", required=True, help="for the record, which audits show")
+@click.option("--why", required=True, help="reason, for the record, which audits show")
 @click.option("--by", help="who accepts it (default: the login name)")
 def accept_time(ledger: str | None, why: str, by: str | None) -> None:
-    """Say that this machine's clock is right, though the last row is more than 32 days old.
+    """Confirm that this machine's clock is right, although the last row is more than 32 days old.
 
     Only ledgers in SQLite need it: PostgreSQL has a clock of its own.
     """
@@ -254,7 +257,7 @@ def accept_time(ledger: str | None, why: str, by: str | None) -> None:
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def show(ledger: str | None, dataset: str | None, form: str) -> None:
-    """What is spent, reserved and left, and what the next run of each kind would cost."""
+    """Show what is spent, reserved and left, and what the next run of each kind would cost."""
     book = open_ledger(ledger)
     with ledger_errors():
         names = [dataset] if dataset else _one_per_population(book)
@@ -272,14 +275,15 @@ def show(ledger: str | None, dataset: str | None, form: str) -> None:
 
 @budget.command("people")
 @ledger_option
-@click.option("--dataset", required=True, help="any of the people's datasets")
+@click.option("--dataset", required=True, help="any dataset about these people")
 @click.option("--people-store", required=True, metavar="DIR",
-              help="folder of keyed hashes, as the runs had it")  # fmt: skip
+              help="folder of keyed hashes, the same as in the runs")  # fmt: skip
 def people(ledger: str | None, dataset: str, people_store: str) -> None:
     """Count what each person was charged locally, from the keyed hashes that runs left.
 
-    Runs with --people-store do it themselves when they end; programs that use the library, or
-    whose ledger was away, leave it to this command. It needs no key. Safe to repeat.
+    Runs with --people-store do so themselves when they end; this command is for programs that use
+    the library, and for runs whose ledger could not be reached. It needs no key and is safe to
+    repeat.
     """
     book = open_ledger(ledger)
     with ledger_errors():
@@ -310,13 +314,13 @@ def files_at(store: str) -> Files:
 @click.argument("row", type=int)
 @click.option("--sign-with", type=click.Path(path_type=Path), required=True,
               help="the auditor's private key (PEM)")  # fmt: skip
-@click.option("--why", required=True, help="for the record, which audits show")
+@click.option("--why", required=True, help="reason, for the record, which audits show")
 @click.option("--by", help="who accepts it (default: the login name)")
 def accept(ledger: str | None, row: int, sign_with: Path, why: str, by: str | None) -> None:
-    """The auditor accepts the change of a budget, which audits name by its ROW.
+    """Accept, as the auditor, a change of a budget; audits name it by its ROW.
 
-    A budget that was raised after something was charged is a fault of every audit; an acceptance
-    that is signed with the auditor's key ends that, for whoever audits with the public key.
+    A budget that was raised after something was charged is a fault in every audit, until the
+    auditor signs an acceptance; audits with the auditor's public key then pass.
     """
     from beam_ldp.ledger.anchors import load_private
 
@@ -335,9 +339,10 @@ def accept(ledger: str | None, row: int, sign_with: Path, why: str, by: str | No
 @click.argument("run_id")
 @click.option("--why", required=True, help="for the record")
 @click.option("--never-began", is_flag=True,
-              help="no device randomized anything: gives the local epsilon back too")  # fmt: skip
+              help="declares that no device randomized anything: returns the local epsilon "
+              "too")  # fmt: skip
 def abandon(ledger: str | None, run_id: str, why: str, never_began: bool) -> None:
-    """Give back what a run reserved: only if provably nothing of it was released."""
+    """Return what a run reserved, but only if provably nothing of it was released."""
     book = open_ledger(ledger)
     with ledger_errors():
         charge = book.abandon(run_id, randomized=not never_began, why=why)

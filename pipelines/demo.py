@@ -123,9 +123,9 @@ def frequency_flags(
 @click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo")
 @click.option("--users", type=whole, default="1e6", show_default=True, help="simulated people")
 @click.option("--words", default=10_000, show_default=True, help="words in the public list")
-@click.option("--epsilon", default=0.05, show_default=True, help="central price to aim at")
+@click.option("--epsilon", default=0.05, show_default=True, help="central epsilon to aim at")
 @click.option("--max-local-epsilon", default=5.0, show_default=True,
-              help="promise no less to a person than this")  # fmt: skip
+              help="largest local epsilon to use")  # fmt: skip
 @click.option("--delta", default=1e-8, show_default=True, help="of the central price")
 @click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
 @click.pass_context
@@ -140,10 +140,11 @@ def demo(
     delta: float,
     no_mlflow: bool,
 ) -> None:
-    """A private word count over a million simulated people, from file to record.
+    """A private word count over a million simulated people, from the file to the record.
 
-    Each of them holds one word, drawn from real English word counts, in a Parquet file. Then runs
-    what `beam-ldp frequency` runs on anybody's data, and compares the result with the truth.
+    Each of them holds one word, drawn from real English word counts, in a Parquet file. The demo
+    then runs `beam-ldp frequency` on it, as on any other data, and compares the result with the
+    truth.
 
     \b
     examples:
@@ -272,16 +273,17 @@ def say_where(console: Console, output: Path, result: RunResult) -> None:
               help="folder for the simulated people and the results")  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo")
 @click.option("--users", type=whole, default="1e5", show_default=True, help="simulated people")
-@click.option("--epsilon", default=1.0, show_default=True, help="central price to aim at")
+@click.option("--epsilon", default=1.0, show_default=True, help="central epsilon to aim at")
 @click.option("--max-local-epsilon", default=5.0, show_default=True,
-              help="promise no less than this to a person with a picture or an answer")  # fmt: skip
+              help="largest local epsilon to use, for a person with a picture or an "
+              "answer")  # fmt: skip
 @click.option("--delta", default=1e-8, show_default=True, help="of the central price")
 @click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
 def demo_mean(output: Path, overwrite: bool, no_mlflow: bool, **target: Any) -> None:
-    """Private means of real pictures and of three real tables, beside the truth.
+    """Private means of real images and of three real tables, compared with the truth.
 
-    Simulated people each hold one handwritten digit, or one row, of data that ships in
-    packages. Then runs what `beam-ldp mean` runs on anybody's data.
+    Simulated people each hold one handwritten digit, or one row, of data that comes with Python
+    packages. The demo then runs `beam-ldp mean` on them, as on any other data.
 
     \b
     examples:

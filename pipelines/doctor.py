@@ -212,19 +212,20 @@ _COLOURS = {"ok": "green", "absent": "yellow", "fault": "bold red"}
 
 @click.command(short_help="What is installed, what answers, and whether the mechanisms are sound.")
 @click.option("--job-endpoint", "endpoints", multiple=True, metavar="HOST:PORT",
-              help="a Beam job server that should answer (repeatable)")  # fmt: skip
-@click.option("--ledger", metavar="URL", help="a ledger to look at (default: BEAM_LDP_LEDGER)")
+              help="a Beam job server to check; may be repeated")  # fmt: skip
+@click.option("--ledger", metavar="URL", help="a ledger to check (default: BEAM_LDP_LEDGER)")
 @click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
-              help="a mechanism from elsewhere that should be sound, too (repeatable)")  # fmt: skip
+              help="a mechanism of your own to check as well; may be repeated")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True)  # fmt: skip
 def doctor(
     endpoints: tuple[str, ...], ledger: str | None, places: tuple[str, ...], form: str
 ) -> None:
-    """Look at this installation: versions, generators, mechanisms, engines, ledger.
+    """Check this installation: versions, generators, mechanisms, engines, ledger.
 
-    Exit code 0 if nothing is at fault (what is only absent is said), 1 otherwise. It reads no
-    data and changes nothing. A sound installation is called faulty once in ten million runs.
+    Exit code 0 if nothing is faulty (optional parts that are missing are listed), 1 otherwise. It
+    reads no data and changes nothing. The chance that a sound installation is called faulty is one
+    in ten million.
 
     \b
     examples:

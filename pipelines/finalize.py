@@ -29,17 +29,18 @@ DONE, NOT_YET = 0, 1
 def finalize(
     output: str, ledger: str | None, mlflow_uri: str | None, mlflow_experiment: str
 ) -> None:
-    """Settle, publish and log the release in the folder OUTPUT, from any machine that reads it.
+    """Settle, publish and log the release in the folder OUTPUT, from any machine that can read it.
 
-    For runs whose ledger or tracking server was away when they ended, and for runs that were lost
-    on the way: what was finished is settled and then published; what was provably not released gets
-    its central price back; everything else counts as spent. Says what it did. Safe to repeat.
+    For runs whose ledger or tracking server could not be reached when they ended, and for runs that
+    were lost on the way: what was finished is settled and then published; the central epsilon of
+    what was provably not released is returned; everything else counts as spent. Reports what it
+    did, and is safe to repeat.
 
     \b
     examples:
       beam-ldp finalize out --ledger sqlite:///privacy.db --mlflow-uri http://tracking:5000
     \b
-    exit codes: 0 done; 1 a run is under way, or may be, or the log did not arrive; 2 nothing found
+    exit codes: 0 done; 1 a run is, or may be, still under way, or logging failed; 2 nothing found
     """
     console = Console()
     code = settle_lost_runs(output, ledger, console)

@@ -36,23 +36,31 @@ def whole(text: str) -> int:
 
 @click.group(short_help="Which mechanism, what price, what error, how many bits.")
 def plan() -> None:
-    """Which mechanism, what price, what error, how many bits: before any data is read."""
+    """Which mechanism, privacy cost, error and report size to expect, before any data is read."""
 
 
 @plan.command("frequency")
-@click.option("--users", type=whole, required=True, help="people who report; 1e6 is understood")
+@click.option(
+    "--users", type=whole, required=True, help="number of people who report, for example 1e6"
+)
 @click.option("--domain-size", type=whole, required=True,
               help="values of the public list, without `other`")  # fmt: skip
-@click.option("--epsilon", type=float, help="central target, after shuffling")
-@click.option("--local-epsilon", type=float, help="what each person is promised, instead")
-@click.option("--delta", type=float, required=True, help="of the central price, far below 1/users")
-@click.option("--max-bits", type=whole, help="longest report that is acceptable")
+@click.option("--epsilon", type=float, help="central epsilon to aim at, after shuffling")
+@click.option("--local-epsilon", type=float, help="local epsilon of each person, instead")
+@click.option(
+    "--delta", type=float, required=True, help="delta of the central epsilon, far below 1/users"
+)
+@click.option("--max-bits", type=whole, help="longest report to accept, in bits")
 @click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
-              help="compare this one from elsewhere, too; repeatable")  # fmt: skip
-@click.option("--workers", type=whole, help="cores: say what the job would take of them")
-@click.option("--price-per-core-hour", type=click.FloatRange(min=0), help="with --workers")
+              help="also compare this mechanism of your own; may be repeated")  # fmt: skip
+@click.option("--workers", type=whole, help="number of cores: print how long the job would take")
+@click.option(
+    "--price-per-core-hour",
+    type=click.FloatRange(min=0),
+    help="with --workers: print what the job would cost",
+)
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
-              help="draw every mechanism's error against epsilon, a PNG")  # fmt: skip
+              help="plot the error of every mechanism against epsilon, as a PNG")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def frequency(
@@ -70,8 +78,8 @@ def frequency(
 ) -> None:
     """All mechanisms for counting values of a public list, the most accurate first.
 
-    The error is the standard error of the count of a value that hardly anybody holds, in people. A
-    value is seen when it is held by several times as many.
+    The error is the standard error, in people, of the count of a value that hardly anybody holds. A
+    value stands out when several times as many people hold it.
 
     \b
     examples:
@@ -135,11 +143,11 @@ def frequency(
 
 @plan.command("mechanisms", short_help="All mechanisms, in their own words.")
 @click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
-              help="this one from elsewhere, too; repeatable")  # fmt: skip
+              help="also list this mechanism of your own; may be repeated")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]),
               default="table", show_default=True, help="what is printed")  # fmt: skip
 def mechanisms(places: tuple[str, ...], form: str) -> None:
-    """What every mechanism says of itself: what it is for, what it is, what decoding takes.
+    """List all mechanisms: their other names, what they are for, and what decoding takes.
 
     \b
     examples:
@@ -272,32 +280,38 @@ def norm_of(text: str) -> Norm | float:
 
 
 @plan.command("mean", short_help="Mechanisms for the mean of vectors, best first.")
-@click.option("--users", type=whole, required=True, help="people who report; 1e6 is understood")
+@click.option(
+    "--users", type=whole, required=True, help="number of people who report, for example 1e6"
+)
 @click.option("--dimension", type=whole, required=True, help="numbers per person")
 @click.option("--norm", type=norm_of, default="l2", show_default=True,
               metavar="[l2|l1|linf|binary|P]",
-              help="what is bounded by --radius: Euclidean length (l2), sum of absolute values "
+              help="the norm that --radius bounds: Euclidean length (l2), sum of absolute values "
               "(l1), each number (linf), or the l_P norm; or binary: numbers 0 and 1")  # fmt: skip
 @click.option("--radius", type=float, default=1.0, show_default=True,
-              help="the bound, in the unit of the data")  # fmt: skip
+              help="the bound, in the units of the data")  # fmt: skip
 @click.option("--epsilon", type=float,
-              help="central target, after shuffling; with --model local what each person is "
-              "promised")  # fmt: skip
-@click.option("--local-epsilon", type=float, help="what each person is promised, instead")
-@click.option("--delta", type=float, help="of the central price, far below 1/users")
-@click.option("--max-bits", type=whole, help="most bits that a person may send")
+              help="central epsilon to aim at, after shuffling; with --model local, the local "
+              "epsilon")  # fmt: skip
+@click.option("--local-epsilon", type=float, help="local epsilon of each person, instead")
+@click.option("--delta", type=float, help="delta of the central epsilon, far below 1/users")
+@click.option("--max-bits", type=whole, help="largest number of bits that a person may send")
 @click.option("--max-local-epsilon", type=float,
-              help="most that a person may lose to somebody who sees the messages before the "
-              "shuffle")  # fmt: skip
+              help="largest local epsilon: what a person may lose to somebody who sees the "
+              "messages before the shuffle")  # fmt: skip
 @click.option("--model", type=click.Choice(["shuffle", "local"]), default="shuffle",
               show_default=True,
-              help="who is trusted: a shuffler, or nobody but the own device")  # fmt: skip
+              help="who is trusted: a shuffler, or only the device itself")  # fmt: skip
 @click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
-              help="compare this one from elsewhere, too; repeatable")  # fmt: skip
-@click.option("--workers", type=whole, help="cores: say what the job would take of them")
-@click.option("--price-per-core-hour", type=click.FloatRange(min=0), help="with --workers")
+              help="also compare this mechanism of your own; may be repeated")  # fmt: skip
+@click.option("--workers", type=whole, help="number of cores: print how long the job would take")
+@click.option(
+    "--price-per-core-hour",
+    type=click.FloatRange(min=0),
+    help="with --workers: print what the job would cost",
+)
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
-              help="draw every mechanism's error against epsilon, a PNG")  # fmt: skip
+              help="plot the error of every mechanism against epsilon, as a PNG")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def plan_mean(
@@ -313,19 +327,19 @@ def plan_mean(
 ) -> None:
     """All mechanisms for the mean of vectors, the most accurate first.
 
-    Errors are those of the vectors that are worst for the mechanism, in the unit of the data: the
-    standard error of one coordinate of the mean, and the root mean square length of the error of
-    the whole vector.
+    Errors are for the vectors that are worst for the mechanism, in the units of the data: the
+    standard error of one coordinate of the mean, and the root mean square norm of the error of the
+    whole vector.
 
-    With a central target every mechanism is tuned to cost just that after shuffling. Some send
-    one report, which is shuffled among those of all others; L1Mean, L2Mean, LInfMean and
-    BinaryVectorMean send many messages of a bit or a few, each kind shuffled on its own. Those
-    come far closer to a trusted curator, but protect a person little before the shuffle: that is
-    what "local epsilon" says, and what --max-local-epsilon limits.
+    With a central target, every mechanism is tuned to cost exactly that after shuffling. Some send
+    one report, which is shuffled with everybody else's; L1Mean, L2Mean, LInfMean and
+    BinaryVectorMean send many messages of one bit or a few, each kind shuffled separately. Those
+    come far closer to a trusted curator, but protect a person little before the shuffle: see the
+    column "local epsilon", which --max-local-epsilon limits.
 
-    The last column but one compares squared errors: with a local budget, with a bound that is
-    proved for all unbiased mechanisms; with a central target, with the noise that a trusted
-    curator would add (a reference: nothing proves that shuffling needs as much).
+    The last column but one compares squared errors: under a local budget, with a proved bound for
+    all unbiased mechanisms; under a central target, with the noise that a trusted curator would add
+    (for reference: there is no proof that shuffling needs as much).
 
     \b
     examples:

@@ -58,45 +58,55 @@ class CostQuestion:
 
 
 @click.command(short_help="What releases cost, by every method; or what fits a target.")
-@click.option("--local-epsilon", type=float, help="what each person is promised per report")
-@click.option("--users", type=whole, help="people; 1e6 is understood")
-@click.option("--sampled", type=whole, help="people who report in each round  [default: all]")
-@click.option("--rounds", type=whole, default=1, show_default=True, help="releases")
-@click.option("--delta", type=float, required=True, help="of the central price, far below 1/users")
+@click.option("--local-epsilon", type=float, help="local epsilon of each report")
+@click.option("--users", type=whole, help="number of people, for example 1e6")
+@click.option(
+    "--sampled", type=whole, help="number of people who report in each round  [default: all]"
+)
+@click.option("--rounds", type=whole, default=1, show_default=True, help="number of releases")
+@click.option(
+    "--delta", type=float, required=True, help="delta of the central epsilon, far below 1/users"
+)
 @click.option(
     "--points-per-client",
     type=whole,
     default=1,
     show_default=True,
-    help="data points that each person holds; one of them is protected",
+    help="number of data points that each person holds; one of them is protected",
 )
 @click.option(
     "--points-sampled",
     type=whole,
     default=1,
     show_default=True,
-    help="points that a person who takes part draws and reports",
+    help="number of points that a person who takes part draws and reports",
 )
 @click.option(
     "--sampling",
     type=click.Choice(["without_replacement", "self", "poisson"]),
     default="without_replacement",
     show_default=True,
-    help="a sample of --sampled people; or everybody, or every data point, by a coin of its own, "
-    "--sampled on average",
+    help="how people take part: a random set of --sampled people (without_replacement); each "
+    "person by a coin of their own (self), or each data point (poisson), --sampled on average",
 )
 @click.option("--mechanism",
-              help="price this mechanism by its own pair: SubsetSelection, say, or one from "
-              "elsewhere, PACKAGE:CLASS")  # fmt: skip
-@click.option("--domain-size", type=whole, help="of a mechanism for frequencies")
-@click.option("--dimension", type=whole, help="of a mechanism for means")
-@click.option("--target-epsilon", type=float, help="central target, with --solve")
-@click.option("--solve", type=click.Choice(_UNKNOWNS), help="the unknown that meets the target")
-@click.option("--conjectured", is_flag=True, help="also bounds that are believed but not proved")
+              help="also give the cost by the mechanism-specific blanket of this one, such as "
+              "SubsetSelection, or PACKAGE:CLASS for one of your own")  # fmt: skip
+@click.option("--domain-size", type=whole, help="size of the domain, for a frequency mechanism")
+@click.option("--dimension", type=whole, help="dimension, for a mean mechanism")
+@click.option("--target-epsilon", type=float, help="with --solve: central epsilon to aim at")
+@click.option(
+    "--solve",
+    type=click.Choice(_UNKNOWNS),
+    help="find the value of this unknown that meets the target",
+)
+@click.option(
+    "--conjectured", is_flag=True, help="also show bounds that are conjectured but not proved"
+)
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="PNG of epsilon against rounds, or against people for one round",
+    help="plot epsilon against rounds, or against people for a single round, as a PNG",
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
@@ -118,11 +128,11 @@ def privacy(
     plot: Path | None,
     form: str,
 ) -> None:
-    """What a schedule of shuffled releases costs, by every method, and how far that can be off.
+    """What a schedule of shuffled releases costs, by every method, and how tight that is.
 
-    Bounds hold for every local randomizer with this local epsilon; with --mechanism also for that
-    one alone, which can be far less. With --sampled a price holds against readers who cannot see
-    who took part; beside it stands the price against those who can.
+    Bounds hold for every local randomizer with this local epsilon; --mechanism adds a
+    mechanism-specific bound, which can be far lower. With --sampled, the cost holds against readers
+    who cannot see who took part; the cost against those who can is shown beside it.
 
     \b
     examples:

@@ -11,17 +11,18 @@ from beam_ldp.pipelines.views.terminal import printable
 
 @click.command("succeed")
 @click.option("--from", "old", required=True, metavar="URL",
-              help="the damaged ledger; only read, and not to be used any more")  # fmt: skip
+              help="the damaged ledger, which is only read and must not be used any "
+              "more")  # fmt: skip
 @click.option("--ledger", "new", envvar="BEAM_LDP_LEDGER", required=True, metavar="URL",
-              help="where to make the new one: a place without a ledger")  # fmt: skip
+              help="where to create the new ledger: a place that holds none")  # fmt: skip
 @click.option("--anchors", metavar="FILE|URL", multiple=True,
-              help="anchors of the damaged ledger: they show how many rows are gone")  # fmt: skip
+              help="anchors of the damaged ledger, which show how many rows are lost")  # fmt: skip
 @click.option("--lost-local-epsilon", type=click.FloatRange(min=0, min_open=True),
-              help="what the lost rows cost each person at most, as a sum of local epsilons; a "
-              "fault of audits until the auditor accepts row 0 (default: charge the whole "
-              "budget)")  # fmt: skip
-@click.option("--why", required=True, help="for the record, which audits show for ever")
-@click.option("--by", help="who decides it (default: the login name)")
+              help="upper bound on what the lost rows cost each person, as a sum of local "
+              "epsilons; a fault in audits until the auditor accepts row 0 (default: charge the "
+              "whole budget)")  # fmt: skip
+@click.option("--why", required=True, help="reason, for the record, which audits show permanently")
+@click.option("--by", help="who decides this (default: the login name)")
 def succeed(
     old: str,
     new: str,
@@ -30,12 +31,13 @@ def succeed(
     why: str,
     by: str | None,
 ) -> None:
-    """Make a ledger that goes on where a damaged one cannot.
+    """Create a ledger that continues a damaged one.
 
-    Every row up to the first fault is carried over as it stands: names, budgets, charges, releases.
-    Behind it, what raises the spend is, and what lowers it is not: settle such runs again. For rows
-    that are lost or changed the whole budget of every population is charged, unless you state what
-    they cost at most. Audits of the new ledger tell all of it, for ever.
+    Every row before the first fault is carried over unchanged: names, budgets, charges, releases.
+    After it, rows that raise the spend are carried over and rows that lower it are not: settle such
+    runs again. For rows that are lost or changed, the whole budget of every population is charged,
+    unless you state the most they can have cost. Audits of the new ledger report all of this
+    permanently.
 
     \b
     examples:
