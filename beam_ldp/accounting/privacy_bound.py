@@ -13,6 +13,8 @@ class PrivacyBound(float):
     Attributes:
         lower: What a concrete pair of data sets costs with *this* mechanism: the true value lies
             between `lower` and the float itself. 0.0 where the mechanism offers no such pair.
+            May be given as a function that returns it with its `lower_method`, and is called
+            when either is first read: it takes longer than the value.
         class_lower: What no analysis can go below that knows the local epsilon alone (shuffled
             binary and ternary randomized response). A mechanism's own value may lie below it.
             May be given as a function, which is called when it is first read: it takes longest.
@@ -27,19 +29,18 @@ class PrivacyBound(float):
     PrivacyBound(0.5, lower=0.4, class_lower=0.45, method='clones', proof_status='proved')
     """
 
-    __slots__ = ("_class_lower", "lower", "lower_method", "method", "proof_status")
+    __slots__ = ("_class_lower", "_lower", "method", "proof_status")
 
-    lower: float
+    _lower: tuple[float, str] | Callable[[], tuple[float, str]]
     _class_lower: float | Callable[[], float]
     method: str
     proof_status: str
-    lower_method: str
 
     def __new__(
         cls,
         value: float,
         *,
-        lower: float = 0.0,
+        lower: float | Callable[[], tuple[float, str]] = 0.0,
         class_lower: float | Callable[[], float] = 0.0,
         method: str = "",
         proof_status: str = "proved",
@@ -48,8 +49,6 @@ class PrivacyBound(float):
         self = super().__new__(cls, value)
         if math.isnan(self) or self < 0.0:
             raise ValueError(f"value must be >= 0, got {float(value)!r}")
-        if not 0.0 <= lower <= self:
-            raise ValueError(f"lower must be in [0, {float(self)!r}], got {lower!r}")
         if not callable(class_lower):
             class_lower = _checked(class_lower)
         if proof_status not in ("proved", "conjectured"):
@@ -57,14 +56,33 @@ class PrivacyBound(float):
                 f"proof_status must be 'proved' or 'conjectured', got {proof_status!r}"
             )
         for name, given in (
-            ("lower", float(lower)),
+            ("_lower", lower if callable(lower) else self._within(lower, lower_method)),
             ("_class_lower", class_lower),
             ("method", method),
             ("proof_status", proof_status),
-            ("lower_method", lower_method),
         ):
             object.__setattr__(self, name, given)
         return self
+
+    @property
+    def lower(self) -> float:
+        return self._known_lower()[0]
+
+    @property
+    def lower_method(self) -> str:
+        return self._known_lower()[1]
+
+    def _known_lower(self) -> tuple[float, str]:
+        known = self._lower
+        if callable(known):
+            known = self._within(*known())
+            object.__setattr__(self, "_lower", known)
+        return known
+
+    def _within(self, lower: float, method: str) -> tuple[float, str]:
+        if not 0.0 <= lower <= self:
+            raise ValueError(f"lower must be in [0, {float(self)!r}], got {lower!r}")
+        return float(lower), method
 
     @property
     def class_lower(self) -> float:

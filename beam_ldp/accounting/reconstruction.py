@@ -18,8 +18,8 @@ from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
-from scipy import special
 
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, log1mexp
 
 Bound = Literal["sharp", "paper"]

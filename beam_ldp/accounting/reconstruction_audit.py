@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, Target, breach_probability
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency.covariance import combination_variance
@@ -157,7 +158,6 @@ def fieller(
     """Fieller's set: all r for which numerator - r * denominator may be zero."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level}")
-    from scipy import special
 
     z2 = float(special.ndtri((1 - level) / 2)) ** 2
     value = numerator / denominator if denominator else math.nan

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from beam_ldp.randomizers import special
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -53,8 +55,6 @@ class Estimate:
         if not 0 < level < 1:
             raise ValueError(f"level must lie in (0, 1), got {level}")
         miss = (1 - level) / (max(1, self.value.size) if simultaneous else 1)
-        # Here because scipy.special takes longer to import than all the rest of this package.
-        from scipy import special
 
         half_width = -special.ndtri(miss / 2) * self.raw.standard_error
         return self.raw.value - half_width, self.raw.value + half_width

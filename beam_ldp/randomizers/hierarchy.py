@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.estimate import Estimate
@@ -304,7 +305,6 @@ class RangeEstimate:
         """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must lie in (0, 1), got {coverage}")
-        from scipy import special
 
         edges = self.hierarchy.bins.edges
         below, error = self.cumulative.value, self.cumulative.standard_error

@@ -1,7 +1,7 @@
-"""A root by Brent's method, step for step as `scipy.optimize.brentq` takes it.
+"""A root and a minimum by Brent's methods, step for step as `scipy.optimize` takes them.
 
 `scipy.optimize` takes a third of a second to load, and pricing needs nothing else of it. Every
-root is the same to the last bit (tested), for a price must not depend on which of the two is used.
+result is the same to the last bit (tested): a price must not depend on which of the two is used.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 
 _STEPS = 100
+_GOLDEN = 0.5 * (3.0 - math.sqrt(5.0))
+_CLOSEST = math.sqrt(2.2e-16)  # relative: below it a parabola's values cannot be told apart
 
 
 def brentq(
@@ -77,3 +79,61 @@ def _interpolated(
         )
     except ZeroDivisionError:
         return math.inf
+
+
+def lowest(
+    function: Callable[[float], float], low: float, high: float, xtol: float, steps: int = 500
+) -> float:
+    """Where `function`, which falls and then rises, is lowest between `low` and `high`.
+
+    That of `scipy.optimize.minimize_scalar(..., method="bounded")`.
+
+    >>> round(lowest(lambda x: (x - 2.0) ** 2, 0.0, 5.0, 1e-9), 6)
+    2.0
+    """
+    low, high, last, step = float(low), float(high), 0.0, 0.0
+    # The lowest place so far, the second and the third lowest, with their values.
+    best = second = third = low + _GOLDEN * (high - low)
+    f_best = f_second = f_third = function(best)
+    for _ in range(steps - 1):
+        middle, near = 0.5 * (low + high), _CLOSEST * abs(best) + xtol / 3.0
+        if abs(best - middle) <= 2.0 * near - 0.5 * (high - low):
+            break
+        parabola = None
+        if abs(last) > near:
+            up, down = _vertex(best, second, third, f_best, f_second, f_third)
+            usual, last = last, step
+            if abs(up) < abs(0.5 * down * usual) and down * (low - best) < up < down * (
+                high - best
+            ):
+                parabola = up / down
+        if parabola is None:
+            last = low - best if best >= middle else high - best
+            step = _GOLDEN * last
+        else:
+            step, tried = parabola, best + parabola
+            if tried - low < 2.0 * near or high - tried < 2.0 * near:
+                step = near if middle >= best else -near
+        tried = best + (max(abs(step), near) if step >= 0.0 else -max(abs(step), near))
+        f_tried = function(tried)
+        if f_tried <= f_best:
+            low, high = (best, high) if tried >= best else (low, best)
+            third, f_third, second, f_second = second, f_second, best, f_best
+            best, f_best = tried, f_tried
+        else:
+            low, high = (tried, high) if tried < best else (low, tried)
+            if f_tried <= f_second or second == best:
+                third, f_third, second, f_second = second, f_second, tried, f_tried
+            elif f_tried <= f_third or third in (best, second):
+                third, f_third = tried, f_tried
+    return best
+
+
+def _vertex(
+    best: float, second: float, third: float, f_best: float, f_second: float, f_third: float
+) -> tuple[float, float]:
+    """Where the parabola through three points is lowest, from the first: a fraction of two."""
+    one = (best - second) * (f_best - f_third)
+    other = (best - third) * (f_best - f_second)
+    up, down = (best - third) * other - (best - second) * one, 2.0 * (other - one)
+    return (-up if down > 0.0 else up), abs(down)

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from scipy import special
+from beam_ldp.randomizers import special
+from beam_ldp.randomizers.roots import brentq
 
 _LOG_SQRT_PI = 0.5 * math.log(math.pi)
 _STIRLING_FROM = 30.0
@@ -105,15 +106,8 @@ class SphericalCap:
     @property
     def _log_fraction(self) -> float:
         """Log of P / (T g): the continued fraction 1/(1+ d1/(1+ d2/(1+ ...)))."""
-        a, b, x = (self.dimension - 1) / 2, 0.5, (1 - self.threshold) * (1 + self.threshold)
-
-        def coefficient(n: int) -> float:
-            m = n // 2
-            if n % 2:
-                return -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-            return m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-
-        return -math.log(_one_plus_continued_fraction(coefficient))
+        x = (1 - self.threshold) * (1 + self.threshold)
+        return -math.log(_one_plus_continued_fraction((self.dimension - 1) / 2, x))
 
 
 def cap_rounding(dimension: int) -> float:
@@ -125,12 +119,18 @@ def cap_rounding(dimension: int) -> float:
     return 1e-16 * dimension
 
 
-def _one_plus_continued_fraction(coefficient: Callable[[int], float]) -> float:
-    """1 + d1/(1 + d2/(1 + ...)) by the modified Lentz method."""
+def _one_plus_continued_fraction(a: float, x: float) -> float:
+    """1 + d1/(1 + d2/(1 + ...)) of the incomplete beta function of a, 1/2 (modified Lentz)."""
+    b = 0.5
     value, numerator, denominator = 1.0, 1.0, 0.0
     for n in range(1, 100_000):
-        denominator = 1.0 / (1.0 + coefficient(n) * denominator)
-        numerator = 1.0 + coefficient(n) / numerator
+        m = n // 2
+        if n % 2:
+            coefficient = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            coefficient = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        denominator = 1.0 / (1.0 + coefficient * denominator)
+        numerator = 1.0 + coefficient / numerator
         change = numerator * denominator
         value *= change
         if abs(change - 1.0) < 1e-16:
@@ -226,9 +226,7 @@ def _bracket_above(dimension: int, epsilon: float) -> float:
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     if function(high) <= 0:  # two or three dimensions and a huge budget: a cap of one point
         return high
-    from scipy import optimize  # slow to import, and not needed to read reports
-
-    return float(optimize.brentq(function, low, high, xtol=1e-300, rtol=1e-14))
+    return brentq(function, low, high, xtol=1e-300, rtol=1e-14)
 
 
 def _logaddexp(x: float, y: float) -> float:

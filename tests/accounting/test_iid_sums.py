@@ -125,3 +125,21 @@ def test_many_laws_at_once_are_each_by_itself(n, monkeypatch):
     low, high = positive_parts(values, probability, n)
     for i, law in enumerate(values):
         assert (low[i], high[i]) == pytest.approx(positive_part(law, probability, n), rel=1e-9)
+
+
+def test_one_law_is_found_where_many_are():
+    """Newton's steps from the Gaussian's saddle, or in the bracket of all: the same place."""
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        kinds, n = int(rng.integers(2, 7)), int(10 ** rng.uniform(0, 12))
+        probability = rng.dirichlet(10 ** rng.uniform(-1, 1, kinds))
+        values = rng.normal(size=kinds) * 10 ** rng.uniform(-6, 3, kinds)
+        values += 10 ** rng.uniform(-3, 1) - values @ probability
+        if not (values[probability > 0] > 0).any():
+            continue
+        one = iid_sums._saddles(values[None], probability, n)
+        both = iid_sums._saddles(np.array([values, values]), probability, n)
+        assert both == pytest.approx(float(one[0]), rel=1e-8)
+        assert positive_part(values, probability, n) == pytest.approx(
+            [side[0] for side in positive_parts(np.array([values] * 2), probability, n)], rel=1e-9
+        )

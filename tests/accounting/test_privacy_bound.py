@@ -125,3 +125,20 @@ def test_repr_names_everything_that_matters():
 def test_contradictions_are_refused(value, change, named):
     with pytest.raises(ValueError, match=named):
         PrivacyBound(value, **{**FIELDS, **change})
+
+
+def test_a_lower_that_is_a_function_is_called_once_and_when_it_is_read():
+    calls = []
+
+    def slow():
+        calls.append(1)
+        return 0.3, "others hold a third value"
+
+    bound = PrivacyBound(0.5, **{**FIELDS, "lower": slow, "lower_method": ""})
+    assert bound + 1 == 1.5 and bound.method == "clones" and not calls
+    assert bound.lower_method == "others hold a third value" and bound.lower == 0.3
+    assert len(calls) == 1
+    again = pickle.loads(pickle.dumps(bound))
+    assert {name: getattr(again, name) for name in FIELDS} == FIELDS
+    with pytest.raises(ValueError, match="lower must be in"):
+        _ = PrivacyBound(0.5, lower=lambda: (0.6, "")).lower

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -20,6 +20,13 @@ from beam_ldp.accounting import (
     shuffle_epsilon,
     solve,
 )
+from beam_ldp.accounting.divergences.hockey_stick import (
+    directions,
+    epsilon_bound,
+    hockey_stick,
+)
+from beam_ldp.accounting.shuffle import one_release
+from beam_ldp.accounting.shuffle.one_release import price_target, upper_delta
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from tests.accounting.brute_force import shuffled_law
@@ -290,3 +297,56 @@ def test_the_dearer_direction_of_an_uneven_pair_is_priced():
         stub = Stub(1.7, pair=own)
         assert shuffle_epsilon(stub, 20, 1e-4) == pytest.approx(1.2716574, rel=1e-6)
         assert shuffle_delta(stub, 20, 0.3) == pytest.approx(0.05464869, rel=1e-6)
+
+
+def priced_to_the_end(local, n, delta):
+    """The definition: of all pairs the least, of each the worse direction."""
+    target, n = price_target(local, n)
+    found = [(target.local_epsilon, 0, "local epsilon (no amplification)")]
+    for place, pair in target.pairs(conjectured=False):
+        sides = [epsilon_bound(side, n, delta, upper=True) for side in directions(pair)]
+        found.append((max(sides), place, pair.source))
+    return min(found)
+
+
+LOPSIDED = ShufflePair(
+    0.1, ((2.0, 0.5), (0.5, 1.25), (1.0, 1.0)), (0.25, 0.5, 0.25), source="lopsided"
+)
+
+
+@pytest.mark.parametrize("n", [3, 40, 10**4, 10**9])
+@pytest.mark.parametrize(
+    "local",
+    [
+        1.0,
+        *(getattr(frequency, name)(20, 3.0) for name in ORACLES),
+        Stub(pair=replace(ShufflePair.clones(2.0), blanket_mass=0.1, source="worse")),
+        Stub(pair=replace(ShufflePair.clones(2.0), source="the clones by another name")),
+        Stub(pair=LOPSIDED),
+    ],
+    ids=lambda local: getattr(local, "mechanism", None) or type(local).__name__,
+)
+def test_what_is_not_priced_to_the_end_could_not_have_won(local, n):
+    delta = 1e-7
+    value, _, method = priced_to_the_end(local, n, delta)
+    bound = shuffle_epsilon(local, n, delta)
+    assert (float(bound), bound.method) == (value, method)
+    target, _ = price_target(local, n)
+    at, known = 0.6 * value, [(1.0, 0, "trivial")]
+    for place, pair in target.pairs(conjectured=False):
+        deltas = [hockey_stick(side, n, at).upper for side in directions(pair)]
+        known.append((max(deltas), place, pair.source))
+    assert upper_delta(target, n, at, False)[:2] == (min(known)[0], min(known)[2])
+
+
+def test_floors_are_found_when_they_are_read(monkeypatch):
+    oracle, asked = frequency.KRandomizedResponse(50, 3.0), []
+
+    def counted(pair, n, delta, upper):
+        asked.append(upper)
+        return epsilon_bound(pair, n, delta, upper)
+
+    monkeypatch.setattr(one_release, "epsilon_bound", counted)
+    bound = shuffle_epsilon(oracle, 10**4, 1e-6)
+    assert bound > 0 and asked and all(asked)
+    assert bound.lower > 0.99 * bound and not all(asked)

@@ -11,7 +11,8 @@ from scipy import optimize, signal, stats
 
 from beam_ldp.accounting.divergences import binomials
 from beam_ldp.accounting.divergences.loss_grid import _SHORT, _faded, convolved
-from beam_ldp.randomizers.roots import brentq
+from beam_ldp.randomizers import special
+from beam_ldp.randomizers.roots import brentq, lowest
 
 pytestmark = pytest.mark.exact
 
@@ -84,6 +85,43 @@ def test_roots_are_those_of_scipy() -> None:
 def test_a_root_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match="different signs"):
         brentq(lambda x: 1.0 + x * x, -1.0, 1.0)
+
+
+def test_minima_are_those_of_scipy() -> None:
+    rng = np.random.default_rng(8)
+    for number in range(600):
+        a, b, c = rng.normal(size=3) * 10.0 ** rng.integers(-3, 4, size=3)
+        kinds = (
+            lambda x, a=a: (x - a) ** 2,
+            lambda x, a=a: abs(x - a),
+            lambda x, a=a, b=b: math.cosh(min(abs(b * (x - a)), 300.0)),
+            lambda x, c=c: math.sin(c * x) + 0.1 * x * x,
+            lambda x: x,
+            lambda x: 0.0,
+        )
+        function = kinds[number % len(kinds)]
+        low, high = a - 10.0 ** rng.uniform(-6, 3), a + 10.0 ** rng.uniform(-6, 3)
+        xtol, steps = 10.0 ** rng.uniform(-12, -2), []
+
+        def traced(x: float, steps: list[float] = steps, function: Any = function) -> float:
+            steps.append(float(x))
+            return float(function(x))
+
+        options = {"xatol": xtol}
+        theirs = optimize.minimize_scalar(
+            traced, bounds=(low, high), method="bounded", options=options
+        )
+        many = len(steps)
+        assert lowest(traced, low, high, xtol) == theirs.x
+        assert steps[:many] == steps[many:]  # step for step
+
+
+def test_special_functions_are_scipys_own() -> None:
+    from scipy.special import ndtri
+
+    assert special.ndtri is ndtri
+    with pytest.raises(AttributeError, match="no_such_function"):
+        _ = special.no_such_function
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 9), (9, 1), (5, 7), (1000, 1537), (4096, 20_000)])

@@ -85,3 +85,31 @@ def test_prices_do_without_dp_accounting() -> None:
     assert {name: loaded for name, (_, loaded) in found.items()} == dict.fromkeys(found, [])
     one = shuffle_epsilon(2.0, 10**4, 1e-6)
     assert found["one"][0] == float(one) and found["plan"][0] == 2.0
+
+
+PLANS = """
+import json, sys
+from click.testing import CliRunner
+from beam_ldp.pipelines.cli import group
+
+heavy, found = json.loads(sys.argv[1]), {}
+for line in (
+    "plan frequency --users 1e5 --domain-size 50 --epsilon 1 --delta 1e-8",
+    "plan mean --users 1e4 --dimension 12 --epsilon 1 --delta 1e-8",
+    "privacy --local-epsilon 2 --users 1e5 --rounds 9 --delta 1e-8",
+):
+    shown = CliRunner().invoke(group, line.split())
+    assert shown.exit_code == 0, shown.output
+    found[line.split(" --")[0]] = [one for one in heavy if one in sys.modules]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.exact
+def test_plans_and_prices_load_as_little_as_they_can() -> None:
+    parts = ["special", "optimize", "stats", "signal", "linalg"]
+    heavy = [one for one in HEAVY if one != "scipy"] + [f"scipy.{part}" for part in parts]
+    found = told(PLANS, json.dumps(heavy))
+    assert found["plan frequency"] == []  # asked first: not even special functions
+    assert set(found["plan mean"]) <= {"scipy.special", "numba"}
+    assert "scipy.stats" not in found["privacy"] and "dp_accounting" not in found["privacy"]

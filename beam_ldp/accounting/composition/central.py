@@ -20,10 +20,10 @@ from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.pld_pmf import PLDPmf
 from dp_accounting.rdp import RdpAccountant
-from scipy import special
 
 from beam_ldp.accounting.composition.loss_curves import NEGLIGIBLE, loss_knots
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
+from beam_ldp.randomizers import special
 
 _REPLACE = NeighboringRelation.REPLACE_ONE
 _REACH = 11.0  # standard deviations of the loss: beyond, 1e-25

@@ -15,7 +15,6 @@ from typing import Any
 
 import attr
 import numpy as np
-from scipy import special
 
 from beam_ldp.accounting.composition import loss_curves
 from beam_ldp.accounting.composition.loss_curves import (
@@ -36,6 +35,7 @@ from beam_ldp.accounting.reports import (
     ShuffledReports,
 )
 from beam_ldp.accounting.shuffle.one_release import MAX_LOCAL_EPSILON
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.shuffle_pair import two_level_witnesses
 
 # One event by Rényi orders, and without any delta -----------------------------------------

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+
+from beam_ldp.randomizers import special
 
 Array = NDArray[np.float64]
 

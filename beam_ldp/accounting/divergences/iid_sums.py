@@ -42,6 +42,7 @@ _LEFT_IMAGE = 30.0  # exp(-30): the image to the left
 _FLAT = 60.0  # where log |K^n| is below minus that, nodes are left out
 _AT_ONCE = 1 << 20  # angles, of 8 bytes
 _LARGER_TILTS = (0.5, 1.0, 2.0, 4.0, 8.0)
+_LONGEST_STEP = 4.0  # of the search for it, in log(theta)
 _SADDLE = 1e-10  # relative accuracy of theta, which any bound may be taken at
 
 Array = NDArray[np.float64]
@@ -160,9 +161,10 @@ def _trapezoids(
     ends = np.cumsum(lengths) * lines.values.shape[1] // _AT_ONCE
     for part in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(ends)) + 1):
         length = lengths[part]
-        of = np.repeat(owner[part], length)
         offset = np.repeat(np.cumsum(length) - length - first[part], length)
-        node = (np.arange(len(of)) - offset).astype(np.float64)
+        node = (np.arange(len(offset)) - offset).astype(np.float64)
+        # The numbers of one law, as in most calls, do for all nodes.
+        of: NDArray[np.intp] | int = np.repeat(owner[part], length) if len(tau) > 1 else 0
         omega = node * spacing[of]
         theta, mean = lines.theta[of], lines.mean[of]
         log_size, phase = _characteristic(omega, lines, of)
@@ -172,8 +174,10 @@ def _trapezoids(
         real = size * np.cos(phase)
         # Re(e^(i phase) / z^2) with z = theta + i omega.
         twice = real * (theta**2 - omega**2) + size * np.sin(phase) * (2.0 * theta * omega)
-        call += np.bincount(of, twice / (theta**2 + omega**2) ** 2, len(tau))
-        density += np.bincount(of, real, len(tau))
+        twice /= (theta**2 + omega**2) ** 2
+        law = np.broadcast_to(of, len(node))
+        call += np.bincount(law, twice, len(tau))
+        density += np.bincount(law, real, len(tau))
     scale = spacing / (2.0 * math.pi)
     return scale * call, scale * density
 
@@ -207,6 +211,8 @@ def _windows(
 
 def _saddles(values: Array, probability: Array, n: int) -> Array:
     """For each law the theta > 0 that minimises K(theta)^n / theta^2."""
+    if len(values) == 1:
+        return np.array([_saddle(values[0].tolist(), probability.tolist(), n)])
 
     def slopes(log_theta: Array) -> tuple[Array, Array]:
         """Of log(K^n / theta^2) by log theta, and its own slope."""
@@ -235,6 +241,35 @@ def _saddles(values: Array, probability: Array, n: int) -> Array:
     return np.exp(found)
 
 
+def _saddle(values: list[float], probability: list[float], n: int) -> float:
+    """Of one law, as a search for a root asks for it: its few numbers are too few for arrays."""
+    atoms = [(v, p) for v, p in zip(values, probability, strict=True) if p > 0.0]
+    least = 2.0 / (n * max(v for v, _ in atoms))  # no saddle lies below
+    mean = sum(p * v for v, p in atoms)
+    square = sum(p * (v - mean) ** 2 for v, p in atoms)
+    # Where the Gaussian of the same mean and variance has it, in the form that does not cancel.
+    reach = math.sqrt(mean * mean + 8.0 * square / n)
+    theta = 4.0 / (n * (reach + mean)) if mean > 0.0 else (reach - mean) / (2.0 * square)
+    found, low, high = math.log(max(theta, least)), math.log(least), math.inf
+    for _ in range(200):  # Newton's steps where they stay in the bracket, else its middle
+        theta = math.exp(found)
+        powers = [theta * v for v, _ in atoms]
+        top = max(powers)
+        weights = [p * math.exp(x - top) for x, (_, p) in zip(powers, atoms, strict=True)]
+        total = sum(weights)
+        mean = sum(w * x for w, x in zip(weights, powers, strict=True)) / total
+        variance = sum(w * (x - mean) ** 2 for w, x in zip(weights, powers, strict=True)) / total
+        slope, curvature = n * mean - 2.0, n * (mean + variance)
+        low, high = (found, high) if slope < 0.0 else (low, found)
+        following = found - slope / curvature if curvature > 0.0 else math.inf
+        if not (low <= following <= high and abs(following - found) <= _LONGEST_STEP):
+            following = min(0.5 * (low + high), found + _LONGEST_STEP)
+        if abs(following - found) <= _SADDLE:
+            return math.exp(following)
+        found = following
+    return math.exp(found)
+
+
 def _log_mean_exp(powers: Array, probability: Array) -> Array:
     """Of the last axis."""
     top = powers.max(axis=-1)
@@ -247,7 +282,7 @@ def _log_mean_exp(powers: Array, probability: Array) -> Array:
     return np.where(small, near, far)
 
 
-def _characteristic(omega: Array, lines: _Lines, of: NDArray[np.intp]) -> tuple[Array, Array]:
+def _characteristic(omega: Array, lines: _Lines, of: NDArray[np.intp] | int) -> tuple[Array, Array]:
     """Log-modulus and phase of the n-th power of the tilted, centred characteristic function."""
     real, imaginary = np.zeros(len(omega)), np.zeros(len(omega))
     centred = lines.values - lines.mean[:, None]

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
-from scipy import fft
 
 # Mass outside the window of a composition, which counts as unbounded.
 _TRUNCATED = 1e-24
@@ -100,6 +99,8 @@ class LossGrid:
         """The losses of `count` such releases. O(window log window)."""
         if count == 1:
             return self
+        from scipy import fft
+
         low, high = self._window(count)
         size = fft.next_fast_len(max(high - low + 1, len(self.mass)), real=True)
         power = fft.rfft(self.mass, size) ** count
@@ -206,6 +207,8 @@ def _faded(values: Array, decay: float) -> Array:
 
 def convolved(one: Array, other: Array) -> Array:
     """As `scipy.signal.fftconvolve` gives it, which takes half a second to load."""
+    from scipy import fft
+
     if min(len(one), len(other)) == 1:
         return one * other
     size = len(one) + len(other) - 1

@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from beam_ldp.accounting.divergences import binomials
+from beam_ldp.randomizers import special
 
 _LARGE_EXPONENT = 300.0
 _TAIL_DEVIATIONS = 11.0

@@ -8,8 +8,8 @@ least 2 where that is stated, otherwise real numbers above one. Divergences are 
 from __future__ import annotations
 
 import numpy as np
-from scipy import special
 
+from beam_ldp.accounting.divergences import binomials
 from beam_ldp.accounting.divergences.moments import (
     Atoms,
     binomial_log_pmf,
@@ -17,6 +17,7 @@ from beam_ldp.accounting.divergences.moments import (
     log_moment,
     log_sum,
 )
+from beam_ldp.randomizers import special
 
 LARGEST_TWO_COUNT_CROWD = 200_000
 _FRACTION_STEP = 1.6
@@ -202,8 +203,6 @@ def lower_edge_blocks(
     counts that matter are few they are kept one by one; elsewhere most blocks lie within four
     standard deviations.
     """
-    from scipy import stats  # takes half a second to load, and few prices ask for it
-
     mean = trials * probability
     deviation = np.sqrt(mean * (1 - probability)) + 1
     if 21 * deviation <= 4 * blocks:
@@ -215,14 +214,15 @@ def lower_edge_blocks(
     foot = np.linspace(0, max(0.0, mean - 12 * deviation), blocks // 4)
     edges = np.unique(np.clip(np.floor(np.concatenate([foot, body])), 0, trials))
     edges = edges.astype(np.int64)
-    law = stats.binom(trials, probability)
     last = np.append(edges[1:] - 1, trials)
-    from_below = law.cdf(last) - law.cdf(edges - 1)
-    from_above = law.sf(edges - 1) - law.sf(last)
+    below = binomials.cdf(last, trials, probability)
+    from_below = below - binomials.cdf(edges - 1, trials, probability)
+    above = binomials.sf(edges - 1, trials, probability)
+    from_above = above - binomials.sf(last, trials, probability)
     mass = np.where(edges > mean, from_above, from_below)
     tiny = mass < 1e-280  # there the whole tail up to the block's end stands for the block
     with np.errstate(divide="ignore"):
-        log_mass = np.where(tiny, law.logcdf(last), np.log(np.maximum(mass, 1e-300)))
+        log_mass = np.where(tiny, np.log(below), np.log(np.maximum(mass, 1e-300)))
     return edges, np.where(tiny & (edges > mean), -np.inf, log_mass)
 
 

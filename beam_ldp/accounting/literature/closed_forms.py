@@ -13,11 +13,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import special
 
 from beam_ldp.accounting.divergences import binomials
 from beam_ldp.accounting.divergences.moments import binomial_log_pmf, binomial_window
 from beam_ldp.accounting.divergences.shuffle_rdp import leading_constant
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 

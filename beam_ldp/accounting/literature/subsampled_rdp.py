@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy import special
 
 from beam_ldp.accounting.divergences.moments import (
     Atoms,
@@ -26,6 +25,7 @@ from beam_ldp.accounting.divergences.shuffle_rdp import (
     leading_constant,
     thesis_upper_1,
 )
+from beam_ldp.randomizers import special
 
 
 def thesis_subsampled(

@@ -28,7 +28,6 @@ from functools import lru_cache, reduce
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from beam_ldp.accounting.divergences.conversions import (
     closed_form_epsilon,
@@ -39,6 +38,7 @@ from beam_ldp.accounting.divergences.loss_grid import LossGrid
 from beam_ldp.accounting.divergences.moments import Atoms, binomial_log_pmf
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
 from beam_ldp.accounting.lower import bit_atoms, connected_losses, lower_epsilon
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.roots import brentq
 
 Method = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]

@@ -8,7 +8,7 @@ own blanket. Beside it stand two lower bounds; see `PrivacyBound`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     epsilon_bound,
     hockey_stick,
     largest_log_ratio,
+    rough_hockey_stick,
 )
 from beam_ldp.accounting.lower import (
     class_lower_epsilon,
@@ -37,6 +38,7 @@ from beam_ldp.accounting.shuffle.randomizer_events import (
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 MAX_LOCAL_EPSILON = 30.0  # beyond it a report is the value itself
+_CLEARLY_LESS = 1.0 - 1e-6  # than the root of one direction that of another must be
 
 _PURE = "local epsilon (no amplification)"
 _NO_WITNESS = "none: the mechanism offers no concrete pair of data sets"
@@ -78,11 +80,20 @@ def shuffle_epsilon(
     delta -= target.smaller_crowd_chance
     if delta <= 0.0:
         return _bound(pure, _PURE, "proved", target, _largest, pure)
-    best = (pure, _PURE, "proved")
-    for pair in target.pairs(conjectured):
-        found = max(epsilon_bound(side, n, delta, upper=True) for side in directions(pair))
-        if found < best[0]:
-            best = (found, pair.source, pair.proof_status)
+
+    def upper(pair: ShufflePair, most: float) -> float:
+        """The least epsilon of a pair; infinity where it is certainly above `most`."""
+        sides = directions(pair)
+        if any(rough_hockey_stick(side, n, most).lower > delta for side in sides):
+            return math.inf
+        found = epsilon_bound(sides[0], n, delta, upper=True)
+        for side in sides[1:]:
+            if rough_hockey_stick(side, n, found * _CLEARLY_LESS).upper > delta:
+                found = max(found, epsilon_bound(side, n, delta, upper=True))
+        return found
+
+    def exceeds(pair: ShufflePair, value: float) -> bool:
+        return hockey_stick(pair, n, value).lower > delta
 
     def lower(pair: ShufflePair) -> float:
         return epsilon_bound(pair, n, delta, upper=False)
@@ -90,7 +101,8 @@ def shuffle_epsilon(
     def class_lower() -> float:
         return min(pure, class_lower_epsilon(pure, n, 1.0, 1, delta))
 
-    return _bound(*best, target, lower, class_lower)
+    best = _least(target, conjectured, (pure, _PURE), upper)
+    return _bound(*best, target, lower, class_lower, exceeds)
 
 
 def shuffle_delta(
@@ -130,14 +142,15 @@ class Target:
     witnesses: tuple[ShufflePair, ...]
     smaller_crowd_chance: float = 0.0
 
-    def pairs(self, conjectured: bool) -> list[ShufflePair]:
+    def pairs(self, conjectured: bool) -> Iterator[tuple[int, ShufflePair]]:
+        """The pairs that apply, each with its place where two prove the same, the best first."""
         generic = ShufflePair.clones(self.local_epsilon)
-        found = [generic]
-        if self.own is not None and self.own != generic:
-            found.append(self.own)
+        own = self.own
+        if own is not None and own != generic and (conjectured or own.proof_status == "proved"):
+            yield 2, own
+        yield 1, generic
         if conjectured:
-            found.append(ShufflePair.clones(self.local_epsilon, strong=True))
-        return [pair for pair in found if conjectured or pair.proof_status == "proved"]
+            yield 3, ShufflePair.clones(self.local_epsilon, strong=True)
 
 
 def price_target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[Target, int]:
@@ -176,12 +189,42 @@ def upper_delta(
     """The smallest proved delta, its method and its status."""
     if epsilon >= target.local_epsilon:
         return 0.0, _PURE, "proved"
-    best = (1.0, "trivial", "proved")
-    for pair in target.pairs(conjectured):
-        found = max(hockey_stick(side, n, epsilon).upper for side in directions(pair))
-        found += target.smaller_crowd_chance
-        if found < best[0]:
-            best = (found, pair.source, pair.proof_status)
+    chance = target.smaller_crowd_chance
+
+    def upper(pair: ShufflePair, most: float) -> float:
+        """The least delta of a pair; infinity where it is certainly above `most`."""
+        sides = directions(pair)
+        if any(rough_hockey_stick(side, n, epsilon).lower + chance > most for side in sides):
+            return math.inf
+        found = hockey_stick(sides[0], n, epsilon).upper
+        for side in sides[1:]:
+            if rough_hockey_stick(side, n, epsilon).upper > found:
+                found = max(found, hockey_stick(side, n, epsilon).upper)
+        return found + chance
+
+    return _least(target, conjectured, (1.0, "trivial"), upper)
+
+
+def _least(
+    target: Target,
+    conjectured: bool,
+    known: tuple[float, str],
+    upper: Callable[[ShufflePair, float], float],
+) -> tuple[float, str, str]:
+    """The smallest value that a pair proves, its method and its status.
+
+    The mechanism's own pair is nearly always the best: it comes first, so that of most others a
+    glance tells that they are worse.
+
+    Args:
+        known: What holds without any pair, and its method.
+        upper: What a pair proves, if that is no more than the value given.
+    """
+    best, rank = (*known, "proved"), 0
+    for place, pair in target.pairs(conjectured):
+        found = upper(pair, best[0])
+        if (found, place) < (best[0], rank):
+            best, rank = (found, pair.source, pair.proof_status), place
     return best
 
 
@@ -196,25 +239,31 @@ def _bound(
     target: Target,
     lower: Callable[[ShufflePair], float],
     class_lower: float | Callable[[], float],
+    exceeds: Callable[[ShufflePair, float], bool] | None = None,
 ) -> PrivacyBound:
-    best, source = 0.0, _NO_WITNESS
-    for witness in target.witnesses:
-        for side in directions(witness):
-            found = lower(side)
-            if found > best or source is _NO_WITNESS:
-                best, source = found, witness.source
-    if best > value * (1.0 + 1e-6) + 1e-300 and status == "proved":
-        raise ArithmeticError(
-            f"the upper bound {value!r} ({method}) is below the lower bound {best!r} ({source}): "
-            "the mechanism's dominating_pair() and witness_pairs() contradict each other"
-        )
+    """The value with its lower bounds, which take longer and are found when they are read.
+
+    Args:
+        lower: Of one direction of a witness.
+        exceeds: Whether that is above a value, where that is known sooner than `lower`.
+    """
+    sides = [(side, pair.source) for pair in target.witnesses for side in directions(pair)]
+    most = value * (1.0 + 1e-6) + 1e-300
+    for side, source in sides if status == "proved" else ():
+        if exceeds(side, most) if exceeds is not None else lower(side) > most:
+            raise ArithmeticError(
+                f"the upper bound {value!r} ({method}) is below the lower bound {lower(side)!r} "
+                f"({source}): the mechanism's dominating_pair() and witness_pairs() contradict "
+                "each other"
+            )
+
+    def largest() -> tuple[float, str]:
+        found = [(lower(side), source) for side, source in sides]
+        best, source = max(found, key=lambda one: one[0], default=(0.0, _NO_WITNESS))
+        return min(best, value), source
+
     return PrivacyBound(
-        value,
-        lower=min(best, value),
-        class_lower=class_lower,
-        method=method,
-        proof_status=status,
-        lower_method=source,
+        value, lower=largest, class_lower=class_lower, method=method, proof_status=status
     )
 
 

@@ -63,9 +63,10 @@ def triple_overlap(prime: int, width: int) -> float:
     """Chance that the images of 0, 1 and 2 all lie in [0, width), for prime >= 3.
 
     The images are v, v + d, v + 2d with v, d uniform: the intersection of three cyclic intervals
-    of one length, summed over d.
+    of one length, summed over the d at which the first two meet.
     """
-    step = np.arange(prime, dtype=np.int64)
+    near = np.arange(min(width, prime), dtype=np.int64)
+    step = np.unique(np.concatenate([near, (prime - near) % prime]))
 
     def pieces(shift: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """[-shift, width - shift) modulo the prime, as two intervals of [0, prime)."""

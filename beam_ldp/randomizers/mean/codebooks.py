@@ -12,11 +12,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
 
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import below
 from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.jit import kernel, subroutine
@@ -142,10 +143,21 @@ class HeightNodes:
         self.weight = np.exp(log_density_constant(dimension) + power) * step
         upper = 0.5 * special.betainc((dimension - 1) / 2, 0.5, cosine**2)
         self.tail = np.where(self.x >= 0, upper, 1 - upper)
+        self._sums: dict[tuple[int, int, int], float] = {}  # plans ask for few, again and again
 
     def top_sum(self, count: int, candidates: int, power: int = 1) -> float:
         """E of the sum over the `count` highest of so many candidates of height^power."""
-        return top_sum(self.x**power, self.weight, self.tail, count, candidates)
+        asked = (count, candidates, power)
+        if asked not in self._sums:
+            height = self.x**power
+            self._sums[asked] = top_sum(height, self.weight, self.tail, count, candidates)
+        return self._sums[asked]
+
+
+@lru_cache(maxsize=8)
+def height_nodes(dimension: int) -> HeightNodes:
+    """Those of a dimension, which all budgets share."""
+    return HeightNodes(dimension)
 
 
 def top_sum(

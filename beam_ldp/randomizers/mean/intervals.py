@@ -23,6 +23,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from beam_ldp.randomizers import special
+from beam_ldp.randomizers.roots import brentq
+
 _POINTS = 2000  # at which the slope is looked for
 _BEYOND = 9.0  # standard errors past the half width: there g is one
 _SAFETY = 1e-3  # relative: more than the slope can be missed by between two points
@@ -39,8 +42,6 @@ def half_width(miss: float, error: np.ndarray, expected_bias: float, count: int 
     """
     least = float(np.min(error, initial=math.inf))
     if not 0 < least < math.inf:  # nothing to compare the bias with: Markov's inequality
-        from scipy import special
-
         return np.asarray(-special.ndtri(miss / 4 / count) * error + 2 * expected_bias / miss)
     return np.asarray(_widths(miss, expected_bias / least, count) * error)
 
@@ -48,7 +49,6 @@ def half_width(miss: float, error: np.ndarray, expected_bias: float, count: int 
 @lru_cache(maxsize=256)
 def _widths(miss: float, bias: float, count: int) -> float:
     """Half the width in standard errors, for a bias in standard errors."""
-    from scipy import optimize, special
 
     def excess(half: float) -> float:
         shifts = np.linspace(0.0, half + _BEYOND, _POINTS)
@@ -61,4 +61,4 @@ def _widths(miss: float, bias: float, count: int) -> float:
     high = low + 1 + 4 * bias / miss
     while excess(high) > 0:
         high *= 2
-    return float(optimize.brentq(excess, low - 1e-9, high, xtol=1e-9)) + 1e-9
+    return brentq(excess, low - 1e-9, high, xtol=1e-9) + 1e-9

@@ -8,12 +8,13 @@ from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
-from scipy import special
 
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
 from beam_ldp.randomizers.mean.codebooks import CodebookMean, fill_heights, named_direction
 from beam_ldp.randomizers.mean.directions import signed_length
 from beam_ldp.randomizers.normals import spare_words, uniform
+from beam_ldp.randomizers.roots import lowest
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, log1mexp, threshold_for
 
 _BUDGET_ROUNDING = 4e-12  # covers thresholds of a small cap and places drawn with one word
@@ -99,7 +100,6 @@ class CodedCap:
 @lru_cache(maxsize=64)
 def best_coded_cap(dimension: int, epsilon: float, candidates: int) -> CodedCap:
     """The cap of least error for so many candidates: wider than PrivUnit's, so that some hit it."""
-    from scipy import optimize
 
     def coded(cap_epsilon: float) -> CodedCap:
         threshold = threshold_for(dimension, cap_epsilon)
@@ -108,13 +108,13 @@ def best_coded_cap(dimension: int, epsilon: float, candidates: int) -> CodedCap:
     scanned = np.linspace(0, epsilon, _SCANNED + 2)[1:-1]
     best = int(np.argmax([coded(float(c)).marginal for c in scanned]))
     step = epsilon / (_SCANNED + 1)
-    found = optimize.minimize_scalar(
-        lambda c: -coded(float(c)).marginal,
-        bounds=(max(scanned[best] - step, step / 100), min(scanned[best] + step, epsilon)),
-        method="bounded",
-        options={"xatol": 1e-7 * epsilon},
+    found = lowest(
+        lambda c: -coded(c).marginal,
+        max(scanned[best] - step, step / 100),
+        min(scanned[best] + step, epsilon),
+        xtol=1e-7 * epsilon,
     )
-    return coded(float(found.x))
+    return coded(found)
 
 
 @dataclass(frozen=True)

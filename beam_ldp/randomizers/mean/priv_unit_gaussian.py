@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from scipy import special
 
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.jit import kernel, subroutine
 from beam_ldp.randomizers.mean.directions import (
     DirectionMean,
@@ -20,6 +20,7 @@ from beam_ldp.randomizers.mean.directions import (
 )
 from beam_ldp.randomizers.mean.priv_unit import CapCoin
 from beam_ldp.randomizers.normals import fill_normals, next_normal, uniform
+from beam_ldp.randomizers.roots import brentq, lowest
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.spherical_caps import expit, log1mexp
 
@@ -78,8 +79,6 @@ def normal_moments(tail: NormalTail, marginal: float) -> tuple[float, float]:
 
 def limiting_threshold(epsilon: float) -> float:
     """The best threshold in infinitely many dimensions: the root of E[X] = t."""
-    from scipy import optimize
-
     budget = -epsilon - log1mexp(-epsilon)
 
     def excess(t: float) -> float:
@@ -87,13 +86,11 @@ def limiting_threshold(epsilon: float) -> float:
         return math.log(t) + float(np.logaddexp(budget, tail.log_measure)) - tail.log_density
 
     high = 2 * math.sqrt(epsilon) + 3
-    return float(optimize.brentq(excess, min(0.5, epsilon) * 1e-3, high, xtol=1e-300, rtol=1e-14))
+    return brentq(excess, min(0.5, epsilon) * 1e-3, high, xtol=1e-300, rtol=1e-14)
 
 
 def best_threshold(dimension: int, epsilon: float) -> float:
     """The threshold of least error in this dimension; below the limit by O(1/dimension)."""
-    from scipy import optimize
-
     limit = limiting_threshold(epsilon)
 
     def error(t: float) -> float:
@@ -101,10 +98,7 @@ def best_threshold(dimension: int, epsilon: float) -> float:
         p = expit(epsilon - tail.log_odds_outside)
         return (dimension - 1 + tail.second_moment(p)) / tail.marginal(p) ** 2
 
-    found = optimize.minimize_scalar(
-        error, bounds=(limit / 4, limit), method="bounded", options={"xatol": 1e-9 * limit}
-    )
-    return float(found.x)
+    return lowest(error, limit / 4, limit, xtol=1e-9 * limit)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
 
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.frequency.packed_bits import (
     all_rows,

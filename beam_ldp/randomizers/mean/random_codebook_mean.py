@@ -8,13 +8,14 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from scipy import special
 
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.jit import kernel, multiply_high
 from beam_ldp.randomizers.mean.codebooks import (
     CodebookMean,
     HeightNodes,
     fill_heights,
+    height_nodes,
     named_direction,
     top_sum,
 )
@@ -71,9 +72,9 @@ class RandomCodebookMean(CodebookMean):
             )
         super().__post_init__()
 
-    @cached_property
+    @property
     def _nodes(self) -> HeightNodes:
-        return HeightNodes(self.dimension)
+        return height_nodes(self.dimension)
 
     @cached_property
     def favoured(self) -> int:

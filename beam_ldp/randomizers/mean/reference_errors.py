@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from scipy import special
-
+from beam_ldp.randomizers import special
+from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit
 
 
@@ -28,11 +28,10 @@ def laplace_error(dimension: int, epsilon: float) -> float:
 
 def gaussian_error(dimension: int, epsilon: float, delta: float) -> float:
     """Normal noise with the exact (eps, delta) calibration (Balle and Wang 2018), sensitivity 2."""
-    from scipy import optimize
 
     def excess(sigma: float) -> float:
         shift, slope = 1 / sigma, epsilon * sigma / 2
         tail = math.exp(epsilon + float(special.log_ndtr(-shift - slope)))
         return float(special.ndtr(shift - slope)) - tail - delta
 
-    return dimension * float(optimize.brentq(excess, 1e-3, 1e3 / min(1.0, epsilon))) ** 2
+    return dimension * brentq(excess, 1e-3, 1e3 / min(1.0, epsilon)) ** 2

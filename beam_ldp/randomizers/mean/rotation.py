@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
-from scipy import special
 
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
 
