@@ -20,8 +20,7 @@ from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import Anchor, AuditReport, BudgetLedger, Check, PeopleCount
-    from mlflow_ldp.server import Server
-    from mlflow_ldp.server_audit import DatasetTotal
+    from mlflow_ldp.server import DatasetTotal, Server
 
 SCHEMA_VERSION = 1
 _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}

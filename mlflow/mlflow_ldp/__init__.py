@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 from mlflow_ldp.release import LoggedRun, MlflowMissingError, available, log_release
 
 if TYPE_CHECKING:
-    from mlflow_ldp.budget_run import log_budget
-    from mlflow_ldp.cumulative import dataset_metrics
-    from mlflow_ldp.mirroring import charge_tags, has_record, mirror, people_metrics
-    from mlflow_ldp.server import read_server
-    from mlflow_ldp.server_audit import audit_server
+    from mlflow_ldp.budget import (
+        charge_tags,
+        dataset_metrics,
+        has_record,
+        log_budget,
+        mirror,
+        people_metrics,
+    )
+    from mlflow_ldp.server import audit_server, read_server
     from mlflow_ldp.tracker import PrivacyTracker, active_tracker
 
 __all__ = [
@@ -45,13 +49,13 @@ __all__ = [
 _OF_THE_LEDGER = {
     "PrivacyTracker": "tracker",
     "active_tracker": "tracker",
-    "audit_server": "server_audit",
-    "charge_tags": "mirroring",
-    "has_record": "mirroring",
-    "mirror": "mirroring",
-    "dataset_metrics": "cumulative",
-    "log_budget": "budget_run",
-    "people_metrics": "mirroring",
+    "audit_server": "server",
+    "charge_tags": "budget",
+    "has_record": "budget",
+    "mirror": "budget",
+    "dataset_metrics": "budget",
+    "log_budget": "budget",
+    "people_metrics": "budget",
     "read_server": "server",
 }
 

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from beam_ldp.ledger import Anchor
-from mlflow_ldp.patience import Patience
-from mlflow_ldp.runs import NAMESPACE, find_experiment
+from mlflow_ldp.runs import NAMESPACE, Patience, find_experiment
 from mlflow_ldp.server import ANCHOR_TAG, read_server
 
 LEDGER_TAG = f"{NAMESPACE}.anchored_ledger"

@@ -1,4 +1,6 @@
-"""What a tracking server holds about private releases, run by run."""
+"""What a tracking server holds about private releases, run by run; and the audit of a server alone:
+each run's price, and what they cost together.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,18 @@ import json
 import math
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from beam_ldp.ledger import Anchor
-from mlflow_ldp.patience import Patience
-from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RECORD_TAG
+from beam_ldp.accounting import event_epsilon
+from beam_ldp.accounting.event_json import event_from_json
+from beam_ldp.ledger import Anchor, Check
+from beam_ldp.ledger.losses import event_digest, loss_of, no_loss, orders_for
+from mlflow_ldp.charges import local_epsilon_of
+from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RECORD_TAG, Patience
 
 CHARGE_TAG = f"{NAMESPACE}.charge"  # name of the charge that a run belongs to
 ANCHOR_TAG = f"{NAMESPACE}.ledger_anchor"  # head of a ledger when the run was logged, JSON
@@ -222,3 +227,226 @@ def _event(client: Any, run: Any) -> dict[str, Any] | None:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+_USUAL_DELTA = 1e-6
+_TOLERANCE = 1e-6  # relative; what a shown price may lie below the recomputed one
+PRICES = "every price that is shown is at least the price of the stored event"
+EVENTS = "every stored event is the one that was charged"
+STORED = "every release stores what it cost"
+BUDGETS = "together the runs cost no more than their budget"
+SPENT = "together the runs cost no more than is said to be spent"
+CHAIN = "none was removed or changed"
+
+
+@dataclass(frozen=True)
+class DatasetTotal:
+    """What all runs about the same people cost together, from the events that they store.
+
+    Attributes:
+        population: the people, or the data set where no ledger was named.
+        period: of their budget.
+        datasets: its data sets.
+        num_runs: releases.
+        num_uncharged: those of them that no ledger knows.
+        epsilon, delta: at the budget's delta, or the largest of any run; runs were chosen after
+            seeing the results of others, and are composed for that.
+        local_epsilon: sum for somebody who took part in all of them.
+        epsilon_budget, epsilon_spent: as the run of the budget shows; None without one, and what is
+            spent is known of its last period only.
+    """
+
+    population: str
+    period: int
+    datasets: tuple[str, ...]
+    num_runs: int
+    num_uncharged: int
+    epsilon: float
+    delta: float
+    local_epsilon: float
+    epsilon_budget: float | None
+    epsilon_spent: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ServerAudit:
+    """What the audit of a server found.
+
+    Attributes:
+        checks: in a fixed order.
+        totals: what the runs cost together, per population.
+    """
+
+    checks: tuple[Check, ...]
+    totals: tuple[DatasetTotal, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return all(check.outcome != "failed" for check in self.checks)
+
+
+def audit_server(tracking_uri: str, *, server: Server | None = None) -> ServerAudit:
+    """Recompute what the runs of a server show, one by one and together.
+
+    Whether a run is missing, only a ledger knows.
+
+    Args:
+        tracking_uri: of the server.
+        server: what it holds, if that was read already.
+
+    Raises:
+        mlflow.exceptions.MlflowException: if the server cannot be read.
+    """
+    server = read_server(tracking_uri) if server is None else server
+    runs = [run for run in server.runs if not run.simulated]
+    stored = [run for run in runs if run.event is not None]
+    priced = [run for run in stored if not _fault(run)]
+    totals = tuple(
+        _total(name, period, found, server.budgets.get(name))
+        for (name, period), found in _together(priced, server).items()
+    )
+    nothing = "no run stores the event of one release"
+    budgeted = [t for t in totals if t.epsilon_budget is not None]
+    no_budget = "no run shows a budget"
+    return ServerAudit(
+        (
+            _check(STORED, [_missing(r) for r in runs if r.event is None], runs, nothing),
+            _check(EVENTS, [f for r in stored for f in _event_faults(r)], stored, nothing),
+            _check(PRICES, [f for r in priced for f in _price_faults(r)], priced, nothing),
+            _check(BUDGETS, [f for t in budgeted for f in _budget_faults(t)], budgeted, no_budget),
+            _check(SPENT, [f for t in budgeted for f in _spent_faults(t)], budgeted, no_budget),
+            Check(CHAIN, "no evidence", ("no ledger was named: only a ledger shows it",)),
+        ),
+        totals,
+    )
+
+
+def _check(name: str, findings: list[str], looked_at: Any, nothing: str) -> Check:
+    if not looked_at:
+        return Check(name, "no evidence", (nothing,))
+    return Check(name, "failed" if findings else "passed", tuple(findings))
+
+
+# One run ------------------------------------------------------------------------------------------
+
+
+def _missing(run: TrackedRun) -> str:
+    return f"MLflow run {run.run_id} about {run.dataset!r} stores no event: nothing can be composed"
+
+
+def _fault(run: TrackedRun) -> bool:
+    """Whether the stored event has no price."""
+    try:
+        assert run.event is not None
+        event_epsilon(event_from_json(run.event), 0.5)
+    except Exception:  # whatever somebody wrote
+        return True
+    return False
+
+
+def _event_faults(run: TrackedRun) -> list[str]:
+    if _fault(run):
+        return [f"MLflow run {run.run_id} stores an event that has no price"]
+    digest = run.shown.get("event_sha256")
+    if digest is None or digest == event_digest(run.event):
+        return []
+    return [f"MLflow run {run.run_id} stores another event than the one that was charged"]
+
+
+def _price_faults(run: TrackedRun) -> list[str]:
+    shown, delta = run.shown.get("epsilon"), run.shown.get("delta")
+    if shown is None or delta is None or not 0 < delta < 1:
+        return []
+    assert run.event is not None
+    event = event_from_json(run.event)
+    price, local = float(event_epsilon(event, delta)), local_epsilon_of(event)
+    found = []
+    if shown < price * (1 - _TOLERANCE):
+        found.append(
+            f"MLflow run {run.run_id} shows epsilon = {shown:.6g}; its event costs {price:.6g}"
+        )
+    said = run.shown.get("local_epsilon", local)
+    if said < local * (1 - _TOLERANCE):
+        found.append(
+            f"MLflow run {run.run_id} shows a local epsilon of {said:.6g}; its event's is "
+            f"{local:.6g}"
+        )
+    return found
+
+
+# Together -----------------------------------------------------------------------------------------
+
+
+def _together(runs: list[TrackedRun], server: Server) -> dict[tuple[str, int], list[TrackedRun]]:
+    """Runs by the people they are about, and by the period of their budget.
+
+    A release that was logged twice counts once; one that was not charged, in the last period.
+    """
+    of_dataset = {run.dataset: run.population for run in runs if run.population}
+    found: dict[tuple[str, int], dict[str, TrackedRun]] = {}
+    for run in runs:
+        name = run.population or of_dataset.get(run.dataset) or run.dataset
+        budget = server.budgets.get(name)
+        last = 0 if budget is None else budget.period
+        period = last if run.period is None else run.period
+        found.setdefault((name, period), {})[run.release] = run
+    return {key: list(releases.values()) for key, releases in sorted(found.items())}
+
+
+def _total(
+    name: str, period: int, runs: list[TrackedRun], budget: ShownBudget | None
+) -> DatasetTotal:
+    if budget is None:
+        deltas = [run.shown["delta"] for run in runs if 0 < run.shown.get("delta", 0) < 1]
+        delta = max(deltas, default=_USUAL_DELTA)
+        orders = orders_for(1.0, delta)
+    else:
+        delta, orders = budget.delta, budget.orders
+    loss, local = no_loss(orders), 0.0
+    for run in runs:
+        assert run.event is not None
+        loss += loss_of(run.event, orders)
+        local += local_epsilon_of(event_from_json(run.event))
+    return DatasetTotal(
+        population=name,
+        period=period,
+        datasets=tuple(sorted({run.dataset for run in runs})),
+        num_runs=len(runs),
+        num_uncharged=sum(run.charge is None for run in runs),
+        epsilon=loss.epsilon(orders, delta)[0],
+        delta=delta,
+        local_epsilon=local,
+        epsilon_budget=None if budget is None else budget.granted,
+        epsilon_spent=budget.spent if budget is not None and budget.period == period else None,
+    )
+
+
+def _budget_faults(total: DatasetTotal) -> list[str]:
+    assert total.epsilon_budget is not None
+    if total.epsilon <= total.epsilon_budget * (1 + _TOLERANCE):
+        return []
+    return [
+        f"{total.num_runs} runs about {total.population!r} cost epsilon = {total.epsilon:.4g} at "
+        f"delta = {total.delta:g} together; the budget is {total.epsilon_budget:g}{_of(total)}"
+    ]
+
+
+def _spent_faults(total: DatasetTotal) -> list[str]:
+    if total.epsilon_spent is None or total.epsilon <= total.epsilon_spent * (1 + _TOLERANCE):
+        return []
+    return [
+        f"{total.num_runs} runs about {total.population!r} cost epsilon = {total.epsilon:.4g} at "
+        f"delta = {total.delta:g} together; {total.epsilon_spent:.4g} is said to be spent"
+        f"{_of(total)}"
+    ]
+
+
+def _of(total: DatasetTotal) -> str:
+    if not total.num_uncharged:
+        return ""
+    return f" ({total.num_uncharged} of the runs were never charged)"

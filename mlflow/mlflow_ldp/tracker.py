@@ -16,14 +16,11 @@ from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for, times
 from beam_ldp.ledger.opening import URL_VARIABLE
-from mlflow_ldp.budget_run import log_budget
-from mlflow_ldp.cumulative import dataset_metrics
-from mlflow_ldp.dataset import dataset_input
-from mlflow_ldp.kinds import Kind, Snapshot, local_epsilon_of
-from mlflow_ldp.mirroring import charge_tags
+from mlflow_ldp.budget import charge_tags, dataset_metrics, log_budget
+from mlflow_ldp.charges import LARGEST_BLOCK as LARGEST_BLOCK
+from mlflow_ldp.charges import Blocks, Kind, Snapshot, local_epsilon_of
 from mlflow_ldp.pages import statement_of
-from mlflow_ldp.reserving import LARGEST_BLOCK as LARGEST_BLOCK
-from mlflow_ldp.reserving import Blocks
+from mlflow_ldp.release import dataset_input
 from mlflow_ldp.runs import NAMESPACE, RunLog
 
 _USUAL_EPSILON = 1.0  # orders suit this where no limit is known

@@ -26,9 +26,8 @@ from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import YES
 from beam_ldp.pipelines.records.reserving import NO_LEDGER, SIMULATED
 from beam_ldp.pipelines.streams.live import Step, StreamProgress
-from mlflow_ldp.dataset import dataset_input
-from mlflow_ldp.patience import tracking_seconds
-from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RunLog
+from mlflow_ldp.release import dataset_input
+from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RunLog, tracking_seconds
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger

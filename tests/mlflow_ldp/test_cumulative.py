@@ -17,10 +17,8 @@ from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.pipelines.cli import group
-from mlflow_ldp import server_audit
-from mlflow_ldp.budget_run import log_budget
-from mlflow_ldp.cumulative import history, spending
-from mlflow_ldp.mirroring import charge_tags, mirror
+from mlflow_ldp import server
+from mlflow_ldp.budget import charge_tags, history, log_budget, mirror, spending
 from mlflow_ldp.server import read_server
 from mlflow_ldp.tracker import PrivacyTracker
 
@@ -248,7 +246,7 @@ def test_a_run_that_nobody_charged_shows_in_the_sum(ledger: BudgetLedger, store:
     record = {"dataset": "visits", "local_epsilon": 2.0, "event": event_to_json(EVENT)}
     mlflow_ldp.log_release({**record, "run_id": "beside"}, tracking_uri=store)
     found = mlflow_ldp.audit_server(store)
-    (check,) = [c for c in found.checks if c.name == server_audit.SPENT]
+    (check,) = [c for c in found.checks if c.name == server.SPENT]
     assert check.outcome == "failed"
     assert "1 of the runs were never charged" in check.findings[0]
     assert found.totals[0].num_uncharged == 1
@@ -268,7 +266,7 @@ def test_more_than_the_budget(ledger: BudgetLedger, store: str) -> None:
     record = {"dataset": "visits", "local_epsilon": 2000.0, "event": many}
     mlflow_ldp.log_release(record, tracking_uri=store)
     found = outcomes(mlflow_ldp.audit_server(store))
-    assert found[server_audit.BUDGETS] == found[server_audit.SPENT] == "failed"
+    assert found[server.BUDGETS] == found[server.SPENT] == "failed"
 
 
 def test_a_period_has_a_sum_of_its_own(tmp_path: Path, store: str) -> None:
@@ -288,7 +286,7 @@ def test_a_period_has_a_sum_of_its_own(tmp_path: Path, store: str) -> None:
 def test_a_price_that_was_shown_too_small(ledger: BudgetLedger, store: str) -> None:
     release(ledger, "first", store, epsilon=0.5 * PRICE)
     release(ledger, "second", store, local_epsilon=1.0)
-    (check,) = [c for c in mlflow_ldp.audit_server(store).checks if c.name == server_audit.PRICES]
+    (check,) = [c for c in mlflow_ldp.audit_server(store).checks if c.name == server.PRICES]
     assert check.outcome == "failed" and len(check.findings) == 2
 
 
@@ -298,7 +296,7 @@ def test_another_event_or_none(ledger: BudgetLedger, store: str) -> None:
     release(ledger, "second", store, event=None)
     release(ledger, "third", store, event={"version": 1, "event": "nothing"})
     found = outcomes(mlflow_ldp.audit_server(store))
-    assert (found[server_audit.EVENTS], found[server_audit.STORED]) == ("failed", "failed")
+    assert (found[server.EVENTS], found[server.STORED]) == ("failed", "failed")
 
 
 def test_an_empty_server(store: str) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, SubsampledShuffledDpEvent
 from beam_ldp.ledger import BudgetLedger, audit
-from mlflow_ldp.dataset import dataset_input, schema_digest
-from mlflow_ldp.mirroring import mirror
+from mlflow_ldp.budget import mirror
+from mlflow_ldp.release import dataset_input, schema_digest
 from mlflow_ldp.server import read_server
 from mlflow_ldp.tracker import PrivacyTracker
 from tests.ledger.asked import asked

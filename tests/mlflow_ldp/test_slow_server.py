@@ -19,8 +19,8 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import DONE, main
-from mlflow_ldp.patience import SECONDS_VARIABLE, Patience, TrackingTimeoutError, tracking_seconds
 from mlflow_ldp.release import log_release
+from mlflow_ldp.runs import SECONDS_VARIABLE, Patience, TrackingTimeoutError, tracking_seconds
 from mlflow_ldp.tracker import PrivacyTracker
 from tests.mlflow_ldp.slow_server import slow_server
 
@@ -65,7 +65,7 @@ def test_what_takes_longer_is_left_alone_and_nothing_is_begun_meanwhile() -> Non
     deadline = time.monotonic() + 100
     while not done and time.monotonic() < deadline:
         time.sleep(0.01)
-    patience._at_work.join()  # type: ignore[union-attr]
+    patience._at_work.result()  # type: ignore[union-attr]
     patience.do(lambda: done.append("later"))
     assert done == [True, "later"]
 

@@ -177,7 +177,7 @@ def test_composites_and_streams_pass_it_on(url: str) -> None:
 
 def test_a_tracker_names_it_in_every_block(url: str) -> None:
     pytest.importorskip("mlflow")
-    from mlflow_ldp.reserving import Blocks
+    from mlflow_ldp.charges import Blocks
 
     ledger = BudgetLedger(url)
     tracker: Any = SimpleNamespace(

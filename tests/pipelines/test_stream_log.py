@@ -25,8 +25,8 @@ from beam_ldp.pipelines.streams.results import Pricing, _WriteRelease
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.budgeted import Reservation
 from beam_ldp.transforms.portable import PortableDomain
-from mlflow_ldp import server_audit
-from mlflow_ldp.patience import SECONDS_VARIABLE
+from mlflow_ldp.runs import SECONDS_VARIABLE
+from mlflow_ldp.server import PRICES, STORED
 from tests.mlflow_ldp.slow_server import slow_server
 from tests.pipelines.test_stream import a_release
 
@@ -300,7 +300,7 @@ def test_a_stream_that_is_not_charged_shows_as_such(place: Path, store: str) -> 
     (total,) = server.totals
     assert (total.num_runs, total.num_uncharged, total.local_epsilon) == (1, 1, 4)
     outcomes = {check.name: check.outcome for check in server.checks}
-    assert outcomes[server_audit.PRICES] == outcomes[server_audit.STORED] == "passed"
+    assert outcomes[PRICES] == outcomes[STORED] == "passed"
 
 
 def test_a_stream_that_is_not_to_be_logged_says_so_in_the_ledger(place: Path, store: str) -> None:
