@@ -83,7 +83,7 @@ class Simulation:
         )
 
     def _repr_html_(self) -> str:
-        from beam_ldp.randomizers.estimate_html import table
+        from beam_ldp.randomizers.estimate import table
 
         interval = self.estimate.confidence_interval(self.level)
         return table(

@@ -30,7 +30,7 @@ from beam_ldp.randomizers.mean import (
     RandomCodebookMean,
     SeedCompressedMean,
 )
-from beam_ldp.randomizers.mean.reference_errors import hemisphere_error, repeated_hemisphere_error
+from beam_ldp.randomizers.mean.lower_bounds import hemisphere_error, repeated_hemisphere_error
 
 BUDGETS = (1.0, 2.0, 4.0, 8.0)
 TARGET, TARGET_BITS = 1.05, 64

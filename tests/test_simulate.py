@@ -11,8 +11,7 @@ import pytest
 from beam_ldp import simulate
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.randomizers.estimate_html import MOST_ROWS, table
+from beam_ldp.randomizers.estimate import MOST_ROWS, Estimate, table
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 
 ANSWERS = ["a"] * 600 + ["b"] * 300 + ["c"] * 100

@@ -17,8 +17,12 @@ from typing import Any, cast
 import attr
 
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
-from beam_ldp.randomizers.shuffle_pair import ProofStatus, ShufflePair
+from beam_ldp.randomizers.shuffle_pair import (
+    SMALLER_GROUP_CHANCE,
+    ProofStatus,
+    ShufflePair,
+    smallest_group,
+)
 
 # A `ShufflePair` as numbers and tuples: what an event can carry through named tuples and JSON.
 

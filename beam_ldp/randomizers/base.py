@@ -27,9 +27,8 @@ from beam_ldp.randomizers.bits import (
 )
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.randomizers.public_groups import smallest_group
 from beam_ldp.randomizers.randomness import UserRandomness, word_source
-from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.shuffle_pair import ShufflePair, smallest_group
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.crc32 import crc32_of_rows
+from beam_ldp.randomizers.bits import crc32_of_rows
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 MAGIC = b"\x89LDP"  # no text begins with that byte

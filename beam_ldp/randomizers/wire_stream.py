@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beam_ldp.randomizers.crc32 import crc32_at
+from beam_ldp.randomizers.bits import crc32_at
 from beam_ldp.randomizers.jit import kernel
 from beam_ldp.randomizers.wire import (
     CHECKSUM_BYTES,

@@ -17,8 +17,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import length_prefixed
-from beam_ldp.randomizers.randomness import UserRandomness
-from beam_ldp.randomizers.report_hashes import report_hashes
+from beam_ldp.randomizers.randomness import UserRandomness, report_hashes
 from beam_ldp.transforms.blocks import (
     ReportBlock,
     ShuffledBlock,

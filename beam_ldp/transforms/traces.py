@@ -1,7 +1,7 @@
 """What memoized reports leave behind: a keyed digest of all of them, and hashes of each.
 
 With them a second publication of one release is told from the first: see
-`beam_ldp.randomizers.report_hashes` and `beam_ldp.ledger.people_before`.
+`beam_ldp.randomizers.randomness` and `beam_ldp.ledger.people_before`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.typehints import typehints
 
-from beam_ldp.randomizers.report_hashes import add_digests, digest_of_hashes
+from beam_ldp.randomizers.randomness import add_digests, digest_of_hashes
 from beam_ldp.transforms.people import PeopleFolder, files_at
 
 _BYTES = 16  # of a digest

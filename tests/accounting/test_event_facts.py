@@ -37,10 +37,13 @@ from beam_ldp.accounting.reports import (
 from beam_ldp.accounting.shuffle.randomizer_events import crowd, smaller_crowd_chance
 from beam_ldp.randomizers import frequency, mean, registry
 from beam_ldp.randomizers.base import LocalRandomizer, own_crowd_rule
-from beam_ldp.randomizers.every_question import EveryQuestion
-from beam_ldp.randomizers.one_question import OneQuestion
-from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
-from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
+from beam_ldp.randomizers.shuffle_pair import (
+    SMALLER_GROUP_CHANCE,
+    ShufflePair,
+    smallest_group,
+    two_level_witnesses,
+)
 
 pytestmark = pytest.mark.exact
 

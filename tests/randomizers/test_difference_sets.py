@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from beam_ldp.randomizers.difference_sets import (
     DifferenceSet,
     is_difference_set,
+    is_prime,
     num_points,
     paley,
     prime_factors,
     primes_up_to,
     singer,
 )
-from beam_ldp.randomizers.primes import is_prime
 
 pytestmark = pytest.mark.exact
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from beam_ldp.randomizers import FrequencyOracle, LocalRandomizer
-from beam_ldp.randomizers.every_question import EveryQuestion
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     HadamardResponse,
@@ -37,7 +36,7 @@ from beam_ldp.randomizers.mean import (
 )
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.mean.directions import DirectionMean
-from beam_ldp.randomizers.one_question import OneQuestion
+from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 
 # None of whose sizes fills its bits: something is left that is impossible.
 MECHANISMS: dict[str, LocalRandomizer] = {

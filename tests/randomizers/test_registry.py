@@ -13,9 +13,9 @@ from importlib import metadata
 import pytest
 
 from beam_ldp.randomizers import FrequencyOracle, LocalRandomizer, registry
-from beam_ldp.randomizers.every_question import EveryQuestion
 from beam_ldp.randomizers.frequency import KRandomizedResponse, UnaryEncoding
 from beam_ldp.randomizers.mean import PrivUnit
+from beam_ldp.randomizers.questions import EveryQuestion
 from tests.randomizers.test_possible import MECHANISMS
 
 pytestmark = pytest.mark.exact

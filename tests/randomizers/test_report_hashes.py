@@ -7,7 +7,7 @@ import pytest
 
 from beam_ldp.randomizers import UserRandomness
 from beam_ldp.randomizers.frequency import KRandomizedResponse, Rappor
-from beam_ldp.randomizers.report_hashes import (
+from beam_ldp.randomizers.randomness import (
     add_digests,
     digest_of_hashes,
     digest_text,

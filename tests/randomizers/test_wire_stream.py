@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.randomizers import wire
-from beam_ldp.randomizers.crc32 import crc32_at, crc32_of_rows
+from beam_ldp.randomizers.bits import crc32_at, crc32_of_rows
 from beam_ldp.randomizers.frequency import KRandomizedResponse, UnaryEncoding
 from beam_ldp.randomizers.wire import EnvelopeError, ReleaseTerms, decode_envelope, encode_envelope
 from beam_ldp.randomizers.wire_stream import Ranges, join_ranges, margin, read_part

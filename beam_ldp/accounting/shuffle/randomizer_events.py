@@ -15,8 +15,7 @@ from beam_ldp.accounting.reports import (
 )
 from beam_ldp.accounting.shuffle.multi_message import messages_of
 from beam_ldp.randomizers.base import own_crowd_rule
-from beam_ldp.randomizers.public_groups import SMALLER_GROUP_CHANCE, smallest_group
-from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE, ShufflePair, smallest_group
 
 if TYPE_CHECKING:
     import dp_accounting

@@ -12,9 +12,9 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below, check_integer
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
+from beam_ldp.randomizers.difference_sets import is_prime
 from beam_ldp.randomizers.frequency import affine_hash
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
-from beam_ldp.randomizers.primes import is_prime
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.thresholds import TwoLevelLaw
 

@@ -12,12 +12,12 @@ from beam_ldp.randomizers.base import check_integer
 from beam_ldp.randomizers.difference_sets import (
     MAX_MODULUS,
     DifferenceSet,
+    is_prime,
     num_points,
     primes_up_to,
     singer,
 )
-from beam_ldp.randomizers.frequency.cyclic_oracle import CyclicOracle
-from beam_ldp.randomizers.primes import is_prime
+from beam_ldp.randomizers.frequency.symbol_oracle import CyclicOracle
 
 _MOST_SYMBOLS_PER_VALUE = 32
 _MANY_SYMBOLS = 1 << 23  # 64 MiB of counts: beyond, the smallest geometry

@@ -12,9 +12,13 @@ import numpy as np
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Rng, Sampling, check_integer
 from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.frequency import packed_bits
-from beam_ldp.randomizers.frequency.bit_pairs import bit_dominating_pair, one_hot_witnesses
-from beam_ldp.randomizers.frequency.bloom import MAX_ENTRIES, BloomCode
-from beam_ldp.randomizers.frequency.longitudinal import LongitudinalRandomness, RapporLaw
+from beam_ldp.randomizers.frequency.packed_bits import bit_dominating_pair, one_hot_witnesses
+from beam_ldp.randomizers.frequency.rappor_parts import (
+    MAX_ENTRIES,
+    BloomCode,
+    LongitudinalRandomness,
+    RapporLaw,
+)
 from beam_ldp.randomizers.jit import WORD_BITS, WORD_VALUES
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.randomizers.shuffle_pair import ShufflePair

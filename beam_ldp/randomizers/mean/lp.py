@@ -3,12 +3,95 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import numpy as np
+
+from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean
-from beam_ldp.randomizers.mean.l1 import L1Mean
 from beam_ldp.randomizers.mean.l2 import L2Mean
-from beam_ldp.randomizers.mean.linf import LInfMean
+from beam_ldp.randomizers.mean.rotation import hadamard, hadamard_back, padded_size
+
+# Means of vectors of an l1 ball: histograms, sparse updates, distributions ----------------
+
+
+@dataclass(frozen=True)
+class L1Mean(BlockMean):
+    """Mean of vectors whose absolute entries add up to at most `radius`.
+
+    A user sends noisy bits of Walsh-Hadamard coefficients, each of which is at most `radius` for
+    every vector of the ball (an extreme point of the ball makes all of them equally large).
+
+    Cost: one transform per user, O(size log size), `size` the next power of two; one transform
+    to read back.
+
+    Source: thesis, Algorithm 3.4.1, Theorems 3.4.1 and 3.4.2.
+
+    >>> mechanism = L1Mean(dimension=1000, local_epsilon=1.0)
+    >>> mechanism.messages_per_user, mechanism.bits_per_report
+    (1, 11)
+    """
+
+    norm: ClassVar[Norm] = "l1"
+    decoding: ClassVar[str] = "O(d log d), Walsh-Hadamard"
+    rotates: ClassVar[bool] = True
+
+    @classmethod
+    def _coordinates_for(cls, dimension: int) -> int:
+        return padded_size(dimension)
+
+    @property
+    def _half_range(self) -> float:
+        return self.radius / math.sqrt(self.num_coordinates)
+
+    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
+        return hadamard(vectors)
+
+    def _decode(self, coordinates: np.ndarray) -> np.ndarray:
+        return hadamard_back(2 * self._half_range * coordinates, self.dimension)
+
+    def _rotate_back(self, rows: np.ndarray) -> np.ndarray:
+        return hadamard(rows)[:, : self.dimension]
+
+
+# Means of vectors whose coordinates lie in an interval ------------------------------------
+
+
+@dataclass(frozen=True)
+class LInfMean(BlockMean):
+    """Mean of vectors with coordinates in [-radius, radius] (dimension 1: a scalar).
+
+    Coordinates are written as binary numbers, the last digit rounded at random; every digit is
+    one level of noisy bits. One level suffices until the budget reaches every coordinate.
+
+    Cost: one word and a few nanoseconds per message; reading back is linear in the coordinates.
+
+    Source: thesis, Algorithms 3.5.1 and 3.5.2, Theorems 3.5.1 and 3.5.2.
+
+    >>> mechanism = LInfMean(dimension=3, local_epsilon=2.0)
+    >>> reports = mechanism.randomize(np.array([[0.5, -1.0, 0.0]] * 1000))
+    >>> estimate = mechanism.estimate(mechanism.accumulate(reports), 1000)
+    >>> estimate.value.shape, mechanism.messages_per_user
+    ((3,), 1)
+    """
+
+    norm: ClassVar[Norm] = "linf"
+    decoding: ClassVar[str] = "O(d)"
+
+    @classmethod
+    def _coordinates_for(cls, dimension: int) -> int:
+        return dimension
+
+    @property
+    def _half_range(self) -> float:
+        return self.radius
+
+    def _rotate(self, vectors: np.ndarray) -> np.ndarray:
+        return vectors
+
+    def _decode(self, coordinates: np.ndarray) -> np.ndarray:
+        return 2 * self.radius * coordinates
 
 
 def lp_mean(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from beam_ldp.randomizers import FrequencyOracle
+from beam_ldp.randomizers.difference_sets import next_prime
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     HadamardResponse,
@@ -20,7 +21,6 @@ from beam_ldp.randomizers.frequency import (
     UnaryEncoding,
 )
 from beam_ldp.randomizers.frequency.hadamard_response import published_num_blocks
-from beam_ldp.randomizers.primes import next_prime
 
 SIZES = (2, 3, 5, 8, 12)
 BUDGETS = (0.1, 1.0, 3.0, 6.0)

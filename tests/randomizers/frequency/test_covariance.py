@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from beam_ldp.randomizers.contrasts import (
+    _enumerated,
+    _moments,
+    combination_variance,
+    covariance,
+)
 from beam_ldp.randomizers.frequency import (
     HadamardResponse,
     KRandomizedResponse,
     LocalHashing,
     SubsetSelection,
     UnaryEncoding,
-)
-from beam_ldp.randomizers.frequency.covariance import (
-    _enumerated,
-    _moments,
-    combination_variance,
-    covariance,
 )
 
 TRUTH = np.array([0.4, 0.3, 0.2, 0.1, 0.0])

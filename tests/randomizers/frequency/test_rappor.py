@@ -9,7 +9,7 @@ import pytest
 
 from beam_ldp.randomizers import LocalRandomizer, UserRandomness
 from beam_ldp.randomizers.frequency import Rappor, UnaryEncoding, packed_bits
-from beam_ldp.randomizers.frequency.bloom import BloomCode
+from beam_ldp.randomizers.frequency.rappor_parts import BloomCode
 from beam_ldp.randomizers.shuffle_pair import witness_from_channel
 from tests.identities import identity
 from tests.randomizers.frequency import exact_checks as checks

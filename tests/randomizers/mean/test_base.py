@@ -9,7 +9,7 @@ import pytest
 
 from beam_ldp.randomizers.mean.balls import clip_to_ball, nearest_in_ball
 from beam_ldp.randomizers.mean.base import MeanEstimate
-from beam_ldp.randomizers.mean.fixed_point import FixedPoint
+from beam_ldp.randomizers.mean.directions import FixedPoint
 
 pytestmark = pytest.mark.exact
 

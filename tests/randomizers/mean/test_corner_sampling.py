@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel
-from beam_ldp.randomizers.mean.corner_sampling import (
+from beam_ldp.randomizers.mean.priv_unit_inf import (
     agreements_above,
     below,
     choose_places,

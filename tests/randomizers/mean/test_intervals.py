@@ -9,8 +9,7 @@ import pytest
 from scipy import special
 
 from beam_ldp.randomizers.mean import L2Mean, LInfMean
-from beam_ldp.randomizers.mean.base import MeanEstimate
-from beam_ldp.randomizers.mean.intervals import half_width
+from beam_ldp.randomizers.mean.base import MeanEstimate, half_width
 
 ALPHAS, COUNTS, BIASES = (0.05, 0.001), (1, 16, 784), (0.01, 0.1, 1.0)
 

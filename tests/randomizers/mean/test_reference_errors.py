@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from beam_ldp.randomizers.mean.priv_unit import PrivUnit
-from beam_ldp.randomizers.mean.reference_errors import (
+from beam_ldp.randomizers.mean.lower_bounds import (
     gaussian_error,
     hemisphere_error,
     laplace_error,
     repeated_hemisphere_error,
 )
+from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from tests.randomizers.mean.golden_errors import golden
 
 pytestmark = pytest.mark.exact

@@ -11,8 +11,11 @@ from scipy import stats
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
-from beam_ldp.randomizers.mean.seed_compressed_mean import SeedCompressedMean
-from beam_ldp.randomizers.mean.seed_streams import seed_normals, stream_words
+from beam_ldp.randomizers.mean.seed_compressed_mean import (
+    SeedCompressedMean,
+    seed_normals,
+    stream_words,
+)
 from beam_ldp.randomizers.randomness import UserRandomness
 from tests.identities import identity
 from tests.randomizers.mean.golden_errors import golden
