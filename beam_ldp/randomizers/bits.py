@@ -199,9 +199,9 @@ def _split(stream, bits, little, rows):  # type: ignore[no-untyped-def]
 
 _POLYNOMIAL = 0xEDB88320
 _STEP = 8
-_BYTE = np.uint32(0xFF)
-_ALL = np.uint32(0xFFFFFFFF)
-_EIGHT, _SIXTEEN, _TWENTY_FOUR = np.uint32(8), np.uint32(16), np.uint32(24)
+_BYTE32 = np.uint32(0xFF)
+_ALL32 = np.uint32(0xFFFFFFFF)
+_BITS_8, _BITS_16, _BITS_24 = np.uint32(8), np.uint32(16), np.uint32(24)
 
 
 def crc32_at(data: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -234,14 +234,14 @@ def _tables() -> np.ndarray:
 @kernel
 def _crc32_at(data, starts, stops, tables, found):  # type: ignore[no-untyped-def]
     for i in range(starts.size):
-        crc = _ALL
+        crc = _ALL32
         at, stop = starts[i], stops[i]
         while at + 8 <= stop:
             crc = (
-                tables[7, data[at] ^ (crc & _BYTE)]
-                ^ tables[6, data[at + 1] ^ (crc >> _EIGHT & _BYTE)]
-                ^ tables[5, data[at + 2] ^ (crc >> _SIXTEEN & _BYTE)]
-                ^ tables[4, data[at + 3] ^ (crc >> _TWENTY_FOUR)]
+                tables[7, data[at] ^ (crc & _BYTE32)]
+                ^ tables[6, data[at + 1] ^ (crc >> _BITS_8 & _BYTE32)]
+                ^ tables[5, data[at + 2] ^ (crc >> _BITS_16 & _BYTE32)]
+                ^ tables[4, data[at + 3] ^ (crc >> _BITS_24)]
                 ^ tables[3, data[at + 4]]
                 ^ tables[2, data[at + 5]]
                 ^ tables[1, data[at + 6]]
@@ -249,6 +249,6 @@ def _crc32_at(data, starts, stops, tables, found):  # type: ignore[no-untyped-de
             )
             at += 8
         while at < stop:
-            crc = tables[0, data[at] ^ (crc & _BYTE)] ^ (crc >> _EIGHT)
+            crc = tables[0, data[at] ^ (crc & _BYTE32)] ^ (crc >> _BITS_8)
             at += 1
-        found[i] = crc ^ _ALL
+        found[i] = crc ^ _ALL32
