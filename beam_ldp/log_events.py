@@ -45,13 +45,13 @@ RELEASED = Event(
     "run.released",
     logging.INFO,
     ("program", "num_reports", "num_bad_rows", "epsilon", "delta"),
-    "the output stands; prices are null in a simulation",
+    "the output is complete; privacy costs are null in a simulation",
 )
 NOTHING_RELEASED = Event(
     "run.nothing_released",
     logging.INFO,
     ("program",),
-    "a gate was not passed: reports, bad rows, price or budget",
+    "a gate was not passed: reports, bad rows, privacy cost or budget",
 )
 REFUSED = Event(
     "run.refused", logging.INFO, ("program",), "a flag or an input is wrong; no data was read"

@@ -108,7 +108,7 @@ def frequencies(
         values: one per person, as a list, an array or a pandas series; compared as text.
         local_epsilon: budget of a report; or
         epsilon: central target at `delta`, which buys the largest local epsilon that it allows.
-        delta: of the central price.
+        delta: delta of the central epsilon.
         domain: the public list of values. By default the distinct values at hand, sorted: a
             convenience that only a simulation may allow itself, because the list of values that
             occur is itself something about people.

@@ -26,7 +26,7 @@ SCHEMA_VERSION = 1
 _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
 
 
-@click.command(short_help="Recompute every price and check that nothing was changed.")
+@click.command(short_help="Recompute every privacy cost and check that nothing was changed.")
 @ledger_option
 @click.option(
     "--dataset", help="report on the population of this dataset only (the checks cover all)"

@@ -15,12 +15,12 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 # What each command does. Its module, which may bring Beam along, is loaded when it is called.
 _COMMANDS = {
-    "audit": "Recompute every price and check that nothing was changed.",
+    "audit": "Recompute every privacy cost and check that nothing was changed.",
     "budget": "Grant privacy budgets, and see what is left of them.",
     "doctor": "What is installed, what answers, and whether the mechanisms are sound.",
     "demo": "A private word count over a million simulated people; `demo mean`: means.",
     "finalize": "Settle and log a release whose launcher could not.",
-    "plan": "Which mechanism, what price, what error, how many bits.",
+    "plan": "Which mechanism, privacy cost, error and report size to expect.",
     "privacy": "What releases cost, by every method; or what fits a target.",
 }
 
@@ -62,7 +62,7 @@ def group() -> None:
     """Statistics from people's data, without ever holding that data.
 
     Values are randomized where they live, shuffled, and only then counted. Every result comes with
-    honest error bars and a stated price.
+    honest error bars and a stated privacy cost.
 
     \b
     examples:
@@ -88,7 +88,7 @@ _PROGRAMS = {
     "randomize": "What a device runs: values of a file become packed reports.",
     "collect": "How often does each value occur, from reports that devices have sent?",
     "user-mean": "What is the mean of people's numbers, where each person has many of them?",
-    "train": "Train a model by federated learning, priced round by round.",
+    "train": "Train a model by federated learning, with the privacy cost of every round.",
 }
 
 

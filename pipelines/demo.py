@@ -126,7 +126,7 @@ def frequency_flags(
 @click.option("--epsilon", default=0.05, show_default=True, help="central epsilon to aim at")
 @click.option("--max-local-epsilon", default=5.0, show_default=True,
               help="largest local epsilon to use")  # fmt: skip
-@click.option("--delta", default=1e-8, show_default=True, help="of the central price")
+@click.option("--delta", default=1e-8, show_default=True, help="delta of the central epsilon")
 @click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
 @click.pass_context
 def demo(
@@ -277,7 +277,7 @@ def say_where(console: Console, output: Path, result: RunResult) -> None:
 @click.option("--max-local-epsilon", default=5.0, show_default=True,
               help="largest local epsilon to use, for a person with a picture or an "
               "answer")  # fmt: skip
-@click.option("--delta", default=1e-8, show_default=True, help="of the central price")
+@click.option("--delta", default=1e-8, show_default=True, help="delta of the central epsilon")
 @click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
 def demo_mean(output: Path, overwrite: bool, no_mlflow: bool, **target: Any) -> None:
     """Private means of real images and of three real tables, compared with the truth.

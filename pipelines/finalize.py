@@ -201,8 +201,8 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
         book.abandon(run_id, randomized=True, why=why, attempt=attempt)
         run.remove()
         say(
-            f"released nothing, for {why}: its central price is given back, the local epsilon of "
-            "the people asked stays spent"
+            f"released nothing, for {why}: its central epsilon is returned, the local epsilon of "
+            "the people in it stays spent"
         )
         return DONE
     if run.record:

@@ -34,7 +34,7 @@ def whole(text: str) -> int:
     return int(found)
 
 
-@click.group(short_help="Which mechanism, what price, what error, how many bits.")
+@click.group(short_help="Which mechanism, privacy cost, error and report size to expect.")
 def plan() -> None:
     """Which mechanism, privacy cost, error and report size to expect, before any data is read."""
 

@@ -1,4 +1,4 @@
-"""`beam-ldp train`: federated training with local privacy, priced round by round.
+"""`beam-ldp train`: federated training with local privacy, with the privacy cost of every round.
 
 The same program as `python -m beam_ldp.pipelines.train`. What it does before it trains needs no
 TensorFlow: flags, plan, prices.
@@ -36,7 +36,7 @@ DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 NO_TENSORFLOW = (
     "training needs TensorFlow Federated, which is not installed here: `make tff` in the "
     "repository of beam-ldp makes an environment that has it (Python 3.11, .venv-tff/); --dry-run "
-    "prices named data without it"
+    "works without it for bundled data"
 )
 
 

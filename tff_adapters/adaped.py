@@ -307,7 +307,7 @@ def _price(
         return safe, "readers of mu and psi, who do not see who takes part; the server is trusted"
     message = adaped_message_event(local_steps, z, psi_z)
     warnings.warn(
-        "the printed DP-AdaPeD has no proved price but that of each client's own messages: "
+        "the printed DP-AdaPeD has no proved privacy cost but that of each client's own messages: "
         f"epsilon {float(event_epsilon(message, _WARNED_DELTA)):.4g} at delta {_WARNED_DELTA:g} "
         'for every round that a client takes part in (docs/personalisation.md); variant="safe" '
         "adds the noise once",

@@ -226,7 +226,7 @@ class LocalCentral:
         Args:
             data: one `tf.data.Dataset` per client.
             rounds: at most so many.
-            delta: of the central price.
+            delta: delta of the central epsilon.
             target_epsilon: the central budget; asked before each round.
             targets: what the reconstruction audit asks about.
             show: gets the report of both ledgers and the audit at the end.
@@ -256,7 +256,7 @@ class TwoLedgersBudget(EpsilonBudget):
     Args:
         ledgers: to charge; what they hold counts.
         sampler: the coins.
-        delta: of the central price.
+        delta: delta of the central epsilon.
         epsilon: the central target; infinite for none.
         generator: throws the coins, for simulations only.
     """

@@ -31,7 +31,8 @@ def event_epsilon(event: Any, delta: float) -> PrivacyBound:
         delta: In [0, 1).
 
     Raises:
-        dp_accounting.UnsupportedEventError: For an event that has no price under replace-one.
+        dp_accounting.UnsupportedEventError: For an event that has no finite privacy cost under
+        replace-one.
 
     >>> from beam_ldp.accounting import shuffled_event
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse

@@ -132,7 +132,14 @@ def _side(d: int, low: float, high: float, log_scale: float) -> np.ndarray:
 # One page about a message: how likely it is that somebody rebuilds what it was made from.
 
 
-_COLUMNS = ("rebuilt if", "blind guess", "at most", "paper's bound", "attack, worst", "typical")
+_COLUMNS = (
+    "reconstructed if",
+    "blind guess",
+    "at most",
+    "paper's bound",
+    "attack, worst",
+    "typical",
+)
 
 
 @dataclass(frozen=True)
@@ -203,7 +210,7 @@ def audit_messages(
 
     >>> print(audit_messages(PrivUnit(784, 60.0, inputs="sphere"), [DiffuseTarget(784, 0.5)]))
     Reconstruction: 1 message of one person, local epsilon 60 in all, seen with the sender's name
-    rebuilt if                                blind guess  at most  paper's bound  attack, worst  typical
+    reconstructed if                          blind guess  at most  paper's bound  attack, worst  typical
     direction of 784 features, cosine >= 0.5  3.5e-51      4e-25    4e-25          3.5e-27        3.5e-27
     """  # noqa: E501
     if participations < 1:

@@ -346,15 +346,15 @@ def _all_received(instance: Any, attribute: Any, value: Any) -> None:
     if value is not None and value != instance.num_drawn:
         raise ValueError(
             f"num_received must be None or num_drawn ({instance.num_drawn}), got {value!r}: where "
-            "drawn people are missing no price of a sample is proved here yet"
+            "drawn people are missing, no cost of a sample is proved here yet"
         )
 
 
 def _no_fakes(instance: Any, attribute: Any, value: Any) -> None:
     if value != 0:
         raise ValueError(
-            f"num_fakes must be 0, got {value!r}: fakes obey no coin, and no price of a sample "
-            "with some is proved here yet"
+            f"num_fakes must be 0, got {value!r}: fakes obey no coin, and no cost of a sample with "
+            "fakes is proved here yet"
         )
 
 

@@ -44,7 +44,7 @@ def refuse_unpriced(flows: Sequence[Flow]) -> None:
     if unpriced:
         told = "; ".join(f"{flow.name}, of type {flow.type}" for flow in unpriced)
         raise UnpricedFlowError(
-            f"what leaves clients must be priced or declared public, and this is neither: {told}. "
-            "Leave it out (metrics_aggregator=tff_adapters.no_client_metrics, an aggregator of "
-            "tff_adapters), or give public_flows={name: reason}"
+            "what leaves clients must be accounted for or declared public, and this is neither: "
+            f"{told}. Leave it out (metrics_aggregator=tff_adapters.no_client_metrics, an "
+            f"aggregator of tff_adapters), or give public_flows={{name: reason}}"
         )

@@ -215,9 +215,9 @@ def check_clients(clients: int, low: int, high: int) -> None:
     if not low <= clients <= high:
         gives = f"{low}" if low == high else f"{low} to {high}"
         raise SamplingMismatchError(
-            f"a round of {clients} clients has no price: the declared sampling gives {gives}. Draw "
-            "another set of clients anew, all of whom can be had, and leave nobody out of it; or "
-            "declare no sampling (sampling=None), and pay for the reports that come"
+            f"a round of {clients} clients has no privacy cost: the declared sampling gives "
+            f"{gives}. Draw a new set of clients, all of whom are available, and leave nobody out; "
+            "or declare no sampling (sampling=None), at the cost of the reports that come"
         )
 
 

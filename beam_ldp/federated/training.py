@@ -126,7 +126,7 @@ def train(
     elif budget is not None and not same_rounds(state, process.initialize()):
         raise ValueError(
             "state must be of this process: its record says another mechanism, clip, sampling or "
-            "noise, by which the rounds to come would be priced. Start another training"
+            "noise, from which the cost of later rounds would follow. Start another training"
         )
     start, seeded = rounds_run(state), False
     if budget is not None:

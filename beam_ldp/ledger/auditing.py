@@ -196,7 +196,7 @@ def _priced(repricing: Repricing) -> Check:
     name = "every row states at least what its event costs"
     findings, total, done = repricing.findings(), len(repricing.stated), len(repricing.answers)
     if done < total and not findings:
-        said = f"{done:,} of {total:,} distinct events were priced, drawn at random"
+        said = f"{done:,} of {total:,} distinct events were recomputed, drawn at random"
         return Check(name, "passed", (said,))
     return _check(name, findings)
 
@@ -346,7 +346,7 @@ def _printed(state: LedgerState, prices: Mapping[str, float]) -> Check:
                 f"run {charge.run_id!r} printed epsilon = {printed:.6g}; its event costs "
                 f"{price:.6g}"
             )
-    name = "every price that was printed is at least the price of what was released"
+    name = "every privacy cost that was printed is at least that of what was released"
     if not seen:
         return Check(name, "no evidence", ("no run says what it printed",))
     return _check(name, findings)

@@ -402,8 +402,8 @@ def check_not_again(identity: ReleaseIdentity, equal: Iterable[Charge]) -> None:
         if charge.status == "settled" and not charge.is_block:
             raise LedgerError(
                 f"this very release ({identity.release_id!r}) was published by run "
-                f"{charge.run_id!r}: a second publication of the same reports is priced with the "
-                "first one (`republish`), or is a release with an id of its own"
+                f"{charge.run_id!r}: a second publication of the same reports is charged together "
+                "with the first (`republish`), or is a release with an id of its own"
             )
 
 

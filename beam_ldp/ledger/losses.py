@@ -213,7 +213,7 @@ def loss_of(event: dict[str, Any], orders: tuple[float, ...]) -> Loss:
         orders: those of the budget.
 
     Raises:
-        ValueError: if the event cannot be read or has no price under replace-one.
+        ValueError: if the event cannot be read or has no finite privacy cost under replace-one.
     """
     return _loss_of(json.dumps(event, sort_keys=True), orders)
 
@@ -223,7 +223,7 @@ def _loss_of(event: str, orders: tuple[float, ...]) -> Loss:
     accountant = ShuffleAccountant(list(orders), adaptive=True)
     parsed = event_from_json(json.loads(event))
     if not accountant.supports(parsed):
-        raise ValueError("event has no price under replace-one neighbours")
+        raise ValueError("event has no finite privacy cost under replace-one neighbours")
     if releases_nothing(parsed):
         raise ValueError("event releases nothing: there is nothing to charge")
     accountant.compose(parsed)

@@ -309,7 +309,9 @@ class Repricing:
         for question, answer in self.answers.items():
             for loss, number in self.stated[question].items():
                 if answer.loss is None:
-                    found.append(f"row {number} holds an event without a price: {answer.fault}")
+                    found.append(
+                        f"row {number} holds an event without a privacy cost: {answer.fault}"
+                    )
                 elif _less(loss, answer.loss):
                     found.append(f"row {number} states a smaller loss than that of its event")
         return found

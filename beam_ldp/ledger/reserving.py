@@ -244,7 +244,7 @@ class LedgerRepublishing(LedgerReading):
             if published is not None and published != charge.published:
                 raise LedgerError(
                     f"run {run_id!r} was published once more in the meantime: start again, so that "
-                    "the price covers that publication too"
+                    "the cost covers that publication too"
                 )
             if told is None:
                 raise LedgerError(

@@ -169,7 +169,7 @@ class LedgerState(Books):
         if charge.period != budget.period_of(charge.time):
             raise ValueError("a charge counts in the period of its time")
         if len(charge.loss.divergences) != len(budget.orders):
-            raise ValueError("a charge is priced at the orders of the budget")
+            raise ValueError("a charge must have its losses at the orders of the budget")
         local = local_loss_of(charge.local_event or charge.reserved)
         if charge.local_epsilon < local / limit(1.0):
             raise ValueError("the local epsilon is that of the event")

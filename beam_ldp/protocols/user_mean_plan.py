@@ -100,7 +100,7 @@ def user_mean_price(
     total = PrivacyBound(
         min(sum(one.epsilon for one in rounds), protocol.local_epsilon),
         lower=event_epsilon(second, delta).lower,
-        method="prices of both rounds added up",
+        method="costs of both rounds added up",
         proof_status=_weakest(rounds),
         lower_method="round two alone",
     )

@@ -164,7 +164,7 @@ def _check_people(budget: ChargeTo | None, user_id_column: str | None) -> None:
     """A ValueError where a budget of people would be charged for rows without anybody's word."""
     if budget is not None and budget.privacy_unit == "user" and user_id_column is None:
         raise ValueError(
-            "budget: a person with ten rows would report ten times for the price of one: name "
+            "budget: a person with ten rows would report ten times and be charged once: name "
             'user_id_column, or declare with one_report_per="row" that nobody has two rows'
         )
 

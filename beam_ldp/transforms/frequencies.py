@@ -22,8 +22,8 @@ class PrivateFrequencies(PrivateEstimate):
 
     Protects each person's value with the randomizer's local epsilon against everybody who sees the
     reports, and with the smaller epsilon of the release's `event` against whoever sees only what
-    this transform puts out. Which people take part is not hidden. Without user ids each row is
-    taken for a person.
+    this transform puts out. Which people take part is not hidden. Without user ids every row is
+    counted as a person.
 
     In: rows, scalars or blocks as `EncodeRows` takes them. Out: one `Release` per window; with
     `groups` one `(group, Release)` per group and window. Attributes of the result: `bad_rows`, a

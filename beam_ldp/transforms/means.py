@@ -24,8 +24,8 @@ class PrivateMean(PrivateEstimate):
 
     Protects each person's vector with the randomizer's local epsilon against everybody who sees the
     reports, and with the price of the release's `event` against whoever sees only what this
-    transform puts out. Which people take part is not hidden. Without user ids each row is taken for
-    a person.
+    transform puts out. Which people take part is not hidden. Without user ids every row is counted
+    as a person.
 
     In: rows, vectors or blocks as `EncodeVectors` takes them. Out: one `Release` per window, whose
     `estimate` is a `MeanEstimate` in the unit of the data; with `groups` one `(group, Release)` per

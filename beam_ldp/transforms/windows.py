@@ -108,7 +108,7 @@ def check_streamed(stage: str, pcoll: beam.PCollection) -> None:
     if not isinstance(windowing.windowfn, (beam_windows.FixedWindows, beam_windows.Sessions)):
         raise ValueError(
             f"{stage} needs FixedWindows for unbounded data, got "
-            f"{type(windowing.windowfn).__name__}: the threshold and the price are those of a "
+            f"{type(windowing.windowfn).__name__}: the threshold and the privacy cost are per "
             "window, which must end before anything can be released"
         )
     trigger = windowing.triggerfn
@@ -118,8 +118,8 @@ def check_streamed(stage: str, pcoll: beam.PCollection) -> None:
     if not once:
         raise ValueError(
             f"{stage} refuses triggers for unbounded data: an early pane would be a release of its "
-            "own, of few reports and at a price of its own, and late rows are gathered until "
-            "allowed_lateness is over and then released once. Leave trigger out"
+            "own, of few reports and at a cost of its own, and late rows are gathered until "
+            "allowed_lateness is over and then released once. Do not set a trigger"
         )
 
 

@@ -231,7 +231,7 @@ def _event(client: Any, run: Any) -> dict[str, Any] | None:
 
 _USUAL_DELTA = 1e-6
 _TOLERANCE = 1e-6  # relative; what a shown price may lie below the recomputed one
-PRICES = "every price that is shown is at least the price of the stored event"
+PRICES = "every privacy cost that is shown is at least that of the stored event"
 EVENTS = "every stored event is the one that was charged"
 STORED = "every release stores what it cost"
 BUDGETS = "together the runs cost no more than their budget"
@@ -351,7 +351,7 @@ def _fault(run: TrackedRun) -> bool:
 
 def _event_faults(run: TrackedRun) -> list[str]:
     if _fault(run):
-        return [f"MLflow run {run.run_id} stores an event that has no price"]
+        return [f"MLflow run {run.run_id} stores an event that has no privacy cost"]
     digest = run.shown.get("event_sha256")
     if digest is None or digest == event_digest(run.event):
         return []

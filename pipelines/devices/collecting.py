@@ -33,8 +33,8 @@ from beam_ldp.transforms.report_files import find_report_files
 from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 
 PERSONS_UNKNOWN = (
-    "each report was taken for a person: that nobody sent two is for whoever lets devices send to "
-    "see to"
+    "each report was counted as a person: whoever lets devices send must see to it that nobody "
+    "sends two"
 )
 
 _IDS = "ids"  # folder in staging
@@ -80,11 +80,11 @@ def _check_whose(settings: Settings, agreed: ReleaseFile) -> None:
     charged = not terms.simulated and ledger_url(settings) is not None
     if charged and settings.privacy_unit == "user" and terms.identity.bounding == ROW:
         raise UsageError(
-            "a budget of people cannot be charged for this release: where its reports were made, "
-            "nothing bounded how many rows a person has (bounding: row), and a person with ten "
-            "rows sent ten reports for the price of one. `randomize --user-id` draws one row of "
-            "each person, --one-row-per-person declares that nobody has two; what is out already "
-            "can be counted with --no-ledger"
+            "a budget of people cannot be charged for this release: the number of rows per person "
+            "was not bounded where its reports were made (bounding: row), so that a person with "
+            "ten rows sent ten reports and would be charged for one. `randomize --user-id` draws "
+            "one row of each person, and --one-row-per-person declares that nobody has two; "
+            "reports that are already out can be counted with --no-ledger"
         )
 
 
@@ -171,24 +171,25 @@ def count(
 def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
     """What a statement says differently about reports that came from elsewhere."""
     drawn = (
-        "* errors include the draw of one row of each person, made on the side of the devices\n"
+        "* errors include the drawing of one row per person, which was done on the side of the "
+        "devices\n"
         if sampling == "iid"
         else ""
     )
     return replace(
         words,
-        person="A person is whoever sent a report. Copies of an envelope are counted once; a "
-        "second report of the same person cannot be told from another person's, and that nobody "
-        "sends two is for whoever lets devices send to see to.",
+        person="Everybody who sent a report is one person. Copies of an envelope are counted once, "
+        "but a second report of the same person cannot be told from another person's: whoever lets "
+        "devices send must see to it that nobody sends two.",
         person_briefly="whoever sent a report; copies of an envelope count once",
-        readers="It was not seen here: only randomized reports came in.",
+        readers="It was never seen here: only randomized reports came in.",
         shuffler="The shuffler**, that is the workers of the runner, sees each randomized report "
-        "as it arrived; whoever received it may know who sent it. There a person is protected by "
-        "the local epsilon alone.",
+        "as it arrived; whoever received it may know who sent it. Against it, a person is "
+        "protected by the local epsilon alone.",
         refused="that envelopes, or stretches of anything else, were refused, and how many: "
         f"{num_refused:,}",
         noise=f"{drawn}* noise: drawn on the devices. That they did so, and with fresh randomness, "
-        "is what they promise their owners; nothing here could check it",
+        "is what they promise their owners; it could not be checked here",
     )
 
 

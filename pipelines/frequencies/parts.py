@@ -192,7 +192,7 @@ def _of_parts(record: PartsRecord) -> Words:
             words,
             notes=(
                 "questions: everybody answers all of them, each with a part of the budget; the "
-                "price is that of all answers together",
+                "privacy cost is for all answers together",
                 *words.notes,
             ),
         )
@@ -205,7 +205,7 @@ def _one_question(words: Words, record: PartsRecord) -> Words:
     known = ""
     if record.epsilon_if_known is not None:
         known = (
-            f" Against somebody who knows **which** question a person answered, the price is "
+            " Against somebody who knows **which** question a person answered, the privacy cost is "
             f"epsilon = {number(record.epsilon_if_known)}: there a report hides among the answers "
             "to that question alone."
         )
@@ -215,8 +215,8 @@ def _one_question(words: Words, record: PartsRecord) -> Words:
         credit=f"{words.credit}{known}",
         public=f"{words.public}; the lists of all {len(names)} questions",
         notes=(
-            f"questions: each person answered one of {len(names)}, drawn evenly at random on the "
-            "device; no value of theirs plays a part in the draw",
+            f"questions: each person answered one of {len(names)}, drawn uniformly at random on "
+            "the device; the draw does not depend on their values",
             *words.notes,
         ),
     )
@@ -233,8 +233,8 @@ def group_words(words: Words, record: PartsRecord) -> Words:
         dear = max(priced, key=lambda part: part["epsilon"], default=None)
         if cheap and dear:
             notes.append(
-                f"{many(len(released), 'group')} released, each with its own price (all of them in "
-                f"`privacy.json`): from epsilon = {number(cheap['epsilon'])} "
+                f"{many(len(released), 'group')} released, each with its own privacy cost (all of "
+                f"them in `privacy.json`): from epsilon = {number(cheap['epsilon'])} "
                 f"({_said(cheap)}) to {number(dear['epsilon'])} ({_said(dear)})"
             )
     notes.append(
@@ -243,11 +243,11 @@ def group_words(words: Words, record: PartsRecord) -> Words:
     )
     return replace(
         words,
-        crowd=f"{record.priced_reports:,} reports, those of the smallest group released; people of "
-        "larger groups pay less",
+        crowd=f"{record.priced_reports:,} reports, those of the smallest group released; the "
+        "privacy cost in larger groups is lower",
         public=f"{words.public}; the list of groups, and **which group a person is in** (column "
-        f"{column}): a change of group is not protected. Every person reports in one group, and "
-        "the prices of groups do not add up",
+        f"{column}): a change of group is not protected. Every person reports in one group, so "
+        "that privacy costs do not add up over groups",
         notes=tuple(notes),
     )
 

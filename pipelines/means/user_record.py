@@ -36,12 +36,12 @@ def _user_mean(record: UserMeanRecord) -> Words:
     words = words_of.dispatch(MeanRecord)(record)
     return replace(
         words,
-        person=f"A person is whoever has one value in the column `{record.user_id}`; **all rows of "
-        "a person are protected together**, and how many they are: they became one mean, on the "
-        "trusted edge, before anything was randomized.",
+        person=f"Rows with the same value in the column `{record.user_id}` belong to one person; "
+        "**all rows of a person are protected together**, and so is their number: they were "
+        "reduced to one mean, on the trusted edge, before anything was randomized.",
         person_briefly=f"column {record.user_id!r}, all rows together",
-        intervals="of each coordinate by itself, in the files; for all coordinates at once in the "
-        "table and in the plot. They are about the mean of these people's own means, however many "
+        intervals="for each coordinate by itself in the files, for all coordinates at once in the "
+        "table and in the plot. They are for the mean of these people's own means, however many "
         "rows each of them has" + _bias(record),
         counted=_counted(words, record),
         notes=(*words.notes, *map(_round, record.rounds), *_supposed(record)),
@@ -50,10 +50,10 @@ def _user_mean(record: UserMeanRecord) -> Words:
 
 def _counted(words: Words, record: UserMeanRecord) -> str:
     how = {
-        "budget": "Everybody answers both rounds: the prices of the rounds add up, whatever the "
-        "second learned from the first",
-        "users": "Each person answers one round, by a public hash of the id, and pays for that "
-        "one: the price is that of the dearer round",
+        "budget": "Everybody answers both rounds: the privacy costs of the rounds add up, whatever "
+        "the second learned from the first",
+        "users": "Each person answers one round, chosen by a public hash of the id, and bears the "
+        "cost of that one: the privacy cost is that of the costlier round",
     }.get(record.split)
     return words.counted if how is None else f"{words.counted}. {how}"
 
@@ -76,14 +76,14 @@ def _supposed(record: UserMeanRecord) -> tuple[str, ...]:
     if record.sigma is not None:
         sigma = f"sigma = {_listed(record.sigma)}"
     return (
-        f"supposed of the data, for accuracy alone, privacy does not depend on it: {rows}, "
-        f"independent, {sigma} about the person's own mean; user sigma = "
+        "assumptions about the data, for accuracy alone (privacy does not depend on them): "
+        f"{rows}, independent, {sigma} about the person's own mean; user sigma = "
         f"{_listed(record.user_sigma)} of persons' means about each other; all but a share of "
         f"{record.outliers:g} of the people",
         f"intervals leave {record.failure_probability:.2g} of their level to the failure of round "
         "one (wrong bin, or somebody outside)",
-        "the interval that round one found is not released; it steers round two, and its price is "
-        "that of round one",
+        "the interval that round one found is not released; it steers round two, and its privacy "
+        "cost is that of round one",
     )
 
 

@@ -164,7 +164,7 @@ class Republication(RunCharge):
         if compared is not None and compared.changed:
             raise NotPublishedError(
                 "nothing was released: values changed since this release was published. A report "
-                f"that changes beside reports that stay has no finite price. {_OWN_NAME}"
+                f"that changes while others stay has no finite privacy cost. {_OWN_NAME}"
             )
         if compared is None and not self._settings.frozen_values:
             raise NotPublishedError(f"nothing was released: {_unknown(found)}. {_OWN_NAME}")
@@ -295,8 +295,8 @@ def _crowd(event: Any) -> int:
 def _unknown(found: results.WorkerResults) -> str:
     """Why nobody knows what a second publication tells, and what helps."""
     frozen = (
-        "If nobody's value can have changed, --frozen-values says so, at the price of the local "
-        "epsilon"
+        "If nobody's value can have changed, declare it with --frozen-values; the cost is then the "
+        "local epsilon"
     )
     if found.report_digest is None:  # they were drawn on devices, whose key is not here
         return (

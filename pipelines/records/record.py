@@ -34,7 +34,7 @@ class PrivacyRecord:
         smallest_batch: the least number of reports that were permuted together.
         output: "statistic" or "reports": what left the shuffler.
         scope: "batch" or "global".
-        user_id: the column that says whose row it is; None where each row is taken for a person.
+        user_id: the column that says whose row it is; None where every row is counted as a person.
         one_row_per_person: whether it was declared that no person has two rows.
         bad_rows: "dead-letter" or "other".
         memoized: whether noise is a function of a secret key.

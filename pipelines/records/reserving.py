@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge
 
 NO_LEDGER = "no: no ledger was named"
-SIMULATED = "no: a simulation has no price"
+SIMULATED = "no: a simulation has no privacy cost"
 REQUIRE_VARIABLE = "BEAM_LDP_REQUIRE_LEDGER"  # "1": no run goes uncharged
 
 

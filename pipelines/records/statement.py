@@ -78,16 +78,16 @@ def words_of(record: PrivacyRecord) -> Words:
         itself="the report itself",
         crowd=f"{record.priced_reports:,} reports that hide each other",
         shuffler="The shuffler**, that is the workers of the runner, sees each randomized report "
-        "and whose it is. There a person is protected by the local epsilon alone.",
+        "and whose it is. Against it, a person is protected by the local epsilon alone.",
         left=_left(record),
-        credit="There the central epsilon holds, if the shuffler does its job and does not "
+        credit="Against them the central epsilon holds, if the shuffler does its job and does not "
         "collude.",
         counted=_counted(record),
         public="the list of values, the mechanism and its parameters",
         hidden_as="`other`",
         hide_flag="other",
-        intervals="of each value by itself, in the files; for all values at once in the list of "
-        "the most frequent ones, because that list was chosen by its estimates",
+        intervals="for each value by itself in the files, for all values at once in the list of "
+        "the most frequent ones, because that list was chosen by the estimates",
     )
 
 
@@ -95,7 +95,7 @@ def _left(record: PrivacyRecord) -> str:
     if record.output == "statistic":
         return (
             "Only sums left the shuffler: no individual report did. A sum does not depend on the "
-            "order of the reports, so its reader learns no more than one who sees them shuffled."
+            "order of the reports, so it reveals no more than the shuffled reports would."
         )
     return "A shuffled batch of individual reports left the shuffler, permuted " + _together(record)
 
@@ -104,8 +104,8 @@ def _together(record: PrivacyRecord) -> str:
     if record.scope == "global":
         return "all together."
     return (
-        "in batches of which each is a crowd of its own; the smallest one, "
-        f"{record.smallest_batch:,} reports, sets the price."
+        f"in batches, each a crowd of its own; the smallest one, {record.smallest_batch:,} "
+        "reports, determines the privacy cost."
     )
 
 
@@ -113,8 +113,8 @@ def _counted(record: PrivacyRecord) -> str:
     batches = " in every batch" if record.smallest_batch < record.num_reports else ""
     return (
         f"{record.num_reports:,} reports were received; {100 * record.honest_fraction:g} % of "
-        f"them{batches} are declared honest (`--honest-fraction`), "
-        f"since fake reports hide nobody. The price counts {record.priced_reports:,}"
+        f"them{batches} are declared honest (`--honest-fraction`), since fake reports hide nobody. "
+        f"The privacy cost counts {record.priced_reports:,}"
     )
 
 
@@ -123,11 +123,11 @@ def _mean(record: MeanRecord) -> Words:
     """Vectors of numbers; one message or several per person, or no trust in a shuffler at all."""
     words = replace(
         words_of.dispatch(PrivacyRecord)(record),
-        public=f"the names of {many(record.dimension, 'coordinate')}, the bounds that values are "
-        "held to, the mechanism and its parameters, random rotations and codebooks included",
+        public=f"the names of {many(record.dimension, 'coordinate')}, the bounds on the values, "
+        "the mechanism and its parameters, including random rotations and codebooks",
         hidden_as="the zero vector" if not record.in_ranges else "the middle of all ranges",
         hide_flag="zero",
-        intervals="of each coordinate by itself, in the files; for all coordinates at once in the "
+        intervals="for each coordinate by itself in the files, for all coordinates at once in the "
         "table and in the plot. Errors are those of the values that are worst for the mechanism"
         + _draw(record)
         + _bias(record),
@@ -140,17 +140,17 @@ def _mean(record: MeanRecord) -> Words:
 
 def _draw(record: MeanRecord) -> str:
     if record.sampling == "iid":
-        return ", the draw of one row of each person included"
+        return ", including the drawing of one row per person"
     if record.user_id is not None:
-        return ", and suppose that every person has one row (`--one-row-each`)"
+        return ", and assume that every person has one row (`--one-row-each`)"
     return ""
 
 
 def _bias(record: MeanRecord) -> str:
     if record.expected_bias:
         return (
-            f", and intervals allow for the mechanism's truncation, which shifts a coordinate by "
-            f"{record.expected_bias:.3g} at most, on average over the public rotation"
+            ", and intervals allow for the mechanism's truncation, which shifts a coordinate by at "
+            f"most {record.expected_bias:.3g}, on average over the public rotation"
         )
     if record.bias_bound == 0:
         return ""
@@ -161,8 +161,8 @@ def _outside(record: MeanRecord) -> str:
     if record.outside == "raise":
         return "a value outside those bounds would have stopped the run"
     return (
-        "a value outside those bounds was moved to their edge on the device. Nobody counts how "
-        "often, and no interval covers what it shifts the mean by"
+        "a value outside those bounds was clipped to them on the device. How often is not counted, "
+        "and no interval covers the bias of the mean that results"
     )
 
 
@@ -176,18 +176,18 @@ def with_messages(words: Words, record: Any) -> Words:
     weak = ""
     if record.local_epsilon is not None and record.local_epsilon > WEAK_LOCAL_EPSILON:
         weak = (
-            f"**Before the shuffle there is next to no protection.** A person sends {count} "
-            f"messages, and the local epsilon is the sum of their budgets{each}: whoever sees "
-            "all messages of a person, and whose they are, learns the values almost surely. "
-            "All protection rests on the shuffling (`--max-local-epsilon` limits that)."
+            f"**Before the shuffle there is almost no protection.** A person sends {count} "
+            f"messages, and the local epsilon is the sum of their budgets{each}: a reader who sees "
+            "all messages of a person, and whose they are, learns the values almost surely. All "
+            "protection rests on the shuffling (`--max-local-epsilon` limits that)."
         )
     left = (
         "Only sums over all people left the shufflers: no individual message did. A sum does not "
-        "depend on the order of the messages, so its reader learns no more than one who sees every "
-        "column shuffled."
+        "depend on the order of the messages, so it reveals no more than the shuffled columns "
+        "would."
         if record.output == "statistic"
-        else "Individual messages left the shufflers, each of the columns permuted on its own, so "
-        f"that nothing links the messages of a person, {_together(record)}"
+        else "Individual messages left the shufflers, each column permuted independently, so that "
+        f"nothing links the messages of a person, {_together(record)}"
     )
     return replace(
         words,
@@ -196,10 +196,11 @@ def with_messages(words: Words, record: Any) -> Words:
         itself="all messages of a person",
         shuffler=f"The shufflers**, one for each of the {count} message columns, see the "
         "randomized messages and whose they are. Here all of them are the workers of one runner, "
-        "which therefore sees all messages of a person: there only the local epsilon protects.",
+        "which therefore sees all messages of a person: against it, only the local epsilon "
+        "protects.",
         left=left,
-        credit="There the central epsilon holds, if every column is permuted on its own and no "
-        "shuffler colludes.",
+        credit="Against them the central epsilon holds, if every column is permuted independently "
+        "and no shuffler colludes.",
         weak=weak,
     )
 
@@ -207,11 +208,11 @@ def with_messages(words: Words, record: Any) -> Words:
 def _without_shuffler(words: Words, record: MeanRecord) -> Words:
     return replace(
         words,
-        crowd="every person alone: nothing is credited to shuffling",
-        credit="Nobody but the device is trusted (`--model local`): there, too, what is promised "
-        "is the local epsilon.",
-        counted=f"{record.num_reports:,} reports were received. The price does not depend on "
-        "their number, nor on whether they are honest: no shuffler is trusted",
+        crowd="every person on their own: shuffling is given no credit",
+        credit="Only the device is trusted (`--model local`): here, too, the local epsilon is the "
+        "guarantee.",
+        counted=f"{record.num_reports:,} reports were received. The privacy cost does not depend "
+        "on how many there are, nor on whether they are honest: no shuffler is trusted",
         weak="",
     )
 
@@ -273,7 +274,7 @@ def _in_short(record: PrivacyRecord) -> str:
     words = words_of(record)
     lower, class_lower = record.epsilon_lower, record.epsilon_class_lower
     rows = [
-        "| against whom | price | holds for |",
+        "| against whom | privacy cost | holds for |",
         "|---|---|---|",
         f"| everybody who sees {words.whole} | local epsilon = {number(record.local_epsilon)} "
         "| any other knowledge, any amount of computing |",
@@ -302,17 +303,17 @@ def _in_short(record: PrivacyRecord) -> str:
 
 def _who(record: PrivacyRecord) -> str:
     person = (
-        f"A person is whoever has one value in the column {_code(record.user_id)}; one of their "
-        "rows was drawn and the others were not used."
+        f"Rows with the same value in the column {_code(record.user_id)} belong to one person; one "
+        "of them was drawn, and the others were not used."
         if record.user_id is not None
-        else "**Each row is taken for a person.** "
+        else "**Every row is counted as a person.** "
         + (
-            "`--one-row-per-person` declares it and nothing checked it: "
+            "This was declared by `--one-row-per-person`, and not checked: "
             if record.one_row_per_person
-            else "No user id was named, so "
+            else "No column of user ids was given, so "
         )
-        + "somebody with several rows is protected for each of them separately and pays the price "
-        "once per row."
+        + "somebody with several rows is protected for each of them separately, at this privacy "
+        "cost per row."
     )
     words = words_of(record)
     return "\n\n".join(
@@ -320,15 +321,16 @@ def _who(record: PrivacyRecord) -> str:
             "## Who is protected, and against whom",
             f"{words.person or person} What is protected is the *value* that a person holds: "
             "replacing it by any other changes the probability of anything that is seen by at most "
-            "the stated price (replace-one). **That a person took part is not protected.**",
+            "what the stated epsilon allows (replace-one). **That a person took part is not "
+            "protected.**",
             "* **The device** (or the trusted edge that runs `Randomize`) sees the value itself. "
             f"{words.readers}\n"
             f"* **{words.shuffler}\n"
             f"* **The collector**, and everybody who reads the result. {words.left} {words.credit}",
-            "Epsilon bounds how much better anybody can tell one value from another: their odds "
-            f"change at most by a factor of e^epsilon, {_odds(record.epsilon)} here (but for a "
-            f"probability of delta = {record.delta:g}), and e^(local epsilon), "
-            f"{_odds(record.local_epsilon)}, for somebody who sees {words.itself}.",
+            "Epsilon bounds how well anybody can tell one value from another: the odds change by "
+            f"at most a factor of e^epsilon, {_odds(record.epsilon)} here (but for a probability "
+            f"of delta = {record.delta:g}), and e^(local epsilon), {_odds(record.local_epsilon)}, "
+            f"for somebody who sees {words.itself}.",
         ]
     )
 
@@ -348,7 +350,7 @@ def _what_is_public(record: PrivacyRecord) -> str:
     elif record.bad_rows == words.hide_flag:
         lines.append(
             "* of rows without a user id, that they were rejected. Other rows that could not be "
-            f"used were reported as {words.hidden_as} and left no trace;"
+            f"used were reported as {words.hidden_as}, without a trace;"
         )
     else:
         lines.append(
@@ -365,7 +367,7 @@ def _how(record: PrivacyRecord) -> str:
     if ":" in str(record.mechanism.get("mechanism", "")):
         lines.append(
             "* it does not come with beam-ldp: that it spends no more than its budget, and how "
-            "well its reports hide each other, is its author's word"
+            "well its reports hide each other, rests on the word of its author"
         )
     if record.simulated:
         lines.append("* its `local_epsilon` is the level of the noise here, not a promise")
@@ -392,12 +394,12 @@ def _again(record: PrivacyRecord) -> str:
     """What is said of a publication of the same reports that is not the first."""
     if record.publication == 1:
         return ""
-    declared = "nobody's value changed in between: their keyed hashes show it"
+    declared = "nobody's value changed in between, as keyed hashes show"
     if record.frozen_values:
         declared = "that nobody's value changed in between was **declared, not checked**"
     return (
         f". **The same reports were published before, this is number {record.publication}:** the "
-        f"prices above are those of all publications together, for whoever reads them all; "
+        "privacy costs above are for all publications together, against a reader of all of them; "
         f"{declared}"
     )
 
@@ -405,10 +407,10 @@ def _again(record: PrivacyRecord) -> str:
 def _noise(record: PrivacyRecord) -> str:
     if record.memoized:
         return (
-            f"* noise: a function of a secret key, the user, the value and the release "
-            f"{_code(record.release_id)}. A retry repeats a report; a value that changes inside "
+            "* noise: a function of a secret key, the user, the value and the release "
+            f"{_code(record.release_id)}. A retry repeats a report; a value that changes within "
             "the release is revealed as a change; whoever holds the key can undo every report. "
-            "Destroy it when this release is settled, and never use its name again"
+            "Destroy it when this release is settled, and never reuse its name"
         )
     return (
         "* noise: fresh from the operating system's generator. If the engine repeated work, the "
@@ -426,8 +428,8 @@ def _charged(record: PrivacyRecord) -> str:
         )
     return (
         f"this release alone. It was charged to the budget of {_code(record.dataset)} as run "
-        f"{_code(record.run_id)}; the ledger {record.ledger_id} knows what all releases about the "
-        "same people cost together"
+        f"{_code(record.run_id)}; the ledger {record.ledger_id} holds the total cost of all "
+        "releases about the same people"
     )
 
 
@@ -443,8 +445,8 @@ def _rests_on(record: PrivacyRecord) -> str:
             else ""
         )
         lines.append(f"{record.expected_users:,} reports were expected{target}")
-    lines.append("one window, all of the input: nothing was released more than once")
-    return "## What the price rests on\n\n" + "\n".join(f"* {line}" for line in lines)
+    lines.append("one window with all of the input: nothing was released more than once")
+    return "## What the privacy cost rests on\n\n" + "\n".join(f"* {line}" for line in lines)
 
 
 def _code(text: str | None) -> str:

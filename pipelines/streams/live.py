@@ -45,7 +45,7 @@ class StreamProgress:
     Attributes:
         folder: where results appear.
         budget_windows: releases that may happen.
-        delta: of the central prices.
+        delta: delta of the central epsilons.
         used: windows that were released or withheld: each uses one of the budget.
         released, late, withheld, sums: how many.
         epsilon: central price of all releases for a person who was in all of them; None without any

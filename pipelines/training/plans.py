@@ -193,8 +193,8 @@ class ReportPlan(TrainingPlan):
         if self._by_message:
             return "the report and the bit about its norm are two shuffled messages"
         return (
-            "the report and the bit about its norm come from one sample: what is proved for them "
-            "is the price of every mechanism with the sum of their local epsilons"
+            "the report and the bit about its norm come from one sample: the cost proved for them "
+            "is that of any mechanism with the sum of their local epsilons"
         )
 
     def local_epsilon_of(self, rounds: int) -> float:
@@ -281,8 +281,8 @@ class AdapedPlan(TrainingPlan):
         if not self.printed:
             return ""
         return (
-            "warning: the printed price of this preset is false; what is charged is what is "
-            "proved, the price of a client's own messages, without any credit for sampling"
+            "warning: the cost printed in the thesis for this preset is false; what is charged is "
+            "the proved cost of a client's own messages, without any credit for sampling"
         )
 
     def local_epsilon_of(self, rounds: int) -> None:
@@ -355,8 +355,8 @@ class LocalCentralPlan(TrainingPlan):
     @property
     def pricing_note(self) -> str:  # type: ignore[override]
         return (
-            "a ledger is charged without the credit for coins, which its Rényi orders cannot "
-            "price: as for readers who see who took part"
+            "a ledger is charged without the credit for Poisson sampling, which its Rényi orders "
+            "cannot account for: as against readers who see who took part"
         )
 
     def messages_of(self, rounds: int) -> int:

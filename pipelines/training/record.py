@@ -296,7 +296,7 @@ def plot_training(
     if len(thesis[0]):
         axes.plot(
             *thesis, "o--", color=TRUTH, markersize=4, linewidth=1.4, zorder=3,
-            label="the same training, priced by the theorem of the thesis",
+            label="the same training, by the theorem of the thesis",
         )  # fmt: skip
     for name, accuracy in baselines.items():
         axes.axhline(accuracy, color=_BASELINES[name], linewidth=1.4, linestyle=":", zorder=2)

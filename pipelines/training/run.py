@@ -342,7 +342,7 @@ class ChargedRounds:
         plan = self._learner.plan
         if event != plan.event:
             raise SamplingMismatchError(
-                "the next round is not what was priced: nothing more is run"
+                "the next round is not the one whose cost was reserved: nothing more is run"
             )
         spent = self._learner.budget.charge(event, step, num_reports=num_reports)
         self._ran.begun += 1
@@ -407,7 +407,8 @@ def check_events(plan: TrainingPlan, state: Any, begun: int) -> None:
     events = privacy_events(state) or []
     if sum(times for _, times in events) != begun or any(e != plan.event for e, _ in events):
         raise SamplingMismatchError(
-            "the record in the state of the training is not what was priced: nothing is released"
+            "the record in the state of the training is not the one whose cost was reserved: "
+            "nothing is released"
         )
 
 

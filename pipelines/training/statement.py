@@ -36,7 +36,7 @@ def training_statement(record: TrainRecord) -> str:
 def _in_short(record: TrainRecord) -> str:
     at = f"at delta = {record.delta:g}"
     rows = [
-        "| against whom | price | of what |",
+        "| against whom | privacy cost | of what |",
         "|---|---|---|",
         *_local_rows(record),
         f"| {_models_reader(record)} | epsilon = {number(record.epsilon)} {at} | the whole "
@@ -44,7 +44,7 @@ def _in_short(record: TrainRecord) -> str:
     ]
     if record.epsilon_seen is not None:
         rows.append(
-            f"| the same, who sees who took part | epsilon = {number(record.epsilon_seen)} {at} | "
+            f"| the same, and who took part | epsilon = {number(record.epsilon_seen)} {at} | "
             "whoever was drawn most often (but for a chance of one in a million) |"
         )
     below = ""
@@ -95,32 +95,33 @@ def _protected(record: TrainRecord) -> str:
 _SHUFFLED = (
     "* **The client** sees its own data, clips and randomizes.\n"
     "* **The shuffler**, that is the runtime that adds up or permutes reports, sees each report "
-    "and whose it is: there only the local epsilon protects.\n"
+    "and whose it is: against it, only the local epsilon protects.\n"
     "* **The server**, and everybody who reads models, sees sums of reports, round after round. "
-    "There the central epsilon holds, if the shuffler does its job and nobody but the sampler "
-    "knows who was drawn."
+    "Against them the central epsilon holds, if the shuffler does its job and nobody but the "
+    "sampler knows who was drawn."
 )
 _ROLES = {
     "safe": (
         "* **The client** sees its own data, and keeps a model of its own that it never sends.\n"
-        "* **The server** sees what every client's copy of the shared model and of psi moved, "
-        "clipped, without any noise: **it is trusted**. It adds the noise to the sum.\n"
+        "* **The server** sees how far every client's copy of the shared model and of psi moved, "
+        "clipped but without any noise: **it is trusted**. It adds the noise to the sum.\n"
         "* **Everybody else**, other clients included, sees the shared model and psi after each "
-        "round. There the central epsilon holds, if nobody but the sampler knows who was drawn."
+        "round. Against them the central epsilon holds, if nobody but the sampler knows who was "
+        "drawn."
     ),
     "printed": (
         "* **The client** sees its own data, keeps a model of its own that it never sends, and "
-        "clips and noises every step of what it sends.\n"
-        "* **The server**, and everybody else, sees what clients send, with the sender. There the "
-        "central epsilon holds for somebody who was drawn in every round."
+        "clips and adds noise to every step of what it sends.\n"
+        "* **The server**, and everybody else, sees what clients send, with the sender. Against "
+        "them the central epsilon holds for somebody who was drawn in every round."
     ),
     LOCAL_CENTRAL: (
         "* **The client** sees its own data, clips and randomizes with a large local epsilon.\n"
-        "* **The server** sees each message and whose it is: there only the local epsilon "
-        "protects, and what that still hides is in the audit below. It shortens messages, adds "
-        "noise to their sum, and is trusted with both.\n"
-        "* **Everybody else** sees models. There the central epsilon holds, if nobody sees who "
-        "joined a round."
+        "* **The server** sees each message and whose it is: against it, only the local epsilon "
+        "protects, and what that still hides is in the audit below. It clips messages, adds noise "
+        "to their sum, and is trusted with both.\n"
+        "* **Everybody else** sees models. Against them the central epsilon holds, if nobody sees "
+        "who joined a round."
     ),
 }
 
@@ -128,12 +129,13 @@ _ROLES = {
 def _who(record: TrainRecord) -> str:
     unit = (
         "What is protected is **all data of a client**: replacing it by any other changes the "
-        "probability of anything that is seen by at most the stated price (replace-one)."
+        "probability of anything that is seen by at most what the stated epsilon allows "
+        "(replace-one)."
         if record.unit == "user"
         else f"What is protected is **one of the {record.points_per_client:,} data points of a "
         "client**: replacing it by any other changes the probability of anything that is seen by "
-        "at most the stated price (replace-one). A client that is to be protected as a whole pays "
-        "for each of its data points."
+        "at most what the stated epsilon allows (replace-one). For a client as a whole, the cost "
+        "adds up over its data points."
     )
     return "\n\n".join(
         [
@@ -149,7 +151,7 @@ def _who(record: TrainRecord) -> str:
 
 def _what_leaves(record: TrainRecord) -> str:
     lines = [
-        "Read from the computation that ran; nothing else goes from a client to the server.",
+        "Taken from the computation that ran; nothing else goes from a client to the server.",
         "",
         "| flow | of type | what protects it |",
         "|---|---|---|",
@@ -165,8 +167,8 @@ def _what_is_public(record: TrainRecord) -> str:
         "the architecture, the initial weights, all settings of the training, the test data",
         f"the number of clients, {record.num_clients:,}, and that each has at least "
         f"{record.points_per_client:,} data points",
-        "how many clients join a round on average (how many did is told to nobody: the price of "
-        "coins supposes that)"
+        "how many clients join a round on average (the actual number is not revealed, which "
+        "Poisson sampling assumes)"
         if record.algorithm == LOCAL_CENTRAL
         else "how many reports came in each round",
         "the model after each round, and all that follows from it (loss and accuracy on public "
@@ -179,7 +181,8 @@ def _how(record: TrainRecord) -> str:
     drawn = {
         "fixed": f"a random set of {record.clients_per_round:,} in each round",
         "full": "everybody in every round",
-        "self": f"each by a coin of its own in each round, {record.clients_per_round:,} on average",
+        "self": "each by a coin of its own in each round (Poisson sampling of clients), "
+        f"{record.clients_per_round:,} on average",
     }[record.sampling]
     points = (
         f", each with {record.points_sampled:,} of {record.points_per_client:,} data points"
@@ -200,9 +203,9 @@ def _how(record: TrainRecord) -> str:
 def _clipping(record: TrainRecord) -> str:
     if record.adaptive_clip:
         return (
-            f"clipping: {record.norm} norm, from {record.clip:g} on after the median of the norms, "
-            "per report, before the noise; for it every report comes with a bit, whether its norm "
-            f"was below, of local epsilon {number(record.bit_epsilon)} out of "
+            f"clipping: {record.norm} norm, starting at {record.clip:g} and following the median "
+            "of the norms, per report, before the noise; for this, every report carries a bit, "
+            f"whether its norm was below, of local epsilon {number(record.bit_epsilon)} out of "
             f"{number(record.report_epsilon)}"
         )
     if record.preset == "printed":
@@ -228,8 +231,8 @@ def _rests_on(record: TrainRecord) -> str:
     lines = [
         charged,
         "a schedule that was fixed before the first round: nothing that was seen changed it",
-        "settings (clipping, rates, model) that were not tuned on the clients' data; every "
-        "training that was run to choose them is to be priced too",
+        "settings (clipping, rates, model) that were not tuned on the clients' data; the cost of "
+        "every training that was run to choose them is to be added",
     ]
     if record.noise_multiplier is None:
         lines.append(
@@ -237,44 +240,44 @@ def _rests_on(record: TrainRecord) -> str:
         )
     if record.adaptive_clip and record.sampling != "full":
         lines.append(
-            "the sum of the local epsilons of a report and of the bit about its norm: no more is "
-            "proved for two messages of one sample"
+            "the sum of the local epsilons of a report and of the bit about its norm: nothing "
+            "better is proved for two messages from one sample"
         )
     odds = "without bound"
     if record.epsilon is not None and record.epsilon < 700:
         odds = f"{math.exp(record.epsilon):,.3g}"
-    lines.append(f"odds about anybody change at most by a factor of {odds} (e^epsilon)")
-    return "## What the price rests on\n\n" + "\n".join(f"* {line}" for line in lines)
+    lines.append(f"odds about anybody change by at most a factor of {odds} (e^epsilon)")
+    return "## What the privacy cost rests on\n\n" + "\n".join(f"* {line}" for line in lines)
 
 
 def _own_models(record: TrainRecord) -> list[str]:
     if record.algorithm != ADAPED:
         return []
     text = (
-        "Own models were not measured: their accuracy is about their clients, and no budget covers "
-        "it."
+        "Personal models were not measured: their accuracy depends on the data of their clients, "
+        "and no budget covers it."
     )
     if record.personal_accuracy is not None:
         alone = record.local_only_accuracy
         beside = "" if alone is None else f"; every client alone reached {alone:.3f} in as many"
         text = (
-            f"Accuracy of own models, on average: {record.personal_accuracy:.3f}{beside} rounds. "
-            "These figures were read from the clients' models, which only public data allows: no "
-            "budget covers them."
+            f"Accuracy of the personal models, on average: {record.personal_accuracy:.3f}{beside} "
+            "rounds. These figures were read from the clients' models, which only public data "
+            "allows: no budget covers them."
         )
-    return [f"## Own models\n\n{text}"]
+    return [f"## Personal models\n\n{text}"]
 
 
 def _audit(record: TrainRecord) -> list[str]:
     """What somebody who sees messages can rebuild."""
     if record.reconstruction is None:
         return []
-    lines = ["| rebuilt if | blind guess | at most |", "|---|---|---|"]
+    lines = ["| reconstructed if | blind guess | at most |", "|---|---|---|"]
     for row in record.reconstruction["rows"]:
         lines.append(f"| {row['target']} | {row['prior']:.2g} | {_up(row['bound'])} |")
     told = (
         f"Chances that somebody who sees all {record.most_messages:,} messages of the client that "
-        "sent most, and little else, rebuilds what they were made from; bounds for every attack "
-        "(docs/reconstruction.md):"
+        "sent most, and little else, reconstructs what they were made from; bounds for every "
+        "attack (docs/reconstruction.md):"
     )
     return ["## What messages hide", told, "\n".join(lines)]

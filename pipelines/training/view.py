@@ -102,7 +102,7 @@ def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
     console.print(_price_table(plan))
     if plan.price_list(1)[0].thesis is not None:
         console.print(
-            "thesis: Theorem 5.4.1 (5.3.1 without sampling), a larger bound of the same price",
+            "thesis: Theorem 5.4.1 (5.3.1 without sampling), a larger bound on the same epsilon",
             style="dim",
         )
     if isinstance(plan, LocalCentralPlan):
@@ -138,7 +138,7 @@ def _plan_table(plan: TrainingPlan) -> Table:
     if seen is not None:
         table.add_row("who also see who took part", f"epsilon = {number(seen)}")
     if plan.pricing_note:
-        table.add_row("on that price", plan.pricing_note)
+        table.add_row("on that cost", plan.pricing_note)
     return table
 
 

@@ -198,7 +198,7 @@ def _counted(number_of: int, name: str) -> str:
 
 
 def _caption(schedule: Schedule, bound: PrivacyBound) -> str:
-    caption = "bold: the smallest proved price"
+    caption = "bold: the smallest proved cost"
     if bound.class_lower:
         caption += (
             ". Times floor: over what some randomizer with this local epsilon really costs, below "

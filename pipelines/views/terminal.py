@@ -65,7 +65,7 @@ def price_table(record: PrivacyRecord) -> Table:
     person = (
         f"column {record.user_id!r}, one row each"
         if record.user_id is not None
-        else "[yellow]each row is taken for a person "
+        else "[yellow]every row is counted as a person "
         f"({'--one-row-per-person' if record.one_row_per_person else 'no --user-id'})[/yellow]"
     )
     table.add_row("a person is", words.person_briefly or person)

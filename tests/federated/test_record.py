@@ -60,7 +60,7 @@ def test_rounds_that_sampling_does_not_give_are_refused(sampling, reports):
     state = record([ONE_BIT], [[reports, 1]], 1, sampling)
     for ask in (privacy_events, privacy_event, last_event, lambda s: planned_event(s, reports)):
         with pytest.raises(
-            SamplingMismatchError, match=f"a round of {reports} clients has no price"
+            SamplingMismatchError, match=f"a round of {reports} clients has no privacy cost"
         ):
             ask(state)
 
@@ -71,7 +71,9 @@ def test_a_sample_of_fewer_is_never_planned_and_is_the_rest_of_one(reports):
     """Who stays away ends the round; who came and sent nonsense is in it, and hides nobody."""
     sampling = DeclaredSampling(1000, 50)
     state = record([ONE_BIT], [[reports, 2]], 1, sampling)
-    with pytest.raises(SamplingMismatchError, match=f"a round of {reports} clients has no price"):
+    with pytest.raises(
+        SamplingMismatchError, match=f"a round of {reports} clients has no privacy cost"
+    ):
         planned_event(state, reports)
     found = privacy_events(state)
     if not reports:

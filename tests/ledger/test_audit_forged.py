@@ -191,7 +191,7 @@ def test_an_event_without_a_price_is_a_fault(rows: list[Row]) -> None:
     question = recomputing.Question('{"version": 9}', (2.0,))
     found.stated[question] = {Loss((1.0,), 1.0): 7}
     recomputing.price(found)
-    assert found.findings() == ["row 7 holds an event without a price: ValueError"]
+    assert found.findings() == ["row 7 holds an event without a privacy cost: ValueError"]
 
 
 @pytest.mark.parametrize("orders", [(2.0,), orders_for(1.0, 1e-8)])

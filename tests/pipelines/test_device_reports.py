@@ -98,7 +98,7 @@ def test_means_arrive(place: Path, tmp_path: Path) -> None:
     assert record["sampling"] == "iid" and record["in_ranges"] and record["user_id"] is None
     assert record["local_epsilon"] == pytest.approx(4, abs=1e-9) and record["epsilon"] < 4
     said = (out / "privacy.md").read_text()
-    assert "whoever sent a report" in said and "the draw of one row of each person" in said
+    assert "sent a report" in said and "the drawing of one row per person" in said
 
 
 @pytest.mark.statistical

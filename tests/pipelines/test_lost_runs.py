@@ -86,7 +86,7 @@ def test_a_launcher_that_was_killed(place: Path, where: str) -> None:
     charge = BudgetLedger().state.charge("lost")
     assert status.local_committed == 0.5  # people may have randomized
     if where == "before":
-        assert "central price is given back" in said
+        assert "central epsilon is returned" in said
         assert (charge.status, status.committed) == ("abandoned", 0.0)
         assert not list(place.glob(".out.*"))  # nothing of it can be released any more
     elif where == "after":

@@ -255,8 +255,8 @@ def test_the_statement_says_what_several_messages_mean(messages: Path) -> None:
     count = record(messages)["messages_per_user"]
     for expected in (
         "everybody who sees all messages of a person", f"A person sends {count} messages",
-        "sum of their budgets", "next to no protection", f"one for each of the {count} message",
-        "no individual message did", "if every column is permuted on its own",
+        "sum of their budgets", "almost no protection", f"one for each of the {count} message",
+        "no individual message did", "if every column is permuted independently",
     ):  # fmt: skip
         assert expected in said, expected
     assert any("messages of a person" in warning for warning in record(messages)["warnings"])
@@ -268,7 +268,7 @@ def test_a_small_local_epsilon_is_not_called_next_to_nothing(data: Path, tmp_pat
     assert main(flags(data, out, *more)) == DONE
     assert record(out)["messages_per_user"] > 1 and record(out)["warnings"] == []
     said = (out / "privacy.md").read_text()
-    assert "next to no protection" not in said and "all messages of a person" in said
+    assert "almost no protection" not in said and "all messages of a person" in said
 
 
 def test_nobody_but_the_device_is_trusted(data: Path, vectors: np.ndarray, tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_nobody_but_the_device_is_trusted(data: Path, vectors: np.ndarray, tmp_p
     assert found["local_epsilon"] == found["epsilon"] == 3.0 and found["delta"] == 0.0
     assert found["model"] == "local" and found["target_epsilon"] is None
     said = (out / "privacy.md").read_text()
-    assert "nothing is credited to shuffling" in said and "Nobody but the device is trusted" in said
+    assert "shuffling is given no credit" in said and "Only the device is trusted" in said
     assert "no shuffler is trusted" in said and "honest-fraction" not in said
 
 
@@ -394,7 +394,7 @@ def test_values_outside_are_clipped_uncounted_or_stop_the_run(
     mechanism = "--mechanism=PrivUnit" if "--norm=l2" in ball else "--mechanism=PrivUnitInf"
     arguments = flags(data, tmp_path / "out", *ball, mechanism)
     assert main(arguments) == DONE
-    assert "Nobody counts how often" in (tmp_path / "out" / "privacy.md").read_text()
+    assert "How often is not counted" in (tmp_path / "out" / "privacy.md").read_text()
     assert main([*arguments, "--outside=raise", "--overwrite"]) == FAILED
     said = capfd.readouterr().err.splitlines()[-1]
     assert "must lie in" in said and "0.3" not in said
@@ -439,7 +439,7 @@ def test_one_row_of_each_person_is_drawn(data: Path, vectors: np.ndarray, tmp_pa
     assert record(tmp_path / "drawn")["sampling"] == "iid"
     assert errors["drawn"] ** 2 == pytest.approx(errors["alone"] ** 2 + 1 / USERS, rel=1e-9)
     said = (tmp_path / "alone" / "privacy.md").read_text()
-    assert "suppose that every person has one row" in said
+    assert "assume that every person has one row" in said
 
 
 def test_a_seed_means_no_price_anywhere(data: Path, tmp_path: Path) -> None:

@@ -177,8 +177,10 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, '--csv-delimiter="'], "--csv-delimiter must be one ASCII character"),
         ([*CENTRAL, "--ledger=sqlite:///x.db"], "--dataset must name the data set"),
         ([*CENTRAL, "--ledger=sqlite:///x.db", "--no-ledger"], "exclude each other"),
-        ([*CENTRAL, "--ledger=sqlite:///x.db", "--dataset=d"], "--user-id must name the column"),
-        ([*CENTRAL, "--user-id=u", "--one-row-per-person"], "goes without --user-id"),
+        ([*CENTRAL, "--ledger=sqlite:///x.db", "--dataset=d"], "name the column of user ids with "
+        "--user-id"),
+        ([*CENTRAL, "--user-id=u", "--one-row-per-person"], "--one-row-per-person and --user-id "
+        "exclude each other"),
         ([*CENTRAL, "--max-local-epsilon=2", "--honest-fraction=nan"], "--honest-fraction"),
         (["--local-epsilon=1", "--max-local-epsilon=2", "--min-reports=5"], "needs --epsilon"),
         ([*CENTRAL, "--budget-windows=2"], "--budget-windows must be 1 here"),

@@ -168,8 +168,12 @@ def test_a_store_that_is_gone_costs_the_count_not_the_release(
     [
         ([], "--people-key-file", "belong together"),
         ([], "--user-id", "needs --user-id"),
-        (["--no-ledger"], "", "needs a ledger"),
-        (["--release-id=r", "--memoize-key-file={place}/key"], "", "must be another key"),
+        (["--no-ledger"], "", "needs --ledger"),
+        (
+            ["--release-id=r", "--memoize-key-file={place}/key"],
+            "",
+            "must differ from --memoize-key-file",
+        ),
     ],
 )
 def test_misuse(

@@ -25,7 +25,7 @@ def run(*arguments: str) -> Result:
 def test_help_teaches() -> None:
     shown = run("plan", "mean", "--help")
     assert shown.exit_code == 0
-    for expected in ("examples:", "--norm", "--model", "trusted curator", "shuffled on its own"):
+    for expected in ("examples:", "--norm", "--model", "trusted curator", "shuffled separately"):
         assert expected in " ".join(shown.output.split())
     assert "mean" in run("plan", "--help").output
 

@@ -104,11 +104,11 @@ def test_collector_gives_the_files_of_frequency(place: Path, tmp_path: Path, cap
     assert record["release_id"] == "week-47" and record["user_id"] is None
     assert not Path(f"{out}.private").exists()
     said = (out / "privacy.md").read_text()
-    assert "whoever sent a report" in said and "drawn on the devices" in said
+    assert "sent a report" in said and "drawn on the devices" in said
     assert "--user-id" not in said and "--bad-rows" not in said and "can read the input" not in said
     printed = capsys.readouterr()
     assert json.loads(printed.out)["privacy"]["epsilon"] == record["epsilon"]
-    assert "each report was taken for a person" in " ".join(printed.err.split())
+    assert "each report was counted as a person" in " ".join(printed.err.split())
 
 
 def test_hostile_files_change_nothing(place: Path, tmp_path: Path, capsys: Any) -> None:

@@ -93,7 +93,7 @@ def test_odds_that_no_float_holds_are_without_bound() -> None:
 
 
 def test_rows_taken_for_persons_are_said_so() -> None:
-    assert "Each row is taken for a person" in privacy_statement(replace(RECORD, user_id=None))
+    assert "Every row is counted as a person" in privacy_statement(replace(RECORD, user_id=None))
 
 
 def test_reports_that_leave_the_shuffler_are_said_so() -> None:
@@ -112,7 +112,7 @@ def test_a_conjectured_bound_is_not_called_proved() -> None:
 
 def test_hidden_bad_rows_leave_no_number() -> None:
     said = privacy_statement(replace(RECORD, bad_rows="other", num_bad_rows=None))
-    assert "left no trace" in said and "17" not in said
+    assert "without a trace" in said and "17" not in said
 
 
 def test_memoized_noise_comes_with_its_warning() -> None:
@@ -186,7 +186,7 @@ def said_of(record: PrivacyRecord) -> str:
 def test_a_mean_is_not_spoken_of_as_a_list_of_values() -> None:
     said = said_of(MEAN)
     assert "the names of 64 coordinates" in said and "Euclidean length at most 1" in said
-    assert "`--bad-rows zero` hides that" in said and "of each coordinate by itself" in said
+    assert "`--bad-rows zero` hides that" in said and "for each coordinate by itself" in said
     for word in ("list of values", "`other`", "most frequent", "messages of a person"):
         assert word not in said, word
     assert "everybody who sees a person's report | local epsilon = 4 |" in said
@@ -198,25 +198,25 @@ def test_several_messages_are_said_with_what_they_cost_before_the_shuffle() -> N
         "everybody who sees all messages of a person | local epsilon = 474.4",
         "A person sends 128 messages, and the local epsilon is the sum of their budgets, 3.71 each",
         "learns the values almost surely", "one for each of the 128 message columns",
-        "Only sums over all people left the shufflers", "every column is permuted on its own",
+        "Only sums over all people left the shufflers", "every column is permuted independently",
         "e^(local epsilon)", "for somebody who sees all messages of a person.",
     ):  # fmt: skip
         assert expected in said, expected
     assert "sees the report itself" not in said
-    assert "next to no protection" not in said_of(replace(MESSAGES, local_epsilon=2.0))
+    assert "almost no protection" not in said_of(replace(MESSAGES, local_epsilon=2.0))
 
 
 def test_messages_that_leave_are_said_so() -> None:
     left = replace(MESSAGES, output="reports", smallest_batch=70_000)
     assert "nothing links the messages of a person, in batches" in said_of(left)
-    assert "70,000 reports, sets the price" in said_of(left)
+    assert "70,000 reports, determines the privacy cost" in said_of(left)
 
 
 def test_without_a_shuffler_nothing_is_credited_to_it() -> None:
     for record in (LOCAL, replace(LOCAL, messages_per_user=4)):
         said = said_of(record)
-        assert "epsilon = 4 at delta = 0 | every person alone" in said
-        assert "Nobody but the device is trusted" in said and "hide each other" not in said
+        assert "epsilon = 4 at delta = 0 | every person on their own" in said
+        assert "Only the device is trusted" in said and "hide each other" not in said
         assert "declared honest" not in said and "if the shuffler does its job" not in said
 
 
@@ -224,12 +224,13 @@ def test_without_a_shuffler_nothing_is_credited_to_it() -> None:
     ("record", "expected"),
     [
         (replace(MEAN, outside="raise"), "would have stopped the run"),
-        (MEAN, "Nobody counts how often, and no interval covers what it shifts"),
-        (replace(MEAN, sampling="iid"), "the draw of one row of each person included"),
-        (MEAN, "suppose that every person has one row"),
-        (replace(MEAN, expected_bias=0.0123), "shifts a coordinate by 0.0123 at most, on average"),
+        (MEAN, "How often is not counted, and no interval covers the bias"),
+        (replace(MEAN, sampling="iid"), "including the drawing of one row per person"),
+        (MEAN, "assume that every person has one row"),
+        (replace(MEAN, expected_bias=0.0123), "shifts a coordinate by at most 0.0123, on average"),
         (replace(MEAN, bias_bound=0.0123), "widened by 0.0123 for the mechanism's truncation"),
-        (replace(MEAN, bad_rows="zero", num_bad_rows=None), "reported as the zero vector and left"),
+        (replace(MEAN, bad_rows="zero", num_bad_rows=None), "reported as the zero vector, without "
+        "a trace"),
         (replace(MEAN, bad_rows="zero", num_bad_rows=None, in_ranges=True),
          "reported as the middle of all ranges"),
         (replace(MEAN, exactness="real-arithmetic"), "real arithmetic only"),

@@ -167,7 +167,9 @@ def test_the_printed_preset_is_priced_as_its_messages_and_warns():
     assert plan.event == adaped_message_event(3, 4.0, 40.0)
     assert float(plan.epsilon_of(2)) == price(plan.event, 2)
     assert plan.seen_epsilon_of(14) is None
-    assert plan.pricing_note.startswith("warning: the printed price of this preset is false")
+    assert plan.pricing_note.startswith(
+        "warning: the cost printed in the thesis for this preset is false"
+    )
 
 
 @pytest.mark.exact
@@ -221,8 +223,11 @@ def test_what_the_audit_asks_about():
     [
         (ADAPTIVE, ["a bit about the norm", "the sum of their local epsilons"]),
         (ADAPED, ["no local epsilon: the server is trusted", "4 (psi 40) times the clipping norm"]),
-        (f"{ADAPED} --preset printed", ["warning: the printed price", "Gaussian noise has none"]),
-        (CENTRAL, ["all of one client at most 840", "Reconstruction: 14 messages", "rebuilt if"]),
+        (f"{ADAPED} --preset printed", ["warning: the cost printed", "Gaussian noise has none"]),
+        (
+            CENTRAL,
+            ["all of one client at most 840", "Reconstruction: 14 messages", "reconstructed if"],
+        ),
     ],
 )
 def test_a_dry_run_says_what_it_would_cost_and_whom_it_trusts(text, words, capsys, monkeypatch):
@@ -248,9 +253,9 @@ def test_statement_of_an_adaptive_clip():
     record = record_of(plan_of(ADAPTIVE, "--output x"))
     assert record.adaptive_clip and record.bit_epsilon == pytest.approx(0.2)
     text = training_statement(record)
-    assert "from 0.005 on after the median of the norms" in text
+    assert "starting at 0.005 and following the median of the norms" in text
     assert "of local epsilon 0.2 out of 2" in text
-    assert "no more is proved for two messages of one sample" in text
+    assert "nothing better is proved for two messages from one sample" in text
 
 
 @pytest.mark.exact
@@ -262,7 +267,7 @@ def test_statements_of_personal_models():
     assert "on average: 0.750; every client alone reached 0.700" in text
     assert "honest reports" not in text and "shuffler" not in text
     printed = training_statement(record_of(plan_of(ADAPED, "--output x --preset printed")))
-    assert "the printed price of this preset is false" in printed
+    assert "the cost printed in the thesis for this preset is false" in printed
     assert "it is trusted" not in printed
 
 
@@ -276,7 +281,7 @@ def test_statement_of_two_promises_has_the_audit_of_what_was_sent():
     text = training_statement(record)
     assert "all 2 messages of the client that sent most" in text
     assert "direction of 650 features" in text and "shuffler" not in text
-    assert "how many did is told to nobody" in text and not plan.counts_are_public
+    assert "the actual number is not revealed" in text and not plan.counts_are_public
     assert record_of(plan).local_epsilon == 300.0  # unknown: the limit
 
 

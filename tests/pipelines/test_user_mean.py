@@ -111,7 +111,7 @@ def test_central_target_over_both_rounds(data: Path, tmp_path: Path) -> None:
     assert first["people"] == second["people"] == USERS
     (row,) = rows(out)
     assert off(row, float(np.load(data / "truth.npy")[0])) < 5
-    assert "the prices of the rounds add up" in (out / "privacy.md").read_text()
+    assert "the privacy costs of the rounds add up" in (out / "privacy.md").read_text()
 
 
 @pytest.mark.statistical

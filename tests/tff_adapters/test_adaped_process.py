@@ -275,7 +275,7 @@ def test_noise_is_what_was_paid_for(variant):
 def test_a_printed_client_without_data_makes_as_much_noise():
     """Else its silence would tell. Within 8 %; false alarms below 1e-4 (3000 weights)."""
     wide = linear_model(1000)
-    with pytest.warns(UserWarning, match="no proved price"):
+    with pytest.warns(UserWarning, match="no proved privacy cost"):
         process = build_dp_adaped(
             wide, **{**SETTINGS, "noise_multiplier": 0.4, "clients_per_round": 1}, variant="printed"
         )
@@ -369,7 +369,9 @@ def test_events_in_the_state(model):
     assert round_event(state.privacy) == wanted
     silent = build_dp_adaped(model, variant="local-only", **settings)
     assert silent.event == dp_accounting.NoOpDpEvent()
-    with pytest.warns(UserWarning, match="no proved price but that of each client's own messages"):
+    with pytest.warns(
+        UserWarning, match="no proved privacy cost but that of each client's own messages"
+    ):
         printed = build_dp_adaped(model, variant="printed", **settings)
     assert printed.event == adaped_message_event(5, 3.0, 30.0)
 
@@ -395,8 +397,9 @@ def test_training_stops_before_its_target(model):
 def test_personal_models_learn_and_absent_clients_keep_theirs(model):
     """Each client's labels follow a rule of its own: no shared model can serve two of them.
 
-    Own models get 97 % right at these seeds, from 38 % before. From psi = 1, in the default range,
-    psi falls to 0.2, own models follow the shared one, and stay at 49 %: docs/personalisation.md.
+    Personal models get 97 % right at these seeds, from 38 % before. From psi = 1, in the default
+    range, psi falls to 0.2, own models follow the shared one, and stay at 49 %:
+    docs/personalisation.md.
     """
     loose = {**SETTINGS, "num_clients": 6, "psi": 5.0, "psi_range": (2.0, 50.0)}
     process = build_dp_adaped(model, **loose)

@@ -276,7 +276,7 @@ def test_a_round_that_is_not_what_was_priced_is_never_run(tmp_path, monkeypatch,
     monkeypatch.setattr(train_run, "learner_for", Another)
     ledger, flags = charged_flags(tmp_path)
     assert train.main(flags) == train.FAILED
-    assert "not what was priced" in " ".join(capsys.readouterr().err.split())
+    assert "not the one whose cost was reserved" in " ".join(capsys.readouterr().err.split())
     assert BudgetLedger(ledger.url).status("d").local_committed == 0.0
 
 
@@ -285,7 +285,9 @@ def test_a_training_whose_record_is_another_is_stopped():
     learner = Faked(plan, load("digits"))
     train_run.check_events(plan, learner.state(2), 2)
     for state, begun in ((learner.state(2), 1), (learner.state(1), 2)):
-        with pytest.raises(train_run.SamplingMismatchError, match="not what was priced"):
+        with pytest.raises(
+            train_run.SamplingMismatchError, match="not the one whose cost was reserved"
+        ):
             train_run.check_events(plan, state, begun)
 
 
@@ -391,7 +393,7 @@ def test_an_adaptive_clip_is_priced_with_its_bit(tmp_path, capfd):
     assert record["rounds"] == 2
     assert record["report_epsilon"] == 4.0 and record["bit_epsilon"] == pytest.approx(0.4)
     assert record["clip"] == 0.005 and record["adaptive_clip"]
-    assert "after the median of the norms" in text and "sum of their local epsilons" in said
+    assert "following the median of the norms" in text and "sum of their local epsilons" in said
 
 
 @pytest.mark.exact

@@ -117,7 +117,10 @@ def test_a_short_round_leaves_the_ledger_as_it_was(tmp_path):
     ledger.set_budget("people", epsilon=1e6, delta=DELTA)
     before = ledger.status("people").committed
     for options, message in (
-        ({"sampling": DeclaredSampling(100, 5)}, "a round of 4 clients has no price: .*Draw anoth"),
+        (
+            {"sampling": DeclaredSampling(100, 5)},
+            "a round of 4 clients has no privacy cost: .*Draw anoth",
+        ),
         ({"min_reports": 5}, "a round of 4 clients gives no result: min_reports is 5. Wait until"),
     ):
         process = LocallyPrivateMeanFactory(MECHANISM, **options).create(FLOATS3)

@@ -85,7 +85,7 @@ def refusal(event: dp_accounting.DpEvent) -> str | None:
         if isinstance(event.event, dp_accounting.GaussianDpEvent):
             return None
         return "under replace-one only a Gaussian mechanism can be Poisson sampled"
-    return f"{type(event).__name__} has no price under replace-one"
+    return f"{type(event).__name__} has no finite privacy cost under replace-one"
 
 
 def divergences(event: dp_accounting.DpEvent, orders: np.ndarray) -> np.ndarray:

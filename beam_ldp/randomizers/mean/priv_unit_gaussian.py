@@ -186,7 +186,8 @@ class PrivUnitGaussian(DirectionMean):
     def _levels(self) -> tuple[float, float]:
         if self.local_epsilon > _LARGEST_EXPONENT:
             raise ValueError(
-                f"local_epsilon must be at most {_LARGEST_EXPONENT:g} for a shuffled price"
+                f"local_epsilon must be at most {_LARGEST_EXPONENT:g} for a privacy cost after "
+                "shuffling"
             )
         return math.exp(self.log_ratio_max()), self.tail.measure
 

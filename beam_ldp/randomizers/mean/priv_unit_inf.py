@@ -332,7 +332,8 @@ class PrivUnitInf(MeanRandomizer):
     def _levels(self) -> tuple[float, float, float]:
         if self.local_epsilon > _LARGEST_EXPONENT:
             raise ValueError(
-                f"local_epsilon must be at most {_LARGEST_EXPONENT:g} for a shuffled price"
+                f"local_epsilon must be at most {_LARGEST_EXPONENT:g} for a privacy cost after "
+                "shuffling"
             )
         measure = math.exp(self.caps.log_inside[self.places])
         # Caps of opposite corners meet only where they are more than half of all.
