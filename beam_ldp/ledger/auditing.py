@@ -136,21 +136,13 @@ def audit(
         workers: processes that price. More than one start as new interpreters: call this behind
             `if __name__ == "__main__"`.
     """
-    replay = Replay()
-    replay.run(rows)
-    chain = list(faults(rows)) if replay.broken else []
-    if chain:  # what follows from changed rows tells nothing
-        replay = Replay()
+    replay, chain = _replayed(rows)
     state = replay.state
     sound = rows[: state.head.count]
-    repricing = stated_by(sound, state)
-    if not chain:
-        repricing.look_at_next(rows[len(sound) : len(sound) + 1])
-    price(repricing, sample=sample, workers=workers)
+    repricing = _repriced(rows, state, not chain, sample, workers)
     prices = _prices(state, repricing)
     given, others = None if anchors is None else list(anchors), list(elsewhere)
-    ledger_id = state.ledger_id or _first_id(rows)
-    anchored, coverage = _anchored(rows, given, others, ledger_id, public_key, anchor_lag)
+    anchored, coverage = _anchored(rows, given, others, _id(state, rows), public_key, anchor_lag)
     checks = [
         _check("the rows are chained without a gap or a change", chain),
         _check("every row follows from the rows before it", replay.broken),
@@ -174,9 +166,29 @@ def audit(
     return AuditReport(tuple(checks), state, curves, prices, len(rows), coverage)
 
 
-def _first_id(rows: Sequence[Row]) -> str:
-    """What the first row says, of a ledger that does not hold together."""
-    return str(rows[0].body.get("ledger_id", "")) if rows else ""
+def _replayed(rows: Sequence[Row]) -> tuple[Replay, list[str]]:
+    """The ledger's life again, and what is wrong with the chain: if anything, nothing follows."""
+    replay = Replay()
+    replay.run(rows)
+    chain = list(faults(rows)) if replay.broken else []
+    return (Replay(), chain) if chain else (replay, chain)
+
+
+def _repriced(
+    rows: Sequence[Row], state: LedgerState, chained: bool, sample: int | None, workers: int
+) -> Repricing:
+    """What charges cost, worked out anew; of the first row that does not follow too."""
+    sound = rows[: state.head.count]
+    repricing = stated_by(sound, state)
+    if chained:
+        repricing.look_at_next(rows[len(sound) : len(sound) + 1])
+    price(repricing, sample=sample, workers=workers)
+    return repricing
+
+
+def _id(state: LedgerState, rows: Sequence[Row]) -> str:
+    """The ledger's id; what the first row says, of a ledger that does not hold together."""
+    return state.ledger_id or (str(rows[0].body.get("ledger_id", "")) if rows else "")
 
 
 def _prices(state: LedgerState, repricing: Repricing) -> dict[str, float]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Charge, followed, of_run, part_of
 from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, status_of
+from beam_ldp.ledger.losses import Loss, loss_of
 from beam_ldp.ledger.opening import OpenLedger, after
 from beam_ldp.ledger.rows import LedgerError, Row, jumps
 from beam_ldp.ledger.state import LedgerState
@@ -45,6 +47,11 @@ class LedgerReading(OpenLedger):
         """
         with self._store.reading() as reader:
             return charge_of(reader, run_id, part)
+
+    def _loss_for(self, charge: Charge, told: dict[str, Any]) -> Loss:
+        """The loss of an event at the orders of the charge's budget."""
+        population = population_of_charge(self._opened(charge.dataset), charge)
+        return loss_of(told, budget_of(population, charge.dataset).orders)
 
     def published(self, identity: ReleaseIdentity) -> Charge | None:
         """The charge under which this very release of memoized noise was published; None if not."""

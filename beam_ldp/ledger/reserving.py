@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from beam_ldp.ledger.books import REPLACE_ONE, Population
@@ -26,10 +27,75 @@ from beam_ldp.ledger.reading import (
     charge_of,
     ended_part,
     equal_releases,
-    population_of_charge,
 )
 from beam_ldp.ledger.rows import REPLACE, RESERVE, RESUME, LedgerError, check_name
 from beam_ldp.randomizers.identity import ReleaseIdentity
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A run that asks for its charge: what can be checked of it alone, is. See `reserve`."""
+
+    dataset: str
+    run_id: str
+    identity: ReleaseIdentity
+    memoized: bool
+    count: int | None
+    quota: str
+    attempt: str
+    privacy_unit: str
+    neighbours: str
+    about: dict[str, Any]
+    certificate: Any
+
+    def __post_init__(self) -> None:
+        check_name("run_id", self.run_id)
+        count, identity = self.count, self.identity
+        if count is not None and (isinstance(count, bool) or count != int(count) or count < 1):
+            raise ValueError(f"count must be an integer >= 1, got {count!r}")
+        if count is not None and identity.part:
+            raise ValueError("identity must be of the whole release where a block is reserved")
+        if identity.dataset != self.dataset:
+            raise ValueError(
+                f"identity must be of dataset {self.dataset!r}, got {identity.dataset!r}"
+            )
+        if self.memoized != bool(identity.key):
+            raise ValueError("identity must commit to a key exactly where noise is memoized")
+        check_name("attempt", self.attempt)
+
+    @property
+    def parts(self) -> int:
+        """How many windows or rounds it is; 1 where it is no block."""
+        return self.count or 1
+
+    def check_unit(self, population: Population) -> None:
+        """LedgerError unless it protects what the population's budget counts."""
+        if (self.privacy_unit, self.neighbours) != (population.privacy_unit, population.neighbours):
+            raise LedgerError(
+                f"dataset {self.dataset!r} protects one {population.privacy_unit} "
+                f"({population.neighbours}); this run protects one {self.privacy_unit} "
+                f"({self.neighbours})"
+            )
+
+    def row(self, population: Population, first_name: str) -> dict[str, Any]:
+        """What the row of its reservation says, beside what it costs and when."""
+        return {
+            "run_id": self.run_id,
+            "part": "",
+            "dataset": self.dataset,
+            "population": population.name,
+            "quota": self.quota,
+            "release_key": release_key(population.name, first_name, self.identity),
+            "identity": self.identity.to_json(),
+            "identity_digest": self.identity.digest.hex(),
+            "memoized": self.memoized,
+            "attempt": self.attempt,
+            "count": self.parts,
+            "is_block": self.count is not None,
+            "left": self.parts,
+            "about": self.about,
+            "certificate": self.certificate,
+        }
 
 
 class LedgerReserving(LedgerReading):
@@ -84,67 +150,44 @@ class LedgerReserving(LedgerReading):
             LedgerUnavailableError: if the ledger is away; names run and attempt where it is not
                 known whether the reservation is written.
         """
-        check_name("run_id", run_id)
-        if count is not None and (isinstance(count, bool) or count != int(count) or count < 1):
-            raise ValueError(f"count must be an integer >= 1, got {count!r}")
-        if count is not None and identity.part:
-            raise ValueError("identity must be of the whole release where a block is reserved")
-        if identity.dataset != dataset:
-            raise ValueError(f"identity must be of dataset {dataset!r}, got {identity.dataset!r}")
-        if memoized != bool(identity.key):
-            raise ValueError("identity must commit to a key exactly where noise is memoized")
         token = attempt or uuid.uuid4().hex
-        check_name("attempt", token)
-        told = as_json(event)
-        known = population_of(self._opened(dataset), dataset)
-        orders = budget_of(known, dataset).orders
-        loss = loss_of(told, orders)  # priced before the lock is taken: others need not wait
-        sent = None if local_event is None else as_json(local_event)
-        local = local_loss_of(sent or told)
+        asked = _Request(dataset, run_id, identity, memoized, count, quota, token, privacy_unit,
+                         neighbours, dict(about or {}), certificate)  # fmt: skip
+        told, sent = as_json(event), None if local_event is None else as_json(local_event)
+        return self._reserve(asked, told, sent, attempt is not None)
+
+    def _reserve(
+        self, asked: _Request, told: dict[str, Any], sent: dict[str, Any] | None, repeated: bool
+    ) -> Charge:
+        """Price the run before the lock is taken, so that others need not wait; then decide."""
+        known = population_of(self._opened(asked.dataset), asked.dataset)
+        orders = budget_of(known, asked.dataset).orders
+        loss, local = loss_of(told, orders), local_loss_of(sent or told)
         self._check_anchors()
-        with self._writing(run_id, token) as it:
-            population = population_of(it.books, dataset)
-            budget = budget_of(population, dataset)
+        with self._writing(asked.run_id, asked.attempt) as it:
+            population = population_of(it.books, asked.dataset)
+            budget = budget_of(population, asked.dataset)
             if budget.orders != orders:
                 loss = loss_of(told, budget.orders)
-            if (privacy_unit, neighbours) != (population.privacy_unit, population.neighbours):
-                raise LedgerError(
-                    f"dataset {dataset!r} protects one {population.privacy_unit} "
-                    f"({population.neighbours}); this run protects one {privacy_unit} "
-                    f"({neighbours})"
-                )
-            body: dict[str, Any] = {
-                "run_id": run_id,
-                "part": "",
-                "dataset": dataset,
-                "population": population.name,
+            asked.check_unit(population)
+            body = {
+                **asked.row(population, it.books.first_name_of(asked.dataset)),
                 "period": budget.period_of(it.time(RESERVE)),
-                "quota": quota,
-                "release_key": release_key(
-                    population.name, it.books.first_name_of(dataset), identity
-                ),
-                "identity": identity.to_json(),
-                "identity_digest": identity.digest.hex(),
-                "memoized": memoized,
-                "attempt": token,
                 "event": told,
                 "loss": loss.to_json(),
                 "local_event": sent,
                 "local_epsilon": finite(local),
-                "count": count or 1,
-                "is_block": count is not None,
-                "left": count or 1,
-                "about": dict(about or {}),
-                "certificate": certificate,
             }
-            earlier = it.appender.rows_of_run(run_id)
+            earlier = it.appender.rows_of_run(asked.run_id)
             if earlier:
-                return self._again(it, of_run(earlier), body, attempt is not None)
+                return self._again(it, of_run(earlier), body, repeated)
             first = it.appender.first_of_release(body["release_key"])
             if first is not None:
-                check_question(identity, of_run([first]))
-                check_not_again(identity, equal_releases(it.appender, identity))
-            check_fits(population, dataset, body["period"], loss, local, count or 1, quota)
+                check_question(asked.identity, of_run([first]))
+                check_not_again(asked.identity, equal_releases(it.appender, asked.identity))
+            check_fits(
+                population, asked.dataset, body["period"], loss, local, asked.parts, asked.quota
+            )
             it.append(RESERVE, body)
             return of_run([it.rows[-1]])
 
@@ -218,59 +261,30 @@ class LedgerRepublishing(LedgerReading):
             LedgerError: if there is no such settled release of memoized noise, or the reports are
                 others and no event is given.
         """
-        if reason != "people":
-            raise LedgerError(
-                f"reason must be 'people', got {str(reason)[:40]!r}: memoized reports about other "
-                "values, beside the first ones, have no finite epsilon"
-            )
-        if report_digest is not None:
-            check_name("report_digest", report_digest)
-        told, asked = None if event is None else as_json(event), None
-        if told is not None:
-            first = self.charge(run_id)
-            known = population_of_charge(self._opened(first.dataset), first)
-            asked = loss_of(told, budget_of(known, run_id).orders)
+        _check_exchange(reason, report_digest)
+        told = None if event is None else as_json(event)
+        asked = None if told is None else self._loss_for(self.charge(run_id), told)
+        facts = {"report_digest": report_digest, "reason": reason, "cells": cells,
+                 "about": dict(about or {})}  # fmt: skip
         self._check_anchors()
         with self._writing(run_id) as it:
-            whole = charge_of(it.appender, run_id)
-            label = identity.part if whole.is_block else ""
-            check_identity(whole, identity)
-            charge = ended_part(it.appender, whole, label)
-            if charge is None or charge.status != "settled" or not charge.memoized:
-                raise LedgerError(f"run {run_id!r} is no settled release of memoized noise")
+            charge, row = _published(it, run_id, identity)
             equal = report_digest is not None and charge.report_digest == report_digest
             if equal and (asked is None or not exceeds(asked, charge.loss)):
                 return charge
-            if published is not None and published != charge.published:
-                raise LedgerError(
-                    f"run {run_id!r} was published once more in the meantime: start again, so that "
-                    "the cost covers that publication too"
-                )
-            if told is None:
-                raise LedgerError(
-                    f"the reports of run {run_id!r} are not those that were published: name what "
-                    "both publications cost together (event), if only people were exchanged"
-                )
-            population = self._population_for(it, charge)
-            loss = loss_of(told, budget_of(population, charge.dataset).orders)
-            covering = loss.at_least(charge.loss)
-            more = covering.above(charge.loss)
-            check_fits(population, charge.dataset, charge.period, more, 0.0, 1, charge.quota)
-            it.append(
-                REPLACE,
-                {
-                    **place(charge, run_id=run_id, part=label),
-                    "left": whole.count,
-                    "event": told,
-                    "loss": covering.to_json(),
-                    "gives_back": charge.loss.to_json(),
-                    "report_digest": report_digest,
-                    "reason": reason,
-                    "cells": cells,
-                    "about": dict(about or {}),
-                },
-            )
-            return followed(charge, it.rows[-1])
+            _check_covering(charge, run_id, told, published)
+            return self._replace(it, charge, {**row, **facts}, told)
+
+    def _replace(self, it: Writing, charge: Charge, row: dict[str, Any], told: Any) -> Charge:
+        """One event in place of the first publication's, if what it costs more still fits."""
+        population = self._population_for(it, charge)
+        loss = loss_of(told, budget_of(population, charge.dataset).orders)
+        covering = loss.at_least(charge.loss)
+        more = covering.above(charge.loss)
+        check_fits(population, charge.dataset, charge.period, more, 0.0, 1, charge.quota)
+        costs = {"event": told, "loss": covering.to_json(), "gives_back": charge.loss.to_json()}
+        it.append(REPLACE, {**row, **costs})
+        return followed(charge, it.rows[-1])
 
     def _population_for(self, it: Writing, charge: Charge) -> Population:
         """Where the people of a charge stand in its period; checkpoints forget closed ones."""
@@ -279,3 +293,40 @@ class LedgerRepublishing(LedgerReading):
             return population
         self._state.apply(after(self._state.head, it.appender))
         return self._state.populations[charge.population]
+
+
+def _check_exchange(reason: str, report_digest: str | None) -> None:
+    if reason != "people":
+        raise LedgerError(
+            f"reason must be 'people', got {str(reason)[:40]!r}: memoized reports about other "
+            "values, beside the first ones, have no finite epsilon"
+        )
+    if report_digest is not None:
+        check_name("report_digest", report_digest)
+
+
+def _published(
+    it: Writing, run_id: str, identity: ReleaseIdentity
+) -> tuple[Charge, dict[str, Any]]:
+    """The settled charge whose reports were published, and where one more row of it counts."""
+    whole = charge_of(it.appender, run_id)
+    label = identity.part if whole.is_block else ""
+    check_identity(whole, identity)
+    charge = ended_part(it.appender, whole, label)
+    if charge is None or charge.status != "settled" or not charge.memoized:
+        raise LedgerError(f"run {run_id!r} is no settled release of memoized noise")
+    return charge, {**place(charge, run_id=run_id, part=label), "left": whole.count}
+
+
+def _check_covering(charge: Charge, run_id: str, told: Any, published: int | None) -> None:
+    """A LedgerError unless an event is given that covers all that was published."""
+    if published is not None and published != charge.published:
+        raise LedgerError(
+            f"run {run_id!r} was published once more in the meantime: start again, so that "
+            "the cost covers that publication too"
+        )
+    if told is None:
+        raise LedgerError(
+            f"the reports of run {run_id!r} are not those that were published: name what "
+            "both publications cost together (event), if only people were exchanged"
+        )

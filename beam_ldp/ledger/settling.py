@@ -16,16 +16,22 @@ from beam_ldp.ledger.charges import (
     part_of,
     place,
 )
-from beam_ldp.ledger.deciding import budget_of, same
-from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
+from beam_ldp.ledger.deciding import same
+from beam_ldp.ledger.losses import Loss, as_json, local_loss_of
 from beam_ldp.ledger.reading import (
     LedgerReading,
     charge_of,
     ended_part,
     equal_releases,
-    population_of_charge,
 )
-from beam_ldp.ledger.rows import ABANDON, SETTLE, BlockUsedUpError, LedgerError, check_text
+from beam_ldp.ledger.rows import (
+    ABANDON,
+    SETTLE,
+    BlockUsedUpError,
+    LedgerError,
+    Row,
+    check_text,
+)
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 
@@ -70,49 +76,25 @@ class LedgerSettling(LedgerReading):
         check_text("proof", proof)
         if num_randomized is not None and num_randomized < 0:
             raise ValueError(f"num_randomized must be >= 0, got {num_randomized}")
-        told, part = as_json(event), identity.part
-        sent = None if local_event is None else as_json(local_event)
-        local = local_loss_of(sent or told)
-        known = self.charge(run_id)
-        orders = budget_of(
-            population_of_charge(self._opened(known.dataset), known), known.dataset
-        ).orders
-        loss = loss_of(told, orders)
+        told, sent = as_json(event), None if local_event is None else as_json(local_event)
+        local, loss = local_loss_of(sent or told), self._loss_for(self.charge(run_id), told)
+        facts = {"event": told, "report_digest": report_digest, "num_randomized": num_randomized,
+                 "proof": proof, "about": dict(about or {})}  # fmt: skip
         with self._writing(run_id, attempt) as it:
             charge = charge_of(it.appender, run_id)
-            label = part if charge.is_block else ""
+            label = identity.part if charge.is_block else ""
             ended = ended_part(it.appender, charge, label)
             check_identity(charge, identity)
             _check_attempt(charge, attempt)
             if ended is not None:
-                equal = same(ended.settled, told) and ended.report_digest == report_digest
-                if ended.status == "settled" and equal:
-                    return ended
-                raise LedgerError(f"run {ended.run_id!r} is {ended.status} already")
+                return _settled_so(ended, told, report_digest)
             _check_open(charge)
             if charge.is_block:
-                others = equal_releases(it.appender, identity, but=run_id)
-                check_not_again(identity, others)
-            body = {
-                **self._end(charge, label, "settle"),
-                "identity_digest": identity.digest.hex() if charge.is_block else None,
-                "event": told,
-                "loss": loss.to_json(),
-                "local_event": sent or charge.local_event,
-                "report_digest": report_digest,
-                "num_randomized": num_randomized,
-                "proof": proof,
-                "about": dict(about or {}),
-            }
-            if sent is None and charge.local_event is not None:
-                local = local_loss_of(charge.local_event)
-            least = least_local(charge, body, local)
-            body["local_epsilon"] = finite(least)
-            body["overspent"] = overspends(charge, loss, least)
-            it.append(SETTLE, body)
-            return part_of(charge, it.rows[-1]) if charge.is_block else followed(
-                charge, it.rows[-1]
-            )  # fmt: skip
+                check_not_again(identity, equal_releases(it.appender, identity, but=run_id))
+                facts["identity_digest"] = identity.digest.hex()
+            body = {**self._end(charge, label, "settle"), **facts}
+            it.append(SETTLE, body | _spent(charge, body, loss, local, sent))
+            return _closed(charge, it.rows[-1])
 
     def abandon(
         self,
@@ -161,9 +143,7 @@ class LedgerSettling(LedgerReading):
                     "about": {**(about or {}), "abandoned": why},
                 },
             )
-            return part_of(charge, it.rows[-1]) if charge.is_block else followed(
-                charge, it.rows[-1]
-            )  # fmt: skip
+            return _closed(charge, it.rows[-1])
 
     def _end(self, charge: Charge, part: str, kind: str, count: int = 1) -> dict[str, Any]:
         """What every row says that ends a charge."""
@@ -175,6 +155,34 @@ class LedgerSettling(LedgerReading):
             "gives_back": charge.loss.to_json(),
             "gives_back_local": finite(charge.reserved_local),
         }
+
+
+def _settled_so(ended: Charge, told: dict[str, Any], report_digest: str | None) -> Charge:
+    """What ended already, if it was settled with the same event and the same reports."""
+    equal = same(ended.settled, told) and ended.report_digest == report_digest
+    if ended.status == "settled" and equal:
+        return ended
+    raise LedgerError(f"run {ended.run_id!r} is {ended.status} already")
+
+
+def _spent(
+    charge: Charge, body: dict[str, Any], loss: Loss, local: float, sent: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What the settled release costs, and whether that is more than was reserved."""
+    if sent is None and charge.local_event is not None:
+        local = local_loss_of(charge.local_event)
+    least = least_local(charge, body, local)
+    return {
+        "loss": loss.to_json(),
+        "local_event": sent or charge.local_event,
+        "local_epsilon": finite(least),
+        "overspent": overspends(charge, loss, least),
+    }
+
+
+def _closed(charge: Charge, row: Row) -> Charge:
+    """The charge, or the part of a block, as the row ends it."""
+    return part_of(charge, row) if charge.is_block else followed(charge, row)
 
 
 def _check_attempt(charge: Charge, attempt: str | None) -> None:

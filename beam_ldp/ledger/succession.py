@@ -168,10 +168,7 @@ def succeed(
     """
     check_text("why", why)
     check_name("by", by := by or login())
-    rows = old.rows()
-    if not rows or rows[0].kind != GENESIS or not _is_whole(rows[0]):
-        raise LedgerError("the old ledger's first row is gone or changed: nothing can be carried")
-    old_id = str(rows[0].body["ledger_id"])
+    rows, old_id = _old(old)
     sound = _sound(rows)
     gone, said = _gone(rows, old_id, anchors)
     if sound == len(rows) and not gone:
@@ -202,6 +199,14 @@ def succeed(
     )
     _write(new, found, carried)
     return found
+
+
+def _old(old: RowStore) -> tuple[list[Row], str]:
+    """The old ledger's rows, and its id."""
+    rows = old.rows()
+    if not rows or rows[0].kind != GENESIS or not _is_whole(rows[0]):
+        raise LedgerError("the old ledger's first row is gone or changed: nothing can be carried")
+    return rows, str(rows[0].body["ledger_id"])
 
 
 def _write(new: RowStore, found: Succession, carried: _Carried) -> None:

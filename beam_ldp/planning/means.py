@@ -122,25 +122,14 @@ def plan_means(
         raise ValueError(f"max_local_epsilon must be > 0, got {max_local_epsilon!r}")
     if model == "local":
         hidden, epsilon, local_epsilon, delta = 1, None, local_epsilon or epsilon, None
+    size = check_integer("dimension", dimension, 1, MAX_DIMENSION)
     task = MeanTask(
-        num_users=int(num_users),
-        hidden=hidden,
-        dimension=check_integer("dimension", dimension, 1, MAX_DIMENSION),
-        norm=norm,
-        radius=float(radius),
-        epsilon=epsilon,
-        local_epsilon=local_epsilon,
-        delta=delta,
-        max_bits=max_bits or math.inf,
+        num_users=int(num_users), hidden=hidden, dimension=size, norm=norm, radius=float(radius),
+        epsilon=epsilon, local_epsilon=local_epsilon, delta=delta, max_bits=max_bits or math.inf,
         max_local_epsilon=max_local_epsilon or math.inf,
-    )
-    return best_first(
-        [
-            _best(task, cls, outer)
-            for cls, outer in mechanisms(task)
-            if only is None or cls.__name__ in only
-        ]
-    )
+    )  # fmt: skip
+    usable = ((cls, o) for cls, o in mechanisms(task) if only is None or cls.__name__ in only)
+    return best_first([_best(task, cls, outer) for cls, outer in usable])
 
 
 def recommend_mean(

@@ -8,6 +8,13 @@
 * Central target: everybody answers both rounds. Among n people, the small budget that round one
   needs is all but free once it is shuffled, while a part of the people is lost in full.
 * No search at all, where the interval would be no shorter than the range.
+
+>>> from beam_ldp.protocols import Box, plan_user_mean
+>>> from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+>>> minutes = Box(CoordinateRanges(0, 1440))
+>>> plan = plan_user_mean(100_000, 30, minutes, local_epsilon=1.0, sigma=60)
+>>> plan.split, plan.search.bins.count, round(float(plan.predicted.standard_error[0]), 2)
+('users', 32, 0.77)
 """
 
 from __future__ import annotations
@@ -179,41 +186,15 @@ def plan_user_mean(
     Raises:
         ValueError: for arguments out of range or that do not fit together.
 
-    >>> from beam_ldp.protocols import Box, plan_user_mean
-    >>> from beam_ldp.randomizers.mean.ranges import CoordinateRanges
-    >>> minutes = Box(CoordinateRanges(0, 1440))
-    >>> plan = plan_user_mean(100_000, 30, minutes, local_epsilon=1.0, sigma=60)
-    >>> plan.split, plan.search.bins.count, round(float(plan.predicted.standard_error[0]), 2)
-    ('users', 32, 0.77)
     """
     users = check_integer("num_users", num_users, 1, _MAX_USERS)
     rows = check_integer("rows_per_user", rows_per_user, 1, _MAX_ROWS)
     _check_target(epsilon, local_epsilon, delta, model)
     _check_shares(outliers, failure_probability)
     hidden_users(users, honest_fraction)
-    if split not in ("auto", "budget", "users"):
-        raise ValueError(f'split must be "auto", "budget" or "users", got {split!r}')
-    central = epsilon is not None and model == "shuffle"
-    if central and (split == "users" or preset):
-        raise ValueError('split="users" and presets need a local budget')
-    task = _Task(
-        users,
-        rows,
-        space,
-        _concentration(space, rows, sigma, user_sigma),
-        outliers,
-        failure_probability,
-        model,
-        salt,
-    )
-    if central:
-        assert epsilon is not None and delta is not None
-        return task.central(epsilon, delta, honest_fraction)
-    budget = epsilon if local_epsilon is None else local_epsilon
-    assert budget is not None
-    if preset:
-        return task.printed(budget)
-    return task.local(budget, split)
+    found = _concentration(space, rows, sigma, user_sigma)
+    task = _Task(users, rows, space, found, outliers, failure_probability, model, salt)
+    return task.best(epsilon, local_epsilon, delta, split, honest_fraction, preset)
 
 
 @dataclass(frozen=True)
@@ -228,6 +209,27 @@ class _Task:
     failure: float
     model: Model
     salt: str
+
+    def best(
+        self,
+        epsilon: float | None,
+        local_epsilon: float | None,
+        delta: float | None,
+        split: str,
+        honest_fraction: float,
+        preset: str | None,
+    ) -> UserMean:
+        """The best rounds for a central target, or for a local budget. See `plan_user_mean`."""
+        if split not in ("auto", "budget", "users"):
+            raise ValueError(f'split must be "auto", "budget" or "users", got {split!r}')
+        if epsilon is not None and self.model == "shuffle":
+            if split == "users" or preset:
+                raise ValueError('split="users" and presets need a local budget')
+            assert delta is not None
+            return self.central(epsilon, delta, honest_fraction)
+        budget = epsilon if local_epsilon is None else local_epsilon
+        assert budget is not None
+        return self.printed(budget) if preset else self.local(budget, split)
 
     @property
     def size(self) -> int:

@@ -266,39 +266,37 @@ def two_level_witnesses(
     high = ratio * low
     only = support - overlap
     same = max(0.0, 1.0 - 2.0 * support + overlap) * low + overlap * high
-    result = [
-        _witness(
-            [
-                ((ratio, 1.0), only * low),
-                ((1.0 / ratio, 1.0), only * high),
-                ((1.0, 1.0), same),
-            ],
-            "others hold one of the two values",
-        )
-    ]
-    for triple in triple_overlaps:
-        pairwise = overlap - triple
-        single = support - 2.0 * overlap + triple
-        none = 1.0 - 3.0 * support + 3.0 * overlap - triple
-        if min(pairwise, single, none) < -_TOLERANCE or triple < 0.0:
-            raise ValueError(f"triple_overlaps must fit support and overlap, got {triple!r}")
-        up, down = ratio, 1.0 / ratio
-        result.append(
-            _witness(
-                [
-                    ((1.0, 1.0), none * low),
-                    ((up, 1.0), single * low),
-                    ((1.0, up), single * low),
-                    ((up, up), pairwise * low),
-                    ((down, down), single * high),
-                    ((1.0, down), pairwise * high),
-                    ((down, 1.0), pairwise * high),
-                    ((1.0, 1.0), triple * high),
-                ],
-                "others hold a third value",
-            )
-        )
-    return tuple(result)
+    two = _witness(
+        [((ratio, 1.0), only * low), ((1.0 / ratio, 1.0), only * high), ((1.0, 1.0), same)],
+        "others hold one of the two values",
+    )
+    third = (_third_value(ratio, low, support, overlap, triple) for triple in triple_overlaps)
+    return (two, *third)
+
+
+def _third_value(
+    ratio: float, low: float, support: float, overlap: float, triple: float
+) -> ShufflePair:
+    """The witness where all others hold a third value, which overlaps the two by `triple`."""
+    pairwise = overlap - triple
+    single = support - 2.0 * overlap + triple
+    none = 1.0 - 3.0 * support + 3.0 * overlap - triple
+    if min(pairwise, single, none) < -_TOLERANCE or triple < 0.0:
+        raise ValueError(f"triple_overlaps must fit support and overlap, got {triple!r}")
+    up, down, high = ratio, 1.0 / ratio, ratio * low
+    return _witness(
+        [
+            ((1.0, 1.0), none * low),
+            ((up, 1.0), single * low),
+            ((1.0, up), single * low),
+            ((up, up), pairwise * low),
+            ((down, down), single * high),
+            ((1.0, down), pairwise * high),
+            ((down, 1.0), pairwise * high),
+            ((1.0, 1.0), triple * high),
+        ],
+        "others hold a third value",
+    )
 
 
 def witness_from_channel(channel: ArrayLike, first: int, second: int, others: int) -> ShufflePair:
