@@ -275,5 +275,5 @@ def _json(report: AuditReport, book: BudgetLedger) -> dict[str, Any]:
             "rows": report.coverage.covered, "of": report.coverage.rows,
             "time": report.coverage.time or None,
         },
-        "prices": dict(report.prices),
+        "costs": dict(report.prices),
     }  # fmt: skip

@@ -206,7 +206,7 @@ def make_record(
         num_bad_rows=num_bad_rows if settings.bad_rows_leave_a_trace else None,
         min_reports=settings.min_reports,
         honest_fraction=settings.honest_fraction,
-        priced_reports=price.priced_reports,
+        honest_reports=price.honest_reports,
         smallest_batch=release.smallest_batch,
         output=release.output,
         scope=settings.scope,

@@ -68,7 +68,7 @@ _METRICS = (
     "epsilon_class_lower",
     "delta",
     "num_reports",
-    "priced_reports",
+    "honest_reports",
     "smallest_batch",
     "num_bad_rows",
 )

@@ -243,7 +243,7 @@ def group_words(words: Words, record: PartsRecord) -> Words:
     )
     return replace(
         words,
-        crowd=f"{record.priced_reports:,} reports, those of the smallest group released; the "
+        crowd=f"{record.honest_reports:,} reports, those of the smallest group released; the "
         "privacy cost in larger groups is lower",
         public=f"{words.public}; the list of groups, and **which group a person is in** (column "
         f"{column}): a change of group is not protected. Every person reports in one group, so "

@@ -26,13 +26,13 @@ class Price:
 
     Attributes:
         bound: proven upper value, with lower values and method; None in a simulation.
-        priced_reports: honest reports of the smallest crowd: those that the price counts.
+        honest_reports: honest reports of the smallest crowd: those that the price counts.
         ran: what was priced: a record of `beam_ldp.accounting.reports`, or a privacy event; None in
             a simulation.
     """
 
     bound: PrivacyBound | None
-    priced_reports: int
+    honest_reports: int
     ran: Any = None
 
     @property
@@ -68,7 +68,7 @@ def price_as_json(price: Price) -> dict[str, Any]:
     bound = price.bound
     known = None if bound is None or not math.isfinite(bound) else float(bound)
     lower = None if bound is None or not bound.lower > 0 else float(bound.lower)
-    return {"epsilon": known, "epsilon_lower": lower, "priced_reports": price.priced_reports}
+    return {"epsilon": known, "epsilon_lower": lower, "honest_reports": price.honest_reports}
 
 
 def of_all_publications(

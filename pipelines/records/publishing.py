@@ -154,7 +154,7 @@ class Republication(RunCharge):
         """
         if found.report_digest is not None and found.report_digest == self._charge.report_digest:
             event = self._again(price, found, randomizer)
-            return Price(event_epsilon(event, self._settings.delta), price.priced_reports, event)
+            return Price(event_epsilon(event, self._settings.delta), price.honest_reports, event)
         if not isinstance(randomizer, LocalRandomizer):
             raise NotPublishedError(
                 "nothing was released: the reports are not those that were published under this "

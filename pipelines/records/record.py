@@ -30,7 +30,7 @@ class PrivacyRecord:
         num_bad_rows: rows that could not be used; None where they leave no trace.
         min_reports: below it nothing would have been released.
         honest_fraction: share of the reports that hide a person.
-        priced_reports: reports that the price counts: honest ones of the smallest crowd.
+        honest_reports: reports that the price counts: honest ones of the smallest crowd.
         smallest_batch: the least number of reports that were permuted together.
         output: "statistic" or "reports": what left the shuffler.
         scope: "batch" or "global".
@@ -72,7 +72,7 @@ class PrivacyRecord:
     num_bad_rows: int | None
     min_reports: int
     honest_fraction: float
-    priced_reports: int
+    honest_reports: int
     smallest_batch: int
     output: str
     scope: str

@@ -76,7 +76,7 @@ def words_of(record: PrivacyRecord) -> Words:
         whole="a person's report",
         whole_briefly="a report",
         itself="the report itself",
-        crowd=f"{record.priced_reports:,} reports that hide each other",
+        crowd=f"{record.honest_reports:,} reports that hide each other",
         shuffler="The shuffler**, that is the workers of the runner, sees each randomized report "
         "and whose it is. Against it, a person is protected by the local epsilon alone.",
         left=_left(record),
@@ -114,7 +114,7 @@ def _counted(record: PrivacyRecord) -> str:
     return (
         f"{record.num_reports:,} reports were received; {100 * record.honest_fraction:g} % of "
         f"them{batches} are declared honest (`--honest-fraction`), since fake reports hide nobody. "
-        f"The privacy cost counts {record.priced_reports:,}"
+        f"The privacy cost counts {record.honest_reports:,}"
     )
 
 

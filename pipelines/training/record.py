@@ -48,7 +48,7 @@ class TrainRecord(PrivacyRecord):
 
     `local_epsilon` is what a client that was drawn in every round lost to whoever saw all its
     reports (with a limit of messages: by the client that sent most); None where a server is trusted
-    with what clients send. `num_reports` and `priced_reports` are those of one round.
+    with what clients send. `num_reports` and `honest_reports` are those of one round.
 
     Attributes:
         statistic: "model".
@@ -228,7 +228,7 @@ def _who_took_part(plan: TrainingPlan, left_out: int) -> dict[str, Any]:
         "num_reports": reports,
         "min_reports": reports,
         "honest_fraction": 1.0,
-        "priced_reports": reports,
+        "honest_reports": reports,
         "smallest_batch": reports,
     }
 

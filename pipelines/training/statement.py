@@ -236,7 +236,7 @@ def _rests_on(record: TrainRecord) -> str:
     ]
     if record.noise_multiplier is None:
         lines.append(
-            f"{record.priced_reports:,} honest reports in each round: fake ones hide nobody"
+            f"{record.honest_reports:,} honest reports in each round: fake ones hide nobody"
         )
     if record.adaptive_clip and record.sampling != "full":
         lines.append(

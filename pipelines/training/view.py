@@ -79,7 +79,7 @@ def plan_as_json(plan: TrainingPlan, flows: Sequence[Flow] | None) -> dict[str, 
         "local_epsilon_per_report": plan.report_epsilon,
         "local_epsilon": plan.local_epsilon_of(plan.rounds),
         "privacy_unit": plan.settings.privacy_unit,
-        "prices": [vars(point) for point in plan.price_list()],
+        "costs": [vars(point) for point in plan.price_list()],
         "reconstruction": plan.audit(plan.messages_of(plan.rounds)).to_dict()
         if isinstance(plan, LocalCentralPlan)
         else None,

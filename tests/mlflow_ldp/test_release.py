@@ -30,7 +30,7 @@ RECORD = {
     "method": "numeric clone pair",
     "proof_status": "proved",
     "num_reports": 1000,
-    "priced_reports": 900,
+    "honest_reports": 900,
     "smallest_batch": 1000,
     "num_bad_rows": 3,
     "simulated": False,

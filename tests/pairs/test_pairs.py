@@ -236,7 +236,7 @@ def test_cells_price_several_questions_and_groups(
     mechanism = LocalRandomizer.from_config(record["mechanism"])
     expected = float(event_epsilon(shuffled_event(mechanism, smallest), DELTA))
     assert record["epsilon"] == pytest.approx(expected, rel=1e-9) and expected < 2.0
-    assert record["priced_reports"] == smallest
+    assert record["honest_reports"] == smallest
     paid = float(event_epsilon(event_from_json(charge.settled), DELTA))
     assert paid == pytest.approx(expected, rel=1e-9)
     assert charge.local_epsilon == 2.0
@@ -258,7 +258,7 @@ def test_a_group_that_was_too_small_before_is_charged(
     after, record = world.ledger.charge("nightly"), world.record("second")
     assert record["report_digest"] == world.record("first")["report_digest"]
     assert {part["group"] for part in record["parts"]} == {"north", "south"}
-    assert record["priced_reports"] == 150
+    assert record["honest_reports"] == 150
     assert all(a > b for a, b in zip(after.loss.divergences, before.loss.divergences))
     world.check(GROUPS)
     assert world.publish(GROUPS, "third", flags) == run.DONE  # nothing new

@@ -156,7 +156,7 @@ def test_groups_arrive(place: Path, tmp_path: Path) -> None:
     assert {part["group"]: part["num_reports"] for part in record["withheld"]} == {
         "LI": 100, "AT": 0,
     }  # fmt: skip
-    assert record["group_by"] == "country" and record["priced_reports"] == 400
+    assert record["group_by"] == "country" and record["honest_reports"] == 400
     prices = {part["group"]: part["epsilon"] for part in record["parts"]}
     assert prices["DE"] < prices["FR"] < prices["other"] == record["epsilon"] <= 1
     for row in table(out):

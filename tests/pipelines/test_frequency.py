@@ -138,7 +138,7 @@ def test_reports_can_leave_the_shuffler(data: Path, tmp_path: Path, scope: str) 
     found = record(out)
     assert found["output"] == "reports" and found["scope"] == scope
     assert 5000 <= found["smallest_batch"] <= USERS
-    assert found["priced_reports"] == found["smallest_batch"]
+    assert found["honest_reports"] == found["smallest_batch"]
     assert "individual reports left the shuffler" in (out / "privacy.md").read_text()
 
 
@@ -283,7 +283,7 @@ def test_fewer_reports_than_expected_cost_more_and_strict_refuses(
 def test_fake_reports_hide_nobody(data: Path, tmp_path: Path) -> None:
     assert main(flags(data, tmp_path / "all", *LOCAL)) == DONE
     assert main(flags(data, tmp_path / "half", *LOCAL, "--honest-fraction=0.5")) == DONE
-    assert record(tmp_path / "half")["priced_reports"] == USERS // 2
+    assert record(tmp_path / "half")["honest_reports"] == USERS // 2
     assert record(tmp_path / "half")["epsilon"] > 1.2 * record(tmp_path / "all")["epsilon"]
 
 

@@ -140,14 +140,14 @@ def test_rows_that_are_taken_for_persons_are_said() -> None:
 
 def test_what_was_simulated_has_no_price_whatever_event_it_carries() -> None:
     found = price_of(release(100, simulated=True, smallest_batch=40), 1e-6, 0.5)
-    assert (found.bound, found.event, found.priced_reports) == (None, None, 20)
+    assert (found.bound, found.event, found.honest_reports) == (None, None, 20)
 
 
 def test_prices_in_json_are_numbers_or_null() -> None:
     told = price_as_json(Price(PrivacyBound(0.5, lower=0.25), 7))
-    assert told == {"epsilon": 0.5, "epsilon_lower": 0.25, "priced_reports": 7}
+    assert told == {"epsilon": 0.5, "epsilon_lower": 0.25, "honest_reports": 7}
     told = price_as_json(Price(PrivacyBound(math.inf), 1))
-    assert told == {"epsilon": None, "epsilon_lower": None, "priced_reports": 1}
+    assert told == {"epsilon": None, "epsilon_lower": None, "honest_reports": 1}
     assert price_as_json(Price(None, 1))["epsilon"] is None
 
 

@@ -297,7 +297,7 @@ def test_messages_can_leave_the_shufflers(data: Path, tmp_path: Path) -> None:
     assert main(flags(data, out, *more)) == DONE
     found = record(out)
     assert found["output"] == "reports" and 1000 <= found["smallest_batch"] <= USERS
-    assert found["priced_reports"] == found["smallest_batch"]
+    assert found["honest_reports"] == found["smallest_batch"]
     assert "nothing links the messages of a person" in (out / "privacy.md").read_text()
 
 

@@ -63,7 +63,7 @@ def test_honest_reports_are_the_written_fraction_rounded_down(n: int, thousandth
 @pytest.mark.exact
 def test_the_price_is_that_of_the_event_and_of_honest_reports_only() -> None:
     price = price_of(release(), 1e-6, 0.5)
-    assert price.priced_reports == 5000
+    assert price.honest_reports == 5000
     assert price.bound == shuffle_epsilon(ORACLE, 5000, 1e-6)
     assert price.bound == expected_price(ORACLE, 10_000, 1e-6, 0.5).bound
 
@@ -71,7 +71,7 @@ def test_the_price_is_that_of_the_event_and_of_honest_reports_only() -> None:
 @pytest.mark.exact
 def test_the_smallest_batch_sets_the_price() -> None:
     batch = release(10_000, ran=shuffled_event(ORACLE, 2000), smallest_batch=2000)
-    assert price_of(batch, 1e-6, 1.0).priced_reports == 2000
+    assert price_of(batch, 1e-6, 1.0).honest_reports == 2000
     assert price_of(batch, 1e-6, 1.0).bound > price_of(release(), 1e-6, 1.0).bound
 
 

@@ -218,5 +218,5 @@ def test_what_is_set_aside_is_the_price_of_the_fewest_honest_people(
     more = [f"--honest-fraction={fraction}", "--expected-users=100000"]
     assert frequency.main([*colours, *more]) == DONE
     (worst,) = asked
-    assert worst.priced_reports == hide
+    assert worst.honest_reports == hide
     assert worst.bound == shuffle_epsilon(KRandomizedResponse(3, 2.0), hide, 1e-6)

@@ -288,7 +288,7 @@ def test_a_dry_run_prints_all_accountants(capsys):
     assert train.main([*DRY.split(), "--format", "json", "--epochs", "3"]) == train.DONE
     told = json.loads(capsys.readouterr().out)
     assert told["parameters"] == 13_706 and told["rounds"] == 60
-    last = told["prices"][-1]
+    last = told["costs"][-1]
     assert last["epsilon"] == pytest.approx(told["epsilon"])
     assert last["epsilon"] < last["any_mechanism"] < last["thesis"]
     assert told["epsilon"] < told["epsilon_seen"]
