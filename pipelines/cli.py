@@ -89,6 +89,7 @@ _PROGRAMS = {
     "collect": "How often does each value occur, from reports that devices have sent?",
     "user-mean": "What is the mean of people's numbers, where each person has many of them?",
     "train": "Train a model by federated learning, with the privacy cost of every round.",
+    "run": "Any of these programs, as a job file says.",
 }
 
 
@@ -103,8 +104,14 @@ def _program(name: str, question: str) -> click.Command:
     @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
     def command(flags: Sequence[str]) -> None:
         module = name.replace("-", "_")
-        usage = importlib.import_module(f"beam_ldp.pipelines.usage.{module}").USAGE
-        if (code := usage.print_help(flags)) is not None:  # before Beam is loaded
+        if name == "run":
+            from beam_ldp.pipelines.run_job import main as run_job
+
+            sys.exit(run_job(list(flags)))
+        from beam_ldp.pipelines.flags import print_help
+        from beam_ldp.pipelines.job_files import usage_of
+
+        if (code := print_help(usage_of(module), flags)) is not None:  # before Beam is loaded
             sys.exit(code)
         sys.exit(importlib.import_module(f"beam_ldp.pipelines.{module}").main(list(flags)))
 

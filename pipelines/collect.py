@@ -5,17 +5,17 @@ The same program as `python -m beam_ldp.pipelines.collect`.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
+from rich.console import Console
 
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.devices.collecting import (
-    CollectOptions,
+    CollectSettings,
     DeviceReports,
     check_collected,
     collected_words,
@@ -28,8 +28,8 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceQuestion,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
+from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.frequencies.choice import rare_error
-from beam_ldp.pipelines.frequencies.groups import check_groups
 from beam_ldp.pipelines.frequencies.numeric import (
     NumberQuestion,
     check_number_question,
@@ -38,26 +38,21 @@ from beam_ldp.pipelines.frequencies.numeric import (
 )
 from beam_ldp.pipelines.frequencies.parts import PartsRecord
 from beam_ldp.pipelines.frequencies.questions import SeveralLists, domains_of
-from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
+from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Rows
 from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.settings import need
+from beam_ldp.pipelines.settings import need, section_from
 from beam_ldp.pipelines.usage.collect import USAGE
+from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms import EstimateFrequencies
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.questions import SplitQuestions
-
-
-@dataclass(frozen=True, kw_only=True)
-class CollectSettings(CollectOptions, FrequencySettings):
-    """The flags of `collect`, checked; what others chose stands in `release.json`."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +78,9 @@ class Collect(DeviceReports, Frequency):
 
     usage = USAGE
     record_type = CollectRecord
-    settings: CollectSettings
+    settings: CollectSettings[FrequencyQuestion]
 
-    def __init__(self, settings: CollectSettings) -> None:
+    def __init__(self, settings: CollectSettings[FrequencyQuestion]) -> None:
         super().__init__(settings)
         agreed = settings.agreed
         for path, found, expected in self._lists():
@@ -96,7 +91,7 @@ class Collect(DeviceReports, Frequency):
                 )
         if self.in_parts:
             self.record_type = CollectPartsRecord  # type: ignore[assignment,misc]
-        if settings.group_by is not None and agreed.groups_digest != self.groups.digest:
+        if settings.people.group_by is not None and agreed.groups_digest != self.groups.digest:
             raise UsageError(
                 f"--groups {settings.groups}: not the list of groups that the devices had"
             )
@@ -107,53 +102,60 @@ class Collect(DeviceReports, Frequency):
         if isinstance(agreed.asked, DeviceListsQuestion):
             assert isinstance(self.survey, SeveralLists)
             digests = [domain.digest.hex() for domain in self.survey.domains.values()]
-            return list(zip(settings.domains, digests, agreed.asked.lists))
+            return list(zip(settings.question.domains, digests, agreed.asked.lists))
         if agreed.asked is not None:  # bins, which release.json holds
             return []
-        return [(settings.domain, self.domain.digest.hex(), agreed.terms.identity.values)]
+        return [
+            (settings.question.domains[0], self.domain.digest.hex(), agreed.terms.identity.values)
+        ]
 
     @classmethod
-    def of(cls, values: argparse.Namespace) -> Collect | CollectMean:
-        """The program for these flags: `release.json` says what was asked. Raises UsageError."""
-        need(values, "reports", "release", "delta", "output")
-        kind = None if values.mechanism is None else _loaded(values.mechanism)
-        agreed = load_release(values.release)
+    def of(cls, given: Given) -> Collect | CollectMean:
+        """The program as it was told: `release.json` says what was asked. Raises UsageError."""
+        need(USAGE, given, "reports.reports", "reports.release", "privacy.delta", "output.folder")
+        path, place = given["reports"]["release"], given["mechanism"].get("name")
+        kind = None if place is None else _loaded(place)
+        agreed = load_release(path)
         if kind not in (None, type(agreed.terms.randomizer)):
-            raise UsageError(f"--mechanism {values.mechanism} is not that of {values.release}")
+            raise UsageError(f"--mechanism {place} is not that of {path}")
         if agreed.coordinates is not None:
-            return CollectMean(CollectMean.check_agreed(values, agreed))
-        return cls(cls.check_agreed(values, agreed))
+            return CollectMean(CollectMean.check_agreed(given, agreed))
+        return cls(cls.check_agreed(given, agreed))
 
     @classmethod
-    def check_agreed(cls, values: argparse.Namespace, agreed: ReleaseFile) -> CollectSettings:
+    def check_agreed(cls, given: Given, agreed: ReleaseFile) -> CollectSettings[FrequencyQuestion]:
         """The settings, with every rule checked. Raises UsageError."""
-        if values.shape is not None:
+        if "shape" in given["question"]:
             raise UsageError("--shape is for means; these reports are about frequencies")
         asked = agreed.asked
-        wanted = _number_question(values, asked)
-        if wanted is None:
-            need(values, "domain")
+        numbers = _number_question(given["question"], asked)
+        if numbers is None:
+            need(USAGE, given, "question.domain")
         columns = asked.columns if isinstance(asked, DeviceListsQuestion) else ()
-        values.column, values.user_id, values.group_by = None, None, agreed.group_by
-        if (values.groups is None) != (agreed.group_by is None):
+        if ("groups" in given["people"]) != (agreed.group_by is not None):
             raise UsageError(
                 "--groups is missing: the public list of groups that the devices had"
-                if values.groups is None
+                if agreed.group_by is not None
                 else "--groups is not for reports without groups"
             )
-        check_groups(values)
-        domains = () if wanted is not None else domains_of(values, columns)
+        if agreed.group_by is not None:
+            given = Given({"people": {"group_by": agreed.group_by}}, []).over(given)
+        question = section_from(given, USAGE, "question", FrequencyQuestion)
         named = asked.column if isinstance(asked, DeviceNumberQuestion) else ", ".join(columns)
-        return check_collected(
-            values,
-            agreed,
-            CollectSettings,
-            column=values.question or named or agreed.terms.identity.release_id,
+        question = replace(
+            question,
             columns=columns,
-            domain=", ".join(dict.fromkeys(domains)),
-            domains=domains,
-            wanted=wanted,
+            domains=() if numbers is not None else domains_of(question, columns),
+            name=given["reports"].get("question") or named or agreed.terms.identity.release_id,
+            numbers=numbers,
         )
+        settings = check_collected(given, agreed, question)
+        if agreed.group_by is not None and "min_reports" not in given["shuffle"]:
+            raise UsageError(
+                "--min-reports is missing: the least number of reports in a group, which decides "
+                "how much noise the smallest group takes"
+            )
+        return settings
 
     def choose(self) -> Choice:
         settings, n = self.settings, self.settings.planned_reports
@@ -164,7 +166,9 @@ class Collect(DeviceReports, Frequency):
         assert isinstance(randomizer, FrequencyOracle)
         price = None
         if not settings.agreed.terms.simulated:
-            price = expected_price(randomizer, n, settings.delta, settings.honest_fraction)
+            price = expected_price(
+                randomizer, n, settings.privacy.delta, settings.privacy.honest_fraction
+            )
         return Choice(randomizer, n, price, rare_error(randomizer, n))
 
     def inputs(self) -> Rows:
@@ -197,11 +201,9 @@ def _loaded(place: str) -> type[LocalRandomizer]:
         raise UsageError(str(error)) from None
 
 
-def _number_question(
-    values: argparse.Namespace, asked: DeviceQuestion | None
-) -> NumberQuestion | None:
+def _number_question(told: dict[str, Any], asked: DeviceQuestion | None) -> NumberQuestion | None:
     """What is read off reports about a number; None for those about lists. Raises UsageError."""
-    given = [name for name in ("quantiles", "between") if getattr(values, name) is not None]
+    given = [name for name in ("quantiles", "between") if name in told]
     wanted = asked.wanted if isinstance(asked, DeviceNumberQuestion) else None
     if given and (wanted is None or not wanted.needs_tree):
         raise UsageError(
@@ -210,12 +212,12 @@ def _number_question(
         )
     if wanted is None:
         return None
-    if values.domain is not None:
+    if "domain" in told:
         raise UsageError("--domain is for values of a list; these reports are about a number")
     if "quantiles" in given:
-        wanted = replace(wanted, quantiles=levels_of(values.quantiles))
+        wanted = replace(wanted, quantiles=levels_of(told["quantiles"]))
     if "between" in given:
-        wanted = replace(wanted, ranges=ranges_of(values.between))
+        wanted = replace(wanted, ranges=ranges_of(told["between"]))
     check_number_question(wanted)
     return wanted
 
@@ -230,6 +232,11 @@ def _collected(record: CollectRecord) -> Words:
 def _collected_parts(record: CollectPartsRecord) -> Words:
     words = words_of.dispatch(PartsRecord)(record)
     return collected_words(words, record.num_bad_rows or 0, record.sampling)
+
+
+def run_given(given: Given, console: Console) -> int:
+    """The program as it was told, by flags or a job file."""
+    return run.run_and_show(Collect, given, console)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -157,7 +157,7 @@ class _Demo:
             f"8 x 8 pixels. They are in {escape(str(path))}, as lists.\n"
             f"Nobody is promised less than a local epsilon of {self.max_local_epsilon:g}: every "
             "image is noise to whoever sees it alone.",
-            (f"--input={path}", "--columns=pixels", f"--range 0 {BRIGHTEST}", *self.flags,
+            (f"--input={path}", "--column=pixels", f"--range 0 {BRIGHTEST}", *self.flags,
              self.promise,
              f"--output={self.folder / 'pictures'}", "--dataset=simulated people, real digits"),
             truth,
@@ -181,7 +181,7 @@ class _Demo:
             title,
             f"{self.users:,} simulated people each hold {story} They are in {escape(str(people))}; "
             f"public ranges of the columns are in {escape(str(public))}.",
-            (f"--input={people}", f"--columns={','.join(ranges)}", f"--ranges={public}",
+            (f"--input={people}", f"--column={','.join(ranges)}", f"--ranges={public}",
              *self.flags, *more, f"--output={self.folder / name}",
              f"--dataset=simulated people, real {name}"),
             truth,

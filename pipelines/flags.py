@@ -1,250 +1,170 @@
-"""The flags that every program has, as data: name, how it is read, help.
+"""The command line of a program, made of its settings: parsing, help, and Beam's flags beside ours.
 
-A program puts its own beside them with `with_own`. A flag that several programs have is described
-once, here.
+An unknown flag is an error that names the nearest match: Beam drops it with a warning, so that a
+mistyped `--epsilon` would run with the default.
 """
 
 from __future__ import annotations
 
-import argparse
-import math
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-Flags = dict[str, dict[str, Any]]  # by name, with the arguments of argparse's `add_argument`
-Groups = dict[str, Flags]  # by title, in the order in which help shows them
+import click
 
-DATA = "the data"
-PRICE = "the privacy cost (give one of the two epsilons)"
-MECHANISM = "the mechanism"
-BUDGET = "the budget"
-OUTPUT = "the output"
+from beam_ldp.pipelines.usage import Usage
+from beam_ldp.settings.fields import SWITCH, Setting, SettingError, read_setting
+
+NOT_BEAMS = ("dry-run",)  # whose name with an underscore is a flag of Beam's
 
 
-def whole_number(text: str) -> int:
-    """`1000000`, `1e6` or `1_000_000`."""
-    value = float(text)
-    if not math.isfinite(value) or value != int(value):
-        raise ValueError
-    return int(value)
+class UsageError(ValueError):
+    """A flag is missing, unknown, or does not fit; the message names it and what is allowed."""
 
 
-def positive_number(text: str) -> float:
-    """A finite number above zero."""
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError
-    return value
+@dataclass(frozen=True)
+class Given:
+    """What somebody asked for, before any rule is checked.
 
-
-whole_number.__name__ = "whole number"  # what argparse says was expected
-positive_number.__name__ = "number > 0"
-
-
-COMMON: Groups = {
-    DATA: {
-        "--input": {
-            "action": "append", "metavar": "PATH",
-            "help": "file, folder or glob, on any file system that Beam knows; may be repeated",
-        },
-        "--input-format": {
-            "choices": ["auto", "parquet", "csv", "jsonl", "text"], "default": "auto",
-            "help": "default: chosen by the file extension",
-        },
-        "--csv-delimiter": {"metavar": "CHAR", "help": "default: a comma, or a tab for .tsv"},
-        "--user-id": {
-            "metavar": "NAME",
-            "help": "column with the user id: one row per person is drawn at random; without it "
-            "every row counts as a person",
-        },
-        "--one-row-per-person": {
-            "action": "store_true", "default": False,
-            "help": "instead of --user-id, where a budget of people is charged: declares that "
-            "nobody has more than one row. This is not checked, and every record says so",
-        },
-        "--max-bad-rows": {
-            "type": whole_number, "metavar": "N",
-            "help": "release nothing if more rows than this cannot be used (default: no limit)",
-        },
-        "--bad-rows-file": {
-            "metavar": "FILE",
-            "help": "where rows that cannot be used are listed; keep this file private, since even "
-            "a null is an answer (default: OUTPUT.private/bad_rows.jsonl)",
-        },
-    },
-    PRICE: {
-        "--epsilon": {
-            "type": positive_number, "metavar": "EPS",
-            "help": "central epsilon to aim at, after shuffling; needs --expected-users",
-        },
-        "--local-epsilon": {
-            "type": positive_number, "metavar": "EPS0",
-            "help": "local epsilon: what each person is promised against everybody",
-        },
-        "--max-local-epsilon": {
-            "type": positive_number, "metavar": "EPS0",
-            "help": "largest local epsilon to use, even where --epsilon would allow a larger one",
-        },
-        "--delta": {
-            "type": float, "metavar": "D",
-            "help": "delta of the central epsilon, in (0, 1); choose it far below 1/users",
-        },
-        "--expected-users": {
-            "type": whole_number, "metavar": "N",
-            "help": "number of people expected to report, for example 1e6",
-        },
-        "--min-reports": {
-            "type": whole_number, "metavar": "N",
-            "help": "smallest number of reports to release; with fewer, nothing is released "
-            "(default: 0.9 of --expected-users)",
-        },
-        "--strict": {
-            "action": "store_true", "default": False,
-            "help": "release nothing if the reports received cost more than --epsilon",
-        },
-        "--honest-fraction": {
-            "type": float, "default": 1.0, "metavar": "F",
-            "help": "honest fraction: share of the reports in every batch that are not fake, in "
-            "(0, 1]; only those hide a person (default 1)",
-        },
-    },
-    MECHANISM: {
-        "--mechanism": {
-            "default": "auto", "metavar": "NAME",
-            "help": "name of a mechanism, or auto for the most accurate one (see `beam-ldp plan`)",
-        },
-        "--max-bits": {
-            "type": whole_number, "metavar": "BITS", "help": "longest report, in bits, that auto "
-            "may choose",
-        },
-        "--shuffle-output": {
-            "choices": ["statistic", "reports"], "default": "statistic",
-            "help": "what leaves the shuffler: sums only (statistic), or the permuted reports",
-        },
-        "--scope": {
-            "choices": ["batch", "global"], "default": "batch",
-            "help": "permute reports in large batches, or all of them together",
-        },
-        "--memoize-key-file": {
-            "metavar": "FILE",
-            "help": "secret key of memoized noise, read by the workers: a retry then sends the "
-            "same report (needs --user-id and --release-id)",
-        },
-        "--release-id": {
-            "metavar": "NAME", "help": "name of this release, for memoized noise; never reuse a "
-            "name",
-        },
-        "--seed": {
-            "type": whole_number, "metavar": "N",
-            "help": "for simulations only: repeatable noise protects nobody, and every output says "
-            "so",
-        },
-    },
-    BUDGET: {
-        "--ledger": {
-            "metavar": "URL",
-            "help": "ledger that holds the budget of --dataset: the worst-case privacy cost is "
-            "reserved there before anything is read, and a run over budget is refused (default: "
-            "the environment variable BEAM_LDP_LEDGER; see `beam-ldp budget`)",
-        },
-        "--no-ledger": {
-            "action": "store_true", "default": False,
-            "help": "charge no budget, even if BEAM_LDP_LEDGER is set; every output says so",
-        },
-        "--privacy-unit": {
-            "default": "user", "metavar": "NAME",
-            "help": "privacy unit: what this run protects; it must match the unit of the budget "
-            "(default: user)",
-        },
-        "--frozen-values": {
-            "action": "store_true", "default": False,
-            "help": "declares that nobody's value has changed since this memoized release was "
-            "first published: allows a second publication about other people where the ledger "
-            "cannot tell (docs/retries.md)",
-        },
-        "--run-id": {
-            "metavar": "NAME", "help": "name of the charge in the ledger; each name is used once "
-            "(default: a random one)",
-        },
-        "--quota": {
-            "default": "", "metavar": "NAME",
-            "help": "quota of the budget to charge (set with `budget quota`; default: the part of "
-            "the budget outside all quotas)",
-        },
-        "--budget-windows": {
-            "type": whole_number, "metavar": "N",
-            "help": "number of windows to reserve budget for, where data is unbounded: `frequency "
-            "--stream`, or a pipeline of your own (docs/ledger.md), stops when they are used up",
-        },
-        "--people-store": {
-            "metavar": "DIR",
-            "help": "folder for keyed hashes of the people in this release: the ledger then keeps "
-            "count of each person's local epsilon (needs --user-id and --people-key-file; see "
-            "docs/ledger.md)",
-        },
-        "--people-key-file": {
-            "metavar": "FILE",
-            "help": "secret key of those hashes, the same for all runs about these people; only "
-            "workers read it",
-        },
-    },
-    OUTPUT: {
-        "--output": {"metavar": "DIR", "help": "folder to write; it appears complete or not at "
-        "all"},
-        "--overwrite": {
-            "action": "store_true", "default": False, "help": "replace an existing output",
-        },
-        "--dataset": {
-            "default": "", "metavar": "NAME",
-            "help": "declared name of the data set: its budget is charged, and it is part of the "
-            "release's identity (required with a ledger or --memoize-key-file)",
-        },
-        "--format": {
-            "choices": ["table", "json"], "default": "table", "help": "format of what is printed",
-        },
-        "--dry-run": {
-            "dest": "only_plan", "action": "store_true", "default": False,
-            "help": "print the plan and its privacy cost; read no data, write nothing",
-        },
-        "--config": {
-            "metavar": "FILE",
-            "help": "JSON file of flags, without leading dashes; flags on the command line take "
-            "precedence",
-        },
-        "--mlflow-uri": {
-            "metavar": "URI",
-            "help": "MLflow tracking server (default: mlflow.db beside the output)",
-        },
-        "--mlflow-experiment": {
-            "default": "beam-ldp", "metavar": "NAME", "help": "MLflow experiment",
-        },
-        "--no-mlflow": {
-            "action": "store_true", "default": False, "help": "do not log to MLflow",
-        },
-    },
-}  # fmt: skip
-
-
-def with_own(own: Mapping[str, Flags]) -> Groups:
-    """The common flags with a program's own, which follow the first one of their group.
-
-    A common flag that the program describes anew keeps its place.
+    Attributes:
+        settings: by section and field, read; only those that were given.
+        beam_flags: what is left, for Beam.
     """
-    return {title: _merged(flags, own.get(title, {})) for title, flags in COMMON.items()}
+
+    settings: dict[str, dict[str, Any]]
+    beam_flags: list[str]
+
+    def __getitem__(self, home: str) -> dict[str, Any]:
+        return self.settings.get(home, {})
+
+    def action(self, name: str) -> bool:
+        """Whether this `Action` was asked for."""
+        return bool(self[""].get(name))
+
+    def over(self, other: Given) -> Given:
+        """These settings, and those of `other` that are not among them."""
+        homes = dict.fromkeys([*other.settings, *self.settings])
+        return Given({home: {**other[home], **self[home]} for home in homes}, self.beam_flags)
 
 
-def _merged(common: Flags, own: Flags) -> Flags:
-    first, *rest = common
-    names = [first, *(name for name in own if name not in common), *rest]
-    return {name: own.get(name) or common[name] for name in names}
+def read_flags(usage: Usage, argv: Sequence[str]) -> Given:
+    """What the flags say.
+
+    Args:
+        usage: of the program.
+        argv: as on the command line. Beam users write underscores, so those are understood too.
+
+    Raises:
+        UsageError: on an unknown flag, a stray word, or a value of the wrong kind.
+    """
+    command = _command(usage)
+    try:
+        context = command.make_context(
+            usage.name, _with_dashes(usage, argv), ignore_unknown_options=True,
+            allow_extra_args=True,
+        )  # fmt: skip
+    except click.UsageError as error:
+        raise UsageError(error.format_message()) from None
+    found: dict[str, dict[str, Any]] = {}
+    for part, name, about in usage:
+        value = context.params[_parameter(about)]
+        if value in (None, ()):
+            continue
+        try:
+            read = read_setting(f"{part.home}.{name}", about, value)
+        except SettingError as error:
+            raise UsageError(error.said(usage.flag_of)) from None
+        found.setdefault(part.home, {})[name] = read
+    if context.args:
+        _check_left_over(usage, context.args)
+    return Given(found, list(context.args))
 
 
-def add_flags(parser: argparse.ArgumentParser, groups: Groups, both_spellings: bool) -> None:
-    """Our flags; Beam users write underscores, so those are understood too."""
+def _check_left_over(usage: Usage, left_over: list[str]) -> None:
+    known = [f"--{about.flag}" for _, _, about in usage]
+    if usage.runs_on_beam:
+        from beam_ldp.pipelines.options import check_beam_flags
+
+        check_beam_flags(left_over, known)
+        return
+    from beam_ldp.pipelines.nearest import nearest
+
+    first = left_over[0].split("=", 1)[0]
+    if first.startswith("--"):
+        raise UsageError(f"unknown flag {first}{nearest(first, known)}")
+    raise UsageError(f"unexpected argument {first!r}; every value belongs to a flag")
+
+
+def _parameter(about: Setting) -> str:
+    return about.flag.replace("-", "_")
+
+
+def _command(usage: Usage) -> click.Command:
+    """One option for each flag; two settings may share one."""
+    options: dict[str, click.Option] = {}
+    for _, _, about in usage:
+        options[about.flag] = click.Option(
+            [f"--{about.flag}", _parameter(about)],
+            is_flag=about.kind is SWITCH,
+            default=None,
+            multiple=about.many,
+            nargs=about.arity,
+            type=None if about.kind is SWITCH else str,
+        )
+    return click.Command(usage.name, params=list(options.values()), add_help_option=False)
+
+
+def _with_dashes(usage: Usage, argv: Sequence[str]) -> list[str]:
+    known = {about.flag.replace("-", "_"): about.flag for _, _, about in usage}
+    found = []
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        ours = known.get(name[2:]) if name.startswith("--") else None
+        written = name if ours is None or ours in NOT_BEAMS else f"--{ours}"
+        found.append(written + equals + value)
+    return found
+
+
+# Help ----------------------------------------------------------------------------------------
+
+
+class _Formatter(click.HelpFormatter):
+    """Click's, with a line for the program's own usage."""
+
+
+def help_text(usage: Usage, everything: bool = False) -> str:
+    """What `--help` prints: what one needs; with `everything`, as `--help-all`, every flag."""
+    formatter = click.HelpFormatter(width=100, max_width=100)
+    formatter.write_usage(f"beam-ldp {usage.name}", usage.synopsis)
+    formatter.write_paragraph()
+    formatter.write_text(usage.summary)
+    groups: dict[str, dict[str, str]] = {}
+    for part, _, about in usage:
+        if everything or about.basic:
+            groups.setdefault(part.title, {})[_written(about)] = _said(usage, about)
+    last = groups.setdefault(list(groups)[-1], {})
+    last["--help, --help-all"] = "what one needs; every flag" if not everything else "these lists"
     for title, flags in groups.items():
-        group = parser.add_argument_group(title)
-        for name, how in flags.items():
-            beams = "--" + name[2:].replace("-", "_")
-            # Beam has a --dry_run of its own: that of Dataflow.
-            two = both_spellings and beams != name and name != "--dry-run"
-            group.add_argument(*([name, beams] if two else [name]), **how)
+        with formatter.section(title):
+            formatter.write_dl(list(flags.items()), col_max=30)
+    return formatter.getvalue() + "\n" + usage.examples + usage.exit_codes
+
+
+def _written(about: Setting) -> str:
+    if about.kind is SWITCH:
+        return f"--{about.flag}"
+    shown = about.metavar or ("[" + "|".join(about.choices) + "]" if about.choices else "VALUE")
+    return f"--{about.flag} {shown if isinstance(shown, str) else ' '.join(shown)}"
+
+
+def _said(usage: Usage, about: Setting) -> str:
+    return SettingError(about.help).said(usage.flag_of)
+
+
+def print_help(usage: Usage, argv: Sequence[str]) -> int | None:
+    """Help where it is asked for, or nothing is; the exit code, or None where flags are."""
+    everything = "--help-all" in argv
+    if argv and not everything and not any(flag in ("-h", "--help") for flag in argv):
+        return None
+    print(help_text(usage, everything))
+    return 0 if argv else 2

@@ -5,10 +5,9 @@ The same program as `python -m beam_ldp.pipelines.frequency`.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -16,10 +15,11 @@ import numpy as np
 from rich.console import Console
 
 from beam_ldp.pipelines import run
+from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.choice import choose
 from beam_ldp.pipelines.frequencies.groups import check_groups, load_groups
-from beam_ldp.pipelines.frequencies.numeric import NumberQuestion, NumberTree, number_question_of
+from beam_ldp.pipelines.frequencies.numeric import NumberTree, number_question_of
 from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.frequencies.questions import (
@@ -33,13 +33,20 @@ from beam_ldp.pipelines.inputs.public_lists import load_list
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
 from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.settings import Settings, check_common, need
-from beam_ldp.pipelines.streams.flags import is_stream, refuse_without_stream
-from beam_ldp.pipelines.usage.frequency import FLAGS, USAGE
+from beam_ldp.pipelines.settings import (
+    Settings,
+    checked,
+    need,
+    section_from,
+    settings_from,
+    with_files,
+)
+from beam_ldp.pipelines.streams.flags import refuse_without_stream
+from beam_ldp.pipelines.usage import Usage
+from beam_ldp.pipelines.usage.frequency import USAGE, FrequencyQuestion
+from beam_ldp.pipelines.usage.stream import StreamSettings
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -48,29 +55,7 @@ from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.portable import PortableDomain
 
-__all__ = ["DONE", "FAILED", "MISUSED", "NOTHING_RELEASED", "Frequency", "main"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrequencySettings(Settings):
-    """The flags of `frequency`, checked. Attributes: as the flags of the same names."""
-
-    column: str
-    domain: str
-    other_label: str
-    top: int
-    staged: str | None
-    group_by: str | None = None
-    groups: str | None = None
-    columns: tuple[str, ...] = ()
-    domains: tuple[str, ...] = ()
-    wanted: NumberQuestion | None = None
-    design: str = "auto"
-
-    @property
-    def planned_reports(self) -> int:
-        """With groups: those of the smallest group that is released."""
-        return self.min_reports if self.group_by is not None else super().planned_reports
+FrequencySettings = Settings[FrequencyQuestion]
 
 
 class Frequency(Question[FrequencySettings]):
@@ -80,11 +65,11 @@ class Frequency(Question[FrequencySettings]):
 
     def __init__(self, settings: FrequencySettings) -> None:
         super().__init__(settings)
-        lists = [load_domain(path, settings.other_label) for path in settings.domains]
-        wanted = settings.wanted
+        lists = [load_domain(path, settings.question.other) for path in settings.question.domains]
+        wanted = settings.question.numbers
         self.domain: Domain | Bins = lists[0] if wanted is None else wanted.bins
         self.survey = survey_of(settings, lists)
-        if settings.group_by is not None:
+        if settings.people.group_by is not None:
             self.groups = load_groups(settings.groups)
         if self.in_parts:
             self.record_type = PartsRecord  # type: ignore[misc]
@@ -92,27 +77,38 @@ class Frequency(Question[FrequencySettings]):
     @property
     def in_parts(self) -> bool:
         """Whether several releases come out."""
-        return self.survey is not None or self.settings.group_by is not None
+        return self.survey is not None or self.settings.people.group_by is not None
 
     @classmethod
-    def check(cls, values: argparse.Namespace) -> FrequencySettings:
-        need(values, "input", "delta", "output")
-        own = asked_of(values)
-        refuse_without_stream(values)
-        settings = check_common(values, FrequencySettings, **own)
-        check_column(values, settings.input_format)
-        if values.top < 1:
-            raise UsageError("--top must be >= 1")
-        if settings.staged is not None and ledger_url(settings) is not None:
+    def check(cls, given: Given) -> FrequencySettings:
+        need(USAGE, given, "source.paths", "privacy.delta", "output.folder")
+        question = question_of(given, USAGE)
+        stream = section_from(given, USAGE, "stream", StreamSettings)
+        refuse_without_stream(given)
+        settings = checked(
+            settings_from(given, USAGE, question, FrequencySettings), stream=stream.on
+        )
+        check_groups(settings)
+        settings = with_files(settings, may_be_empty=stream.on)
+        check_column(settings)
+        if question.staged is not None and ledger_url(settings) is not None:
             raise UsageError(
                 "--staged cannot be charged to a ledger, which is asked before data are read: run "
                 "without a template, or say --no-ledger"
             )
         return settings
 
+    @classmethod
+    def run_otherwise(cls, given: Given, console: Console) -> int | None:
+        if not given["stream"].get("on"):
+            return None
+        from beam_ldp.pipelines import stream
+
+        return stream.run_stream(given, console)
+
     @property
     def about(self) -> str:
-        return self.settings.column
+        return self.settings.question.name
 
     @property
     def plausible(self) -> tuple[Any, Any]:
@@ -120,7 +116,7 @@ class Frequency(Question[FrequencySettings]):
 
     def choose(self) -> Choice:
         if self.survey is not None:
-            return self.survey.choose(self.settings, self.settings.design)
+            return self.survey.choose(self.settings, self.settings.question.design)
         return choose(self.settings, self.domain.size)
 
     def expectation(self, choice: Choice) -> str:
@@ -131,13 +127,13 @@ class Frequency(Question[FrequencySettings]):
         )
 
     def inputs(self) -> Rows:
-        label = "list" if self.settings.wanted is None else "bins"
-        found = [(label, f"{self.domain.size - 1:,} values and {self.settings.other_label!r}")]
+        label = "list" if self.settings.question.numbers is None else "bins"
+        found = [(label, f"{self.domain.size - 1:,} values and {self.settings.question.other!r}")]
         if self.survey is not None:
             found = self.survey.inputs()
-        if self.settings.group_by is not None:
+        if self.settings.people.group_by is not None:
             listed = f"{self.groups.size - 1:,} of a public list and {self.groups.other!r}"
-            found.append(("groups", f"column {self.settings.group_by}: {listed}"))
+            found.append(("groups", f"column {self.settings.people.group_by}: {listed}"))
         return found
 
     def expected(self, choice: Choice) -> Rows:
@@ -155,17 +151,20 @@ class Frequency(Question[FrequencySettings]):
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
         settings = self.settings
         table = pipeline | "Read" >> ReadTable(
-            settings.input,
-            settings.input_format,  # type: ignore[arg-type]
-            (*settings.columns, *((settings.group_by,) if settings.group_by else ())),
-            settings.user_id,
+            settings.source.paths,
+            settings.source.format,  # type: ignore[arg-type]
+            (
+                *settings.question.columns,
+                *((settings.people.group_by,) if settings.people.group_by else ()),
+            ),
+            settings.people.id,
             bad_rows=self.bad_rows,
-            delimiter=settings.csv_delimiter,
+            delimiter=settings.source.delimiter,
         )
         composite = self.composite(choice)
         released = table[ROWS] | "Estimate" >> composite
         releases = released
-        if settings.group_by is not None:
+        if settings.people.group_by is not None:
             releases = released | "Groups" >> beam.Values().with_output_types(Release)
         return Outputs(
             releases,
@@ -179,13 +178,13 @@ class Frequency(Question[FrequencySettings]):
     def composite(self, choice: Choice) -> Any:
         settings = self.settings
         how: dict[str, Any] = dict(
-            user_id_column=settings.user_id,
+            user_id_column=settings.people.id,
             one_report_per=settings.rows_declared,
             groups=settings.groups,
-            group_column=settings.group_by,
+            group_column=settings.people.group_by,
             min_reports=settings.min_reports,
-            output=settings.shuffle_output,
-            scope=settings.scope,
+            output=settings.shuffle.output,
+            scope=settings.shuffle.scope,
             bad_rows=self.bad_rows,
             question=self.about,
             **self.names,
@@ -196,7 +195,7 @@ class Frequency(Question[FrequencySettings]):
         return PrivateFrequencies(
             choice.randomizer,  # type: ignore[arg-type]
             domain=self.carried_domain,
-            column=settings.column,
+            column=settings.question.name,
             **how,
         )
 
@@ -210,39 +209,39 @@ class Frequency(Question[FrequencySettings]):
         """The list, as workers get it."""
         if isinstance(self.domain, Bins):
             return self.domain
-        return PortableDomain(self.settings.domain, self.settings.other_label)
+        return PortableDomain(self.settings.question.domains[0], self.settings.question.other)
 
     def collect(
         self, choice: Choice, flags: Sequence[str], staging: str, console: Console
     ) -> results.WorkerResults:
         """Run the pipeline, or read what a template's job left."""
-        if self.settings.staged is None:
+        if self.settings.question.staged is None:
             return super().collect(choice, flags, staging, console)
-        found = results.read_all(self.settings.staged)
+        found = results.read_all(self.settings.question.staged)
         if not (found.releases or found.withheld):
             raise UsageError(
-                f"--staged {self.settings.staged}: no results, or the job is not done yet"
+                f"--staged {self.settings.question.staged}: no results, or the job is not done yet"
             )
         self._check_staged(choice, found.identity)
         expected = choice.randomizer.to_config()
         if any(dict(release.mechanism) != expected for release in found.releases):
             raise UsageError(
-                f"--staged {self.settings.staged}: made with other flags than these, by another "
-                "mechanism"
+                f"--staged {self.settings.question.staged}: made with other flags than "
+                "these, by another mechanism"
             )
         return found
 
     def _check_staged(self, choice: Choice, made: ReleaseIdentity | None) -> None:
         """Refuse results of another release; a release without a name takes that of its job."""
         asked = self.identity(choice)
-        if made is not None and not (self.settings.release_id or self.settings.run_id):
+        if made is not None and not (self.settings.noise.id or self.settings.charge.run_id):
             self.run_id = made.release_id
             asked = replace(asked, release_id=made.release_id)
         if made != asked:
             differs = "its identity" if made is None else ", ".join(asked.differences(made))
             raise UsageError(
-                f"--staged {self.settings.staged}: made with other flags than these, for another "
-                f"release: it differs in {differs}"
+                f"--staged {self.settings.question.staged}: made with other flags than "
+                f"these, for another release: it differs in {differs}"
             )
 
     def gate(self, found: results.WorkerResults) -> Release:
@@ -261,61 +260,63 @@ class Frequency(Question[FrequencySettings]):
         if not isinstance(release, Parts):
             return {}
         return part_facts(
-            release, choice.randomizer, self.settings, self.price, self.settings.group_by
+            release, choice.randomizer, self.settings, self.price, self.settings.people.group_by
         )
 
     def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> Answer:
         if isinstance(release, Parts):
             if self.survey is not None:
-                return self.survey.answer(release, self.settings.top)
+                return self.survey.answer(release, self.settings.output.top)
             return PartsAnswer(release, [self._answer(part, None) for part in release.releases])
         return self._answer(release, truth)
 
     def _answer(self, release: Release, truth: np.ndarray | None) -> FrequencyAnswer:
-        return FrequencyAnswer(release, self.domain.labels, self.settings.top, truth)
+        return FrequencyAnswer(release, self.domain.labels, self.settings.output.top, truth)
 
 
-def asked_of(values: argparse.Namespace) -> dict[str, Any]:
-    """The fields of the settings that say what is asked: columns, lists, bins.
+def question_of(given: Given, usage: Usage) -> FrequencyQuestion:
+    """What is asked: columns, lists, bins.
 
     Raises:
         UsageError: naming the flag and what is allowed.
     """
-    wanted = number_question_of(values)
-    if wanted is None:
-        need(values, "domain")
-    check_groups(values)
-    columns = columns_of(values)
-    domains = () if wanted is not None else domains_of(values, columns)
-    if wanted is not None and len(columns) > 1:
+    question: FrequencyQuestion = section_from(given, usage, "question", FrequencyQuestion)
+    numbers = number_question_of(question)
+    if numbers is None:
+        need(usage, given, "question.domain")
+    columns = columns_of(question)
+    if numbers is not None and len(columns) > 1:
         raise UsageError(
             "--bins is about one --column; lists and bins together take a pipeline of your own "
             "(PrivateQuestions, docs/questions.md)"
         )
-    return {
-        "column": ", ".join(columns) or TEXT_COLUMN,
-        "columns": columns or (TEXT_COLUMN,),
-        "domain": ", ".join(dict.fromkeys(domains)),
-        "domains": domains,
-        "wanted": wanted,
-    }
+    return replace(
+        question,
+        columns=columns or (TEXT_COLUMN,),
+        domains=() if numbers is not None else domains_of(question, columns),
+        name=", ".join(columns) or TEXT_COLUMN,
+        numbers=numbers,
+    )
 
 
 def survey_of(settings: FrequencySettings, lists: Sequence[Domain]) -> Survey | None:
     """The questions, where there are several to each person: lists, or levels of a tree."""
-    if settings.wanted is not None and settings.wanted.needs_tree:
-        return NumberTree(settings.column, settings.wanted)
-    if len(settings.columns) > 1:
-        return SeveralLists(settings.columns, lists, settings.domains, settings.other_label)
+    if settings.question.numbers is not None and settings.question.numbers.needs_tree:
+        return NumberTree(settings.question.name, settings.question.numbers)
+    if len(settings.question.columns) > 1:
+        return SeveralLists(
+            settings.question.columns, lists, settings.question.domains, settings.question.other
+        )
     return None
 
 
-def check_column(values: argparse.Namespace, input_format: str) -> None:
+def check_column(settings: FrequencySettings) -> None:
     """A UsageError unless `--column` fits the format."""
-    if input_format == "text" and (values.user_id or values.column):
+    source, column = settings.source, settings.question.column
+    if source.format == "text" and (settings.people.id or column):
         raise UsageError("--column and --user-id are not for text: each line is one value")
-    if input_format != "text" and not values.column:
-        raise UsageError(f"--column is missing: which column of the {input_format} files?")
+    if source.format != "text" and not column:
+        raise UsageError(f"--column is missing: which column of the {source.format} files?")
 
 
 def load_domain(path: str, other: str) -> Domain:
@@ -323,13 +324,13 @@ def load_domain(path: str, other: str) -> Domain:
     return load_list("--domain", path, other, hint=" (see --other-label)")
 
 
+def run_given(given: Given, console: Console) -> int:
+    """The program as it was told, by flags or a job file."""
+    return run.run_and_show(Frequency, given, console)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The program; the exit codes are in `--help`."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if is_stream(argv, FLAGS):
-        from beam_ldp.pipelines import stream
-
-        return stream.main(argv)
     return run.main(Frequency, argv)
 
 

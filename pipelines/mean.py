@@ -5,7 +5,6 @@ The same program as `python -m beam_ldp.pipelines.mean`.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Sequence
@@ -13,8 +12,10 @@ from typing import Any, Literal
 
 import apache_beam as beam
 import numpy as np
+from rich.console import Console
 
 from beam_ldp.pipelines import run
+from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.inputs.fields import choose_fields, dimension_of, read_fields
 from beam_ldp.pipelines.inputs.sources import (
     BAD_ROWS,
@@ -26,19 +27,15 @@ from beam_ldp.pipelines.inputs.sources import (
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.means.answer import MeanAnswer, comparison_of
 from beam_ldp.pipelines.means.choice import MeanChoice, choose, local_price
-from beam_ldp.pipelines.means.settings import MeanSettings, check_mean, ranges_of
+from beam_ldp.pipelines.means.settings import MeanSettings, check_mean, ranges_of, shape_of
 from beam_ldp.pipelines.means.view import mean_view, picture_shape
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Question, Rows
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement import many, number
-from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.usage.mean import USAGE
 from beam_ldp.transforms import PrivateMean
 from beam_ldp.transforms.blocks import Release
-
-__all__ = ["DONE", "FAILED", "MISUSED", "NOTHING_RELEASED", "Mean", "main"]
 
 
 class Mean(Question[MeanSettings]):
@@ -49,53 +46,53 @@ class Mean(Question[MeanSettings]):
 
     def __init__(self, settings: MeanSettings) -> None:
         super().__init__(settings)
-        path = find_all_files(settings.input)[0][0]
+        path = find_all_files(settings.source.paths)[0][0]
         try:
-            known = read_fields(path, settings.input_format, settings.csv_delimiter)
+            known = read_fields(path, settings.source.format, settings.source.delimiter)
         except InputFileError as error:
             raise UsageError(f"--input {error}") from None
-        fields = choose_fields(settings.columns, known, settings.user_id)
-        self.dimension = dimension_of(fields, settings.dimension)
+        fields = choose_fields(settings.question.column, known, settings.people.id)
+        self.dimension = dimension_of(fields, settings.question.dimension)
         self.columns = tuple(field.name for field in fields)
         self.labels = self.columns
         if len(self.columns) < self.dimension:
             self.labels = tuple(map(str, range(self.dimension)))
         self.ranges = ranges_of(settings, self.labels)
-        self.shape = settings.shape or picture_shape(self.labels)
+        self.shape = shape_of(settings.question.shape) or picture_shape(self.labels)
         if self.shape is not None and self.shape[0] * self.shape[1] != self.dimension:
             raise UsageError(
                 f"--shape {self.shape[0]}x{self.shape[1]} has not {self.dimension:,} pixels"
             )
 
     @classmethod
-    def check(cls, values: argparse.Namespace) -> MeanSettings:
-        return check_mean(values)
+    def check(cls, given: Given) -> MeanSettings:
+        return check_mean(given, USAGE)
 
     @property
     def about(self) -> str:
-        return ",".join(self.settings.columns)
+        return ",".join(self.settings.question.column)
 
     @property
     def bounds(self) -> str:
         """In words, where the values of a person lie."""
         settings = self.settings
-        if settings.one_range is not None:
-            return "each number in [{:g}, {:g}]".format(*settings.one_range)
-        if settings.ranges is not None:
+        if settings.question.range is not None:
+            return "each number in [{:g}, {:g}]".format(*settings.question.range)
+        if settings.question.ranges is not None:
             return "each number in the public range of its column"
-        if settings.norm == "binary":
+        if settings.question.norm == "binary":
             return "numbers 0 and 1"
         kinds = {"l2": "Euclidean length", "l1": "sum of absolute values", "linf": "each number"}
-        norm = settings.norm
+        norm = settings.question.norm
         kind = kinds[norm] if isinstance(norm, str) else f"l_{norm:g} norm"
-        return f"{kind} at most {settings.radius:g}"
+        return f"{kind} at most {settings.question.radius:g}"
 
     @property
     def plausible(self) -> tuple[Any, Any]:
         if self.ranges is not None:
             return np.array(self.ranges.low), np.array(self.ranges.high)
-        radius = self.settings.radius
-        return (0.0, 1.0) if self.settings.norm == "binary" else (-radius, radius)
+        radius = self.settings.question.radius
+        return (0.0, 1.0) if self.settings.question.norm == "binary" else (-radius, radius)
 
     def choose(self) -> MeanChoice:
         return choose(self.settings, self.dimension, self.ranges)
@@ -138,12 +135,12 @@ class Mean(Question[MeanSettings]):
         """The rows, and those that cannot be used."""
         settings = self.settings
         return pipeline | "Read" >> ReadTable(
-            settings.input,
-            settings.input_format,  # type: ignore[arg-type]
+            settings.source.paths,
+            settings.source.format,  # type: ignore[arg-type]
             self.columns,
-            settings.user_id,
+            settings.people.id,
             bad_rows=self.bad_rows,
-            delimiter=settings.csv_delimiter,
+            delimiter=settings.source.delimiter,
             dimension=self.dimension,
         )
 
@@ -165,14 +162,14 @@ class Mean(Question[MeanSettings]):
         return PrivateMean(
             choice.randomizer,  # type: ignore[arg-type]
             columns=self.columns,
-            user_id_column=settings.user_id,
+            user_id_column=settings.people.id,
             ranges=self.ranges,
             min_reports=settings.min_reports,
-            output=settings.shuffle_output,  # type: ignore[arg-type]
-            scope=settings.scope,  # type: ignore[arg-type]
+            output=settings.shuffle.output,
+            scope=settings.shuffle.scope,
             bad_rows=self.bad_rows,
             question=self.about,
-            one_row_each=settings.one_row_each,
+            one_row_each=settings.question.one_row_each,
             one_report_per=settings.rows_declared,
             **self.names,
         )
@@ -191,14 +188,14 @@ class Mean(Question[MeanSettings]):
         randomizer, estimate = choice.randomizer, release.estimate
         budgets = getattr(randomizer, "message_epsilons", None)
         return dict(
-            model=self.settings.model,
+            model=self.settings.privacy.model,
             dimension=self.dimension,
             messages_per_user=randomizer.messages_per_user,
             message_epsilon=None if budgets is None or release.simulated else max(budgets),
             values=self.bounds,
             in_ranges=self.ranges is not None,
             sampling=self.settings.sampling,
-            outside=self.settings.outside,
+            outside=self.settings.question.outside,
             mean_squared_error=estimate.mean_squared_error,  # type: ignore[attr-defined]
             bias_bound=estimate.bias_bound,  # type: ignore[attr-defined]
             expected_bias=estimate.expected_bias,  # type: ignore[attr-defined]
@@ -208,7 +205,7 @@ class Mean(Question[MeanSettings]):
         assert isinstance(choice, MeanChoice)
         view = mean_view(release.estimate, self.labels, truth, self.ranges, self.shape)
         comparison = comparison_of(*choice.against_the_best)
-        return MeanAnswer(release, view, self.settings.top, comparison)
+        return MeanAnswer(release, view, self.settings.output.top, comparison)
 
 
 def _error_said(question: Mean, choice: MeanChoice) -> str:
@@ -216,6 +213,11 @@ def _error_said(question: Mean, choice: MeanChoice) -> str:
     if ranges is not None and len(set(zip(ranges.low, ranges.high))) > 1:
         return f"{number(100 * choice.relative_error / 2)} % of its range"
     return number(choice.predicted_error)
+
+
+def run_given(given: Given, console: Console) -> int:
+    """The program as it was told, by flags or a job file."""
+    return run.run_and_show(Mean, given, console)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -94,7 +94,9 @@ class CostQuestion:
               "SubsetSelection, or PACKAGE:CLASS for one of your own")  # fmt: skip
 @click.option("--domain-size", type=whole, help="size of the domain, for a frequency mechanism")
 @click.option("--dimension", type=whole, help="dimension, for a mean mechanism")
-@click.option("--target-epsilon", type=float, help="with --solve: central epsilon to aim at")
+@click.option(
+    "--epsilon", "target_epsilon", type=float, help="with --solve: central epsilon to aim at"
+)
 @click.option(
     "--solve",
     type=click.Choice(_UNKNOWNS),
@@ -140,7 +142,7 @@ def privacy(
       beam-ldp privacy --local-epsilon 4 --users 1e5 --delta 1e-6 \\
           --mechanism SubsetSelection --domain-size 1000
       beam-ldp privacy --users 1e6 --rounds 30 --delta 1e-8 \\
-          --target-epsilon 1 --solve local-epsilon
+          --epsilon 1 --solve local-epsilon
       beam-ldp privacy --local-epsilon 2 --users 1e6 --rounds 1e4 --delta 1e-8 --plot price.png
     """
     from beam_ldp.pipelines.views.prices import as_json, show
@@ -148,7 +150,7 @@ def privacy(
     if not 0 < delta < 1:
         raise click.UsageError(f"--delta must lie in (0, 1), got {delta:g}")
     if (solve is None) != (target_epsilon is None):
-        raise click.UsageError("--target-epsilon and --solve go together")
+        raise click.UsageError("--epsilon and --solve go together")
     if mechanism is None and (domain_size is not None or dimension is not None):
         raise click.UsageError("--domain-size and --dimension go with --mechanism")
     try:
@@ -209,7 +211,7 @@ def _solved(
     from beam_ldp.accounting.literature.comparison import solve_schedule
 
     if not target > 0:
-        raise ValueError(f"--target-epsilon must be > 0, got {target:g}")
+        raise ValueError(f"--epsilon must be > 0, got {target:g}")
 
     def solved(fill: Callable[[float], CostQuestion], low: float, high: float) -> float:
         return solve_schedule(target, delta, lambda x: fill(x).schedule(), low, high, say)

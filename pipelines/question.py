@@ -6,7 +6,6 @@ files, log. A new program is one `Question` and one `Answer`.
 
 from __future__ import annotations
 
-import argparse
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from beam_ldp.pipelines.flags import Groups
+from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.jobs import job, results
-from beam_ldp.pipelines.options import ReleaseOptions, UsageError
 from beam_ldp.pipelines.records.gates import (
     Price,
     expected_price,
@@ -102,23 +100,20 @@ class Question(ABC, Generic[S]):
 
     Attributes:
         name: the command.
-        flags: what it understands.
-        usage: both, and its help.
+        usage: what it takes, and its help.
         settings: the flags after every check.
         people: where hashes of the people asked are left, once a budget was reserved.
         publication: name of the folder in it for hashes of their memoized reports.
     """
 
     name: ClassVar[str]
-    flags: ClassVar[Groups]
     usage: ClassVar[Usage]
     people: PeopleFolder | None = None
     publication: str = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.name, cls.flags = cls.usage.name, cls.usage.flags
-        ReleaseOptions.learn(cls.flags)
+        cls.name = cls.usage.name
 
     def __init__(self, settings: S) -> None:
         """Reads what is public beside the flags, and no data.
@@ -130,13 +125,18 @@ class Question(ABC, Generic[S]):
 
     @classmethod
     @abstractmethod
-    def check(cls, values: argparse.Namespace) -> S:
+    def check(cls, given: Given) -> S:
         """The settings, with every rule checked. Raises UsageError."""
 
     @classmethod
-    def of(cls, values: argparse.Namespace) -> Question[Any]:
-        """The question that the flags ask. Raises UsageError."""
-        return cls(cls.check(values))
+    def of(cls, given: Given) -> Question[Any]:
+        """The question as it was asked. Raises UsageError."""
+        return cls(cls.check(given))
+
+    @classmethod
+    def run_otherwise(cls, given: Given, console: Console) -> int | None:
+        """Run what is no single release, such as a stream; the exit code, or None where it is."""
+        return None
 
     @property
     @abstractmethod
@@ -149,7 +149,7 @@ class Question(ABC, Generic[S]):
     def run_id(self) -> str:
         """The name of this run, and of its charge."""
         settings = self.settings
-        return settings.run_id or f"{settings.dataset[:100]}-{uuid.uuid4().hex[:12]}"
+        return settings.charge.run_id or f"{settings.dataset[:100]}-{uuid.uuid4().hex[:12]}"
 
     @property
     def names(self) -> dict[str, Any]:
@@ -160,10 +160,10 @@ class Question(ABC, Generic[S]):
         settings = self.settings
         return {
             "dataset": settings.dataset,
-            "release_id": settings.release_id or self.run_id,
-            "privacy_unit": settings.privacy_unit,
-            "memoize_key_file": settings.memoize_key_file,
-            "seed": settings.seed,
+            "release_id": settings.noise.id or self.run_id,
+            "privacy_unit": settings.charge.privacy_unit,
+            "memoize_key_file": settings.noise.key_file,
+            "seed": settings.noise.seed,
         }
 
     @abstractmethod
@@ -176,7 +176,7 @@ class Question(ABC, Generic[S]):
             found: ReleaseIdentity = self.composite(choice).identity
         except ValueError as error:
             said = str(error)
-            if self.settings.release_id is None:  # then it is the name of the run
+            if self.settings.noise.id is None:  # then it is the name of the run
                 said = said.replace("release_id", "run_id")
             raise UsageError(said) from None
         return found
@@ -192,8 +192,8 @@ class Question(ABC, Generic[S]):
         if choice.price is None:
             return None
         settings = self.settings
-        crowd, fraction = settings.min_reports, settings.honest_fraction
-        return expected_price(choice.randomizer, crowd, settings.delta, fraction)
+        crowd, fraction = settings.min_reports, settings.privacy.honest_fraction
+        return expected_price(choice.randomizer, crowd, settings.privacy.delta, fraction)
 
     @abstractmethod
     def expectation(self, choice: Choice) -> str:
@@ -238,7 +238,7 @@ class Question(ABC, Generic[S]):
 
     def price(self, release: Release) -> Price:
         """What was received costs."""
-        return price_of(release, self.settings.delta, self.settings.honest_fraction)
+        return price_of(release, self.settings.privacy.delta, self.settings.privacy.honest_fraction)
 
     def warnings(self, release: Release) -> tuple[str, ...]:
         """What is odd about the reports themselves, said before the result."""

@@ -5,10 +5,10 @@ The same program as `python -m beam_ldp.pipelines.randomize`.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import apache_beam as beam
@@ -19,24 +19,20 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import DeviceValues, ListValues, NumberValues
-from beam_ldp.pipelines.flags import DATA
-from beam_ldp.pipelines.frequency import FrequencySettings, asked_of, check_column
+from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.frequencies.groups import check_groups
+from beam_ldp.pipelines.frequency import FrequencySettings, check_column, question_of
 from beam_ldp.pipelines.jobs import job, results, watch
-from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.means.settings import check_mean
-from beam_ldp.pipelines.options import (
-    ReleaseOptions,
-    UsageError,
-    parse_flags,
-)
+from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, number
-from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.settings import Settings, check_common, need
-from beam_ldp.pipelines.usage.randomize import FLAGS, MEAN_FLAGS, USAGE
+from beam_ldp.pipelines.settings import Settings, checked, need, settings_from, with_files
+from beam_ldp.pipelines.usage.mean import MeanQuestion
+from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms import (
@@ -52,42 +48,37 @@ _NAME = "randomize"
 _REPORTS = "reports"  # folder beside the output, while the job runs
 _COPY_BYTES = 1 << 22
 
-ReleaseOptions.learn(FLAGS)
+_OF_NUMBERS = [
+    field.name for field in fields(MeanQuestion) if field.name not in ("column", "bad_rows")
+]
+_OF_LISTS = ("domain", "bins", "quantiles", "between")
 
 
-# The flags of the other programs that mean nothing here: no price is stated, nothing is released.
-_NOT_HERE: dict[str, Any] = {
-    "strict": False, "shuffle_output": "statistic", "scope": "batch", "model": "shuffle",
-    "ledger": None, "no_ledger": True, "privacy_unit": "user", "run_id": None, "quota": "",
-    "overwrite": False, "only_plan": False, "mlflow_uri": None, "mlflow_experiment": "",
-    "no_mlflow": True, "top": 1, "shape": None, "staged": None, "budget_windows": None,
-    "people_store": None, "people_key_file": None, "bad_rows_file": None,
-}  # fmt: skip
-_OF_CENTRAL = ("max_local_epsilon", "delta", "expected_users", "min_reports")
-
-
-def check(values: argparse.Namespace) -> DeviceValues:
+def check(given: Given) -> DeviceValues:
     """What to make reports of, with every rule checked. Raises UsageError."""
-    need(values, "input", "dataset", "release_id", "output")
-    for name, value in _NOT_HERE.items():
-        setattr(values, name, value)
-    _check_target(values)
-    if _is_there(values.output):
+    need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
+    given = _with_target(given)
+    folder = given["output"]["folder"]
+    if _is_there(folder):
         raise UsageError(
-            f"--output {values.output} exists: reports go into a new folder, for people whose "
+            f"--output {folder} exists: reports go into a new folder, for people whose "
             "values are randomized twice pay twice"
         )
-    asked = [name for name in MEAN_FLAGS if getattr(values, _attribute(name)) != _default(name)]
-    if not asked:
-        return ListValues(_check_list(values), values.reports_per_envelope)
-    for name in ("column", "domain", "bins", "quantiles", "between", "group_by", "groups"):
-        if getattr(values, name) is not None:
-            raise UsageError(
-                f"{asked[0]} is about numbers, --{name.replace('_', '-')} about values of a list"
-            )
-    if values.bad_rows == "other":
+    reports = given["output"].get("reports_per_envelope", 1)
+    numbers = [name for name in _OF_NUMBERS if name in given["question"]]
+    if not numbers:
+        return ListValues(_check_list(given), reports)
+    flag = USAGE.flag_of(f"question.{numbers[0]}")
+    for home, names in (("question", _OF_LISTS), ("people", ("group_by", "groups"))):
+        for name in names:
+            if name in given[home]:
+                raise UsageError(
+                    f"{flag} is about numbers, {USAGE.flag_of(f'{home}.{name}')} about values of a "
+                    "list"
+                )
+    if given["question"].get("bad_rows") == "other":
         raise UsageError("--bad-rows of numbers must be dead-letter or zero")
-    return NumberValues(check_mean(values), values.reports_per_envelope)
+    return NumberValues(check_mean(given, USAGE), reports)
 
 
 def _is_there(path: str) -> bool:
@@ -100,36 +91,35 @@ def _is_there(path: str) -> bool:
         return False
 
 
-def _attribute(flag: str) -> str:
-    return flag[2:].replace("-", "_")
-
-
-def _default(flag: str) -> Any:
-    return FLAGS[DATA][flag].get("default")
-
-
-def _check_target(values: argparse.Namespace) -> None:
+def _with_target(given: Given) -> Given:
     """A central target, or a local promise, which depends on nothing else."""
-    if (values.epsilon is None) == (values.local_epsilon is None):
+    privacy = given["privacy"]
+    if ("epsilon" in privacy) == ("local_epsilon" in privacy):
         raise UsageError("give one of --epsilon (central target) and --local-epsilon")
-    if values.epsilon is not None:
-        return
-    given = [name for name in _OF_CENTRAL if getattr(values, name) is not None]
-    given += ["honest_fraction"] if values.honest_fraction != 1 else []
-    if given:
+    if "epsilon" in privacy:
+        return given
+    central = [f"privacy.{name}" for name in privacy if name != "local_epsilon"]
+    central += [f"shuffle.{name}" for name in given["shuffle"]]
+    if central:
         raise UsageError(
-            f"--{given[0].replace('_', '-')} needs --epsilon: what a report promises by itself "
+            f"{USAGE.flag_of(central[0])} needs --epsilon: what a report promises by itself "
             "does not depend on it"
         )
-    values.min_reports, values.model = 1, "local"
+    alone: dict[str, dict[str, Any]] = {
+        "privacy": {"model": "local"},
+        "shuffle": {"min_reports": 1},
+    }
+    return Given(alone, []).over(given)
 
 
-def _check_list(values: argparse.Namespace) -> FrequencySettings:
-    if values.bad_rows == "zero":
+def _check_list(given: Given) -> FrequencySettings:
+    if given["question"].get("bad_rows") == "zero":
         raise UsageError("--bad-rows of a list must be dead-letter or other")
-    own = asked_of(values)
-    settings = check_common(values, FrequencySettings, shuffled=values.epsilon is not None, **own)
-    check_column(values, settings.input_format)
+    question = question_of(given, USAGE)
+    settings = checked(settings_from(given, USAGE, question, FrequencySettings))
+    check_groups(settings)
+    settings = with_files(settings)
+    check_column(settings)
     return settings
 
 
@@ -143,7 +133,7 @@ def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -
     """
     settings, terms = device.settings, device.release.terms
     randomizer = terms.randomizer
-    folder = outputs.OutputFolder(settings.output)
+    folder = outputs.OutputFolder(settings.output.folder)
     console.print(
         f"{type(randomizer).__name__}, local epsilon {number(randomizer.local_epsilon)}, "
         f"{randomizer.bits_per_report} bits per report",
@@ -200,11 +190,11 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
     except ValueError as error:
         raise UsageError(str(error)) from None
     values, bad_rows = device.encoded(pipeline)
-    noise = Noise(device.identity, settings.memoize_key_file, settings.seed)
-    if settings.user_id is not None:
+    noise = Noise(device.identity, settings.noise.key_file, settings.noise.seed)
+    if settings.people.id is not None:
         values = values | "Bound" >> BoundContributions(noise=noise)
     place = f"{staging}/{_REPORTS}"
-    if settings.memoize_key_file is not None:
+    if settings.noise.key_file is not None:
         values | "WriteReports" >> WriteMemoizedReports(place, terms, noise, groups=device.groups)
     else:
         reports = values | "Randomize" >> Randomize(terms.randomizer, noise=noise)
@@ -224,16 +214,16 @@ def _most_often(reasons: Counter[str]) -> str:
     return f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
 
 
-def _warnings(settings: Settings, randomizer: LocalRandomizer) -> list[str]:
+def _warnings(settings: Settings[Any], randomizer: LocalRandomizer) -> list[str]:
     found = []
-    if settings.seed is not None:
+    if settings.noise.seed is not None:
         found.append("simulated with a seed: no privacy guarantee")
     elif randomizer.local_epsilon > WEAK_LOCAL_EPSILON:
         found.append(
             f"local epsilon is {number(randomizer.local_epsilon)}: whoever sees a report learns "
             "its value almost surely"
         )
-    if settings.user_id is None:
+    if settings.people.id is None:
         found.append(settings.persons_unknown)
     return found
 
@@ -270,35 +260,22 @@ def report(device: DeviceValues, done: dict[str, Any], console: Console) -> None
     """Say what was written."""
     for warning in done["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
-    if device.settings.format == "json":
+    if device.settings.output.format == "json":
         print(terminal.printed_json(done))
     else:
         show(done, Console())
 
 
+def run_given(given: Given, console: Console) -> int:
+    """The program as it was told, by flags or a job file. Raises as `check` and `execute` do."""
+    device = check(given)
+    report(device, execute(device, given.beam_flags, console), console)
+    return DONE
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The program; the exit codes are in `--help`."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if (code := USAGE.print_help(argv)) is not None:
-        return code
-    console = Console(stderr=True)
-    try:
-        values, arguments = parse_flags(argv, FLAGS)
-        device = check(values)
-        done = execute(device, arguments, console)
-        report(device, done, console)
-    except (UsageError, outputs.OutputError) as error:
-        log_events.say(log_events.REFUSED, program=_NAME)
-        return run.failed(console, MISUSED, f"error: {error}")
-    except NothingReleasedError as error:
-        log_events.say(log_events.NOTHING_RELEASED, program=_NAME)
-        return run.failed(console, NOTHING_RELEASED, str(error))
-    except JobError as error:
-        log_events.say(log_events.FAILED, program=_NAME)
-        return run.failed(console, FAILED, f"error: {error}")
-    except KeyboardInterrupt:
-        return run.failed(console, INTERRUPTED, "interrupted")
-    return DONE
+    return programs.run_flags(USAGE, run_given, argv)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,16 @@ import beam_ldp
 import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines import outputs, programs
+from beam_ldp.pipelines.flags import Given, UsageError, read_flags
 from beam_ldp.pipelines.jobs import job
 from beam_ldp.pipelines.jobs.results import WorkerResults
 from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.question import Answer, Choice, Question, RunResult
 from beam_ldp.pipelines.records import publishing, reserving
 from beam_ldp.pipelines.records.charging import NoCharge, spent_unless_settled
 from beam_ldp.pipelines.records.gates import (
-    NothingReleasedError,
     Price,
     gate_bad_rows,
     gate_price,
@@ -39,8 +39,6 @@ from beam_ldp.pipelines.records.statement import number, privacy_statement
 from beam_ldp.pipelines.views import tables, terminal
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
-
-DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def execute(
@@ -63,8 +61,8 @@ def execute(
         NothingReleasedError: if a gate was not passed; nothing was written.
     """
     settings = question.settings
-    folder = outputs.OutputFolder(settings.output, settings.overwrite)
-    bad_rows_file = outputs.bad_rows_path(folder.path, settings.bad_rows_file)
+    folder = outputs.OutputFolder(settings.output.folder, settings.output.overwrite)
+    bad_rows_file = outputs.bad_rows_path(folder.path, settings.output.bad_rows_file)
     choice = question.choose()
     if settings.only_plan:
         say_plan(question, choice)
@@ -82,7 +80,7 @@ def execute(
         charge.leave_note(
             staging,
             ends_with_launcher=job.ends_with_launcher(settings, beam_flags),
-            overwrite=settings.overwrite,
+            overwrite=settings.output.overwrite,
         )
         found = question.collect(choice, beam_flags, staging, console)
         charge.num_reports = found.num_reports
@@ -119,7 +117,7 @@ def execute(
 
 
 def _say_started(question: Question[Any], choice: Choice) -> None:
-    randomizer, simulated = choice.randomizer, question.settings.seed is not None
+    randomizer, simulated = choice.randomizer, question.settings.noise.seed is not None
     log_events.say(
         log_events.STARTED,
         program=question.name,
@@ -154,7 +152,7 @@ def plan_line(question: Question[Any], choice: Choice) -> str:
 
 def say_plan(question: Question[Any], choice: Choice) -> None:
     """What `--dry-run` prints, on stdout."""
-    if question.settings.format == "json":
+    if question.settings.output.format == "json":
         print(terminal.printed_json(plan_as_json(question, choice)))
         return
     Console().print(terminal.plan_table(question, choice))
@@ -169,7 +167,7 @@ def plan_as_json(question: Question[Any], choice: Choice) -> dict[str, Any]:
         "mechanism": choice.randomizer.to_config(),
         "local_epsilon": None if bound is None else choice.randomizer.local_epsilon,
         "epsilon": None if bound is None else float(bound),
-        "delta": settings.delta,
+        "delta": settings.privacy.delta,
         "num_reports": choice.num_reports,
         "min_reports": settings.min_reports,
         "bits_per_report": choice.randomizer.bits_per_report,
@@ -199,32 +197,32 @@ def make_record(
         epsilon=None if bound is None else float(bound),
         epsilon_lower=None if bound is None else _known(bound.lower),
         epsilon_class_lower=None if bound is None else _known(bound.class_lower),
-        delta=settings.delta,
+        delta=settings.privacy.delta,
         method="none: simulation" if bound is None else str(bound.method),
         proof_status="none" if bound is None else str(bound.proof_status),
         num_reports=release.num_reports,
         num_bad_rows=num_bad_rows if settings.bad_rows_leave_a_trace else None,
         min_reports=settings.min_reports,
-        honest_fraction=settings.honest_fraction,
+        honest_fraction=settings.privacy.honest_fraction,
         honest_reports=price.honest_reports,
         smallest_batch=release.smallest_batch,
         output=release.output,
-        scope=settings.scope,
-        user_id=settings.user_id,
-        one_row_per_person=settings.one_row_per_person,
-        bad_rows=settings.bad_rows,
+        scope=settings.shuffle.scope,
+        user_id=settings.people.id,
+        one_row_per_person=settings.people.one_row,
+        bad_rows=settings.question.bad_rows,
         exactness=randomizer.exactness,
         bits_per_report=randomizer.bits_per_report,
         memoized=bool(charged["identity"]["key"]),
-        frozen_values=settings.frozen_values,
+        frozen_values=settings.noise.frozen_values,
         simulated=release.simulated,
-        target_epsilon=settings.epsilon,
-        expected_users=settings.expected_users,
+        target_epsilon=settings.privacy.epsilon,
+        expected_users=settings.privacy.expected_users,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         version=beam_ldp.__version__,
         warnings=warnings,
         event=None if price.ran is None else event_to_json(price.ran),
-        untracked="--no-mlflow" if settings.no_mlflow else None,
+        untracked="--no-mlflow" if settings.output.no_mlflow else None,
         **charged,
         **of_all_publications(
             question.facts(choice, release),
@@ -314,7 +312,7 @@ def log_run(
 ) -> Any:
     """One MLflow run; a store that cannot be reached costs the log, never the release."""
     settings = question.settings
-    if settings.no_mlflow:
+    if settings.output.no_mlflow:
         return None
     if not mlflow_ldp.available():
         console.print("MLflow is not installed: the run was not logged", style="dim")
@@ -326,8 +324,8 @@ def log_run(
             logged = mlflow_ldp.log_release(
                 record.to_json(),
                 folder.path if outputs.is_local(folder.path) else None,
-                tracking_uri=tracking_uri(settings.mlflow_uri, folder),
-                experiment=settings.mlflow_experiment,
+                tracking_uri=tracking_uri(settings.output.mlflow_uri, folder),
+                experiment=settings.output.mlflow_experiment,
                 run_name=f"{question.name} of {question.about}",
                 metrics={
                     "error.predicted": choice.predicted_error,
@@ -378,19 +376,19 @@ def show(result: RunResult, console: Console) -> None:
 
 def main(program: type[Question[Any]], argv: Sequence[str] | None = None) -> int:
     """A program on the command line; the exit codes are in `--help`."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if (code := program.usage.print_help(argv)) is not None:
+    return programs.run_flags(program.usage, partial(run_and_show, program), argv)
+
+
+def run_and_show(program: type[Question[Any]], given: Given, errors: Console) -> int:
+    """A program as it was told; what came out on stdout, everything else on `errors`."""
+    if (code := program.run_otherwise(given, errors)) is not None:
         return code
-    errors = Console(stderr=True)
-    try:
-        code, result = run_flags(program, argv, errors, shown=False)
-        if result is not None and result.question.settings.format == "json":
-            print(terminal.printed_json(as_json(result)))
-        elif result is not None:
-            show(result, Console())
-    except KeyboardInterrupt:
-        return failed(errors, INTERRUPTED, "interrupted")
-    return code
+    result = execute(program.of(given), given.beam_flags, errors)
+    if result is not None and result.question.settings.output.format == "json":
+        print(terminal.printed_json(as_json(result)))
+    elif result is not None:
+        show(result, Console())
+    return DONE
 
 
 def run_flags(
@@ -409,24 +407,19 @@ def run_flags(
         truth: what the estimate should be, where that is known.
         shown: print the result too.
     """
+    found: list[RunResult] = []
+
+    def run_given(given: Given, console: Console) -> int:
+        result = execute(program.of(given), given.beam_flags, console, truth)
+        if result is not None:
+            found.append(result)
+            if shown:
+                show(result, console)
+        return DONE
+
     try:
-        values, arguments = parse_flags(flags, program.flags)
-        result = execute(program.of(values), arguments, console, truth)
-    except (UsageError, outputs.OutputError) as error:
-        log_events.say(log_events.REFUSED, program=program.name)
-        return failed(console, MISUSED, f"error: {error}"), None
-    except NothingReleasedError as error:
-        log_events.say(log_events.NOTHING_RELEASED, program=program.name)
-        return failed(console, NOTHING_RELEASED, str(error)), None
-    except JobError as error:
-        log_events.say(log_events.FAILED, program=program.name)
-        return failed(console, FAILED, f"error: {error}"), None
-    if result is not None and shown:
-        show(result, console)
-    return DONE, result
-
-
-def failed(console: Console, code: int, message: str) -> int:
-    """Say why, in red; gives the exit code."""
-    console.print(f"[red]{escape(message)}[/red]", soft_wrap=True)
-    return code
+        given = read_flags(program.usage, flags)
+    except UsageError as error:
+        return programs.refused(program.usage, console, error), None
+    code = programs.run_told(program.usage, run_given, given, console)
+    return code, (found[0] if code == DONE and found else None)

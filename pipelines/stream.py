@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import threading
 import time
@@ -21,16 +20,16 @@ from rich.live import Live
 from rich.markup import escape
 
 from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs.job import plugin_flags
 from beam_ldp.pipelines.jobs.watch import JobError, explain
-from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.streams.flags import StreamSettings, check_stream
+from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.pipelines.streams.live import StreamProgress
 from beam_ldp.pipelines.streams.log import StreamLog
 from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
@@ -44,6 +43,7 @@ from beam_ldp.pipelines.streams.results import (
     forget_unfinished,
 )
 from beam_ldp.pipelines.streams.source import WatchTable
+from beam_ldp.pipelines.usage.stream import StreamSettings
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, SlidingSums, WindowRules
 from beam_ldp.transforms.blocks import TableBlock
@@ -68,18 +68,23 @@ class Stream:
         self.question = question
         self.stream = stream
         self.settings = question.settings
-        self.folder = Path(self.settings.output.removeprefix("file://")).absolute()
+        self.windows = self.settings.charge.windows or 0  # releases that may happen
+        self.folder = Path(self.settings.output.folder.removeprefix("file://")).absolute()
         self.choice = question.choose()
-        self.domain = PortableDomain(self.settings.domain, self.settings.other_label)
-        self.run_id = self.settings.run_id or f"{self.settings.dataset}-{uuid.uuid4().hex[:12]}"
+        self.domain = PortableDomain(
+            self.settings.question.domains[0], self.settings.question.other
+        )
+        self.run_id = (
+            self.settings.charge.run_id or f"{self.settings.dataset}-{uuid.uuid4().hex[:12]}"
+        )
         try:
             self.identity = self._composite().identity
-            if self.identity is not None and self.settings.memoize_key_file is not None:
-                key = read_key(self.settings.memoize_key_file)
+            if self.identity is not None and self.settings.noise.key_file is not None:
+                key = read_key(self.settings.noise.key_file)
                 self.identity = self.identity.committed(key)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        found = run_that_goes_on(self.folder, self.identity, self.settings.run_id)
+        found = run_that_goes_on(self.folder, self.identity, self.settings.charge.run_id)
         self.run_id = found or self.run_id
         self.budget = self._budget()
         self.attempt = ""  # of the charge, once it is reserved
@@ -89,18 +94,18 @@ class Stream:
         return PrivateFrequencies(
             self.choice.randomizer,  # type: ignore[arg-type]
             domain=self.domain,
-            column=settings.column,
-            user_id_column=settings.user_id,
+            column=settings.question.name,
+            user_id_column=settings.people.id,
             one_report_per=settings.rows_declared,
             min_reports=settings.min_reports,
-            output=settings.shuffle_output,  # type: ignore[arg-type]
+            output=settings.shuffle.output,
             bad_rows="dead_letter" if settings.bad_rows_leave_a_trace else "other",
             question=self.question.about,
-            memoize_key_file=settings.memoize_key_file,
-            release_id=settings.release_id,
-            dataset=settings.declared_dataset,
-            privacy_unit=settings.privacy_unit,
-            seed=settings.seed,
+            memoize_key_file=settings.noise.key_file,
+            release_id=settings.noise.id,
+            dataset=settings.noise.dataset,
+            privacy_unit=settings.charge.privacy_unit,
+            seed=settings.noise.seed,
             budget=self._budget(),
             windows=WindowRules(
                 late="release" if stream.late == "release" else "dead_letter",
@@ -111,32 +116,32 @@ class Stream:
 
     def _budget(self) -> ChargeTo | None:
         url = ledger_url(self.settings)
-        if url is None or self.settings.seed is not None:
+        if url is None or self.settings.noise.seed is not None:
             return None
         return ChargeTo(
             self.settings.dataset,
-            self.settings.ledger,  # what the environment names, workers read there too
+            self.settings.charge.ledger,  # what the environment names, workers read there too
             run_id=self.run_id,
-            quota=self.settings.quota,
-            windows=self.stream.budget_windows,
-            honest_fraction=self.settings.honest_fraction,
-            privacy_unit=self.settings.privacy_unit,
-            untracked="--no-mlflow" if self.settings.no_mlflow else "",
+            quota=self.settings.charge.quota,
+            windows=self.windows,
+            honest_fraction=self.settings.privacy.honest_fraction,
+            privacy_unit=self.settings.charge.privacy_unit,
+            untracked="--no-mlflow" if self.settings.output.no_mlflow else "",
         )
 
     def build(self, pipeline: beam.Pipeline) -> None:
         """All stages. The budget is reserved here, or refused."""
         settings, stream = self.settings, self.stream
-        columns = (settings.column, stream.time_column)
+        columns = (settings.question.name, stream.time_column)
         files = ReadTable(
-            settings.input,
-            settings.input_format,  # type: ignore[arg-type]
+            settings.source.paths,
+            settings.source.format,  # type: ignore[arg-type]
             columns,
-            settings.user_id,
-            delimiter=settings.csv_delimiter,
+            settings.people.id,
+            delimiter=settings.source.delimiter,
         ).of_paths()
         table = pipeline | "Read" >> WatchTable(
-            settings.input, files, stream.time_column, stream.period, stream.poll
+            settings.source.paths, files, stream.time_column, stream.period, stream.poll
         )
         windows: Any = (
             FixedWindows(stream.period) if stream.period else Sessions(stream.session_gap)
@@ -150,11 +155,13 @@ class Stream:
         released = rows | "PrivateFrequencies" >> self._composite()
         withheld, bad_values = [released.withheld], released.bad_rows
         if self.budget is None:  # no ledger counts
-            released = released | "First" >> FirstReleases(stream.budget_windows)
+            released = released | "First" >> FirstReleases(self.windows)
             withheld.append(released.withheld)
         place = str(self.folder)
         local = self.choice.randomizer.local_epsilon
-        pricing = Pricing(settings.delta, settings.honest_fraction, local, self.identity)
+        pricing = Pricing(
+            settings.privacy.delta, settings.privacy.honest_fraction, local, self.identity
+        )
         released | "Write windows" >> WriteWindows(place, self.domain, pricing)
         if stream.slide is not None and stream.window is not None:
             sums = released | "Slide" >> SlidingSums(stream.window, stream.slide)
@@ -185,7 +192,7 @@ class Stream:
         try:
             ledger, run_id = BudgetLedger(self.budget.url), str(self.budget.run_id)
             left = ledger.charge(run_id).count
-            used = self.stream.budget_windows - left
+            used = self.windows - left
             still_open = left if opened is None else min(left, max(0, opened - used))
             for count, randomized in ((still_open, True), (left - still_open, False)):
                 if count:
@@ -201,33 +208,20 @@ class Stream:
             )
 
 
-def main(argv: Sequence[str]) -> int:
-    """The program; the exit codes are those of `frequency`."""
-    console = Console(stderr=True)
-    try:
-        values, flags = parse_flags(argv, Frequency.flags)
-        return _run(values, flags, console)
-    except (UsageError, outputs.OutputError) as error:
-        return run.failed(console, MISUSED, f"error: {error}")
-    except NothingReleasedError as error:
-        return run.failed(console, NOTHING_RELEASED, str(error))
-    except JobError as error:
-        return run.failed(console, FAILED, f"error: {error}")
-
-
-def _run(values: argparse.Namespace, flags: Sequence[str], console: Console) -> int:
-    stream = check_stream(values)
-    question = Frequency(Frequency.check(values))
+def run_stream(given: Given, console: Console) -> int:
+    """The program as it was told; the exit codes are those of `frequency`."""
+    stream = check_stream(given)
+    question = Frequency(Frequency.check(given))
     _check_output(question)
     job = Stream(question, stream)
     if question.settings.only_plan:
         run.say_plan(question, job.choice)
         return DONE
     console.print(run.plan_line(question, job.choice), style="dim", highlight=False)
-    pipeline = _pipeline(job, flags)
+    pipeline = _pipeline(job, given.beam_flags)
     begin(job.folder, job.identity, job.run_id)
     settings = question.settings
-    watched = StreamProgress(job.folder, stream.budget_windows, settings.delta)
+    watched = StreamProgress(job.folder, job.windows, settings.privacy.delta)
     log = StreamLog(job, console)
     why, state = "", dict[str, Any]()
     try:
@@ -246,14 +240,14 @@ def _run(values: argparse.Namespace, flags: Sequence[str], console: Console) -> 
         shutil.rmtree(job.folder / OPENED, ignore_errors=True)
         log.end(watched, failed=not why)
     console.print(f"{why}: {watched.summary()}", soft_wrap=True, highlight=False)
-    if settings.format == "json":
+    if settings.output.format == "json":
         print(terminal.printed_json(_as_json(job, watched, log, why)))
     return DONE
 
 
 def _check_output(question: Frequency) -> None:
     settings = question.settings
-    if not outputs.is_local(settings.output):
+    if not outputs.is_local(settings.output.folder):
         raise UsageError("--output must be a local folder with --stream")
 
 
@@ -404,4 +398,4 @@ def _as_json(job: Stream, watched: StreamProgress, log: StreamLog, why: str) -> 
     }
 
 
-__all__ = ["Choice", "Stream", "main"]
+__all__ = ["Choice", "Stream"]

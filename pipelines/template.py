@@ -24,12 +24,12 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
+from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.jobs.job import pipeline_flags
-from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.run import DONE, MISUSED
 
 STAGED = ".staged"
 
@@ -42,18 +42,18 @@ def build(
     Raises:
         UsageError: if a flag is wrong, a ledger is named, or the folder holds results already.
     """
-    values, arguments = parse_flags(argv, program.flags)
-    question = program(program.check(values))
+    given = read_flags(program.usage, argv)
+    question = program.of(given)
     settings = question.settings
     if ledger_url(settings) is not None:
         raise UsageError(
             "a template cannot charge a ledger, which is asked before data are read: run "
             f"`beam-ldp {program.name}`, or say --no-ledger"
         )
-    folder = settings.output.rstrip("/") + STAGED
+    folder = settings.output.folder.rstrip("/") + STAGED
     if _holds_files(folder):
         raise UsageError(f"{folder} holds the results of a job: finish it, or remove the folder")
-    pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, arguments)))
+    pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, given.beam_flags)))
     question.stages(pipeline, question.choose()).write(folder)
     return pipeline, question, folder
 

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
-from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.options import UsageError, parse_flags
-from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines import outputs, programs
+from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.training.charge import charged
-from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.plan import TrainingPlan, bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import TrainSettings, check_train
@@ -30,8 +28,6 @@ from beam_ldp.pipelines.views import terminal
 
 if TYPE_CHECKING:
     from tff_adapters import Flow
-
-DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 
 NO_TENSORFLOW = (
     "training needs TensorFlow Federated, which is not installed here: `make tff` in the "
@@ -59,8 +55,8 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
             return None
     folder = None
     if not settings.only_plan:
-        assert settings.output is not None
-        folder = outputs.OutputFolder(settings.output, settings.overwrite)
+        assert settings.output.folder is not None
+        folder = outputs.OutputFolder(settings.output.folder, settings.output.overwrite)
     _hush()
     with console.status("loading TensorFlow and data"):
         from beam_ldp.pipelines.training.learn import load_clients
@@ -97,24 +93,10 @@ def _flows(plan: TrainingPlan, console: Console) -> tuple[Flow, ...]:
         return flows_of_plan(plan)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The program on the command line; the exit codes are in `--help`."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if (code := USAGE.print_help(argv)) is not None:
-        return code
-    errors = Console(stderr=True)
-    try:
-        values, _ = parse_flags(argv, FLAGS, beams=False)
-        result = execute(check_train(values), errors)
-    except (UsageError, outputs.OutputError) as error:
-        return _failed(errors, MISUSED, f"error: {error}")
-    except NothingReleasedError as error:
-        return _failed(errors, NOTHING_RELEASED, str(error))
-    except JobError as error:
-        return _failed(errors, FAILED, f"error: {error}")
-    except KeyboardInterrupt:
-        return _failed(errors, INTERRUPTED, "interrupted")
-    if result is not None and result.plan.settings.format == "json":
+def run_given(given: Given, console: Console) -> int:
+    """The program as it was told, by flags or a job file; raises as `execute`."""
+    result = execute(check_train(given), console)
+    if result is not None and result.plan.settings.output.format == "json":
         print(terminal.printed_json(as_json(result)))
     elif result is not None:
         show(result)
@@ -122,9 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _failed(console: Console, code: int, message: str) -> int:
-    console.print(f"[red]{escape(message)}[/red]", soft_wrap=True)
-    return code
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program on the command line; the exit codes are in `--help`."""
+    return programs.run_flags(USAGE, run_given, argv)
 
 
 if __name__ == "__main__":

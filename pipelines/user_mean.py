@@ -5,7 +5,6 @@ The same program as `python -m beam_ldp.pipelines.user_mean`.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,19 +12,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines import run
+from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.answer import MeanAnswer
 from beam_ldp.pipelines.means.user_record import UserMeanRecord
 from beam_ldp.pipelines.means.user_settings import UserMeanSettings, check_user_mean
 from beam_ldp.pipelines.means.view import mean_view
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Rows
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.usage.user_mean import USAGE
 from beam_ldp.protocols import (
     Ball,
@@ -38,8 +37,6 @@ from beam_ldp.protocols import (
 )
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.user_means import PrivateUserMean
-
-__all__ = ["DONE", "FAILED", "MISUSED", "NOTHING_RELEASED", "UserLevelMean", "main"]
 
 _BALL_SHARE = 0.1  # of the failure probability: that a rotated coordinate is cut off
 
@@ -60,11 +57,11 @@ class UserLevelMean(Mean):
 
     usage = USAGE
     record_type = UserMeanRecord
-    settings: UserMeanSettings
+    settings: UserMeanSettings  # type: ignore[assignment]
 
     @classmethod
-    def check(cls, values: argparse.Namespace) -> UserMeanSettings:
-        return check_user_mean(values)
+    def check(cls, given: Given) -> UserMeanSettings:  # type: ignore[override]
+        return check_user_mean(given)
 
     @property
     def space(self) -> Space:
@@ -72,8 +69,10 @@ class UserLevelMean(Mean):
         if self.ranges is not None:
             return Box(self.ranges, self.dimension)
         settings = self.settings
-        failure = _BALL_SHARE * settings.failure_probability
-        return Ball.for_users(self.dimension, settings.radius, settings.planned_reports, failure)
+        failure = _BALL_SHARE * settings.question.failure_probability
+        return Ball.for_users(
+            self.dimension, settings.question.radius, settings.planned_reports, failure
+        )
 
     @cached_property
     def protocol(self) -> UserMean:
@@ -82,22 +81,22 @@ class UserLevelMean(Mean):
         try:
             found = plan_user_mean(
                 settings.planned_reports,
-                settings.rows_per_user,
+                settings.question.rows_per_user,
                 self.space,
-                epsilon=settings.epsilon,
-                local_epsilon=settings.local_epsilon,
-                delta=settings.delta or None,
-                model=settings.model,
-                sigma=settings.sigma,
-                user_sigma=settings.user_sigma,
-                outliers=settings.outliers,
-                failure_probability=settings.failure_probability,
-                split=settings.split,
-                honest_fraction=settings.honest_fraction,
+                epsilon=settings.privacy.epsilon,
+                local_epsilon=settings.privacy.local_epsilon,
+                delta=settings.privacy.delta or None,
+                model=settings.privacy.model,
+                sigma=settings.question.sigma,
+                user_sigma=settings.question.user_sigma,
+                outliers=settings.question.outliers,
+                failure_probability=settings.question.failure_probability,
+                split=settings.question.split,
+                honest_fraction=settings.privacy.honest_fraction,
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
-        limit = settings.max_local_epsilon
+        limit = settings.privacy.max_local_epsilon
         if limit is not None and found.local_epsilon > limit:
             raise UsageError(
                 f"--max-local-epsilon {limit:g}: the plan for --epsilon takes a local epsilon of "
@@ -108,7 +107,7 @@ class UserLevelMean(Mean):
     def choose(self) -> UserMeanChoice:  # type: ignore[override]
         people = self.settings.planned_reports
         crowds = self.protocol.min_reports(people)
-        prices = None if self.settings.seed is not None else self._prices(crowds)
+        prices = None if self.settings.noise.seed is not None else self._prices(crowds)
         return UserMeanChoice(
             randomizer=self.protocol,  # type: ignore[arg-type]
             num_reports=people,
@@ -119,7 +118,7 @@ class UserLevelMean(Mean):
 
     def _prices(self, crowds: Sequence[int]) -> UserMeanPrice:
         first, second = map(self._honest, crowds)
-        return user_mean_price(self.protocol, first, second, self.settings.delta)
+        return user_mean_price(self.protocol, first, second, self.settings.privacy.delta)
 
     def _total(self, prices: UserMeanPrice, crowds: Sequence[int]) -> Price:
         first, second = map(self._honest, crowds)
@@ -132,7 +131,7 @@ class UserLevelMean(Mean):
         return self._total(self._prices(crowds), crowds)
 
     def _honest(self, people: int) -> int:
-        return hidden_users(people, self.settings.honest_fraction)
+        return hidden_users(people, self.settings.privacy.honest_fraction)
 
     @property
     def _rounds_said(self) -> str:
@@ -173,10 +172,10 @@ class UserLevelMean(Mean):
         return PrivateUserMean(
             self.protocol,
             columns=self.columns,
-            user_id_column=settings.user_id,
+            user_id_column=settings.people.id,
             min_reports=settings.min_reports,
-            output=settings.shuffle_output,  # type: ignore[arg-type]
-            scope=settings.scope,  # type: ignore[arg-type]
+            output=settings.shuffle.output,
+            scope=settings.shuffle.scope,
             bad_rows=self.bad_rows,
             question=self.about,
             **self.names,
@@ -192,7 +191,7 @@ class UserLevelMean(Mean):
         protocol, settings, estimate = self.protocol, self.settings, release.estimate
         prices = None if release.simulated else self._prices(_crowds(release))
         return dict(
-            model=settings.model,
+            model=settings.privacy.model,
             dimension=self.dimension,
             messages_per_user=protocol.messages_per_user,
             values=self.bounds,
@@ -201,10 +200,10 @@ class UserLevelMean(Mean):
             bias_bound=estimate.bias_bound,  # type: ignore[attr-defined]
             split=protocol.split,
             rounds=tuple(self._rounds(_crowds(release), prices)),
-            rows_per_user=settings.rows_per_user,
-            sigma=settings.sigma,
-            user_sigma=settings.user_sigma,
-            outliers=settings.outliers,
+            rows_per_user=settings.question.rows_per_user,
+            sigma=settings.question.sigma,
+            user_sigma=settings.question.user_sigma,
+            outliers=settings.question.outliers,
             failure_probability=estimate.failure_probability,  # type: ignore[attr-defined]
         )
 
@@ -233,13 +232,18 @@ class UserLevelMean(Mean):
 
     def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> MeanAnswer:
         view = mean_view(release.estimate, self.labels, truth, self.ranges, self.shape)
-        return MeanAnswer(release, view, self.settings.top, "")
+        return MeanAnswer(release, view, self.settings.output.top, "")
 
 
 def _crowds(release: Release) -> tuple[int, int]:
     """People among whom a report hides, in round one (0 without it) and in round two."""
     first, second = ([0] + release.mechanism["crowds"])[-2:]
     return first, second
+
+
+def run_given(given: Given, console: Console) -> int:
+    """The program as it was told, by flags or a job file."""
+    return run.run_and_show(UserLevelMean, given, console)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

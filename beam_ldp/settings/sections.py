@@ -33,8 +33,8 @@ class Source:
     format: str = setting(
         "auto", "default: chosen by the file extension", flag="input-format", choices=FORMATS
     )
-    delimiter: str | None = setting(
-        None, "default: a comma, or a tab for .tsv", flag="csv-delimiter", metavar="CHAR"
+    delimiter: str = setting(
+        "", "default: a comma, or a tab for .tsv", flag="csv-delimiter", metavar="CHAR"
     )
     max_bad_rows: int | None = setting(
         None, "release nothing if more rows than this cannot be used (default: no limit)", WHOLE,
@@ -45,7 +45,7 @@ class Source:
         if self.max_bad_rows is not None and self.max_bad_rows < 0:
             raise SettingError("{source.max_bad_rows} must be >= 0")
         one = self.delimiter
-        if one is not None and (len(one) != 1 or one in '"\r\n' or ord(one) > 127):
+        if one and (len(one) != 1 or one in '"\r\n' or ord(one) > 127):
             raise SettingError("{source.delimiter} must be one ASCII character other than a quote")
 
 
@@ -55,26 +55,27 @@ class People:
 
     id: str | None = setting(
         None,
-        "column with the user id: one row per person is drawn at random; without it every row "
-        "counts as a person",
+        "column with the user id: one row per person is drawn at random; without it "
+        "every row counts as a person",
         flag="user-id", metavar="NAME", basic=True,
     )  # fmt: skip
     one_row: bool = setting(
         False,
-        "instead of {people.id}, where a budget of people is charged: declares that nobody has "
-        "more than one row. This is not checked, and every record says so",
+        "instead of {people.id}, where a budget of people is charged: declares that "
+        "nobody has more than one row. This is not checked, and every record says so",
         SWITCH, flag="one-row-per-person",
     )  # fmt: skip
     group_by: str | None = setting(
         None,
         "column with a public group: one result per group, each from at least "
-        "{shuffle.min_reports} reports. Every person reports in one group, and which one is not "
-        "protected",
+        "{shuffle.min_reports} reports. Every person reports in one group, and which "
+        "one is not protected",
         flag="group-by", metavar="NAME",
     )  # fmt: skip
     groups: Domain | str | Path | None = setting(
         None,
-        "public list of groups, one per line; rows of groups not listed count in `other`",
+        "public list of groups, one per line; rows of groups not listed count in "
+        "`other`",
         flag="groups", metavar="FILE",
     )  # fmt: skip
 
@@ -101,8 +102,8 @@ class Noise:
 
     dataset: str = setting(
         "",
-        "declared name of the data set: its budget is charged, and it is part of the release's "
-        "identity (required with a ledger or {release.key_file})",
+        "declared name of the data set: its budget is charged, and it is part of the "
+        "release's identity (required with a ledger or {release.key_file})",
         flag="dataset", metavar="NAME", basic=True,
     )  # fmt: skip
     id: str | None = setting(
@@ -111,8 +112,8 @@ class Noise:
     )  # fmt: skip
     key_file: str | None = setting(
         None,
-        "secret key of memoized noise, read by the workers: a retry then sends the same report "
-        "(needs {people.id} and {release.id})",
+        "secret key of memoized noise, read by the workers: a retry then sends the same"
+        " report (needs {people.id} and {release.id})",
         flag="memoize-key-file", metavar="FILE",
     )  # fmt: skip
     seed: int | None = setting(
@@ -122,9 +123,9 @@ class Noise:
     )  # fmt: skip
     frozen_values: bool = setting(
         False,
-        "declares that nobody's value has changed since this memoized release was first published: "
-        "allows a second publication about other people where the ledger cannot tell "
-        "(docs/retries.md)",
+        "declares that nobody's value has changed since this memoized release was first"
+        " published: allows a second publication about other people where the ledger "
+        "cannot tell (docs/retries.md)",
         SWITCH, flag="frozen-values",
     )  # fmt: skip
 
@@ -151,9 +152,9 @@ class Charge:
 
     ledger: str | None = setting(
         None,
-        "ledger that holds the budget of {release.dataset}: the worst-case privacy cost is "
-        "reserved there before anything is read, and a run over budget is refused (default: the "
-        "environment variable BEAM_LDP_LEDGER; see `beam-ldp budget`)",
+        "ledger that holds the budget of {release.dataset}: the worst-case privacy cost"
+        " is reserved there before anything is read, and a run over budget is refused "
+        "(default: the environment variable BEAM_LDP_LEDGER; see `beam-ldp budget`)",
         flag="ledger", metavar="URL", basic=True,
     )  # fmt: skip
     no_ledger: bool = setting(
@@ -172,27 +173,28 @@ class Charge:
     )  # fmt: skip
     quota: str = setting(
         "",
-        "quota of the budget to charge (set with `budget quota`; default: the part of the budget "
-        "outside all quotas)",
+        "quota of the budget to charge (set with `budget quota`; default: the part of "
+        "the budget outside all quotas)",
         flag="quota", metavar="NAME",
     )  # fmt: skip
     windows: int | None = setting(
         None,
-        "number of windows to reserve budget for, where data is unbounded: `frequency --stream`, "
-        "or a pipeline of your own (docs/ledger.md), stops when they are used up",
+        "number of windows to reserve budget for, where data is unbounded: "
+        "`frequency --stream`, or a pipeline of your own (docs/ledger.md), stops when they are "
+        "used up",
         WHOLE, flag="budget-windows", metavar="N",
     )  # fmt: skip
     people_store: str | None = setting(
         None,
-        "folder for keyed hashes of the people in this release: the ledger then keeps count of "
-        "each person's local epsilon (needs {people.id} and {release.people_key_file}; see "
-        "docs/ledger.md)",
+        "folder for keyed hashes of the people in this release: the ledger then keeps "
+        "count of each person's local epsilon (needs {people.id} and "
+        "{release.people_key_file}; see docs/ledger.md)",
         flag="people-store", metavar="DIR",
     )  # fmt: skip
     people_key_file: str | None = setting(
         None,
-        "secret key of those hashes, the same for all runs about these people; only workers read "
-        "it",
+        "secret key of those hashes, the same for all runs about these people; only "
+        "workers read it",
         flag="people-key-file", metavar="FILE",
     )  # fmt: skip
 
@@ -210,8 +212,9 @@ class Privacy:
     """What the release may cost a person."""
 
     epsilon: float | None = setting(
-        None, "central epsilon to aim at, after shuffling; needs "
-        "{privacy.expected_users}", POSITIVE,
+        None,
+        "central epsilon to aim at, after shuffling; needs {privacy.expected_users}",
+        POSITIVE,
         flag="epsilon", metavar="EPS", basic=True,
     )  # fmt: skip
     local_epsilon: float | None = setting(
@@ -220,7 +223,8 @@ class Privacy:
     )  # fmt: skip
     max_local_epsilon: float | None = setting(
         None,
-        "largest local epsilon to use, even where {privacy.epsilon} would allow a larger one",
+        "largest local epsilon to use, even where {privacy.epsilon} would allow a "
+        "larger one",
         POSITIVE, flag="max-local-epsilon", metavar="EPS0",
     )  # fmt: skip
     delta: float = setting(
@@ -237,8 +241,8 @@ class Privacy:
     )  # fmt: skip
     honest_fraction: float = setting(
         1.0,
-        "honest fraction: share of the reports in every batch that are not fake, in (0, 1]; only "
-        "those hide a person (default 1)",
+        "honest fraction: share of the reports in every batch that are not fake, in (0,"
+        " 1]; only those hide a person (default 1)",
         NUMBER, flag="honest-fraction", metavar="F",
     )  # fmt: skip
     model: Literal["shuffle", "local"] = setting(
@@ -263,8 +267,8 @@ class Shuffling:
     """What the shuffler does before it lets anything go."""
 
     min_reports: int | None = setting(
-        None, "smallest number of reports to release; with fewer, nothing is released (default: "
-        "0.9 of {privacy.expected_users})", WHOLE,
+        None, "smallest number of reports to release; with fewer, nothing is released "
+        "(default: 0.9 of {privacy.expected_users})", WHOLE,
         flag="min-reports", metavar="N", basic=True,
     )  # fmt: skip
     output: Literal["statistic", "reports"] = setting(
@@ -334,8 +338,8 @@ class Output:
     )
     bad_rows_file: str | None = setting(
         None,
-        "where rows that cannot be used are listed; keep this file private, since even a null is "
-        "an answer (default: OUTPUT.private/bad_rows.jsonl)",
+        "where rows that cannot be used are listed; keep this file private, since even "
+        "a null is an answer (default: OUTPUT.private/bad_rows.jsonl)",
         flag="bad-rows-file", metavar="FILE",
     )  # fmt: skip
     top: int = setting(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import apache_beam as beam
 from rich.console import Console
@@ -17,14 +17,17 @@ from beam_ldp.pipelines.devices.receipts import (
     read_receipts,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.records.statement import Words
-from beam_ldp.pipelines.settings import SHOWN, Settings, check_common
+from beam_ldp.pipelines.settings import Q, Settings, checked, settings_from
+from beam_ldp.pipelines.usage.collect import USAGE
+from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
+from beam_ldp.settings import Mechanism, Noise
 from beam_ldp.transforms import Aggregate, ReadReports
 from beam_ldp.transforms.absent_groups import with_absent_groups
 from beam_ldp.transforms.blocks import Release
@@ -39,46 +42,97 @@ PERSONS_UNKNOWN = (
 
 _IDS = "ids"  # folder in staging
 
-S = TypeVar("S", bound=Settings)
+
+@dataclass(frozen=True, kw_only=True)
+class CollectSettings(Settings[Q]):
+    """What `collect` was told, and what others chose, which stands in `release.json`.
+
+    Attributes:
+        release: path of `release.json`.
+        agreed: what it holds.
+    """
+
+    release: str
+    agreed: ReleaseFile
+
+    @property
+    def doing(self) -> str:
+        return "reading and counting"
+
+    @property
+    def one_report_per(self) -> str:
+        return f"envelope, {self.agreed.terms.identity.bounding}"
+
+    @property
+    def persons_unknown(self) -> str:
+        return PERSONS_UNKNOWN
+
+    @property
+    def sampling(self) -> Sampling:
+        return self.agreed.sampling
 
 
-def check_collected(
-    values: argparse.Namespace, agreed: ReleaseFile, kind: type[S], **own: Any
-) -> S:
+def check_collected(given: Given, agreed: ReleaseFile, question: Q) -> CollectSettings[Q]:
     """The settings, with every rule checked that holds for all reports from elsewhere.
 
     Raises:
         UsageError: naming the flag and what is allowed.
     """
-    target, strict, frozen = values.epsilon, values.strict, values.frozen_values
-    if strict and target is None:
+    if given["privacy"].get("strict") and "epsilon" not in given["privacy"]:
         raise UsageError("--strict needs --epsilon, the target to enforce")
-    if frozen and not agreed.terms.identity.key:
+    if given["release"].get("frozen_values") and not agreed.terms.identity.key:
         raise UsageError(
             "--frozen-values is about a second publication of the same reports, and the devices of "
             "this release draw new noise each time (`randomize --memoize-key-file` does not)"
         )
-    _check_named(values, agreed)
-    for name, value in _decided_elsewhere(agreed).items():
-        setattr(values, name, value)
-    values.input = values.reports
+    _check_named(given, agreed)
+    envelopes = given["reports"]
     try:
-        files = find_report_files(values.reports)
+        files = find_report_files(envelopes["reports"])
     except ValueError as error:
         raise UsageError(f"--reports {error}") from None
-    if values.top < 1:
-        raise UsageError("--top must be >= 1")
-    own |= {"release": values.release, "agreed": agreed, "num_files": len(files)}
-    settings = check_common(values, kind, **own)
+    kind = partial(CollectSettings, release=envelopes["release"], agreed=agreed)
+    told: CollectSettings[Q] = settings_from(given, USAGE, question, kind)
+    settings = _with_what_was_agreed(told, agreed)
+    checked(settings)
+    source = replace(told.source, paths=envelopes["reports"], format="envelopes")
+    settings = replace(
+        settings,
+        source=source,
+        privacy=replace(told.privacy, local_epsilon=settings.privacy.local_epsilon),
+        noise=replace(settings.noise, frozen_values=told.noise.frozen_values),
+        shuffle=replace(told.shuffle, min_reports=settings.min_reports),
+        num_files=len(files),
+    )
     _check_whose(settings, agreed)
-    return replace(settings, epsilon=target, strict=strict, frozen_values=frozen)
+    return settings
 
 
-def _check_whose(settings: Settings, agreed: ReleaseFile) -> None:
+def _with_what_was_agreed(settings: CollectSettings[Q], agreed: ReleaseFile) -> CollectSettings[Q]:
+    """The settings with what was decided where the values are."""
+    terms = agreed.terms
+    privacy = replace(
+        settings.privacy, local_epsilon=terms.randomizer.local_epsilon, epsilon=None, strict=False
+    )
+    noise = Noise(
+        dataset=terms.identity.dataset,
+        id=terms.identity.release_id,
+        seed=0 if terms.simulated else None,
+    )
+    return replace(
+        settings,
+        people=replace(settings.people, one_row=True),  # whoever lets devices send sees to it
+        mechanism=Mechanism(name=type(terms.randomizer).__name__),
+        privacy=privacy,
+        noise=noise,
+    )
+
+
+def _check_whose(settings: Settings[Any], agreed: ReleaseFile) -> None:
     """Refuse to charge a budget of people for rows of which nobody said whose they are."""
     terms = agreed.terms
     charged = not terms.simulated and ledger_url(settings) is not None
-    if charged and settings.privacy_unit == "user" and terms.identity.bounding == ROW:
+    if charged and settings.charge.privacy_unit == "user" and terms.identity.bounding == ROW:
         raise UsageError(
             "a budget of people cannot be charged for this release: the number of rows per person "
             "was not bounded where its reports were made (bounding: row), so that a person with "
@@ -88,48 +142,21 @@ def _check_whose(settings: Settings, agreed: ReleaseFile) -> None:
         )
 
 
-def _check_named(values: argparse.Namespace, agreed: ReleaseFile) -> None:
+def _check_named(given: Given, agreed: ReleaseFile) -> None:
     """What a flag names must be what `release.json` names."""
-    identity = agreed.terms.identity
-    for flag, given, found in (
-        ("--dataset", values.dataset, identity.dataset),
-        ("--release-id", values.release_id, identity.release_id),
-        ("--privacy-unit", values.privacy_unit, identity.privacy_unit),
+    identity, release = agreed.terms.identity, given["release"]
+    for flag, named, found in (
+        ("--dataset", release.get("dataset"), identity.dataset),
+        ("--release-id", release.get("id"), identity.release_id),
+        ("--privacy-unit", release.get("privacy_unit", "user"), identity.privacy_unit),
     ):
-        if given and given != found:
-            raise UsageError(f"{flag} {given}: {values.release} is of {found!r}")
-
-
-def _decided_elsewhere(agreed: ReleaseFile) -> dict[str, object]:
-    """The flags of the other programs that this one has not: where the values are, they were
-    decided, or nobody decides them."""
-    terms = agreed.terms
-    return {
-        "input_format": "envelopes",
-        "csv_delimiter": None,
-        "user_id": None,
-        "bad_rows": SHOWN,
-        "epsilon": None,
-        "local_epsilon": terms.randomizer.local_epsilon,
-        "max_local_epsilon": None,
-        "strict": False,
-        "frozen_values": False,  # of a key that is not here
-        "mechanism": type(terms.randomizer).__name__,
-        "max_bits": None,
-        "memoize_key_file": None,
-        "dataset": terms.identity.dataset,
-        "release_id": terms.identity.release_id,
-        "seed": 0 if terms.simulated else None,
-        "staged": None,
-        "one_row_per_person": True,  # of reports; whoever lets devices send sees to it
-        "people_store": None,
-        "people_key_file": None,
-    }
+        if named and named != found:
+            raise UsageError(f"{flag} {named}: {given['reports']['release']} is of {found!r}")
 
 
 def count(
     pipeline: beam.Pipeline,
-    settings: Settings,
+    settings: Settings[Any],
     agreed: ReleaseFile,
     estimate: beam.PTransform,
     groups: str | None = None,
@@ -147,15 +174,15 @@ def count(
     """
     terms = agreed.terms
     scratch = None if staging is None else f"{staging}/{_IDS}"
-    read = ReadReports(settings.input, terms, groups=groups, scratch=scratch)
+    read = ReadReports(settings.source.paths, terms, groups=groups, scratch=scratch)
     reports = pipeline | "Read" >> read
     if staging is not None:
         reports.received | "Write received" >> WriteReceipts(staging)
     shuffle = Shuffle(
         terms.randomizer,
         settings.min_reports,
-        settings.shuffle_output,  # type: ignore[arg-type]
-        settings.scope,  # type: ignore[arg-type]
+        settings.shuffle.output,
+        settings.shuffle.scope,
         groups=groups,
     )
     shuffled = reports | "Shuffle" >> ShuffleInParts(shuffle)
@@ -222,28 +249,3 @@ class DeviceReports:
     def warnings(self, release: Release) -> tuple[str, ...]:
         """Who sent an outsized share, and what no honest reports say."""
         return (*outsized(self.received), *super().warnings(release))  # type: ignore[misc]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CollectOptions:
-    """What settings of `collect` have beside those of the program that they come from.
-
-    Attributes:
-        release: path of `release.json`.
-        agreed: what it holds.
-    """
-
-    release: str
-    agreed: ReleaseFile
-
-    @property
-    def doing(self) -> str:
-        return "reading and counting"
-
-    @property
-    def one_report_per(self) -> str:
-        return f"envelope, {self.agreed.terms.identity.bounding}"
-
-    @property
-    def persons_unknown(self) -> str:
-        return PERSONS_UNKNOWN

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 
 from beam_ldp.pipelines.devices.collecting import (
-    CollectOptions,
+    CollectSettings,
     DeviceReports,
     check_collected,
     collected_words,
     count,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
+from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanChoice, chosen
-from beam_ldp.pipelines.means.settings import MeanSettings, shape_of
+from beam_ldp.pipelines.means.settings import shape_of
 from beam_ldp.pipelines.means.view import picture_shape
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Question, Rows
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.usage.collect import USAGE
-from beam_ldp.randomizers.base import Sampling
+from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.transforms import EstimateMean
 
-
-@dataclass(frozen=True, kw_only=True)
-class CollectMeanSettings(CollectOptions, MeanSettings):
-    """The flags of `collect`, checked; what others chose stands in `release.json`."""
-
-    @property
-    def sampling(self) -> Sampling:
-        return self.agreed.sampling
+CollectMeanSettings = CollectSettings[MeanQuestion]
 
 
 @dataclass(frozen=True)
@@ -59,36 +51,34 @@ class CollectMean(DeviceReports, Mean):
         self.labels = self.columns = coordinates.names
         self.dimension = len(self.labels)
         self.ranges = coordinates.ranges
-        self.shape = settings.shape or picture_shape(self.labels)
+        self.shape = shape_of(settings.question.shape) or picture_shape(self.labels)
         if self.shape is not None and self.shape[0] * self.shape[1] != self.dimension:
             raise UsageError(
                 f"--shape {self.shape[0]}x{self.shape[1]} has not {self.dimension:,} pixels"
             )
 
     @classmethod
-    def check_agreed(cls, values: argparse.Namespace, agreed: ReleaseFile) -> CollectMeanSettings:
+    def check_agreed(cls, given: Given, agreed: ReleaseFile) -> CollectMeanSettings:
         """The settings, with every rule checked. Raises UsageError."""
-        if values.domain is not None:
+        asked = given["question"]
+        if "domain" in asked:
             raise UsageError("--domain is for values of a list; these reports are about numbers")
-        if values.quantiles is not None or values.between is not None:
+        if "quantiles" in asked or "between" in asked:
             raise UsageError("--quantiles and --between: these reports are about means")
         randomizer = agreed.terms.randomizer
         assert isinstance(randomizer, MeanRandomizer) and agreed.coordinates is not None
-        return check_collected(
-            values,
-            agreed,
-            CollectMeanSettings,
-            columns=(values.question or agreed.terms.identity.release_id,),
+        shape_of(asked.get("shape"))
+        question = MeanQuestion(
+            column=(given["reports"].get("question") or agreed.terms.identity.release_id,),
             dimension=randomizer.dimension,
             norm=randomizer.norm,
             radius=randomizer.radius,
-            one_range=None,
-            ranges=None if agreed.coordinates.ranges is None else values.release,
+            ranges=None if agreed.coordinates.ranges is None else given["reports"]["release"],
             one_row_each=agreed.sampling == "fixed",
             outside=randomizer.clipping,
-            model="shuffle",
-            shape=shape_of(values.shape),
+            shape=asked.get("shape"),
         )
+        return check_collected(given, agreed, question)
 
     def choose(self) -> MeanChoice:
         randomizer = self.settings.agreed.terms.randomizer

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.numeric import NumberQuestion, check_number_question
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy

@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 import beam_ldp.randomizers.frequency
 import beam_ldp.randomizers.mean  # noqa: F401  (so that configurations of all kinds can be read)
 from beam_ldp.pipelines.devices.questions import DeviceQuestion
-from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import MeanRandomizer

@@ -15,6 +15,7 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceQuestion,
 )
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.choice import oracle_for
 from beam_ldp.pipelines.frequencies.groups import load_groups
 from beam_ldp.pipelines.frequencies.numeric import NumberTree
@@ -23,7 +24,6 @@ from beam_ldp.pipelines.frequency import FrequencySettings, load_domain, survey_
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.settings import MeanSettings
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.bins import Bins
@@ -50,7 +50,7 @@ class DeviceValues(ABC):
         groups: path of the public list of groups, if there are any.
     """
 
-    settings: Settings
+    settings: Settings[Any]
     release: ReleaseFile
     groups: str | None = None
 
@@ -73,23 +73,25 @@ class ListValues(DeviceValues):
     def __init__(self, settings: FrequencySettings, reports_per_envelope: int = 1) -> None:
         self.settings: FrequencySettings = settings
         self.groups = settings.groups
-        lists = [load_domain(path, settings.other_label) for path in settings.domains]
-        self._domain: Domain | Bins = lists[0] if settings.wanted is None else settings.wanted.bins
+        lists = [load_domain(path, settings.question.other) for path in settings.question.domains]
+        self._domain: Domain | Bins = (
+            lists[0] if settings.question.numbers is None else settings.question.numbers.bins
+        )
         self._survey = survey_of(settings, lists)
         randomizer = self._randomizer()
         asked = self._asked()
         listed = None if settings.groups is None else load_groups(settings.groups)
         if self._survey is None:
-            columns, digest = settings.columns, self._domain.digest
+            columns, digest = settings.question.columns, self._domain.digest
         else:
             asking = self._survey.asked
             columns = tuple(question.column for question in asking)
             digest = digest_of(*(question.digest for question in asking))
         self.release = ReleaseFile(
             terms_of(settings, randomizer, columns, digest, reports_per_envelope),
-            "fixed" if settings.user_id is None else "iid",
+            "fixed" if settings.people.id is None else "iid",
             None,
-            settings.group_by,
+            settings.people.group_by,
             None if listed is None else listed.digest,
             asked,
         )
@@ -98,39 +100,46 @@ class ListValues(DeviceValues):
         settings = self.settings
         if self._survey is None:
             return oracle_for(settings, self._domain.size, settings.planned_reports)
-        if settings.epsilon is None:  # many people or very many: the same design is best
-            settings = replace(settings, expected_users=MANY, min_reports=MANY)
-        return self._survey.planned(settings, settings.design)
+        if settings.privacy.epsilon is None:  # many people or very many: the same design is best
+            settings = replace(
+                settings,
+                privacy=replace(settings.privacy, expected_users=MANY),
+                shuffle=replace(settings.shuffle, min_reports=MANY),
+            )
+        return self._survey.planned(settings, settings.question.design)
 
     def _asked(self) -> DeviceQuestion | None:
         """What the terms say beside the list; None where there is nothing to say."""
-        survey, wanted = self._survey, self.settings.wanted
+        survey, wanted = self._survey, self.settings.question.numbers
         if isinstance(survey, SeveralLists):
             digests = (domain.digest.hex() for domain in survey.domains.values())
-            return DeviceListsQuestion(self.settings.columns, tuple(digests))
+            return DeviceListsQuestion(self.settings.question.columns, tuple(digests))
         if wanted is None:
             return None
         fan_out = survey.tree.fan_out if isinstance(survey, NumberTree) else None
-        return DeviceNumberQuestion(self.settings.column, replace(wanted, fan_out=fan_out))
+        return DeviceNumberQuestion(self.settings.question.name, replace(wanted, fan_out=fan_out))
 
     def encoded(self, pipeline: beam.Pipeline) -> Encoded:
         settings = self.settings
         bad_rows: Literal["dead_letter", "other"] = (
             "dead_letter" if settings.bad_rows_leave_a_trace else "other"
         )
-        columns = (*settings.columns, *((settings.group_by,) if settings.group_by else ()))
+        columns = (
+            *settings.question.columns,
+            *((settings.people.group_by,) if settings.people.group_by else ()),
+        )
         table = pipeline | "Read" >> ReadTable(
-            settings.input,
-            settings.input_format,  # type: ignore[arg-type]
+            settings.source.paths,
+            settings.source.format,  # type: ignore[arg-type]
             columns,
-            settings.user_id,
+            settings.people.id,
             bad_rows=bad_rows,
-            delimiter=settings.csv_delimiter,
+            delimiter=settings.source.delimiter,
         )
         values = table[ROWS] | "Encode" >> self._encoder(
-            user_id_column=settings.user_id,
+            user_id_column=settings.people.id,
             groups=settings.groups,
-            group_column=settings.group_by,
+            group_column=settings.people.group_by,
             bad_rows=bad_rows,
         )
         return values, (table[BAD_ROWS], values.bad_rows)
@@ -143,9 +152,11 @@ class ListValues(DeviceValues):
         settings, domain = self.settings, self._domain
         if isinstance(domain, Domain):  # which may be large
             return EncodeRows(
-                PortableDomain(settings.domain, settings.other_label), settings.column, **how
+                PortableDomain(settings.question.domains[0], settings.question.other),
+                settings.question.name,
+                **how,
             )
-        return EncodeRows(domain, settings.column, **how)
+        return EncodeRows(domain, settings.question.name, **how)
 
 
 class NumberValues(DeviceValues):
@@ -170,7 +181,7 @@ class NumberValues(DeviceValues):
         values = table[ROWS] | "Encode" >> EncodeVectors(
             self._mean.columns,
             self._mean.dimension,
-            user_id_column=self.settings.user_id,
+            user_id_column=self.settings.people.id,
             ranges=self._mean.ranges,
             binary=self._binary,
             bad_rows=self._mean.bad_rows,
@@ -179,7 +190,7 @@ class NumberValues(DeviceValues):
 
 
 def terms_of(
-    settings: Settings,
+    settings: Settings[Any],
     randomizer: LocalRandomizer,
     columns: Sequence[str],
     digest: bytes,
@@ -190,8 +201,8 @@ def terms_of(
     Raises:
         UsageError: for names that are none.
     """
-    groups = getattr(settings, "groups", None)
-    if reports_per_envelope != 1 and settings.memoize_key_file is not None:
+    groups = settings.groups
+    if reports_per_envelope != 1 and settings.noise.key_file is not None:
         raise UsageError(
             "--reports-per-envelope must be 1 with --memoize-key-file: every person has an "
             "envelope of their own, by which copies are known"
@@ -200,15 +211,15 @@ def terms_of(
         identity = release_identity(
             randomizer.config_digest(),
             dataset=settings.dataset,
-            release_id=settings.release_id,
+            release_id=settings.noise.id,
             budget=None,
-            memoize_key_file=settings.memoize_key_file,
+            memoize_key_file=settings.noise.key_file,
             columns=columns,
             values_digest=lambda: digest,
             groups=None if groups is None else PortableDomain(groups),
-            group_column=getattr(settings, "group_by", None),
+            group_column=settings.people.group_by,
             bounding=bounding_of(
-                settings.user_id is not None, settings.user_id, settings.one_row_per_person
+                settings.people.id is not None, settings.people.id, settings.people.one_row
             ),
         )
         assert identity is not None  # it has its names
@@ -216,6 +227,6 @@ def terms_of(
             randomizer, replace(identity, reports_per_envelope=reports_per_envelope)
         )
         assert identity is not None
-        return ReleaseTerms(randomizer, identity, settings.seed is not None)
+        return ReleaseTerms(randomizer, identity, settings.noise.seed is not None)
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -11,8 +11,8 @@ import numpy as np
 
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.reports import hidden_users
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.settings import Settings
@@ -22,7 +22,7 @@ from beam_ldp.randomizers.base import FrequencyOracle
 AS_GOOD_AS = 1.01  # errors within 1 % count as equal: then fewer bits win
 
 
-def choose(settings: Settings, domain_size: int) -> Choice:
+def choose(settings: Settings[Any], domain_size: int) -> Choice:
     """The mechanism for these flags.
 
     Args:
@@ -35,8 +35,10 @@ def choose(settings: Settings, domain_size: int) -> Choice:
     num_reports = settings.planned_reports
     randomizer = oracle_for(settings, domain_size, num_reports)
     price = None
-    if settings.seed is None:
-        price = expected_price(randomizer, num_reports, settings.delta, settings.honest_fraction)
+    if settings.noise.seed is None:
+        price = expected_price(
+            randomizer, num_reports, settings.privacy.delta, settings.privacy.honest_fraction
+        )
     return Choice(randomizer, num_reports, price, rare_error(randomizer, num_reports))
 
 
@@ -47,16 +49,18 @@ def rare_error(randomizer: FrequencyOracle, num_reports: int) -> float:
     return float(np.sqrt(randomizer.variance(num_reports, truth)[:-1].max()))
 
 
-def oracle_for(settings: Settings, domain_size: int, num_reports: int) -> FrequencyOracle:
+def oracle_for(settings: Settings[Any], domain_size: int, num_reports: int) -> FrequencyOracle:
     """The mechanism alone; a delta of zero asks for the local promise and nothing else."""
-    target, local = settings.epsilon, settings.local_epsilon
-    if settings.mechanism != "auto":
-        builds = _named(settings.mechanism, domain_size)
+    target, local = settings.privacy.epsilon, settings.privacy.local_epsilon
+    if settings.mechanism.name != "auto":
+        builds = _named(settings.mechanism.name, domain_size)
         found = [_tuned(build, settings, num_reports) for build in builds]
-        short = [one for one in found if one.bits_per_report <= (settings.max_bits or math.inf)]
+        short = [
+            one for one in found if one.bits_per_report <= (settings.mechanism.max_bits or math.inf)
+        ]
         return _short_enough((short or found)[0], settings)
     plans = _plans(settings, domain_size, num_reports, target, local)
-    cap = settings.max_local_epsilon
+    cap = settings.privacy.max_local_epsilon
     if cap is not None and target is not None:
         capped = _plans(settings, domain_size, num_reports, None, cap)
         within = [plan for plan in plans if plan.local_epsilon <= cap]
@@ -72,7 +76,7 @@ def oracle_for(settings: Settings, domain_size: int, num_reports: int) -> Freque
 
 
 def _plans(
-    settings: Settings,
+    settings: Settings[Any],
     domain_size: int,
     num_users: int,
     epsilon: float | None,
@@ -84,23 +88,25 @@ def _plans(
         domain_size,
         epsilon=epsilon,
         local_epsilon=local_epsilon,
-        delta=settings.delta or None,
-        max_bits=settings.max_bits,
-        honest_fraction=settings.honest_fraction,
+        delta=settings.privacy.delta or None,
+        max_bits=settings.mechanism.max_bits,
+        honest_fraction=settings.privacy.honest_fraction,
     )
     return [plan for plan in plans if not plan.excluded]
 
 
 def _tuned(
-    build: Callable[[float], FrequencyOracle], settings: Settings, num_reports: int
+    build: Callable[[float], FrequencyOracle], settings: Settings[Any], num_reports: int
 ) -> FrequencyOracle:
     """The mechanism with the local budget that the flags leave it."""
-    local = settings.local_epsilon
+    local = settings.privacy.local_epsilon
     if local is None:
-        assert settings.epsilon is not None
-        hidden_among = hidden_users(num_reports, settings.honest_fraction)
-        local = local_epsilon_for(settings.epsilon, settings.delta, hidden_among, build)
-    return build(min(local, settings.max_local_epsilon or math.inf))
+        assert settings.privacy.epsilon is not None
+        hidden_among = hidden_users(num_reports, settings.privacy.honest_fraction)
+        local = local_epsilon_for(
+            settings.privacy.epsilon, settings.privacy.delta, hidden_among, build
+        )
+    return build(min(local, settings.privacy.max_local_epsilon or math.inf))
 
 
 def _named(name: str, domain_size: int) -> list[Callable[[float], FrequencyOracle]]:
@@ -119,10 +125,13 @@ def _named(name: str, domain_size: int) -> list[Callable[[float], FrequencyOracl
     return [partial(build, **options) for options in kind.variants(domain_size)]
 
 
-def _short_enough(randomizer: FrequencyOracle, settings: Settings) -> FrequencyOracle:
-    if settings.max_bits is not None and randomizer.bits_per_report > settings.max_bits:
+def _short_enough(randomizer: FrequencyOracle, settings: Settings[Any]) -> FrequencyOracle:
+    if (
+        settings.mechanism.max_bits is not None
+        and randomizer.bits_per_report > settings.mechanism.max_bits
+    ):
         raise UsageError(
-            f"--mechanism {settings.mechanism} sends {randomizer.bits_per_report} bits, "
-            f"--max-bits is {settings.max_bits}"
+            f"--mechanism {settings.mechanism.name} sends {randomizer.bits_per_report} bits, "
+            f"--max-bits is {settings.mechanism.max_bits}"
         )
     return randomizer

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Any
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs.public_lists import load_list
-from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.domain import Domain
 
 
-def check_groups(values: argparse.Namespace) -> None:
-    """A UsageError unless the flags about groups fit together."""
-    if (values.group_by is None) != (values.groups is None):
+def check_groups(settings: Settings[Any]) -> None:
+    """A UsageError unless the settings about groups fit together."""
+    people = settings.people
+    if (people.group_by is None) != (people.groups is None):
         raise UsageError("--group-by and --groups belong together: the list of groups is public")
-    if values.group_by is None:
+    if people.group_by is None:
         return
-    if values.min_reports is None:
+    if settings.shuffle.min_reports is None:
         raise UsageError(
             "--group-by needs --min-reports: the least number of reports in a group, which decides "
             "how much noise the smallest group takes"
         )
-    if values.group_by in (*(values.column or ()), values.user_id):
+    if people.group_by in (*settings.question.column, people.id):
         raise UsageError("--group-by must name a column of its own")
 
 

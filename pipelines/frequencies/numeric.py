@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +14,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.answer import SCHEMA, FrequencyAnswer, estimate_table
 from beam_ldp.pipelines.frequencies.numeric_plot import Distribution, plot_distributions
 from beam_ldp.pipelines.frequencies.parts import Parts
 from beam_ldp.pipelines.frequencies.parts_answer import DRAWN, SHOWN, PartsAnswer, caption_of
 from beam_ldp.pipelines.frequencies.questions import Survey, SurveyChoice
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Rows
 from beam_ldp.pipelines.settings import Settings
+from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.pipelines.views import tables
 from beam_ldp.pipelines.views.tables import LEVEL, PLACE, place_columns
 from beam_ldp.planning.questions import Design
@@ -66,29 +66,31 @@ class NumberQuestion:
         return bool(self.quantiles or self.ranges)
 
 
-def number_question_of(values: argparse.Namespace) -> NumberQuestion | None:
+def number_question_of(question: FrequencyQuestion) -> NumberQuestion | None:
     """What the flags ask about numbers; None where they ask about values of a list.
 
     Raises:
         UsageError: naming the flag and what is allowed.
     """
     given = [
-        name for name in ("quantiles", "between", "fan_out") if getattr(values, name) is not None
+        name
+        for name in ("quantiles", "between", "fan_out")
+        if getattr(question, name) not in (None, ())
     ]
-    if values.bins is None:
+    if question.bins is None:
         if given:
             raise UsageError(f"--{given[0].replace('_', '-')} needs --bins")
         return None
-    if values.domain:
+    if question.domain:
         raise UsageError("--bins and --domain exclude each other: a column holds numbers or values")
     try:
-        bins = Bins.parse(values.bins)
+        bins = Bins.parse(question.bins)
     except ValueError as error:
-        raise UsageError(f"--bins {values.bins}: {error}") from None
+        raise UsageError(f"--bins {question.bins}: {error}") from None
     wanted = NumberQuestion(
-        bins, levels_of(values.quantiles), ranges_of(values.between), values.fan_out
+        bins, levels_of(question.quantiles), ranges_of(question.between), question.fan_out
     )
-    if wanted.needs_tree and values.bad_rows == "other":
+    if wanted.needs_tree and question.bad_rows == "other":
         raise UsageError("--bad-rows other is not for --quantiles and --between")
     check_number_question(wanted)
     return wanted
@@ -157,25 +159,25 @@ class NumberTree(Survey):
         """One question per level."""
         return (LevelsQuestion(self.about, self.tree),)
 
-    def plan(self, settings: Settings, designs: Sequence[Design]) -> Questions:
+    def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:
         fan_out = self.wanted.fan_out
-        if settings.mechanism != "auto":
+        if settings.mechanism.name != "auto":
             raise UsageError("--mechanism must be auto for --quantiles and --between")
         best = plan_ranges(
             settings.planned_reports,
             self.wanted.bins,
-            epsilon=settings.epsilon,
-            local_epsilon=settings.local_epsilon,
-            delta=settings.delta or None,
-            honest_fraction=settings.honest_fraction,
+            epsilon=settings.privacy.epsilon,
+            local_epsilon=settings.privacy.local_epsilon,
+            delta=settings.privacy.delta or None,
+            honest_fraction=settings.privacy.honest_fraction,
             fan_outs=None if fan_out is None else (fan_out,),
             designs=designs,
-            max_local_epsilon=settings.max_local_epsilon,
+            max_local_epsilon=settings.privacy.max_local_epsilon,
         )[0]
         self.tree = best.tree
         return best.randomizer
 
-    def chosen(self, settings: Settings, randomizer: Questions) -> SurveyChoice:
+    def chosen(self, settings: Settings[Any], randomizer: Questions) -> SurveyChoice:
         self._error, _ = range_errors(self.tree, randomizer, settings.planned_reports)
         return super().chosen(settings, randomizer)
 

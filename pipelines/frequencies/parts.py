@@ -66,7 +66,7 @@ def _crowd(release: Release) -> int:
 def gate_parts(
     releases: Sequence[Release],
     withheld: Sequence[WithheldRelease],
-    settings: Settings,
+    settings: Settings[Any],
     question: str,
     bad_rows: bytes = b"",
     order: Sequence[str] = (),
@@ -125,7 +125,7 @@ class PartsRecord(PrivacyRecord):
 def part_facts(
     parts: Parts,
     randomizer: LocalRandomizer,
-    settings: Settings,
+    settings: Settings[Any],
     price: Callable[[Release], Price],
     group_by: str | None,
 ) -> dict[str, Any]:
@@ -155,18 +155,20 @@ def part_facts(
     return found
 
 
-def _if_known(parts: Parts, randomizer: Questions, settings: Settings) -> float | None:
+def _if_known(parts: Parts, randomizer: Questions, settings: Settings[Any]) -> float | None:
     """The dearest of all questions and groups, for a reader who knows a person's question."""
     groups: dict[Any, list[int]] = {}
     for part in parts.releases:
         whole = part.smallest_batch / max(1, part.num_reports)
         answers = round((part.answers[0] if part.answers else 0) * whole)
         groups.setdefault((part.group, part.window), []).append(
-            hidden_users(answers, settings.honest_fraction)
+            hidden_users(answers, settings.privacy.honest_fraction)
         )
     if parts.output == "reports":  # who answered what is uneven over the batches: no crowd counts
         return randomizer.local_epsilon
-    found = [price_if_known(randomizer, 1, settings.delta, counts) for counts in groups.values()]
+    found = [
+        price_if_known(randomizer, 1, settings.privacy.delta, counts) for counts in groups.values()
+    ]
     return float(max(found))
 
 

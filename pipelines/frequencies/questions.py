@@ -7,7 +7,6 @@ level of a tree over the bins.
 
 from __future__ import annotations
 
-import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +14,15 @@ from typing import Any, Literal
 
 import apache_beam as beam
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.parts import Parts
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice, Rows
 from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.settings import Settings
+from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning.questions import (
     DESIGNS,
     Design,
@@ -70,14 +70,14 @@ class Survey(ABC):
         return tuple(name for question in self.asked for name in question.names)
 
     @abstractmethod
-    def plan(self, settings: Settings, designs: Sequence[Design]) -> Questions:
+    def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:
         """The mechanism. Raises ValueError if there is none."""
 
-    def choose(self, settings: Settings, design: str) -> SurveyChoice:
+    def choose(self, settings: Settings[Any], design: str) -> SurveyChoice:
         """The mechanism with its expected price and errors. Raises UsageError."""
         return self.chosen(settings, self.planned(settings, design))
 
-    def planned(self, settings: Settings, design: str) -> Questions:
+    def planned(self, settings: Settings[Any], design: str) -> Questions:
         """The mechanism alone. Raises UsageError."""
         designs = DESIGNS if design == "auto" else (design,)
         try:
@@ -85,11 +85,13 @@ class Survey(ABC):
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    def chosen(self, settings: Settings, randomizer: Questions) -> SurveyChoice:
+    def chosen(self, settings: Settings[Any], randomizer: Questions) -> SurveyChoice:
         """A mechanism with its expected price and errors."""
         n, price = settings.planned_reports, None
-        if settings.seed is None:
-            price = expected_price(randomizer, n, settings.delta, settings.honest_fraction)
+        if settings.noise.seed is None:
+            price = expected_price(
+                randomizer, n, settings.privacy.delta, settings.privacy.honest_fraction
+            )
         errors = rare_errors(randomizer, n)
         return SurveyChoice(randomizer, n, price, max(errors), errors)
 
@@ -139,19 +141,19 @@ class SeveralLists(Survey):
         )
         self.about = ", ".join(columns)
 
-    def plan(self, settings: Settings, designs: Sequence[Design]) -> Questions:
+    def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:
         sizes = [domain.size for domain in self.domains.values()]
         plans = plan_questions(
             settings.planned_reports,
             sizes,
-            epsilon=settings.epsilon,
-            local_epsilon=settings.local_epsilon,
-            delta=settings.delta or None,
-            honest_fraction=settings.honest_fraction,
+            epsilon=settings.privacy.epsilon,
+            local_epsilon=settings.privacy.local_epsilon,
+            delta=settings.privacy.delta or None,
+            honest_fraction=settings.privacy.honest_fraction,
             designs=designs,
             oracles=oracles_of(settings),
-            max_bits=settings.max_bits,
-            max_local_epsilon=settings.max_local_epsilon,
+            max_bits=settings.mechanism.max_bits,
+            max_local_epsilon=settings.privacy.max_local_epsilon,
         )
         best = plans[0]
         if best.randomizer is None or best.excluded:
@@ -172,26 +174,26 @@ class SeveralLists(Survey):
         return PartsAnswer(parts, answers)
 
 
-def oracles_of(settings: Settings) -> tuple[type[Any], ...]:
+def oracles_of(settings: Settings[Any]) -> tuple[type[Any], ...]:
     """The oracles that `--mechanism` leaves. Raises UsageError."""
-    if settings.mechanism == "auto":
+    if settings.mechanism.name == "auto":
         return question_oracles()
     try:
-        kind = mechanism_of(settings.mechanism, "frequency", auto=True)
+        kind = mechanism_of(settings.mechanism.name, "frequency", auto=True)
     except ValueError as error:
         raise UsageError(str(error)) from None
     oracles = question_oracles()
     if kind not in oracles:
         names = ", ".join(oracle.__name__ for oracle in oracles)
         raise UsageError(
-            f"--mechanism {settings.mechanism}: several questions take auto or one of {names}"
+            f"--mechanism {settings.mechanism.name}: several questions take auto or one of {names}"
         )
     return (kind,)
 
 
-def columns_of(values: argparse.Namespace) -> tuple[str, ...]:
+def columns_of(question: FrequencyQuestion) -> tuple[str, ...]:
     """The columns of `--column`, each once. Raises UsageError."""
-    columns = tuple(values.column or ())
+    columns = tuple(question.column)
     if len(set(columns)) < len(columns):
         raise UsageError("--column names a column twice")
     if not all(columns):
@@ -199,9 +201,9 @@ def columns_of(values: argparse.Namespace) -> tuple[str, ...]:
     return columns
 
 
-def domains_of(values: argparse.Namespace, columns: Sequence[str]) -> tuple[str, ...]:
+def domains_of(question: FrequencyQuestion, columns: Sequence[str]) -> tuple[str, ...]:
     """The lists of the columns: one for each, or one for all. Raises UsageError."""
-    paths = tuple(values.domain or ())
+    paths = tuple(question.domain)
     if len(paths) == 1:
         return paths * max(1, len(columns))
     if len(paths) != max(1, len(columns)):

@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, opened
 from beam_ldp.pipelines.nearest import nearest
-from beam_ldp.pipelines.options import UsageError
 
 _GLOB = frozenset("*?[")
 
@@ -72,7 +72,7 @@ def _json_fields(file: BinaryIO) -> list[Field]:
 def choose_fields(
     wanted: Sequence[str], fields: Sequence[Field], leave_out: str | None
 ) -> tuple[Field, ...]:
-    """The columns that `--columns` means, in the order of the flag and, within a glob, of the file.
+    """The columns that `--column` means, in the order of the flag and, within a glob, of the file.
 
     Args:
         wanted: names and globs, each of which may hold several, separated by commas.
@@ -94,18 +94,18 @@ def choose_fields(
         ]  # fmt: skip
         if not matching:
             raise UsageError(
-                f"--columns {pattern}: no such column{nearest(pattern, list(by_name))}; the first "
+                f"--column {pattern}: no such column{nearest(pattern, list(by_name))}; the first "
                 f"input has {_listed(list(by_name))}"
             )
         found += matching
     if not found:
-        raise UsageError("--columns must name a column")
+        raise UsageError("--column must name a column")
     names = [field.name for field in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UsageError(f"--columns names {twice[0]} twice")
+        raise UsageError(f"--column names {twice[0]} twice")
     if leave_out in names:
-        raise UsageError(f"--columns names {leave_out}, which is the --user-id")
+        raise UsageError(f"--column names {leave_out}, which is the --user-id")
     return tuple(found)
 
 
@@ -131,7 +131,7 @@ def dimension_of(fields: Sequence[Field], stated: int | None) -> int:
     if len(fields) > 1:
         lists = [field.name for field in fields if field.is_list]
         if lists:
-            raise UsageError(f"--columns: {lists[0]} holds lists; such a column stands alone")
+            raise UsageError(f"--column: {lists[0]} holds lists; such a column stands alone")
         known: int | None = len(fields)
     elif fields[0].is_list:
         known = fields[0].length

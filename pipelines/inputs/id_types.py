@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs.sources import InputFileError, opened
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.transforms.user_id_columns import is_id_type
 
 _AT_ONCE = 16  # footers that are read at the same time: most of the time is waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.randomizers.domain import OTHER, Domain
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs import results, watch
-from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, UsageError
+from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -22,7 +24,7 @@ from beam_ldp.transforms.traces import DigestReports, LeaveReports
 BIG_INPUT = 256 << 20  # bytes from which several worker processes are worth their start
 
 
-def pipeline_flags(settings: Settings, flags: Sequence[str]) -> list[str]:
+def pipeline_flags(settings: Settings[Any], flags: Sequence[str]) -> list[str]:
     """Beam's flags, with a runner that needs no download and uses the cores where it pays."""
     given = {flag.split("=", 1)[0] for flag in flags if flag.startswith("--")}
     found = [*flags]
@@ -54,12 +56,12 @@ def _runner_of(flags: Sequence[str]) -> str | None:
     return runner
 
 
-def ends_with_launcher(settings: Settings, flags: Sequence[str]) -> bool:
+def ends_with_launcher(settings: Settings[Any], flags: Sequence[str]) -> bool:
     """Whether the whole job lives in the launcher's process and ends with it, for good.
 
     A memoized one may be started again under its name, and keeps its charge.
     """
-    if settings.memoize_key_file is not None:
+    if settings.noise.key_file is not None:
         return False
     found = pipeline_flags(settings, flags)
     last = [flag for flag in found if flag.startswith("--runner")][-1]
@@ -119,7 +121,7 @@ class Outputs:
 
 def run_pipeline(
     build: Callable[[beam.Pipeline], Outputs],
-    settings: Settings,
+    settings: Settings[Any],
     flags: Sequence[str],
     staging: str,
     console: Console,

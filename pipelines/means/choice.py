@@ -10,8 +10,9 @@ import numpy as np
 
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.accounting.reports import LocalReports
+from beam_ldp.pipelines.flags import UsageError
+from beam_ldp.pipelines.means.settings import parts_messages
 from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.planning import MeanPlan, plan_means
@@ -62,7 +63,7 @@ def choose(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | No
     plan = _plan(settings, dimension, ranges)
     randomizer = plan.randomizer
     assert randomizer is not None
-    randomizer = replace(randomizer, clipping=settings.outside)
+    randomizer = replace(randomizer, clipping=settings.question.outside)
     return chosen(settings, randomizer, ranges, plan)
 
 
@@ -79,7 +80,7 @@ def chosen(
     return MeanChoice(
         randomizer=randomizer,
         num_reports=n,
-        price=None if settings.seed is not None else _price(settings, randomizer, n),
+        price=None if settings.noise.seed is not None else _price(settings, randomizer, n),
         predicted_error=float(np.max(error * half)),
         plan=plan,
         relative_error=float(np.max(error)) / _half_range(randomizer),
@@ -97,18 +98,20 @@ def local_price(local_epsilon: float) -> Price:
 
 
 def _price(settings: MeanSettings, randomizer: MeanRandomizer, num_reports: int) -> Price:
-    if settings.model == "local":
+    if settings.privacy.model == "local":
         return local_price(randomizer.local_epsilon)
-    return expected_price(randomizer, num_reports, settings.delta, settings.honest_fraction)
+    return expected_price(
+        randomizer, num_reports, settings.privacy.delta, settings.privacy.honest_fraction
+    )
 
 
 def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | None) -> MeanPlan:
-    name = "auto" if settings.mechanism == "auto" else _named(settings.mechanism)
+    name = "auto" if settings.mechanism.name == "auto" else _named(settings.mechanism.name)
     only = None if ranges is None else _for_ranges()
     if name != "auto":
         if only is not None and name not in only:
             raise UsageError(
-                f"--mechanism {settings.mechanism} takes no ranges; choose auto or one of "
+                f"--mechanism {settings.mechanism.name} takes no ranges; choose auto or one of "
                 f"{', '.join(only)}"
             )
         only = [name]
@@ -116,21 +119,21 @@ def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | Non
         plans = plan_means(
             settings.planned_reports,
             dimension,
-            settings.norm,
-            radius=settings.radius,
-            epsilon=settings.epsilon,
-            local_epsilon=settings.local_epsilon,
-            delta=settings.delta or None,
-            max_bits=settings.max_bits,
-            max_local_epsilon=settings.max_local_epsilon,
-            model=settings.model,
-            honest_fraction=settings.honest_fraction,
+            settings.question.norm,
+            radius=settings.question.radius,
+            epsilon=settings.privacy.epsilon,
+            local_epsilon=settings.privacy.local_epsilon,
+            delta=settings.privacy.delta or None,
+            max_bits=settings.mechanism.max_bits,
+            max_local_epsilon=settings.privacy.max_local_epsilon,
+            model=settings.privacy.model,
+            honest_fraction=settings.privacy.honest_fraction,
             only=only,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
     usable = [plan for plan in plans if not plan.excluded]
-    fitting = [plan for plan in usable if plan.messages_per_user == 1 or settings.parts_messages]
+    fitting = [plan for plan in usable if plan.messages_per_user == 1 or parts_messages(settings)]
     if fitting:
         return fitting[0]
     if usable:
@@ -139,12 +142,12 @@ def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | Non
             f"{usable[0].mechanism} sends {usable[0].messages_per_user:,}: the shard of a person "
             "would tie them together. Take --shuffle-output statistic, or --scope batch"
         )
-    if settings.mechanism == "auto":
+    if settings.mechanism.name == "auto":
         raise UsageError("no mechanism fits these flags (see `beam-ldp plan mean`)")
-    reason = f"not for norm {settings.norm} in dimension {dimension:,}"
+    reason = f"not for norm {settings.question.norm} in dimension {dimension:,}"
     if plans:
         reason = plans[0].excluded
-    raise UsageError(f"--mechanism {settings.mechanism}: {reason}")
+    raise UsageError(f"--mechanism {settings.mechanism.name}: {reason}")
 
 
 def _named(name: str) -> str:

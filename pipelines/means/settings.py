@@ -2,119 +2,103 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from apache_beam.io.filesystems import FileSystems
 
+from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN
-from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.settings import Settings, check_common, need
-from beam_ldp.planning.means import MAX_DIMENSION, Model
-from beam_ldp.randomizers.base import Sampling
-from beam_ldp.randomizers.mean.balls import Clipping, Norm, check_radius
+from beam_ldp.pipelines.settings import (
+    Settings,
+    checked,
+    need,
+    section_from,
+    settings_from,
+    with_files,
+)
+from beam_ldp.pipelines.usage import Usage
+from beam_ldp.pipelines.usage.mean import MeanQuestion
+from beam_ldp.planning.means import MAX_DIMENSION
+from beam_ldp.randomizers.mean.balls import check_radius
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
-
-@dataclass(frozen=True, kw_only=True)
-class MeanSettings(Settings):
-    """The flags of `mean`, checked. Attributes: as the flags of the same names.
-
-    With `--range` (here `one_range`) or `ranges` the norm is "linf" and the radius 1.
-    """
-
-    columns: tuple[str, ...]
-    dimension: int | None
-    norm: Norm | float
-    radius: float
-    one_range: tuple[float, float] | None
-    ranges: str | None
-    one_row_each: bool
-    outside: Clipping
-    model: Model
-    top: int
-    shape: tuple[int, int] | None
-
-    @property
-    def trusts_the_shuffler(self) -> bool:
-        return self.model == "shuffle"
-
-    @property
-    def parts_messages(self) -> bool:
-        """Whether the shuffler can permute the columns of several messages each on its own."""
-        return not (self.shuffle_output == "reports" and self.scope == "global")
-
-    @property
-    def sampling(self) -> Sampling:
-        """What errors allow for: the draw of one row of each person, where there may be several."""
-        return "fixed" if self.user_id is None or self.one_row_each else "iid"
+S = TypeVar("S", bound=Settings[Any])
+MeanSettings = Settings[MeanQuestion]
 
 
-def check_mean(values: argparse.Namespace) -> MeanSettings:
+def parts_messages(settings: Settings[Any]) -> bool:
+    """Whether the shuffler can permute the columns of several messages each on its own."""
+    return not (settings.shuffle.output == "reports" and settings.shuffle.scope == "global")
+
+
+def check_mean(given: Given, usage: Usage) -> MeanSettings:
     """The settings, with every rule checked. Raises UsageError."""
-    need(values, "input", "output")
-    norm, radius = _ball(values)
-    if values.dimension is not None and not 1 <= values.dimension <= MAX_DIMENSION:
-        raise UsageError(f"--dimension must lie in [1, {MAX_DIMENSION}], got {values.dimension}")
-    if values.top < 1:
-        raise UsageError("--top must be >= 1")
-    if values.one_row_each and values.user_id is None:
+    need(usage, given, "source.paths", "output.folder", *needed_of_privacy(given))
+    question = with_ball(section_from(given, usage, "question", MeanQuestion), given)
+    settings = checked_means(settings_from(given, usage, question, MeanSettings))
+    if question.one_row_each and settings.people.id is None:
         raise UsageError("--one-row-each needs --user-id: without it each row is a person anyway")
-    settings = check_common(
-        values,
-        MeanSettings,
-        shuffled=values.model == "shuffle",
-        columns=tuple(values.columns or (TEXT_COLUMN,)),
-        norm=norm,
-        radius=radius,
-        one_range=None if values.range is None else tuple(values.range),
-        shape=shape_of(values.shape),
-    )
-    check_columns(values, settings.input_format)
     return settings
 
 
-def check_columns(values: argparse.Namespace, input_format: str) -> None:
+def needed_of_privacy(given: Given) -> tuple[str, ...]:
+    """What a mean cannot do without; who trusts nobody but the device needs no delta."""
+    return () if given["privacy"].get("model") == "local" else ("privacy.delta",)
+
+
+def checked_means(settings: S) -> S:
+    """The settings with the rules checked that hold for all means. Raises UsageError."""
+    dimension = settings.question.dimension
+    if dimension is not None and not 1 <= dimension <= MAX_DIMENSION:
+        raise UsageError(f"--dimension must lie in [1, {MAX_DIMENSION}], got {dimension}")
+    shape_of(settings.question.shape)
+    settings = with_files(checked(settings))
+    _check_columns(settings)
+    column = settings.question.column or (TEXT_COLUMN,)
+    return replace(settings, question=replace(settings.question, column=column))
+
+
+def _check_columns(settings: MeanSettings) -> None:
     """Text has no columns; everything else needs some."""
-    if input_format == "text" and (values.user_id or values.columns):
-        raise UsageError("--columns and --user-id are not for text: each line is one value")
-    if input_format != "text" and not values.columns:
-        raise UsageError(f"--columns is missing: which columns of the {input_format} files?")
+    form, column = settings.source.format, settings.question.column
+    if form == "text" and (settings.people.id or column):
+        raise UsageError("--column and --user-id are not for text: each line is one value")
+    if form != "text" and not column:
+        raise UsageError(f"--column is missing: which columns of the {form} files?")
 
 
-def _ball(values: argparse.Namespace) -> tuple[Norm | float, float]:
-    """Norm and radius; ranges are the cube."""
-    if values.range is not None and values.ranges is not None:
+def with_ball(question: MeanQuestion, given: Given) -> MeanQuestion:
+    """The question with its norm and radius filled in: ranges are the cube. Raises UsageError."""
+    if question.range is not None and question.ranges is not None:
         raise UsageError("--range and --ranges exclude each other")
-    if values.range is not None or values.ranges is not None:
-        flag = "--range" if values.ranges is None else "--ranges"
-        if values.norm not in (None, "linf") or values.radius is not None:
+    if question.range is not None or question.ranges is not None:
+        flag = "--range" if question.ranges is None else "--ranges"
+        if given["question"].get("norm", "linf") != "linf" or question.radius:
             raise UsageError(f"{flag} bounds each number: it goes without --norm and --radius")
-        return "linf", 1.0
-    norm: Norm | float = values.norm or "l2"
-    if norm == "binary":
-        if values.radius is not None:
+        return replace(question, norm="linf", radius=1.0)
+    if question.norm == "binary":
+        if question.radius:
             raise UsageError("--radius does not go with --norm binary: numbers are 0 or 1")
-        return norm, 1.0
-    if values.radius is None:
+        return replace(question, radius=1.0)
+    if not question.radius:
         raise UsageError(
             "--radius is missing: the public bound on the values, in their own unit (or --range "
             "LOW HIGH, --ranges FILE, --norm binary)"
         )
-    return norm, radius_of(values)
+    return replace(question, radius=radius_of(question.radius))
 
 
-def radius_of(values: argparse.Namespace) -> float:
+def radius_of(radius: float) -> float:
     """`--radius`, checked."""
     try:
-        check_radius(values.radius)
+        check_radius(radius)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
-    return float(values.radius)
+    return radius
 
 
 def shape_of(text: str | None) -> tuple[int, int] | None:
@@ -129,16 +113,16 @@ def shape_of(text: str | None) -> tuple[int, int] | None:
 
 def ranges_of(settings: MeanSettings, labels: Sequence[str]) -> CoordinateRanges | None:
     """The public range of each coordinate, where that is what bounds them. Raises UsageError."""
-    if settings.one_range is not None:
-        return _checked("--range", *settings.one_range)
-    if settings.ranges is None:
+    if settings.question.range is not None:
+        return _checked("--range", *settings.question.range)
+    if settings.question.ranges is None:
         return None
-    found = _ranges_in(settings.ranges)
+    found = _ranges_in(settings.question.ranges)
     missing = [label for label in labels if label not in found]
     if missing:
-        raise UsageError(f"--ranges {settings.ranges}: no range for {missing[0]}")
+        raise UsageError(f"--ranges {settings.question.ranges}: no range for {missing[0]}")
     low, high = zip(*(found[label] for label in labels))
-    return _checked(f"--ranges {settings.ranges}:", low, high)
+    return _checked(f"--ranges {settings.question.ranges}:", low, high)
 
 
 def _checked(flag: str, low: float | Sequence[float], high: float | Sequence[float]) -> Any:

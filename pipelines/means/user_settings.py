@@ -2,68 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import replace
 
-from beam_ldp.pipelines.means.settings import MeanSettings, check_columns, radius_of
-from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.settings import check_common, need
+from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.means.settings import checked_means, needed_of_privacy, radius_of
+from beam_ldp.pipelines.settings import Settings, need, section_from, settings_from
+from beam_ldp.pipelines.usage.user_mean import USAGE, UserMeanQuestion
 from beam_ldp.pipelines.views.tables import LEVEL
-from beam_ldp.planning.means import MAX_DIMENSION
-from beam_ldp.randomizers.mean.balls import Norm
+
+UserMeanSettings = Settings[UserMeanQuestion]
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserMeanSettings(MeanSettings):
-    """The flags of `user-mean`, checked. Attributes: as the flags of the same names."""
-
-    rows_per_user: int
-    sigma: tuple[float, ...] | None
-    user_sigma: tuple[float, ...]
-    outliers: float
-    failure_probability: float
-    split: Literal["auto", "budget", "users"]
-
-
-def check_user_mean(values: argparse.Namespace) -> UserMeanSettings:
+def check_user_mean(given: Given) -> UserMeanSettings:
     """The settings, with every rule checked. Raises UsageError."""
-    need(values, "input", "output", "user_id")
-    values.mechanism, values.max_bits = "auto", None
-    values.columns = [*(values.columns or []), *([values.column] if values.column else [])]
-    norm, radius = _space(values)
-    if values.dimension is not None and not 1 <= values.dimension <= MAX_DIMENSION:
-        raise UsageError(f"--dimension must lie in [1, {MAX_DIMENSION}], got {values.dimension}")
-    for flag, least in (("rows_per_user", 1), ("top", 1)):
-        if getattr(values, flag) < least:
-            raise UsageError(f"--{flag.replace('_', '-')} must be >= {least}")
+    need(USAGE, given, "source.paths", "output.folder", "people.id", *needed_of_privacy(given))
+    question = _with_space(section_from(given, USAGE, "question", UserMeanQuestion))
+    if question.rows_per_user < 1:
+        raise UsageError("--rows-per-user must be >= 1")
     left = round(1 - LEVEL, 12)
-    if not 0 < values.failure_probability < left:
+    if not 0 < question.failure_probability < left:
         raise UsageError(
             f"--failure-probability must lie in (0, {left:g}): intervals of {LEVEL:.0%} "
-            f"leave no more, got {values.failure_probability}"
+            f"leave no more, got {question.failure_probability}"
         )
-    settings = check_common(
-        values,
-        UserMeanSettings,
-        shuffled=values.model == "shuffle",
-        columns=tuple(values.columns),
-        norm=norm,
-        radius=radius,
-        one_range=None if values.range is None else tuple(values.range),
-        shape=None,
-        one_row_each=False,
-        outside="clip",
-    )
-    check_columns(values, settings.input_format)
-    return settings
+    return checked_means(settings_from(given, USAGE, question, UserMeanSettings))
 
 
-def _space(values: argparse.Namespace) -> tuple[Norm, float]:
-    """Norm and radius; ranges are the cube."""
-    given = [name for name in ("range", "ranges", "radius") if getattr(values, name) is not None]
+def _with_space(question: UserMeanQuestion) -> UserMeanQuestion:
+    """The question with its norm and radius filled in: ranges are the cube."""
+    given = [name for name in ("range", "ranges", "radius") if getattr(question, name)]
     if len(given) != 1:
         raise UsageError(
             "give one of --range LOW HIGH, --ranges FILE and --radius R: the public bounds of rows"
         )
-    return ("l2", radius_of(values)) if given == ["radius"] else ("linf", 1.0)
+    if not question.radius:
+        return replace(question, norm="linf", radius=1.0)
+    return replace(question, norm="l2", radius=radius_of(question.radius))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
 from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, LostRoundsPrice, Note
 from beam_ldp.randomizers.identity import ReleaseIdentity

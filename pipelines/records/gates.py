@@ -100,7 +100,7 @@ class NotPublishedError(NothingReleasedError):
 def gate_reports(
     releases: Sequence[Release],
     withheld: Sequence[WithheldRelease],
-    settings: Settings,
+    settings: Settings[Any],
     bad_rows: bytes = b"",
 ) -> Release:
     """The one release, or why there is none.
@@ -117,7 +117,7 @@ def gate_reports(
     if not withheld:
         raise JobError(
             "no result came back: workers must be able to write beside --output "
-            f"({settings.output})"
+            f"({settings.output.folder})"
         )
     notice = max(withheld, key=lambda notice: notice.num_reports)
     needed = f"--min-reports is {settings.min_reports:,}"
@@ -137,12 +137,12 @@ def _bad_rows_said(bad_rows: bytes) -> str:
     return f"; {reasons.total():,} rows could not be used, most often: {reason}"
 
 
-def gate_bad_rows(num_bad_rows: int, settings: Settings) -> None:
+def gate_bad_rows(num_bad_rows: int, settings: Settings[Any]) -> None:
     """More bad rows than allowed: nothing is released."""
-    if settings.max_bad_rows is not None and num_bad_rows > settings.max_bad_rows:
+    if settings.source.max_bad_rows is not None and num_bad_rows > settings.source.max_bad_rows:
         raise NothingReleasedError(
             f"nothing was released: {num_bad_rows:,} bad rows, --max-bad-rows is "
-            f"{settings.max_bad_rows:,}"
+            f"{settings.source.max_bad_rows:,}"
         )
 
 
@@ -176,7 +176,7 @@ def gate_estimates(release: Release, low: Any, high: Any) -> tuple[str, ...]:
 
 
 def gate_price(
-    price: Price, release: Release, settings: Settings, messages: int
+    price: Price, release: Release, settings: Settings[Any], messages: int
 ) -> tuple[str, ...]:
     """Warnings; a price above the target is one of them, or with `--strict` the end.
 
@@ -187,17 +187,17 @@ def gate_price(
         messages: how many of them one person sends.
     """
     warnings = []
-    if settings.seed is not None:
+    if settings.noise.seed is not None:
         warnings.append("simulated with a seed: no privacy guarantee")
-    target = settings.epsilon
+    target = settings.privacy.epsilon
     if price.bound is not None and target is not None and float(price.bound) > target * (1 + 1e-12):
-        expected = settings.expected_users
+        expected = settings.privacy.expected_users
         expectation = "" if expected is None else f" and {expected:,} expected"
         said = (
             f"{release.num_reports:,} reports were received{expectation}: epsilon is "
             f"{number(float(price.bound))}, above the target {target:g}"
         )
-        if settings.strict:
+        if settings.privacy.strict:
             raise NothingReleasedError(f"nothing was released (--strict): {said}")
         warnings.append(said)
     local = None if release.simulated else release.mechanism.get("local_epsilon")
@@ -211,11 +211,11 @@ def gate_price(
             f"local epsilon is {number(local)}: whoever sees {seen} almost surely, and all "
             f"protection rests {rests}"
         )
-    if settings.trusts_the_shuffler and settings.delta * release.num_reports >= 1:
+    if settings.trusts_the_shuffler and settings.privacy.delta * release.num_reports >= 1:
         warnings.append(
-            f"delta is {settings.delta:g}, one in {release.num_reports:,} reports or more: such a "
-            "delta allows publishing somebody's value; take it far below"
+            f"delta is {settings.privacy.delta:g}, one in {release.num_reports:,} reports or more: "
+            "such a delta allows publishing somebody's value; take it far below"
         )
-    if settings.user_id is None:
+    if settings.people.id is None:
         warnings.append(settings.persons_unknown)
     return tuple(warnings)

@@ -154,7 +154,9 @@ class Republication(RunCharge):
         """
         if found.report_digest is not None and found.report_digest == self._charge.report_digest:
             event = self._again(price, found, randomizer)
-            return Price(event_epsilon(event, self._settings.delta), price.honest_reports, event)
+            return Price(
+                event_epsilon(event, self._settings.privacy.delta), price.honest_reports, event
+            )
         if not isinstance(randomizer, LocalRandomizer):
             raise NotPublishedError(
                 "nothing was released: the reports are not those that were published under this "
@@ -166,7 +168,7 @@ class Republication(RunCharge):
                 "nothing was released: values changed since this release was published. A report "
                 f"that changes while others stay has no finite privacy cost. {_OWN_NAME}"
             )
-        if compared is None and not self._settings.frozen_values:
+        if compared is None and not self._settings.noise.frozen_values:
             raise NotPublishedError(f"nothing was released: {_unknown(found)}. {_OWN_NAME}")
         if isinstance(price.ran, LocalReports):
             return price  # nobody but the device is trusted: each report is seen by itself
@@ -175,7 +177,7 @@ class Republication(RunCharge):
             cells = self._honest(compared)
         event = publications_event(randomizer, cells)
         hidden = min(count or 0 for count in cells)
-        return Price(event_epsilon(event, self._settings.delta), max(1, hidden), event)
+        return Price(event_epsilon(event, self._settings.privacy.delta), max(1, hidden), event)
 
     def _again(self, price: Price, found: results.WorkerResults, randomizer: Any) -> Any:
         """What all publications cost where this one is of the same reports as the last.
@@ -205,7 +207,7 @@ class Republication(RunCharge):
         self._cells = {}
         for group, counted in sorted(compared.groups.items()):
             cells = shown_cells(counted, least)
-            found += honest_cells(cells, self._settings.honest_fraction).values()
+            found += honest_cells(cells, self._settings.privacy.honest_fraction).values()
             for cell, people in sorted(cells.items()):
                 name = ",".join(map(str, cell))
                 self._cells[f"{group}: {name}" if len(compared.groups) > 1 else name] = people

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_ldp.pipelines.options import ReleaseOptions, UsageError
+from beam_ldp import settings as sections
+from beam_ldp.pipelines.flags import UsageError
+from beam_ldp.pipelines.options import BudgetOptions
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.lost_runs import find_lost_runs
@@ -28,41 +30,23 @@ REQUIRE_VARIABLE = "BEAM_LDP_REQUIRE_LEDGER"  # "1": no run goes uncharged
 
 
 class ChargeSettings(Protocol):
-    """What a charge asks of every program's settings. Attributes: as the flags.
+    """What a charge asks of every program's settings. Attributes: the sections.
 
     `one_report_per` says whose report is charged as one.
     """
 
     @property
-    def ledger(self) -> str | None: ...
-    @property
-    def no_ledger(self) -> bool: ...
-    @property
     def dataset(self) -> str: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def honest_fraction(self) -> float: ...
-    @property
-    def run_id(self) -> str | None: ...
-    @property
-    def quota(self) -> str: ...
-    @property
-    def privacy_unit(self) -> str: ...
     @property
     def one_report_per(self) -> str: ...
     @property
-    def memoize_key_file(self) -> str | None: ...
+    def noise(self) -> sections.Noise: ...
     @property
-    def frozen_values(self) -> bool: ...
+    def charge(self) -> sections.Charge: ...
     @property
-    def people_store(self) -> str | None: ...
+    def privacy(self) -> sections.Privacy: ...
     @property
-    def people_key_file(self) -> str | None: ...
-    @property
-    def output(self) -> str | None: ...
-    @property
-    def no_mlflow(self) -> bool: ...
+    def output(self) -> sections.Output: ...
 
 
 def reserve(
@@ -110,7 +94,7 @@ def reserve(
             "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
         ) from None
 
-    run_id = run_id or settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
+    run_id = run_id or settings.charge.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
     try:
         ledger = BudgetLedger(url)
         check_name("run_id", run_id)
@@ -128,9 +112,9 @@ def reserve(
             worst.event,
             identity=identity,
             local_event=local_event,
-            privacy_unit=settings.privacy_unit,
+            privacy_unit=settings.charge.privacy_unit,
             memoized=bool(identity.key),
-            quota=settings.quota,
+            quota=settings.charge.quota,
             about={
                 "question": about,
                 "one_report_per": settings.one_report_per,
@@ -148,7 +132,7 @@ def reserve(
 
 def _check_quota(settings: ChargeSettings, published: Charge) -> None:
     """A further publication counts in place of the first one, where that was charged."""
-    if settings.quota != published.quota:
+    if settings.charge.quota != published.quota:
         raise UsageError(
             f"--quota must be {published.quota!r}: this release was published by run "
             f"{published.run_id!r}, charged to that share, and a second publication counts there"
@@ -156,7 +140,7 @@ def _check_quota(settings: ChargeSettings, published: Charge) -> None:
 
 
 def _check_key(settings: ChargeSettings, identity: ReleaseIdentity) -> None:
-    if settings.memoize_key_file is not None and not identity.key:
+    if settings.noise.key_file is not None and not identity.key:
         raise UsageError(
             "--memoize-key-file must be readable where the run is started too: the ledger keeps a "
             "commitment to the key, which tells releases apart"
@@ -165,7 +149,7 @@ def _check_key(settings: ChargeSettings, identity: ReleaseIdentity) -> None:
 
 def _check_alone(settings: ChargeSettings, run_id: str) -> None:
     """Refuse to start a run a second time while its launcher lives; elsewhere the ledger fences."""
-    for run in find_lost_runs(settings.output) if settings.output else ():
+    for run in find_lost_runs(settings.output.folder) if settings.output.folder else ():
         if run.note.run_id == run_id and run.note.launcher.ended == "under way":
             raise UsageError(
                 f"run {run_id!r} is under way: its launcher, process {run.note.launcher.pid}, "
@@ -180,26 +164,28 @@ def _identity(settings: ChargeSettings, run_id: str, about: str, mechanism: str)
         getattr(settings, "release_id", None) or run_id,
         mechanism,
         tuple(about.split(", ")),
-        privacy_unit=settings.privacy_unit,
+        privacy_unit=settings.charge.privacy_unit,
     )
-    if settings.memoize_key_file is None:
+    if settings.noise.key_file is None:
         return identity
     try:
-        return identity.committed(read_key(settings.memoize_key_file))
+        return identity.committed(read_key(settings.noise.key_file))
     except ValueError:
         return identity
 
 
 def untracked(settings: ChargeSettings) -> dict[str, str]:
     """Why this run will not be in MLflow, if that is so: audits then do not call it missing."""
-    return {"untracked": "--no-mlflow"} if settings.no_mlflow else {}
+    return {"untracked": "--no-mlflow"} if settings.output.no_mlflow else {}
 
 
 def _people(settings: ChargeSettings, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:
-    if settings.people_store is None or settings.people_key_file is None:
+    if settings.charge.people_store is None or settings.charge.people_key_file is None:
         return None
     population = ledger.population(settings.dataset)
-    return PeopleFolder(settings.people_store, settings.people_key_file, population, run_id)
+    return PeopleFolder(
+        settings.charge.people_store, settings.charge.people_key_file, population, run_id
+    )
 
 
 def charge_to(options: PipelineOptions) -> ChargeTo | None:
@@ -218,7 +204,7 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
     Raises:
         UsageError: if no ledger or no dataset is named: a run is uncharged only if it says so.
     """
-    flags = options.view_as(ReleaseOptions)
+    flags = options.view_as(BudgetOptions)
     if flags.no_ledger:
         check_may_be_uncharged()
         return None
@@ -244,8 +230,8 @@ def charge_to(options: PipelineOptions) -> ChargeTo | None:
 
 def ledger_url(settings: ChargeSettings) -> str | None:
     """The ledger that is named by a flag or by the environment; None if there is none."""
-    named = settings.ledger or os.environ.get(LEDGER_VARIABLE) or None
-    if settings.no_ledger or named is None:
+    named = settings.charge.ledger or os.environ.get(LEDGER_VARIABLE) or None
+    if settings.charge.no_ledger or named is None:
         check_may_be_uncharged()
         return None
     return named

@@ -61,7 +61,7 @@ class StreamLog:
         self._over = False
         self._last: tuple[dict[str, float], int, int] | None = None
         self._log: RunLog | None = None
-        if job.settings.no_mlflow:
+        if job.settings.output.no_mlflow:
             return
         if not mlflow_ldp.available():
             console.print("MLflow is not installed: the stream is not logged", style="dim")
@@ -130,9 +130,10 @@ class StreamLog:
         job, settings = self._job, self._job.settings
         return RunLog(
             tracking_uri=run.tracking_uri(
-                settings.mlflow_uri, outputs.OutputFolder(settings.output, checked=False)
+                settings.output.mlflow_uri,
+                outputs.OutputFolder(settings.output.folder, checked=False),
             ),
-            experiment=settings.mlflow_experiment,
+            experiment=settings.output.mlflow_experiment,
             run_name=f"stream of {job.question.about}",
             params=_params(job),
             inputs=lambda: [dataset_input(settings.dataset, {job.question.about: "string"})],
@@ -234,7 +235,7 @@ class StreamLog:
     def _tags(self) -> dict[str, str]:
         job = self._job
         identity = {} if job.identity is None else {IDENTITY_TAG: job.identity.digest.hex()}
-        simulated = job.settings.seed is not None
+        simulated = job.settings.noise.seed is not None
         return {
             **identity,
             f"{NAMESPACE}.neighbours": "replace-one",
@@ -317,13 +318,13 @@ def _params(job: Stream) -> dict[str, Any]:
         "question": job.question.about,
         "release_id": None if job.identity is None else job.identity.release_id,
         "run_id": job.run_id,
-        "delta": settings.delta,
+        "delta": settings.privacy.delta,
         "min_reports": settings.min_reports,
-        "honest_fraction": settings.honest_fraction,
-        "privacy_unit": settings.privacy_unit,
+        "honest_fraction": settings.privacy.honest_fraction,
+        "privacy_unit": settings.charge.privacy_unit,
         "one_report_per": settings.one_report_per,
-        "memoized": settings.memoize_key_file is not None,
-        "budget_windows": stream.budget_windows,
+        "memoized": settings.noise.key_file is not None,
+        "budget_windows": settings.charge.windows,
         "window_seconds": stream.period,
         "sum_seconds": stream.window if stream.slide is not None else None,
         "session_gap_seconds": stream.session_gap,
@@ -335,7 +336,7 @@ def _params(job: Stream) -> dict[str, Any]:
 
 
 def _charged(job: Stream) -> str:
-    if job.settings.seed is not None:
+    if job.settings.noise.seed is not None:
         return SIMULATED
     return NO_LEDGER if job.budget is None else YES
 

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.outputs import SCHEMA_VERSION, as_json
 from beam_ldp.pipelines.streams.results import STREAM, write_once
 from beam_ldp.randomizers.identity import ReleaseIdentity

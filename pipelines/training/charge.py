@@ -87,7 +87,7 @@ def charged(plan: TrainingPlan, console: Console) -> Iterator[tuple[NoCharge, Tr
         NothingReleasedError: if the budget does not allow it.
     """
     settings = plan.settings
-    name = settings.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
+    name = settings.charge.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
     run = TrainingRun(plan.identity(name))
     event = plan.charged_event_of(plan.rounds)
     worst = Price(plan.epsilon_of(plan.rounds), plan.reports_per_round, event)
@@ -161,7 +161,7 @@ def settlement(plan: TrainingPlan, charge: NoCharge, run: TrainingRun) -> dict[s
         "question": f"train {plan.model}",
         "epsilon": float(bound),
         "charged_epsilon": plan.charged_epsilon_of(run.begun),
-        "delta": plan.settings.delta,
+        "delta": plan.settings.privacy.delta,
         "method": str(bound.method),
         "proof_status": str(bound.proof_status),
         "num_reports": plan.reports_per_round,

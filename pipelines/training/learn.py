@@ -13,13 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.federated.samplers import Sampler, sampler_for
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.watch import JobError
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.training.charge import ModelScore
-from beam_ldp.pipelines.training.flags import CLDP_SGD
 from beam_ldp.pipelines.training.plan import DataFacts, TrainingPlan, bundled_facts
 from beam_ldp.pipelines.training.plans import AdapedPlan, LocalCentralPlan, ReportPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
+from beam_ldp.pipelines.usage.train import CLDP_SGD
 from tff_adapters import EpsilonBudget, Flow, flows_of, no_client_metrics, schedules
 from tff_adapters.adaped import Variant, build_dp_adaped
 from tff_adapters.adaped_training import PersonalRounds
@@ -132,7 +132,7 @@ class Learner(ABC):
     def __init__(self, plan: TrainingPlan, clients: Clients) -> None:
         settings = plan.settings
         self.plan, self.clients = plan, clients
-        self.budget = EpsilonBudget(settings.target_epsilon, settings.delta)
+        self.budget = EpsilonBudget(settings.privacy.epsilon, settings.privacy.delta)
 
     @abstractmethod
     def clients_for(self, number: int) -> Sequence[Any]:
@@ -299,8 +299,10 @@ class LocalCentralLearner(Learner):
             max_participations=settings.max_participations,
         )
         self.process, self._ledgers, self._targets = system.process, system.ledgers, plan.targets
-        target = math.inf if settings.target_epsilon is None else settings.target_epsilon
-        self._coins = TwoLedgersBudget(system.ledgers, system.sampler, settings.delta, target)
+        target = math.inf if settings.privacy.epsilon is None else settings.privacy.epsilon
+        self._coins = TwoLedgersBudget(
+            system.ledgers, system.sampler, settings.privacy.delta, target
+        )
         self.budget = self._coins
 
     def clients_for(self, number: int) -> Sequence[Any]:
@@ -314,7 +316,7 @@ class LocalCentralLearner(Learner):
         return int(self._ledgers.participations.max())
 
     def report(self) -> str:
-        return self._ledgers.report(self.plan.settings.delta, self._targets)
+        return self._ledgers.report(self.plan.settings.privacy.delta, self._targets)
 
 
 class AdapedLearner(Learner):

@@ -20,7 +20,7 @@ from scipy import stats
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.literature.schedule import UNLIKELY
-from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.training.settings import TrainSettings
@@ -224,11 +224,11 @@ class TrainingPlan(ABC):
         """What `charged_event_of` costs, where that is not the event of the price."""
         if self.charged_event == self.event:
             return None
-        return float(composed(self.charged_event_of(rounds), 1, self.settings.delta))
+        return float(composed(self.charged_event_of(rounds), 1, self.settings.privacy.delta))
 
     def epsilon_of(self, rounds: int) -> PrivacyBound:
         """The central price of so many rounds: proved, for this mechanism."""
-        return composed(self.event, rounds, self.settings.delta)
+        return composed(self.event, rounds, self.settings.privacy.delta)
 
     def price_after(self, rounds: int) -> PricePoint:
         """By every accountant that applies."""
@@ -256,7 +256,7 @@ class TrainingPlan(ABC):
             mechanism=_digest(self.config).hex(),
             columns=("train", self.settings.algorithm, self.model),
             values=_digest(asked).hex(),
-            privacy_unit=self.settings.privacy_unit,
+            privacy_unit=self.settings.charge.privacy_unit,
         )
 
     def for_release(self, identity: ReleaseIdentity) -> TrainingPlan:
@@ -278,10 +278,8 @@ class TrainingPlan(ABC):
 
 # Settings that say where things are, or for how long: another of them is the same training.
 _NOT_ASKED = frozenset(
-    ("data", "test_data", "bad_rows", "epochs", "delta", "target_epsilon", "audit", "baselines",
-     "public_clients", "ledger", "no_ledger", "run_id", "output", "overwrite", "dataset", "format",
-     "only_plan", "mlflow_uri", "mlflow_experiment", "no_mlflow", "memoize_key_file",
-     "people_store", "people_key_file")
+    ("data", "test_data", "bad_rows", "epochs", "audit", "baselines", "public_clients", "dataset",
+     "only_plan", "privacy", "noise", "charge", "output")
 )  # fmt: skip
 
 
@@ -306,12 +304,12 @@ def cut_to_target(plan: _P) -> _P:
         NothingReleasedError: if that is not even one.
     """
     plan = replace(plan, rounds=plan.planned_rounds)
-    target = plan.settings.target_epsilon
+    target = plan.settings.privacy.epsilon
     if target is not None:
         plan = replace(plan, rounds=rounds_within(plan, target))
     if plan.rounds == 0:
         raise NothingReleasedError(
-            f"--target-epsilon {target:g} does not allow one round, which costs "
+            f"--epsilon {target:g} does not allow one round, which costs "
             f"{float(plan.epsilon_of(1)):.4g}: nothing was trained"
         )
     return plan
@@ -337,7 +335,7 @@ def rounds_within(plan: TrainingPlan, target: float) -> int:
 
     def exceeds(rounds: int) -> bool:
         return accountant.would_exceed(
-            plan.event, rounds, epsilon=target, delta=plan.settings.delta
+            plan.event, rounds, epsilon=target, delta=plan.settings.privacy.delta
         )
 
     most = plan.planned_rounds

@@ -32,10 +32,9 @@ from beam_ldp.accounting.literature.two_ledgers import (
 )
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
-from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.training.flags import ADAPED, CLDP_SGD, LOCAL_CENTRAL
 from beam_ldp.pipelines.training.plan import (
     DataFacts,
     PricePoint,
@@ -47,6 +46,7 @@ from beam_ldp.pipelines.training.plan import (
     model_of,
 )
 from beam_ldp.pipelines.training.settings import TrainSettings, target_of
+from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import (
     BinaryVectorMean,
@@ -203,18 +203,18 @@ class ReportPlan(TrainingPlan):
 
     def epsilon_of(self, rounds: int) -> PrivacyBound:
         if self._by_message:
-            return composed(self.event, rounds, self.settings.delta)
-        return schedule_epsilon(replace(self.schedule, rounds=rounds), self.settings.delta)
+            return composed(self.event, rounds, self.settings.privacy.delta)
+        return schedule_epsilon(replace(self.schedule, rounds=rounds), self.settings.privacy.delta)
 
     def seen_epsilon_of(self, rounds: int) -> float | None:
         schedule = replace(self.schedule, rounds=rounds)
         if not schedule.sampled:
             return None
-        return float(schedule_epsilon(schedule.seen, self.settings.delta))
+        return float(schedule_epsilon(schedule.seen, self.settings.privacy.delta))
 
     def price_after(self, rounds: int) -> PricePoint:
         """By all three accountants."""
-        schedule, delta = replace(self.schedule, rounds=rounds), self.settings.delta
+        schedule, delta = replace(self.schedule, rounds=rounds), self.settings.privacy.delta
         thesis = (price_of(name, schedule, delta) for name in _THESIS)
         return replace(
             super().price_after(rounds),
@@ -293,7 +293,7 @@ class AdapedPlan(TrainingPlan):
             return None
         noise = dp_accounting.GaussianDpEvent(joint_multiplier(*self._multipliers))
         busiest = replace(self, rounds=rounds).busiest
-        return float(composed(noise, busiest, self.settings.delta))
+        return float(composed(noise, busiest, self.settings.privacy.delta))
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ class LocalCentralPlan(TrainingPlan):
 
     def seen_epsilon_of(self, rounds: int) -> float | None:
         busiest = min(replace(self, rounds=rounds).busiest, self.messages_of(rounds))
-        return float(composed(self.charged_event, busiest, self.settings.delta))
+        return float(composed(self.charged_event, busiest, self.settings.privacy.delta))
 
     @cached_property
     def round_price(self) -> LostRoundsPrice:

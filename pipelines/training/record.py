@@ -148,7 +148,7 @@ def make_record(
         version=beam_ldp.__version__,
         warnings=_warnings(plan, run),
         algorithm=settings.algorithm,
-        unit=settings.privacy_unit,
+        unit=settings.charge.privacy_unit,
         norm=settings.norm,
         clip=settings.clip,
         release_id=run.identity.release_id,
@@ -194,11 +194,11 @@ def _cost(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
         "epsilon": float(bound),
         "epsilon_lower": float(bound.lower) or None,
         "epsilon_class_lower": float(bound.class_lower) or None,
-        "delta": plan.settings.delta,
+        "delta": plan.settings.privacy.delta,
         "method": str(bound.method),
         "proof_status": str(bound.proof_status),
         "exactness": plan.exactness,
-        "target_epsilon": plan.settings.target_epsilon,
+        "target_epsilon": plan.settings.privacy.epsilon,
         "event": plan.round_price.event_of(run.begun),
         "charged_epsilon": plan.charged_epsilon_of(run.begun),
         "round_event": event_to_json(plan.event),
@@ -348,7 +348,7 @@ def curves_as_json(
         return {name: _known(value) for name, value in told.items()}
 
     return {
-        "delta": plan.settings.delta,
+        "delta": plan.settings.privacy.delta,
         "training": [row(*one) for one in ran.curve],
         "baselines": {name: [plain(m) for m in points] for name, points in beside.items()},
     }

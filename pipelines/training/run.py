@@ -125,23 +125,25 @@ def training_log(
 ) -> Iterator[TrainingLog]:
     """The record of this training in MLflow, unless it is not wanted or not installed."""
     settings = plan.settings
-    if settings.no_mlflow or not mlflow_ldp.available():
-        if not settings.no_mlflow:
+    if settings.output.no_mlflow or not mlflow_ldp.available():
+        if not settings.output.no_mlflow:
             console.print("MLflow is not installed: the run was not logged", style="dim")
         yield TrainingLog(plan, None, None, console)
         return
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    assert settings.output is not None
-    uri = run.tracking_uri(settings.mlflow_uri, outputs.OutputFolder(settings.output, True))
+    assert settings.output.folder is not None
+    uri = run.tracking_uri(
+        settings.output.mlflow_uri, outputs.OutputFolder(settings.output.folder, True)
+    )
     with _no_ledger(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no ledger is named")
         tracker = mlflow_ldp.PrivacyTracker(
             settings.dataset,
-            settings.delta,
+            settings.privacy.delta,
             adaptive=False,
             tracking_uri=uri,
-            experiment=settings.mlflow_experiment,
+            experiment=settings.output.mlflow_experiment,
             run_name=f"train {plan.model} on {settings.dataset}",
             params=_params(plan, charge),
             num_users=plan.data.num_clients,
@@ -210,7 +212,7 @@ def central_noise(plan: TrainingPlan, epsilon: float) -> float:
 
     bracket = dp_accounting.ExplicitBracketInterval(1e-2, 1e4)
     found = dp_accounting.calibrate_dp_mechanism(
-        accountant, make, epsilon, settings.delta, bracket, tol=1e-3
+        accountant, make, epsilon, settings.privacy.delta, bracket, tol=1e-3
     )
     return float(found)
 
@@ -288,7 +290,7 @@ def train(
             staging,
             ends_with_launcher=True,
             rounds=plan.round_price,
-            overwrite=plan.settings.overwrite,
+            overwrite=plan.settings.output.overwrite,
         )
         try:
             learner = learner_for(plan, clients)

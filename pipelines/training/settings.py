@@ -6,14 +6,13 @@ import argparse
 import dataclasses
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
-from beam_ldp.pipelines.flags import positive_number
-from beam_ldp.pipelines.options import UsageError
-from beam_ldp.pipelines.settings import LEDGER_VARIABLE, UNNAMED, need
-from beam_ldp.pipelines.training.flags import (
+from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.settings import LEDGER_VARIABLE, UNNAMED, need, section_from
+from beam_ldp.pipelines.usage.train import (
     ADAPED,
     ADAPTIVE,
     BASELINES,
@@ -23,7 +22,11 @@ from beam_ldp.pipelines.training.flags import (
     LOCAL_CENTRAL,
     POINT,
     SAMPLINGS,
+    USAGE,
+    TrainingQuestion,
 )
+from beam_ldp.settings import Charge, Noise, Output, Privacy
+from beam_ldp.settings.fields import POSITIVE
 
 # Flags that only some algorithms have. They have no default of argparse's: given is given.
 _ONLY: dict[str, tuple[str, ...]] = {
@@ -84,8 +87,7 @@ class TrainSettings:
     adaptive_clip: bool
     local_epsilon: float
     mechanism: str
-    delta: float
-    target_epsilon: float | None
+    privacy: Privacy
     preset: str
     noise_multiplier: float
     psi_noise_multiplier: float
@@ -101,24 +103,11 @@ class TrainSettings:
     max_participations: int | None
     audit: tuple[tuple[str, tuple[float, ...]], ...]
     baselines: tuple[str, ...]
-    ledger: str | None
-    no_ledger: bool
-    privacy_unit: str
-    run_id: str | None
-    output: str | None
-    overwrite: bool
+    noise: Noise
+    charge: Charge
+    output: Output
     dataset: str
-    format: str
     only_plan: bool
-    mlflow_uri: str | None
-    mlflow_experiment: str
-    no_mlflow: bool
-    quota: str = ""
-    honest_fraction: float = 1.0  # these five are what charges ask of every program
-    frozen_values: bool = False
-    memoize_key_file: str | None = None
-    people_store: str | None = None
-    people_key_file: str | None = None
 
     @property
     def bundled(self) -> bool:
@@ -140,16 +129,17 @@ class TrainSettings:
         return self.algorithm == CLDP_SGD and self.points_per_client > 1
 
 
-def check_train(values: argparse.Namespace) -> TrainSettings:
+def check_train(given: Given) -> TrainSettings:
     """The flags with every rule checked and every default filled in.
 
     Raises:
         UsageError: naming the flag and what is allowed.
     """
-    need(values, "data", "delta", "epochs")
-    _check_algorithm(values)
+    need(USAGE, given, "training.data", "privacy.delta", "training.epochs")
+    values = _values(given)
+    _check_algorithm(values, given)
     if not values.only_plan:
-        need(values, "output")
+        need(USAGE, given, "output.folder")
     if not 0 < values.delta < 1:
         raise UsageError(f"--delta must lie in (0, 1), got {values.delta}")
     for name in (
@@ -164,6 +154,12 @@ def check_train(values: argparse.Namespace) -> TrainSettings:
     clip, adaptive = _clip(values)
     known = {field.name for field in dataclasses.fields(TrainSettings)}
     fields = {name: value for name, value in vars(values).items() if name in known}
+    privacy, noise_of, charge, output = (
+        section_from(given, USAGE, home, section)
+        for home, section in (
+            ("privacy", Privacy), ("release", Noise), ("release", Charge), ("output", Output),
+        )
+    )  # fmt: skip
     noise = values.noise_multiplier or 0.0
     fields.update(
         features=tuple(_split(values.features)),
@@ -178,21 +174,43 @@ def check_train(values: argparse.Namespace) -> TrainSettings:
         projection=values.projection or 0.0,
         audit=_audit(values.audit),
         baselines=_baselines(values),
-        dataset=values.dataset or (values.data if values.data in BUNDLED else UNNAMED),
-        privacy_unit=values.privacy_unit or "user",
+        dataset=noise_of.dataset or (values.data if values.data in BUNDLED else UNNAMED),
+        privacy=privacy,
+        noise=noise_of,
+        charge=charge,
+        output=output,
     )
     settings = TrainSettings(**fields)
     if settings.protects_points:
-        if values.privacy_unit not in (None, POINT):
+        if given["release"].get("privacy_unit") not in (None, POINT):
             raise UsageError(
                 f"--privacy-unit must be {POINT}: with several points per client, cldp-sgd "
                 "protects one of them (fedavg protects all)"
             )
-        settings = TrainSettings(**{**fields, "privacy_unit": POINT})
+        settings = replace(settings, charge=replace(charge, privacy_unit=POINT))
     return settings
 
 
-def _check_algorithm(values: argparse.Namespace) -> None:
+def _values(given: Given) -> argparse.Namespace:
+    """What was given, or the defaults, by the names of the flags; the rules below fill in more."""
+    told = {name: field.default for name, field in TrainingQuestion.__dataclass_fields__.items()}
+    told |= given["training"]
+    privacy = given["privacy"]
+    return argparse.Namespace(
+        **told,
+        local_epsilon=privacy.get("local_epsilon"),
+        target_epsilon=privacy.get("epsilon"),
+        delta=privacy["delta"],
+        mechanism=given["mechanism"].get("name", "auto"),
+        only_plan=given.action("only_plan"),
+        ledger=given["release"].get("ledger"),
+        no_ledger=given["release"].get("no_ledger", False),
+        dataset=given["release"].get("dataset"),
+        seed=None,
+    )
+
+
+def _check_algorithm(values: argparse.Namespace, given: Given) -> None:
     """Each algorithm's own flags, and their defaults."""
     algorithm = values.algorithm
     for name, algorithms in _ONLY.items():
@@ -202,14 +220,14 @@ def _check_algorithm(values: argparse.Namespace) -> None:
         if getattr(values, name) is None:
             setattr(values, name, _ONLY_DEFAULTS.get(name))
     if algorithm != ADAPED:
-        need(values, "local_epsilon")
+        need(USAGE, given, "privacy.local_epsilon")
     if algorithm in (ADAPED, LOCAL_CENTRAL):
-        need(values, "noise_multiplier")
+        need(USAGE, given, "training.noise_multiplier")
         for name, usual in (("norm", "l2"), ("mechanism", "auto")):
             if getattr(values, name) != usual:
                 raise UsageError(f"--{name} must be {usual} with --algorithm {algorithm}")
     if algorithm == LOCAL_CENTRAL:
-        need(values, "projection")
+        need(USAGE, given, "training.projection")
     if values.sampling is None:
         values.sampling = "self" if algorithm == LOCAL_CENTRAL else "fixed"
     allowed = {LOCAL_CENTRAL: ("self",), ADAPED: ("fixed", "full")}.get(algorithm, SAMPLINGS)
@@ -282,7 +300,7 @@ def _clip(values: argparse.Namespace) -> tuple[float, bool]:
             raise UsageError(f"--clip {ADAPTIVE} is of {CLDP_SGD} and {FEDAVG}")
         return usual, True
     try:
-        return positive_number(values.clip), False
+        return POSITIVE.read(values.clip), False
     except ValueError:
         raise UsageError(f"--clip must be a number > 0 or {ADAPTIVE}, got {values.clip}") from None
 
@@ -291,7 +309,7 @@ def _psi_range(values: argparse.Namespace) -> tuple[float, float]:
     if values.algorithm != ADAPED:
         return 0.0, 0.0
     try:
-        low, high = map(positive_number, values.psi_range.split(":"))
+        low, high = map(POSITIVE.read, values.psi_range.split(":"))
     except ValueError:
         raise UsageError(
             f"--psi-range must be like 2:50, numbers > 0, got {values.psi_range}"
@@ -320,7 +338,7 @@ def _audit(text: str | None) -> tuple[tuple[str, tuple[float, ...]], ...]:
     for part in _split([text] if text else None):
         kind, *words = part.split(":")
         try:
-            numbers = tuple(map(positive_number, words))
+            numbers = tuple(map(POSITIVE.read, words))
             if kind not in _TARGETS or len(numbers) != _TARGETS[kind][1]:
                 raise ValueError("diffuse:784:0.5 and sparse:20:2000:0.5:0.5 are understood")
             target_of(kind, numbers)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from beam_ldp.accounting.reconstruction_audit import _up
 from beam_ldp.pipelines.records.statement import _code, _mechanism, number, rounded_down
-from beam_ldp.pipelines.training.flags import ADAPED, CLDP_SGD, LOCAL_CENTRAL
+from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.training.record import TrainRecord

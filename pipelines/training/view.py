@@ -48,7 +48,7 @@ def plan_line(plan: TrainingPlan) -> str:
         f"{plan.settings.algorithm}, {plan.model} ({plan.dimension:,} parameters), "
         f"{plan.mechanism_words}; {plan.rounds:,} rounds of "
         f"{plan.clients_per_round:,} of {plan.data.num_clients:,} clients will cost epsilon = "
-        f"{number(float(plan.epsilon_of(plan.rounds)))} at delta = {plan.settings.delta:g}"
+        f"{number(float(plan.epsilon_of(plan.rounds)))} at delta = {plan.settings.privacy.delta:g}"
     )
 
 
@@ -69,7 +69,7 @@ def plan_as_json(plan: TrainingPlan, flows: Sequence[Flow] | None) -> dict[str, 
         "rounds_per_epoch": plan.rounds_per_epoch,
         "rounds": plan.rounds,
         "planned_rounds": plan.planned_rounds,
-        "delta": plan.settings.delta,
+        "delta": plan.settings.privacy.delta,
         "epsilon": float(bound),
         "epsilon_lower": float(bound.lower) or None,
         "method": str(bound.method),
@@ -78,7 +78,7 @@ def plan_as_json(plan: TrainingPlan, flows: Sequence[Flow] | None) -> dict[str, 
         "pricing_note": plan.pricing_note or None,
         "local_epsilon_per_report": plan.report_epsilon,
         "local_epsilon": plan.local_epsilon_of(plan.rounds),
-        "privacy_unit": plan.settings.privacy_unit,
+        "privacy_unit": plan.settings.charge.privacy_unit,
         "costs": [vars(point) for point in plan.price_list()],
         "reconstruction": plan.audit(plan.messages_of(plan.rounds)).to_dict()
         if isinstance(plan, LocalCentralPlan)
@@ -94,7 +94,7 @@ def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
         plan: what would run.
         flows: what would leave a client; None where no TensorFlow Federated is there to build it.
     """
-    if plan.settings.format == "json":
+    if plan.settings.output.format == "json":
         print(terminal.printed_json(plan_as_json(plan, flows)))
         return
     console = Console()
@@ -127,12 +127,12 @@ def _plan_table(plan: TrainingPlan) -> Table:
         "mechanism",
         f"{plan.mechanism_words}; {plan.bits_per_report:,} bits per report",
     )
-    table.add_row("protected", f"one {settings.privacy_unit} (replace-one)")
+    table.add_row("protected", f"one {settings.charge.privacy_unit} (replace-one)")
     table.add_row("one report", _report_said(plan))
     bound = plan.epsilon_of(plan.rounds)
     table.add_row(
         plan.reader,
-        f"epsilon = {number(float(bound))} at delta = {settings.delta:g} ({bound.method})",
+        f"epsilon = {number(float(bound))} at delta = {settings.privacy.delta:g} ({bound.method})",
     )
     seen = plan.seen_epsilon_of(plan.rounds)
     if seen is not None:
@@ -187,7 +187,7 @@ def _say_flows(console: Console, flows: Sequence[Flow] | None) -> None:
 def _cut(plan: TrainingPlan) -> str:
     if plan.rounds == plan.planned_rounds:
         return ""
-    return f" of {plan.planned_rounds:,}: the target of {plan.settings.target_epsilon:g} ends it"
+    return f" of {plan.planned_rounds:,}: the target of {plan.settings.privacy.epsilon:g} ends it"
 
 
 def as_json(result: TrainingResult) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What each program says of itself: its flags as data, its help.
+"""What each program says of itself: the settings that it takes, its help, its examples.
 
 These modules import nothing heavy: somebody who asks for help waits for it, and
 for a mistyped flag too. `tests/pipelines/test_start.py` holds them to it.
@@ -6,11 +6,18 @@ for a mistyped flag too. `tests/pipelines/test_start.py` holds them to it.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from beam_ldp.pipelines.flags import Groups, add_flags
+from beam_ldp.settings.fields import SWITCH, Setting, setting, settings_of
+
+DATA = "the data"
+PRIVACY = "the privacy cost (give one of the two epsilons)"
+MECHANISM = "the mechanism and the shuffler"
+RELEASE = "the release and its budget"
+OUTPUT = "the output"
 
 EXIT_CODES = """
 exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
@@ -21,41 +28,86 @@ exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was
 
 
 @dataclass(frozen=True, kw_only=True)
+class Action:
+    """What to do with the settings, other than to run them."""
+
+    only_plan: bool = setting(
+        False, "print plan and privacy cost; read no data, write nothing", SWITCH,
+        flag="dry-run", basic=True,
+    )  # fmt: skip
+    print_job: bool = setting(
+        False, "print these settings as a job file for `beam-ldp run`, and do nothing else",
+        SWITCH, flag="print-job", basic=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some settings of one section, as a program takes them.
+
+    Attributes:
+        home: the section's key in a job file, and the first half of its settings' names.
+        section: the value object.
+        title: of the group in help.
+        without: fields that mean nothing here.
+        only: the fields that mean something here; None for all of them.
+        own: what the program says differently about a field: arguments of `Setting`, by name.
+    """
+
+    home: str
+    section: type
+    title: str
+    without: Sequence[str] = ()
+    only: Sequence[str] | None = None
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """By the names of the fields."""
+        return {
+            name: dataclasses.replace(about, **self.own.get(name, {}))
+            for name, about in settings_of(self.section).items()
+            if name not in self.without and (self.only is None or name in self.only)
+        }
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """By the names of the fields."""
+        return {field.name: field.default for field in dataclasses.fields(self.section)}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Usage:
-    """A program on the command line.
+    """A program on the command line, and in a job file.
 
     Attributes:
         name: the command.
         summary: what it does.
         synopsis: the flags that it cannot do without.
         examples, exit_codes: below the flags.
-        flags: what it understands, see `flags.with_own`.
+        parts: the settings that it takes, in the order of its help.
+        question: what its questions are called in a job file; "" for a program that has none.
+        runs_on_beam: whether it takes Beam's own flags too.
     """
 
     name: str
     summary: str
     synopsis: str
     examples: str
-    flags: Groups
+    parts: tuple[Part, ...]
+    question: str = ""
     exit_codes: str = EXIT_CODES
+    runs_on_beam: bool = True
 
-    @property
-    def help(self) -> str:
-        """What `--help` prints: flags, examples and exit codes."""
-        program = f"beam-ldp {self.name}"
-        parser = argparse.ArgumentParser(
-            prog=program,
-            description=self.summary,
-            epilog=self.examples + self.exit_codes,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            usage=f"{program} {self.synopsis}",
-        )
-        add_flags(parser, self.flags, both_spellings=False)
-        return parser.format_help()
+    def __iter__(self) -> Iterator[tuple[Part, str, Setting]]:
+        """Every setting, with the name of its field."""
+        for part in (*self.parts, Part("", Action, OUTPUT)):
+            for name, about in part.settings.items():
+                yield part, name, about
 
-    def print_help(self, argv: Sequence[str]) -> int | None:
-        """Help where it is asked for, or nothing is; the exit code, or None where flags are."""
-        if argv and not any(flag in ("-h", "--help") for flag in argv):
-            return None
-        print(self.help)
-        return 0 if argv else 2
+    def flag_of(self, name: str) -> str:
+        """The flag of `section.field`, for messages; the name itself where there is none."""
+        for part, field_name, about in self:
+            if name == f"{part.home}.{field_name}":
+                return f"--{about.flag}"
+        return name

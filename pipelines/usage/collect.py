@@ -1,88 +1,145 @@
-"""What `beam-ldp collect` says of itself."""
+"""What `beam-ldp collect` takes, and its help."""
 
 from __future__ import annotations
 
-from beam_ldp.pipelines.flags import BUDGET, COMMON, DATA, MECHANISM, OUTPUT, PRICE, Flags, Groups
-from beam_ldp.pipelines.usage import Usage
-from beam_ldp.pipelines.usage.frequency import FLAGS as FREQUENCY
-from beam_ldp.pipelines.usage.frequency import NUMBER_FLAGS
-from beam_ldp.pipelines.usage.mean import FLAGS as MEAN
+from dataclasses import dataclass
+
+from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
+from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
+from beam_ldp.pipelines.usage.mean import MeanQuestion
+from beam_ldp.settings.fields import setting
+from beam_ldp.settings.sections import (
+    Charge,
+    Mechanism,
+    Noise,
+    Output,
+    People,
+    Privacy,
+    Shuffling,
+    Source,
+)
 
 
-def _some(flags: Flags, *names: str) -> Flags:
-    return {name: flags[name] for name in names}
+@dataclass(frozen=True, kw_only=True)
+class Envelopes:
+    """Where the reports are, and what devices and collector agreed upon."""
+
+    reports: tuple[str, ...] = setting(
+        (),
+        "file, folder or glob of envelopes, on any file system that Beam knows; may be "
+        "repeated; names that begin with _ or . or end in .json are left out",
+        flag="reports", metavar="PATH", many=True, basic=True,
+    )  # fmt: skip
+    release: str = setting(
+        "",
+        "release.json: the terms that devices and collector share (see `beam-ldp "
+        "randomize`)",
+        flag="release", metavar="FILE", basic=True,
+    )  # fmt: skip
+    question: str | None = setting(
+        None, "name of the question, for the record (default: the release id)", flag="question",
+        metavar="NAME",
+    )  # fmt: skip
 
 
-READ_OFF: Flags = {
-    name: {**NUMBER_FLAGS[name], "help": f"{said} (default: what the devices were asked for)"}
-    for name, said in (
-        ("--quantiles", "quantiles to estimate, where the reports are of a number with a tree"),
-        ("--between", "ranges to count, between edges of the bins or inf; may be repeated"),
-    )
-}
-FLAGS: Groups = {
-    "the reports": {
-        "--reports": {
-            "action": "append", "metavar": "PATH",
-            "help": "file, folder or glob of envelopes, on any file system that Beam knows; may be "
-            "repeated; names that begin with _ or . or end in .json are left out",
+def _read_off(help: str) -> dict[str, str]:
+    return {"help": f"{help} (default: what the devices were asked for)"}
+
+
+PARTS = (
+    Part("reports", Envelopes, DATA),
+    Part(
+        "question",
+        FrequencyQuestion,
+        DATA,
+        only=("domain", "other", "quantiles", "between"),
+        own={
+            "domain": {
+                "help": "public list of values that the devices used; not for numbers. With"
+                " several questions, repeat it in the order of release.json"
+            },
+            "quantiles": _read_off(
+                "quantiles to estimate, where the reports are of a number with a tree"
+            ),
+            "between": _read_off(
+                "ranges to count, between edges of the bins or inf; may be repeated"
+            ),
         },
-        "--release": {
-            "metavar": "FILE",
-            "help": "release.json: the terms that devices and collector share (see `beam-ldp "
-            "randomize`)",
+    ),
+    Part("question", MeanQuestion, OUTPUT, only=("shape",)),
+    Part(
+        "people",
+        People,
+        DATA,
+        only=("groups",),
+        own={"groups": {"help": "public list of groups that the devices used, if any"}},
+    ),
+    Part(
+        "source",
+        Source,
+        DATA,
+        only=("max_bad_rows",),
+        own={
+            "max_bad_rows": {
+                "help": "release nothing if more envelopes than this are refused (default: "
+                "no limit)"
+            }
         },
-        "--release-id": {
-            "metavar": "NAME",
-            "help": "the release expected: release.json must name the same one (default: the one "
-            "it names)",
+    ),
+    Part(
+        "privacy",
+        Privacy,
+        PRIVACY,
+        without=("local_epsilon", "max_local_epsilon", "model"),
+        own={
+            "epsilon": {
+                "help": "central epsilon that was aimed at: if the reports received cost "
+                "more, a warning says so; the noise was drawn on the devices and "
+                "does not change"
+            }
         },
-        "--mechanism": {
-            "metavar": "PACKAGE:CLASS",
-            "help": "the mechanism that release.json names, if it is your own and not installed as "
-            "a plugin: a file never makes the collector import code",
+    ),
+    Part(
+        "mechanism",
+        Mechanism,
+        MECHANISM,
+        only=("name",),
+        own={
+            "name": {
+                "help": "the mechanism that release.json names, if it is your own and not "
+                "installed as a plugin: a file never makes the collector import "
+                "code",
+                "metavar": "PACKAGE:CLASS",
+                "basic": False,
+            }
         },
-        "--question": {
-            "metavar": "NAME", "help": "name of the question, for the record (default: the release "
-            "id)",
+    ),
+    Part("shuffle", Shuffling, MECHANISM),
+    Part(
+        "release",
+        Noise,
+        RELEASE,
+        only=("dataset", "id", "frozen_values"),
+        own={
+            "id": {
+                "help": "the release expected: release.json must name the same one "
+                "(default: the one it names)"
+            }
         },
-        "--domain": {
-            "action": "append", "metavar": "FILE",
-            "help": "public list of values that the devices used; not for numbers. With several "
-            "questions, repeat it in the order of release.json",
+    ),
+    Part("release", Charge, RELEASE, without=("people_store", "people_key_file")),
+    Part(
+        "output",
+        Output,
+        OUTPUT,
+        own={
+            "bad_rows_file": {
+                "help": "where refused envelopes are listed (default: "
+                "OUTPUT.private/bad_rows.jsonl)"
+            }
         },
-        **_some(FREQUENCY[DATA], "--other-label"),
-        **READ_OFF,
-        "--groups": {
-            "metavar": "FILE", "help": "public list of groups that the devices used, if any",
-        },
-        "--max-bad-rows": {
-            **COMMON[DATA]["--max-bad-rows"],
-            "help": "release nothing if more envelopes than this are refused (default: no limit)",
-        },
-        "--bad-rows-file": {
-            **COMMON[DATA]["--bad-rows-file"],
-            "help": "where refused envelopes are listed (default: OUTPUT.private/bad_rows.jsonl)",
-        },
-    },
-    "the privacy cost": {
-        **_some(COMMON[PRICE], "--delta", "--expected-users", "--min-reports"),
-        "--epsilon": {
-            **COMMON[PRICE]["--epsilon"],
-            "help": "central epsilon that was aimed at: if the reports received cost more, a "
-            "warning says so; the noise was drawn on the devices and does not change",
-        },
-        **_some(COMMON[PRICE], "--strict", "--honest-fraction"),
-    },
-    "the shuffle": _some(COMMON[MECHANISM], "--shuffle-output", "--scope"),
-    BUDGET: {
-        name: how for name, how in COMMON[BUDGET].items() if not name.startswith("--people")
-    },
-    OUTPUT: {
-        **{name: how for name, how in FREQUENCY[OUTPUT].items() if name != "--staged"},
-        **_some(MEAN[OUTPUT], "--shape"),
-    },
-}  # fmt: skip
+    ),
+)
 
 EXAMPLES = """examples:
   privacy cost and accuracy in advance (reads no report)
@@ -110,15 +167,15 @@ EXAMPLES = """examples:
 USAGE = Usage(
     name="collect",
     summary=(
-        "How often does each value of a public list occur, or what is the mean, among people whose "
-        "devices have sent randomized reports? This program starts at the shuffle and never sees a "
-        "raw value. Whatever cannot be a report of this release is refused and listed, and copies "
-        "count once."
+        "How often does each value of a public list occur, or what is the mean, among people "
+        "whose devices have sent randomized reports? This program starts at the shuffle and "
+        "never sees a raw value. Whatever cannot be a report of this release is refused and "
+        "listed, and copies count once."
     ),
     synopsis=(
         "--reports PATH --release FILE [--domain FILE] --delta D "
         "(--min-reports N | --expected-users N) --output DIR [...]"
     ),
     examples=EXAMPLES,
-    flags=FLAGS,
+    parts=PARTS,
 )

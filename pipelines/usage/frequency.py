@@ -1,102 +1,114 @@
-"""What `beam-ldp frequency` says of itself."""
+"""What `beam-ldp frequency` takes, and its help."""
 
 from __future__ import annotations
 
-from beam_ldp.pipelines.flags import DATA, MECHANISM, OUTPUT, Flags, whole_number, with_own
-from beam_ldp.pipelines.usage import Usage
-from beam_ldp.pipelines.usage.stream import STREAM_FLAGS
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-NUMBER_FLAGS: Flags = {
-    "--bins": {
-        "metavar": "EDGES",
-        "help": "for a column of numbers, instead of --domain: public edges such as "
+from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
+from beam_ldp.pipelines.usage.stream import STREAM
+from beam_ldp.settings.fields import WHOLE, setting
+from beam_ldp.settings.sections import (
+    DEAD_LETTER,
+    Charge,
+    Mechanism,
+    Noise,
+    Output,
+    People,
+    Privacy,
+    Shuffling,
+    Source,
+)
+
+if TYPE_CHECKING:
+    from beam_ldp.pipelines.frequencies.numeric import NumberQuestion
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrequencyQuestion:
+    """How often each value occurs: of a public list, of several, or of numbers in bins.
+
+    Attributes: the settings, and what the program makes of them once they are checked:
+
+        columns, domains: a column and a list for each question.
+        name: public name of all that is asked.
+        numbers: what is asked about numbers; None for values of lists.
+    """
+
+    column: tuple[str, ...] = setting(
+        (), "column with the value (not for text input); repeat it to ask several questions",
+        flag="column", metavar="NAME", many=True, basic=True,
+    )  # fmt: skip
+    domain: tuple[str, ...] = setting(
+        (),
+        "public list of values, one per line; all other values count as `other`. With "
+        "several questions, one for each {question.column}",
+        flag="domain", metavar="FILE", many=True, basic=True,
+    )  # fmt: skip
+    other: str = setting(
+        "other", "name for all values not listed, if the list itself holds a value `other`",
+        flag="other-label", metavar="NAME",
+    )  # fmt: skip
+    bins: str | None = setting(
+        None,
+        "for a column of numbers, instead of {question.domain}: public edges such as "
         "0,10,20,50,100, or LOW:HIGH:COUNT; numbers outside count as `other`",
-    },
-    "--quantiles": {
-        "metavar": "LEVELS",
-        "help": "quantiles to estimate, such as 0.1,0.5,0.9, with confidence intervals; as fine as "
-        "--bins",
-    },
-    "--between": {
-        "action": "append", "metavar": "LOW:HIGH",
-        "help": "range to count: how many numbers lie in [LOW, HIGH), each an edge of --bins or "
-        "inf; may be repeated",
-    },
-    "--fan-out": {
-        "type": whole_number, "metavar": "N",
-        "help": "fan-out: children of each node in the tree behind --quantiles and --between "
-        "(default: the most accurate one, see docs/ranges.md)",
-    },
-}  # fmt: skip
+        flag="bins", metavar="EDGES",
+    )  # fmt: skip
+    quantiles: str | None = setting(
+        None,
+        "quantiles to estimate, such as 0.1,0.5,0.9, with confidence intervals; as fine"
+        " as {question.bins}",
+        flag="quantiles", metavar="LEVELS",
+    )  # fmt: skip
+    between: tuple[str, ...] = setting(
+        (),
+        "range to count: how many numbers lie in [LOW, HIGH), each an edge of "
+        "{question.bins} or inf; may be repeated",
+        flag="between", metavar="LOW:HIGH", many=True,
+    )  # fmt: skip
+    fan_out: int | None = setting(
+        None,
+        "fan-out: children of each node in the tree behind {question.quantiles} and "
+        "{question.between} (default: the most accurate one, see docs/ranges.md)",
+        WHOLE, flag="fan-out", metavar="N",
+    )  # fmt: skip
+    design: str = setting(
+        "auto",
+        "for several questions: each person answers one of them, drawn at random, or "
+        "all of them with a split budget; auto takes the more accurate one whose "
+        "privacy cost is no higher, locally or centrally",
+        flag="design", choices=("auto", "one", "all"),
+    )  # fmt: skip
+    bad_rows: str = setting(
+        DEAD_LETTER,
+        "what happens to rows that cannot be used: they are listed in bad_rows.jsonl, "
+        "or reported as `other` without a trace",
+        flag="bad-rows", choices=(DEAD_LETTER, "other"),
+    )  # fmt: skip
+    staged: str | None = setting(
+        None, "run no job: finish the release from what the job of a template with the same "
+        "flags left in this folder",
+        flag="staged", metavar="DIR",
+    )  # fmt: skip
+    columns: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    name: str = ""
+    numbers: NumberQuestion | None = None
 
-GROUP_FLAGS: Flags = {
-    "--group-by": {
-        "metavar": "NAME",
-        "help": "column with a public group: one result per group, each from at least "
-        "--min-reports reports. Every person reports in one group, and which one is not protected",
-    },
-    "--groups": {
-        "metavar": "FILE",
-        "help": "public list of groups, one per line; rows of groups not listed count in `other`",
-    },
-}  # fmt: skip
 
-DESIGN_FLAGS: Flags = {
-    "--design": {
-        "choices": ["auto", "one", "all"], "default": "auto",
-        "help": "for several questions: each person answers one of them, drawn at random, or all "
-        "of them with a split budget; auto takes the more accurate one whose privacy cost is no "
-        "higher, locally or centrally",
-    },
-}  # fmt: skip
-
-FLAGS = with_own(
-    {
-        DATA: {
-            "--column": {
-                "action": "append", "metavar": "NAME",
-                "help": "column with the value (not for text input); repeat it to ask several "
-                "questions",
-            },
-            "--domain": {
-                "action": "append", "metavar": "FILE",
-                "help": "public list of values, one per line; all other values count as `other`. "
-                "With several questions, one for each --column",
-            },
-            "--other-label": {
-                "default": "other", "metavar": "NAME",
-                "help": "name for all values not listed, if the list itself holds a value `other`",
-            },
-            **NUMBER_FLAGS,
-            **GROUP_FLAGS,
-            **STREAM_FLAGS,
-            "--bad-rows": {
-                "choices": ["dead-letter", "other"], "default": "dead-letter",
-                "help": "what happens to rows that cannot be used: they are listed in "
-                "bad_rows.jsonl, or reported as `other` without a trace",
-            },
-        },
-        MECHANISM: {
-            "--mechanism": {
-                "default": "auto", "metavar": "NAME",
-                "help": "name of a frequency oracle (PACKAGE:CLASS for one of your own), or auto "
-                "for the most accurate one (see `beam-ldp plan`)",
-            },
-            **DESIGN_FLAGS,
-        },
-        OUTPUT: {
-            "--top": {
-                "type": whole_number, "default": 20, "metavar": "N",
-                "help": "number of values in the printed table and in the plot (default 20)",
-            },
-            "--staged": {
-                "metavar": "DIR",
-                "help": "run no job: finish the release from what the job of a template with the "
-                "same flags left in this folder",
-            },
-        },
-    }
-)  # fmt: skip
+PARTS = (
+    Part("source", Source, DATA),
+    Part("question", FrequencyQuestion, DATA),
+    Part("people", People, DATA),
+    STREAM,
+    Part("privacy", Privacy, PRIVACY, without=("model",)),
+    Part("mechanism", Mechanism, MECHANISM),
+    Part("shuffle", Shuffling, MECHANISM),
+    Part("release", Noise, RELEASE),
+    Part("release", Charge, RELEASE),
+    Part("output", Output, OUTPUT),
+)
 
 EXAMPLES = """examples:
   privacy cost and accuracy in advance (reads no data)
@@ -133,5 +145,6 @@ USAGE = Usage(
     synopsis="--input PATH --column NAME --domain FILE --delta D "
     "(--epsilon EPS --expected-users N | --local-epsilon EPS0) --output DIR [...]",
     examples=EXAMPLES,
-    flags=FLAGS,
+    parts=PARTS,
+    question="frequency",
 )

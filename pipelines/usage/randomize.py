@@ -1,71 +1,77 @@
-"""What `beam-ldp randomize` says of itself."""
+"""What `beam-ldp randomize` takes, and its help."""
 
 from __future__ import annotations
 
-from beam_ldp.pipelines.flags import COMMON, DATA, MECHANISM, OUTPUT, PRICE, Groups, whole_number
-from beam_ldp.pipelines.usage import Usage
-from beam_ldp.pipelines.usage.frequency import DESIGN_FLAGS, GROUP_FLAGS, NUMBER_FLAGS
-from beam_ldp.pipelines.usage.frequency import FLAGS as FREQUENCY
-from beam_ldp.pipelines.usage.mean import FLAGS as MEAN
+from dataclasses import dataclass
 
-MEAN_FLAGS = (
-    "--columns", "--dimension", "--norm", "--radius", "--range", "--ranges", "--one-row-each",
-    "--outside",
+from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
+from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
+from beam_ldp.pipelines.usage.mean import MeanQuestion
+from beam_ldp.settings.fields import WHOLE, setting
+from beam_ldp.settings.sections import (
+    DEAD_LETTER,
+    Mechanism,
+    Noise,
+    Output,
+    People,
+    Privacy,
+    Shuffling,
+    Source,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelopes:
+    """How reports are packed."""
+
+    reports_per_envelope: int = setting(
+        1,
+        "number of people's reports in one envelope; release.json then allows every "
+        "sender as many (default: 1, as devices send them)",
+        WHOLE, flag="reports-per-envelope", metavar="N",
+    )  # fmt: skip
+
+
+_BAD_ROWS = {
+    "choices": (DEAD_LETTER, "other", "zero"),
+    "help": "what happens to rows that cannot be used: they are left out and counted "
+    "here, or reported without a trace, as `other` for a list and as zero (the "
+    "middle of the ranges) for numbers",
+}
+PARTS = (
+    Part("source", Source, DATA),
+    Part(
+        "question", FrequencyQuestion, DATA, without=("staged",),
+        own={
+            "bad_rows": _BAD_ROWS,
+            "column": {"help": "column with the value (not for text input); repeat it to ask "
+                   "several questions"},
+        },
+    ),
+    Part(
+        "question", MeanQuestion, DATA, without=("column", "bad_rows", "shape"),
+    ),
+    Part("people", People, DATA),
+    Part("privacy", Privacy, PRIVACY, without=("strict", "model")),
+    Part("shuffle", Shuffling, PRIVACY, only=("min_reports",)),
+    Part("mechanism", Mechanism, MECHANISM),
+    Part(
+        "release", Noise, RELEASE, without=("frozen_values",),
+        own={
+            "id": {"help": "name of this release; use a new name each time, or old reports "
+                   "count again",
+                   "basic": True},
+            "key_file": {"help": "secret key of memoized noise, read by the workers: another run "
+                   "sends the same report for every person, and a collector counts it "
+                   "once (needs {people.id})"},
+        },
+    ),
+    Part(
+        "output", Output, OUTPUT, only=("folder", "format"),
+        own={"folder": {"help": "new folder for the reports and release.json"}},
+    ),
+    Part("output", Envelopes, OUTPUT),
 )  # fmt: skip
-_NOT_DATA = ("--input", "--bad-rows-file")
-FLAGS: Groups = {
-    DATA: {
-        "--input": COMMON[DATA]["--input"],
-        **{
-            name: FREQUENCY[DATA][name]
-            for name in ("--column", "--domain", "--other-label", *NUMBER_FLAGS)
-        },
-        **GROUP_FLAGS,
-        **{name: MEAN[DATA][name] for name in MEAN_FLAGS},
-        **{name: COMMON[DATA][name] for name in COMMON[DATA] if name not in _NOT_DATA},
-        "--bad-rows": {
-            "choices": ["dead-letter", "other", "zero"], "default": "dead-letter",
-            "help": "what happens to rows that cannot be used: they are left out and counted here, "
-            "or reported without a trace, as `other` for a list and as zero (the middle of the "
-            "ranges) for numbers",
-        },
-    },
-    PRICE: {
-        name: how for name, how in COMMON[PRICE].items() if name != "--strict"
-    },
-    MECHANISM: {
-        "--mechanism": {
-            **FREQUENCY[MECHANISM]["--mechanism"],
-            "help": "name of a frequency oracle or mean mechanism (PACKAGE:CLASS for one of your "
-            "own), or auto for the most accurate one (see `beam-ldp plan`)",
-        },
-        **DESIGN_FLAGS,
-        "--max-bits": COMMON[MECHANISM]["--max-bits"],
-        "--release-id": {
-            "metavar": "NAME",
-            "help": "name of this release; use a new name each time, or old reports count again",
-        },
-        "--memoize-key-file": {
-            **COMMON[MECHANISM]["--memoize-key-file"],
-            "help": "secret key of memoized noise, read by the workers: another run sends the same "
-            "report for every person, and a collector counts it once (needs --user-id)",
-        },
-        "--seed": COMMON[MECHANISM]["--seed"],
-    },
-    OUTPUT: {
-        "--output": {
-            "metavar": "DIR", "help": "new folder for the reports and release.json",
-        },
-        "--dataset": COMMON[OUTPUT]["--dataset"],
-        "--reports-per-envelope": {
-            "type": whole_number, "default": 1, "metavar": "N",
-            "help": "number of people's reports in one envelope; release.json then allows every "
-            "sender as many (default: 1, as devices send them)",
-        },
-        "--format": COMMON[OUTPUT]["--format"],
-        "--config": COMMON[OUTPUT]["--config"],
-    },
-}  # fmt: skip
 
 EXAMPLES = """examples:
   on the side of the devices
@@ -81,7 +87,7 @@ EXAMPLES = """examples:
     beam-ldp randomize --input people.csv --column age --bins 0:120:120 --quantiles 0.1,0.5,0.9 \\
         --local-epsilon 2 --dataset telemetry --release-id week-47 --output reports
   means of numbers, each in a public range, with the noise that meets a central epsilon
-    beam-ldp randomize --input visits.csv --columns minutes --user-id uid --range 0 1440 \\
+    beam-ldp randomize --input visits.csv --column minutes --user-id uid --range 0 1440 \\
         --epsilon 1 --delta 1e-8 --expected-users 1e6 --dataset telemetry \\
         --release-id week-47 --output reports
   a public group with every report; the smallest group that is released has 20,000 people
@@ -104,11 +110,11 @@ USAGE = Usage(
         "`beam-ldp collect` counts the reports."
     ),
     synopsis=(
-        "--input PATH (--column NAME (--domain FILE | --bins EDGES) | --columns NAMES --radius R)"
+        "--input PATH --column NAME (--domain FILE | --bins EDGES | --norm NORM --radius R)"
         " (--local-epsilon EPS0 | --epsilon EPS --delta D --expected-users N) --dataset NAME "
         "--release-id NAME --output DIR [...]"
     ),
     examples=EXAMPLES,
-    flags=FLAGS,
+    parts=PARTS,
     exit_codes=EXIT_CODES,
 )

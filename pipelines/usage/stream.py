@@ -1,65 +1,91 @@
-"""The flags of `frequency --stream`."""
+"""What `frequency --stream` takes beside the flags of `frequency`."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
-from beam_ldp.pipelines.flags import Flags
+from beam_ldp.pipelines.usage import DATA, Part
+from beam_ldp.settings.fields import SWITCH, Kind, setting
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def seconds(text: str) -> float:
+def _seconds(value: Any) -> float:
     """`90`, `90s`, `5m`, `2h`, `1d` or `250ms`, in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", str(value).strip())
     if found is None:
         raise ValueError
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
-seconds.__name__ = "time such as 90s, 5m, 2h"
+SECONDS = Kind(
+    "a time such as 90s, 5m, 2h", _seconds,
+    {"anyOf": [{"type": "number", "minimum": 0},
+               {"type": "string", "pattern": r"^[0-9.]+(ms|s|m|h|d)?$"}]},
+)  # fmt: skip
 
 
-STREAM_FLAGS: Flags = {
-    "--stream": {
-        "action": "store_true", "default": False,
-        "help": "files keep arriving: release one window after another, until Ctrl-C or until the "
-        "budget is used up (docs/streaming.md)",
-    },
-    "--time-column": {
-        "metavar": "NAME", "help": "with --stream: column with the event time of each row",
-    },
-    "--window": {
-        "type": seconds, "metavar": "TIME", "help": "with --stream: length of a window, such as "
-        "60s",
-    },
-    "--slide": {
-        "type": seconds, "metavar": "TIME",
-        "help": "with --window: release each pane of this length once, and add panes up to "
-        "overlapping windows",
-    },
-    "--session-gap": {
-        "type": seconds, "metavar": "TIME",
-        "help": "with --stream: session windows, which end after a gap of this length; needs "
-        "--public-bounds",
-    },
-    "--public-bounds": {
-        "action": "store_true", "default": False,
-        "help": "declares that the times at which single rows were sent are public",
-    },
-    "--allowed-lateness": {
-        "type": seconds, "default": 0.0, "metavar": "TIME",
-        "help": "how long late rows of a window are accepted (default: not at all)",
-    },
-    "--late": {
-        "choices": ["release", "dead-letter"], "default": "release",
-        "help": "late rows: released on their own, if there are enough of them, or only counted",
-    },
-    "--watermark-delay": {
-        "type": seconds, "default": 10.0, "metavar": "TIME",
-        "help": "how long after its end a window closes (default 10s)",
-    },
-    "--stop-after": {
-        "type": seconds, "metavar": "TIME", "help": "stop after this time, as with Ctrl-C",
-    },
-}  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class StreamSettings:
+    """When windows open and close. Times are in seconds."""
+
+    on: bool = setting(
+        False,
+        "files keep arriving: release one window after another, until Ctrl-C or until "
+        "the budget is used up (docs/streaming.md)",
+        SWITCH, flag="stream",
+    )  # fmt: skip
+    time_column: str = setting(
+        "", "with {stream.on}: column with the event time of each row", flag="time-column",
+        metavar="NAME",
+    )  # fmt: skip
+    window: float | None = setting(
+        None, "with {stream.on}: length of a window, such as 60s", SECONDS,
+        flag="window", metavar="TIME",
+    )  # fmt: skip
+    slide: float | None = setting(
+        None,
+        "with {stream.window}: release each pane of this length once, and add panes up "
+        "to overlapping windows",
+        SECONDS, flag="slide", metavar="TIME",
+    )  # fmt: skip
+    session_gap: float | None = setting(
+        None,
+        "with {stream.on}: session windows, which end after a gap of this length; needs"
+        " {stream.public_bounds}",
+        SECONDS, flag="session-gap", metavar="TIME",
+    )  # fmt: skip
+    public_bounds: bool = setting(
+        False, "declares that the times at which single rows were sent are public", SWITCH,
+        flag="public-bounds",
+    )  # fmt: skip
+    allowed_lateness: float = setting(
+        0.0, "how long late rows of a window are accepted (default: not at all)", SECONDS,
+        flag="allowed-lateness", metavar="TIME",
+    )  # fmt: skip
+    late: str = setting(
+        "release", "late rows: released on their own, if there are enough of them, or only counted",
+        flag="late", choices=("release", "dead-letter"),
+    )  # fmt: skip
+    watermark_delay: float = setting(
+        10.0, "how long after its end a window closes (default 10s)", SECONDS,
+        flag="watermark-delay", metavar="TIME",
+    )  # fmt: skip
+    stop_after: float | None = setting(
+        None, "stop after this time, as with Ctrl-C", SECONDS, flag="stop-after", metavar="TIME"
+    )
+
+    @property
+    def period(self) -> float | None:
+        """Length of what is released: a window, or a pane of it; None for sessions."""
+        return self.window if self.slide is None else self.slide
+
+    @property
+    def poll(self) -> float:
+        """Seconds between two looks at the folder; Flink's checkpoints grow with every one."""
+        return min(60.0, max(0.5, (self.period or self.session_gap or 10.0) / 10))
+
+
+STREAM = Part("stream", StreamSettings, DATA)

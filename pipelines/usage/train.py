@@ -1,9 +1,425 @@
-"""What `beam-ldp train` says of itself."""
+"""What `beam-ldp train` takes, and its help."""
 
 from __future__ import annotations
 
-from beam_ldp.pipelines.training.flags import FLAGS
-from beam_ldp.pipelines.usage import Usage
+from dataclasses import dataclass
+
+from beam_ldp.pipelines.usage import OUTPUT, RELEASE, Part, Usage
+from beam_ldp.settings.fields import POSITIVE, SWITCH, WHOLE, setting
+from beam_ldp.settings.sections import Charge, Mechanism, Noise, Output, Privacy
+
+CLDP_SGD, FEDAVG, ADAPED, LOCAL_CENTRAL = "cldp-sgd", "fedavg", "adaped", "local-central"
+ADAPTIVE = "adaptive"  # the clipping norm that follows a quantile
+BASELINES = ("non-private", "central-dp", "local-only")
+BUNDLED = ("digits", "mnist5k", "mnist", "emnist-synthetic")
+MODELS = ("logistic", "mlp", "cnn-16", "cnn-32", "cnn-papernot")
+SAMPLINGS = ("fixed", "full", "self")
+POINT = "example"  # the privacy unit where a client has several and one is protected
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingQuestion:
+    """What is trained, on whose data, and how.
+
+    What only some algorithms take has no default here: what was given is known as given.
+    """
+
+    data: str | None = setting(
+        None,
+        "digits, mnist5k, mnist, emnist-synthetic; or a folder of one Parquet or "
+        "TFRecord file per client; or one Parquet or CSV file with {training.client_id}",
+        flag="data",
+        metavar="NAME|PATH",
+        basic=True,
+    )  # fmt: skip
+    points_per_client: int = setting(
+        1,
+        "examples per client: bundled data is dealt out accordingly, clients in files "
+        "need that many (default 1)",
+        WHOLE,
+        flag="points-per-client",
+        metavar="M",
+    )  # fmt: skip
+    shards_per_client: int | None = setting(
+        None,
+        "bundled data: sort it by label and cut it into shards, S per client, so that "
+        "each holds about S labels (default: dealt out at random)",
+        WHOLE,
+        flag="shards-per-client",
+        metavar="S",
+    )  # fmt: skip
+    features: tuple[str, ...] = setting(
+        (),
+        "files: columns, or globs, separated by commas; or one column of lists",
+        flag="features",
+        metavar="NAMES",
+        many=True,
+    )  # fmt: skip
+    label: str | None = setting(
+        None,
+        "files: column of the label, 0 to {training.classes} - 1",
+        flag="label",
+        metavar="NAME",
+    )  # fmt: skip
+    client_id: str | None = setting(
+        None,
+        "one file: column with the client id",
+        flag="client-id",
+        metavar="NAME",
+    )  # fmt: skip
+    classes: int | None = setting(
+        None,
+        "files: how many labels there are",
+        WHOLE,
+        flag="classes",
+        metavar="K",
+    )  # fmt: skip
+    shape: str | None = setting(
+        None,
+        "files: shape of an example (default: flat)",
+        flag="shape",
+        metavar="HxWxC",
+    )  # fmt: skip
+    scale: float = setting(
+        1.0,
+        "files: divide features by this public number (default 1)",
+        POSITIVE,
+        flag="scale",
+        metavar="S",
+    )  # fmt: skip
+    test_data: str | None = setting(
+        None,
+        "files: public examples with the same columns, to measure accuracy on",
+        flag="test-data",
+        metavar="PATH",
+    )  # fmt: skip
+    bad_rows: str = setting(
+        "raise",
+        "files: stop at a row that cannot be used, or leave such rows out and count "
+        "them",
+        flag="bad-rows",
+        choices=("raise", "drop",),
+    )  # fmt: skip
+    algorithm: str = setting(
+        "cldp-sgd",
+        "cldp-sgd: each round, sampled clients report the gradient of a data point; "
+        "fedavg: they train on all their data and report the update; adaped: every "
+        "client keeps a model of its own and distils a shared one (a trusted server "
+        "adds the noise); local-central: fedavg whose messages have a large local "
+        "epsilon, and a server that adds noise (default cldp-sgd)",
+        flag="algorithm",
+        choices=("cldp-sgd", "fedavg", "adaped", "local-central",),
+        basic=True,
+    )  # fmt: skip
+    model: str = setting(
+        "auto",
+        "auto: cnn-16 for images of 16 x 16 and more, else logistic",
+        flag="model",
+        choices=("auto", "logistic", "mlp", "cnn-16", "cnn-32", "cnn-papernot",),
+    )  # fmt: skip
+    clients_per_round: int | None = setting(
+        None,
+        "clients drawn in each round; with {training.sampling} self, on average",
+        WHOLE,
+        flag="clients-per-round",
+        metavar="K",
+        basic=True,
+    )  # fmt: skip
+    sampling: str | None = setting(
+        None,
+        "how clients are drawn. fixed: a random set of that size; full: everybody; "
+        "self: each client decides with a coin of its own (default fixed; local-"
+        "central: self)",
+        flag="sampling",
+        choices=("fixed", "full", "self",),
+    )  # fmt: skip
+    points_sampled: int = setting(
+        1,
+        "cldp-sgd: data points that a client draws in a round, each reported on its own"
+        " (default 1)",
+        WHOLE,
+        flag="points-sampled",
+        metavar="S",
+    )  # fmt: skip
+    epochs: int | None = setting(
+        None,
+        "number of epochs, each of (clients / clients per round) rounds; accuracy is "
+        "measured after each",
+        WHOLE,
+        flag="epochs",
+        metavar="E",
+        basic=True,
+    )  # fmt: skip
+    learning_rate: str | None = setting(
+        None,
+        "learning rate of the server: a number, or steps such as 12:30,4:60,3.5 (12 up "
+        "to epoch 30, 4 up to epoch 60, then 3.5); the default depends on the clipping",
+        flag="learning-rate",
+        metavar="RATES",
+    )  # fmt: skip
+    client_learning_rate: float = setting(
+        0.1,
+        "fedavg, local-central: learning rate of the clients' own steps (default 0.1)",
+        POSITIVE,
+        flag="client-learning-rate",
+        metavar="RATE",
+    )  # fmt: skip
+    local_epochs: int = setting(
+        1,
+        "fedavg, local-central: passes over a client's data (default 1)",
+        WHOLE,
+        flag="local-epochs",
+        metavar="N",
+    )  # fmt: skip
+    batch_size: int = setting(
+        20,
+        "all but cldp-sgd: batch size of a client's steps (default 20)",
+        WHOLE,
+        flag="batch-size",
+        metavar="B",
+    )  # fmt: skip
+    norm: str = setting(
+        "l2",
+        "norm that gradients are clipped in, and that the mechanism is for (default l2)",
+        flag="norm",
+        choices=("l2", "linf", "l1",),
+        basic=True,
+    )  # fmt: skip
+    clip: str | None = setting(
+        None,
+        "radius that gradients are clipped to; public (default: 0.005, linf 0.01, l1 "
+        "0.1; fedavg ten times that; adaped 1, local-central 0.05). adaptive: follow "
+        "the median of the norms from there on, for a tenth of {privacy.local_epsilon} "
+        "(cldp-sgd, fedavg)",
+        flag="clip",
+        metavar="C|adaptive",
+    )  # fmt: skip
+    preset: str | None = setting(
+        None,
+        "safe: the server adds noise once to the sum of changes; printed: clients add "
+        "noise to every step, as in the thesis, at the privacy cost that can be proved "
+        "for that, with a warning (default safe)",
+        flag="preset",
+        choices=("safe", "printed",),
+    )  # fmt: skip
+    noise_multiplier: float | None = setting(
+        None,
+        "standard deviation of the noise, as a multiple of {training.clip} (adaped) or "
+        "{training.projection} (local-central)",
+        POSITIVE,
+        flag="noise-multiplier",
+        metavar="Z",
+    )  # fmt: skip
+    psi_noise_multiplier: float | None = setting(
+        None,
+        "the same for the scale of the distillation, psi (default: ten times "
+        "{training.noise_multiplier})",
+        POSITIVE,
+        flag="psi-noise-multiplier",
+        metavar="Z",
+    )  # fmt: skip
+    psi_clip: float | None = setting(
+        None,
+        "clipping bound of a client's change of psi (default 1)",
+        POSITIVE,
+        flag="psi-clip",
+        metavar="C",
+    )  # fmt: skip
+    psi: float | None = setting(
+        None,
+        "psi at the start (default 5)",
+        POSITIVE,
+        flag="psi",
+        metavar="P",
+    )  # fmt: skip
+    psi_range: str | None = setting(
+        None,
+        "range that psi is kept in; public (default 2:50)",
+        flag="psi-range",
+        metavar="LOW:HIGH",
+    )  # fmt: skip
+    local_steps: int | None = setting(
+        None,
+        "steps of a client in a round (default 10)",
+        WHOLE,
+        flag="local-steps",
+        metavar="N",
+    )  # fmt: skip
+    personal_learning_rate: float | None = setting(
+        None,
+        "learning rate of the personal models (default 0.2)",
+        POSITIVE,
+        flag="personal-learning-rate",
+        metavar="RATE",
+    )  # fmt: skip
+    shared_learning_rate: float | None = setting(
+        None,
+        "learning rate of the shared model (default 0.15)",
+        POSITIVE,
+        flag="shared-learning-rate",
+        metavar="RATE",
+    )  # fmt: skip
+    psi_learning_rate: float | None = setting(
+        None,
+        "learning rate of psi (default 0.2)",
+        POSITIVE,
+        flag="psi-learning-rate",
+        metavar="RATE",
+    )  # fmt: skip
+    public_clients: bool | None = setting(
+        None,
+        "files: declares that these clients are made from public data, so that the "
+        "accuracy of their personal models may be printed; otherwise it is not "
+        "measured, since no budget covers it",
+        SWITCH,
+        flag="public-clients",
+    )  # fmt: skip
+    projection: float | None = setting(
+        None,
+        "norm that the server clips every decoded message to",
+        POSITIVE,
+        flag="projection",
+        metavar="RHO",
+    )  # fmt: skip
+    max_participations: int | None = setting(
+        None,
+        "largest number of messages that one client may send (default: no limit)",
+        WHOLE,
+        flag="max-participations",
+        metavar="N",
+    )  # fmt: skip
+    audit: str | None = setting(
+        None,
+        "targets of the reconstruction audit, separated by commas: "
+        "diffuse:FEATURES:COSINE, sparse:ITEMS:DOMAIN:PRECISION:RECALL (default: the "
+        "direction of the whole update and of one example, and 20 of 2000 words)",
+        flag="audit",
+        metavar="TARGETS",
+    )  # fmt: skip
+    baselines: str | None = setting(
+        None,
+        "baselines to train on the same data: non-private, central-dp, local-only "
+        "(separated by commas). They protect less, or nobody: central-dp trusts the "
+        "server, at the same epsilon",
+        flag="baselines",
+        metavar="NAMES",
+    )  # fmt: skip
+
+
+_PERSONAL = (
+    "preset",
+    "noise_multiplier",
+    "psi_noise_multiplier",
+    "psi_clip",
+    "psi",
+    "psi_range",
+    "local_steps",
+    "personal_learning_rate",
+    "shared_learning_rate",
+    "psi_learning_rate",
+    "public_clients",
+)
+_CENTRAL = (
+    "projection",
+    "max_participations",
+    "audit",
+)
+PARTS = (
+    Part(
+        "training",
+        TrainingQuestion,
+        "the data",
+        only=(
+            "data",
+            "points_per_client",
+            "shards_per_client",
+            "features",
+            "label",
+            "client_id",
+            "classes",
+            "shape",
+            "scale",
+            "test_data",
+            "bad_rows",
+        ),
+    ),
+    Part(
+        "training",
+        TrainingQuestion,
+        "the training",
+        only=(
+            "algorithm",
+            "model",
+            "clients_per_round",
+            "sampling",
+            "points_sampled",
+            "epochs",
+            "learning_rate",
+            "client_learning_rate",
+            "local_epochs",
+            "batch_size",
+        ),
+    ),
+    Part(
+        "training",
+        TrainingQuestion,
+        "the privacy cost",
+        only=(
+            "norm",
+            "clip",
+        ),
+    ),
+    Part(
+        "privacy",
+        Privacy,
+        "the privacy cost",
+        only=("local_epsilon", "delta", "epsilon"),
+        own={
+            "local_epsilon": {
+                "help": "local epsilon of one report, against everybody (not for adaped, "
+                "whose server is trusted)"
+            },
+            "epsilon": {
+                "help": "stop before the central epsilon of the whole training exceeds this"
+            },
+        },
+    ),
+    Part(
+        "mechanism",
+        Mechanism,
+        "privacy",
+        only=("name",),
+        own={
+            "name": {
+                "help": "auto: PrivUnit (l2), LInfMean (linf), L1Mean (l1); for l2 also "
+                "PrivUnitGaussian, SeparatedMean, L2Mean (the fewest bits)"
+            }
+        },
+    ),
+    Part("training", TrainingQuestion, "personal models (adaped)", only=_PERSONAL),
+    Part(
+        "training",
+        TrainingQuestion,
+        "noise on clients and on the server (local-central)",
+        only=_CENTRAL,
+    ),
+    Part("training", TrainingQuestion, "comparison", only=("baselines",)),
+    Part(
+        "release",
+        Charge,
+        RELEASE,
+        only=("ledger", "no_ledger", "run_id", "quota", "privacy_unit"),
+        own={
+            "privacy_unit": {
+                "help": "privacy unit: what this run protects; it must match the unit of "
+                "the budget (default: user; example for cldp-sgd with several "
+                "points per client)"
+            }
+        },
+    ),
+    Part("release", Noise, RELEASE, only=("dataset",)),
+    Part("output", Output, OUTPUT, without=("top", "bad_rows_file")),
+)
 
 EXAMPLES = """examples:
   privacy cost in advance (needs no TensorFlow; by the theorem of the thesis and by our accountant)
@@ -14,7 +430,7 @@ EXAMPLES = """examples:
         --delta 1e-5 --output out
   5,000 images of MNIST, stopped at a target, charged to the budget of `mnist`
     beam-ldp train --algorithm cldp-sgd --data mnist5k --norm l2 --local-epsilon 2 \\
-        --clients-per-round 200 --epochs 30 --delta 1e-5 --dataset mnist --target-epsilon 3 \\
+        --clients-per-round 200 --epochs 30 --delta 1e-5 --dataset mnist --epsilon 3 \\
         --output out --ledger sqlite:///privacy.db
   for comparison: no privacy, a trusted server at the same epsilon, every client alone
     beam-ldp train --data digits ... --baselines non-private,central-dp,local-only
@@ -42,16 +458,17 @@ USAGE = Usage(
     name="train",
     summary=(
         "Train a model on clients' data, which never leaves them unprotected. In each round, "
-        "sampled clients report a clipped and randomized update of the model; reports are shuffled "
-        "and averaged. The privacy cost of each round is known before it runs, and training stops "
-        "before the target is exceeded. Accuracy is measured on public data only: no loss, "
-        "accuracy or number of examples leaves a client."
+        "sampled clients report a clipped and randomized update of the model; reports are "
+        "shuffled and averaged. The privacy cost of each round is known before it runs, and "
+        "training stops before the target is exceeded. Accuracy is measured on public data "
+        "only: no loss, accuracy or number of examples leaves a client."
     ),
     synopsis=(
         "--data NAME|PATH --local-epsilon EPS0 --clients-per-round K --epochs E --delta D "
         "--output DIR [...]"
     ),
     examples=EXAMPLES,
-    flags=FLAGS,
+    parts=PARTS,
+    runs_on_beam=False,
     exit_codes=EXIT_CODES,
 )

@@ -85,7 +85,7 @@ def plan_table(question: Question[Any], choice: Choice) -> Table:
     table.add_row(
         "input",
         f"{many(settings.num_files, 'file')}, {settings.input_bytes:,} bytes, "
-        f"{settings.input_format}",
+        f"{settings.source.format}",
     )
     for heading, text in question.inputs():
         table.add_row(heading, text)
@@ -98,7 +98,8 @@ def plan_table(question: Question[Any], choice: Choice) -> Table:
     else:
         table.add_row("local epsilon", number(randomizer.local_epsilon))
         table.add_row(
-            "epsilon", f"{number(float(bound))} at delta = {settings.delta:g} for {n:,} reports"
+            "epsilon",
+            f"{number(float(bound))} at delta = {settings.privacy.delta:g} for {n:,} reports",
         )
     table.add_row("released from", f"{settings.min_reports:,} reports on")
     for heading, text in question.expected(choice):

@@ -16,7 +16,7 @@ import pytest
 
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import collect
-from beam_ldp.pipelines.run import DONE
+from beam_ldp.pipelines.programs import DONE
 from beam_ldp.randomizers import frequency  # noqa: F401  makes the oracles known
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ROW

@@ -57,7 +57,7 @@ def jobs(folder: Path) -> dict[str, dict[str, Any]]:
     memoized = [f"--memoize-key-file={folder}/key", *named]
     reports = ["--local-epsilon=4", "--shuffle-output=reports"]
     large = ["--mechanism=HadamardResponse", "--column=number", f"--domain={folder}/large.txt"]
-    minutes = ["--columns=minutes", "--range", "0", "1440"]
+    minutes = ["--column=minutes", "--range", "0", "1440"]
     return (
         job("statistic", "frequency", *words, *person, *named)
         | job("again", "frequency", *words, *person, *named)

@@ -18,7 +18,8 @@ from click.testing import CliRunner
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.frequency import DONE, main
+from beam_ldp.pipelines.frequency import main
+from beam_ldp.pipelines.programs import DONE
 from mlflow_ldp.release import log_release
 from mlflow_ldp.runs import SECONDS_VARIABLE, Patience, TrackingTimeoutError, tracking_seconds
 from mlflow_ldp.tracker import PrivacyTracker

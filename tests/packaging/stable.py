@@ -112,7 +112,7 @@ def everything() -> dict[str, Any]:
     """All that is promised to stay."""
     from beam_ldp.ledger.store import SCHEMA
     from beam_ldp.log_events import EVENTS
-    from beam_ldp.pipelines import collect, run
+    from beam_ldp.pipelines import collect, programs
     from beam_ldp.pipelines.devices import means as collect_mean
     from beam_ldp.pipelines.frequencies import parts
     from beam_ldp.pipelines.means import user_record as user_mean_record
@@ -131,7 +131,7 @@ def everything() -> dict[str, Any]:
             **{name: listed_in(path) for name, path in WITHOUT_IMPORT.items()},
         },
         "flags": {name: flags_of(told) for name, told in commands().items()},
-        "exit_codes": [run.DONE, run.FAILED, run.MISUSED, run.NOTHING_RELEASED],
+        "exit_codes": [programs.DONE, programs.FAILED, programs.MISUSED, programs.NOTHING_RELEASED],
         "record_fields": {
             kind.__name__: sorted(field.name for field in dataclasses.fields(kind))
             for kind in kinds

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_ldp.pipelines import randomize, run
+from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.collect import Collect
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from tests.pairs.world import DELTA, Program, World, instead
@@ -46,7 +46,7 @@ def arrive(world: World, name: str, flags: Flags) -> Path:
     """What devices send, in a folder; people are as they are now."""
     world.write_people(DEVICES)
     folder = world.folder / f"reports of {name}"
-    assert randomize.main([*flags, f"--output={folder}"]) == run.DONE
+    assert randomize.main([*flags, f"--output={folder}"]) == programs.DONE
     return folder
 
 
@@ -63,7 +63,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> World:
         patch.setattr(FrequencyAnswer, "plot", lambda *_: b"")
         world = World.make(tmp_path_factory.mktemp("devices") / "world")
         reports = arrive(world, "first", device_flags(world))
-        assert collect(world, "first", reports, collector_flags(world)) == run.DONE
+        assert collect(world, "first", reports, collector_flags(world)) == programs.DONE
     world.check(DEVICES)
     return world
 
@@ -175,10 +175,13 @@ def test_one_thing_changes(
     after = world.ledger.charge("nightly")
     charges = world.ledger.state.population_of("them").charges_of(0)
     if change.expected == REFUSED:
-        assert code in (run.MISUSED, run.NOTHING_RELEASED) and "second" not in world.published
+        assert (
+            code in (programs.MISUSED, programs.NOTHING_RELEASED)
+            and "second" not in world.published
+        )
         assert after == before and world.ledger.status("them").spent == spent
         return
-    assert code == run.DONE
+    assert code == programs.DONE
     if change.expected == PRICED:
         assert len(charges) == 1 and world.ledger.status("them").spent > spent
         assert after.local_epsilon == before.local_epsilon, "everybody sends the report they sent"
@@ -198,7 +201,7 @@ def test_files_of_two_edges_count_everybody_once(
     other = arrive(world, "other", change(world, device_flags(world)))
     for path in reports.glob("*.ldp"):
         shutil.copy(path, other / f"edge {path.name}")
-    assert collect(world, "first", other, collector_flags(world)) == run.DONE
+    assert collect(world, "first", other, collector_flags(world)) == programs.DONE
     world.check(DEVICES)
     people = 400 if change is _spelling else 440
     assert world.record("first")["num_reports"] == people
@@ -213,7 +216,7 @@ def test_an_edge_that_answers_another_question_adds_nobody(
     mixed = arrive(world, "hair", device_flags(world))
     for path in arrive(world, "eyes", instead(device_flags(world), column="eyes")).glob("*.ldp"):
         shutil.copy(path, mixed / f"eyes {path.name}")
-    assert collect(world, "first", mixed, collector_flags(world)) == run.DONE
+    assert collect(world, "first", mixed, collector_flags(world)) == programs.DONE
     world.check(DEVICES)
     record = world.record("first")
     assert record["num_reports"] == 400 and record["num_bad_rows"] >= 1

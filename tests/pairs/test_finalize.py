@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
-from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines import outputs, programs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.records import charging
@@ -70,7 +70,7 @@ def left_of(world: World, output: str) -> None:
     """What a run leaves whose ledger was away when it had finished."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BudgetLedger, "settle", away)
-        assert publish(world, output) == run.NOTHING_RELEASED
+        assert publish(world, output) == programs.NOTHING_RELEASED
 
 
 # On an object store -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.means.answer import MeanAnswer
@@ -57,7 +57,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Program], World
     def of(program: Program) -> World:
         if program.name not in made:
             world = World.make(tmp_path_factory.mktemp("first") / "world")
-            assert world.publish(program, "first", world.flags(program)) == run.DONE
+            assert world.publish(program, "first", world.flags(program)) == programs.DONE
             world.check(program)
             made[program.name] = world
         return made[program.name]
@@ -93,7 +93,7 @@ def _column(world: World, program: Program, flags: Flags) -> Flags:
     for flag in flags:
         name, _, value = flag.partition("=")
         other = {"hair": "eyes", "eyes": "hair", "age": "person"}.get(value)
-        found.append(f"{name}={other}" if name in ("--column", "--columns") and other else flag)
+        found.append(f"{name}={other}" if name in ("--column", "--column") and other else flag)
     return found
 
 
@@ -194,10 +194,13 @@ def test_one_thing_changes(
     after = world.ledger.charge("nightly")
     expected = change.expected_of(program)
     if expected == REFUSED:
-        assert code in (run.MISUSED, run.NOTHING_RELEASED) and "second" not in world.published
+        assert (
+            code in (programs.MISUSED, programs.NOTHING_RELEASED)
+            and "second" not in world.published
+        )
         assert after == before and world.ledger.status("them").spent == spent
         return
-    assert code == run.DONE
+    assert code == programs.DONE
     if expected == SAME:
         assert world.estimates("first") == world.estimates("second")
         assert len(charges) == 1 and after == before
@@ -229,7 +232,7 @@ def test_cells_price_several_questions_and_groups(
     """Not the local epsilon: each of many cells is a shuffle of its own, in each group."""
     world = first(program).copy(tmp_path / "world")
     _half_exchanged(world)
-    assert world.publish(program, "second", world.flags(program)) == run.DONE
+    assert world.publish(program, "second", world.flags(program)) == programs.DONE
     world.check(program)
     record, charge = world.record("second"), world.ledger.charge("nightly")
     smallest = 36 if program.groups else 100  # 100 people: 64 of the north, 36 of the south
@@ -251,15 +254,15 @@ def test_a_group_that_was_too_small_before_is_charged(
     """The same reports of the same people, and yet more is told than was paid for."""
     world = World.make(tmp_path / "world")
     flags = instead(world.flags(GROUPS), min_reports="200")  # 250 of the north, 150 of the south
-    assert world.publish(GROUPS, "first", flags) == run.DONE
+    assert world.publish(GROUPS, "first", flags) == programs.DONE
     assert {part["group"] for part in world.record("first")["parts"]} == {"north"}
     before = world.ledger.charge("nightly")
-    assert world.publish(GROUPS, "second", instead(flags, min_reports="100")) == run.DONE
+    assert world.publish(GROUPS, "second", instead(flags, min_reports="100")) == programs.DONE
     after, record = world.ledger.charge("nightly"), world.record("second")
     assert record["report_digest"] == world.record("first")["report_digest"]
     assert {part["group"] for part in record["parts"]} == {"north", "south"}
     assert record["honest_reports"] == 150
     assert all(a > b for a, b in zip(after.loss.divergences, before.loss.divergences))
     world.check(GROUPS)
-    assert world.publish(GROUPS, "third", flags) == run.DONE  # nothing new
+    assert world.publish(GROUPS, "third", flags) == programs.DONE  # nothing new
     assert world.ledger.charge("nightly") == after

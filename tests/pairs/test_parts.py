@@ -8,7 +8,7 @@ import pytest
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import programs
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.frequency import Frequency
@@ -39,7 +39,7 @@ def first(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[World, Progra
     """After the first publication."""
     world, program = World.make(tmp_path / "world"), request.param
     flags = world.flags(program)
-    assert world.publish(program, "first", flags) == run.DONE
+    assert world.publish(program, "first", flags) == programs.DONE
     world.check(program)
     return world, program, flags
 
@@ -58,13 +58,13 @@ def test_people_are_exchanged_and_then_nothing_changes(
     assert paid(world) < 2.0
     for i in range(40):
         world.people[10_000 + i] = world.people.pop(i)
-    assert world.publish(program, "second", flags) == run.DONE
+    assert world.publish(program, "second", flags) == programs.DONE
     world.check(program)
     assert world.record("second")["publication"] == 2
     assert 1.9 < paid(world) <= 2.0  # at the delta of the budget
     assert world.ledger.charge("nightly").local_epsilon == pytest.approx(2.0)
     spent = world.ledger.status("them").spent
-    assert world.publish(program, "third", flags) == run.DONE
+    assert world.publish(program, "third", flags) == programs.DONE
     world.check(program)
     assert world.estimates("third") == world.estimates("second")
     assert world.ledger.status("them").spent == spent
@@ -77,6 +77,6 @@ def test_a_changed_value_is_refused(first: tuple[World, Program, list[str]]) -> 
     for i in range(0, 60, 3):
         eyes = "b" if i % 2 == 0 else "a"
         world.people[i] |= {"hair": "dark", "eyes": eyes}
-    assert world.publish(program, "second", flags) == run.NOTHING_RELEASED
+    assert world.publish(program, "second", flags) == programs.NOTHING_RELEASED
     world.check(program)
     assert world.ledger.charge("nightly") == before

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
-from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines import outputs, programs, run
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.records import charging
@@ -96,9 +96,9 @@ def test_a_run_ends_and_another_question_takes_its_name(
     end_at(world, flags, step)
     world.check(FREQUENCY)
     other = [flag.replace("hair", "eyes") for flag in flags]
-    assert world.publish(FREQUENCY, "second", other) == run.MISUSED
+    assert world.publish(FREQUENCY, "second", other) == programs.MISUSED
     if memoized:  # and under another name of the run
-        assert world.publish(FREQUENCY, "second", instead(other, run_id="b")) == run.MISUSED
+        assert world.publish(FREQUENCY, "second", instead(other, run_id="b")) == programs.MISUSED
     finalize(world, "first")
     world.check(FREQUENCY)
     (charge,) = world.ledger.state.population_of("them").charges_of(0)
@@ -113,7 +113,7 @@ def test_a_memoized_run_is_started_again(world: World, step: str) -> None:
     """Free until something was settled; then the same reports, the same bytes, the same charge."""
     flags = world.flags(FREQUENCY)
     end_at(world, flags, step)
-    assert world.publish(FREQUENCY, "second", flags) == run.DONE
+    assert world.publish(FREQUENCY, "second", flags) == programs.DONE
     finalize(world, "first")  # what the first start left may only be the same
     world.check(FREQUENCY)
     assert len(world.ledger.state.population_of("them").charges_of(0)) == 1
@@ -124,7 +124,7 @@ def test_a_memoized_run_is_started_again(world: World, step: str) -> None:
 def test_a_fresh_run_is_never_started_again(world: World, step: str) -> None:
     flags = world.flags(FREQUENCY, memoized=False, tags=False)
     end_at(world, flags, step)
-    assert world.publish(FREQUENCY, "second", flags) == run.MISUSED
+    assert world.publish(FREQUENCY, "second", flags) == programs.MISUSED
     world.check(FREQUENCY)
 
 
@@ -142,11 +142,11 @@ def test_the_ledger_is_away_at_settlement(
     flags = world.flags(FREQUENCY, memoized=memoized, tags=False)
     with monkeypatch.context() as patch:
         patch.setattr(BudgetLedger, "settle", away)
-        assert world.publish(FREQUENCY, "first", flags) == run.NOTHING_RELEASED
+        assert world.publish(FREQUENCY, "first", flags) == programs.NOTHING_RELEASED
     assert world.published == {}
     assert world.ledger.charge("nightly").status == "reserved"
     other = instead([flag.replace("hair", "eyes") for flag in flags], release_id="week-48")
-    assert world.publish(FREQUENCY, "second", other) == run.MISUSED
+    assert world.publish(FREQUENCY, "second", other) == programs.MISUSED
     code, said = finalize(world, "first")
     assert code == 0 and "it is settled, and published" in said, said
     world.check(FREQUENCY)
@@ -157,7 +157,7 @@ def test_the_ledger_is_away_before_anything_is_read(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BudgetLedger, "reserve", away)
-    assert world.publish(FREQUENCY, "first", world.flags(FREQUENCY)) == run.MISUSED
+    assert world.publish(FREQUENCY, "first", world.flags(FREQUENCY)) == programs.MISUSED
     assert world.published == {} and not world.ledger.has_run("nightly")
 
 
@@ -166,13 +166,13 @@ def test_a_second_publication_whose_ledger_is_away(
 ) -> None:
     """Other people: finished, kept, and charged for before it appears."""
     flags = world.flags(FREQUENCY)
-    assert world.publish(FREQUENCY, "first", flags) == run.DONE
+    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
     spent = world.ledger.status("them").spent
     for i in range(40):
         world.people[10_000 + i] = world.people.pop(i)
     with monkeypatch.context() as patch:
         patch.setattr(BudgetLedger, "republish", away)
-        assert world.publish(FREQUENCY, "second", flags) == run.NOTHING_RELEASED
+        assert world.publish(FREQUENCY, "second", flags) == programs.NOTHING_RELEASED
     world.check(FREQUENCY)
     assert world.ledger.status("them").spent == spent
     code, said = finalize(world, "second")
@@ -187,7 +187,7 @@ def test_the_tracker_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(mlflow_ldp, "log_release", away)
     flags = [flag for flag in world.flags(FREQUENCY) if flag != "--no-mlflow"]
-    assert world.publish(FREQUENCY, "first", flags) == run.DONE
+    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
     world.check(FREQUENCY)
 
 
@@ -223,8 +223,8 @@ def test_the_same_run_twice_at_once_with_one_output(
     second = meanwhile(
         patch, lambda: run.run_flags(FREQUENCY.question, out, run.Console(quiet=True))[0]
     )
-    assert world.publish(FREQUENCY, "first", flags) == run.DONE
-    assert second() == [run.MISUSED]
+    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
+    assert second() == [programs.MISUSED]
     world.check(FREQUENCY)
 
 
@@ -234,8 +234,8 @@ def test_the_same_run_twice_at_once_with_two_outputs(
     """The second start takes over; the first one may not publish."""
     flags = world.flags(FREQUENCY)
     second = meanwhile(patch, lambda: world.publish(FREQUENCY, "second", flags))
-    assert world.publish(FREQUENCY, "first", flags) == run.NOTHING_RELEASED
-    assert second() == [run.DONE] and list(world.published) == ["second"]
+    assert world.publish(FREQUENCY, "first", flags) == programs.NOTHING_RELEASED
+    assert second() == [programs.DONE] and list(world.published) == ["second"]
     world.check(FREQUENCY)
 
 
@@ -244,15 +244,15 @@ def test_two_runs_of_one_release_at_once(world: World, patch: pytest.MonkeyPatch
     second = meanwhile(
         patch, lambda: world.publish(FREQUENCY, "second", instead(flags, run_id="b"))
     )
-    assert world.publish(FREQUENCY, "first", flags) == run.DONE
-    assert second() == [run.MISUSED]
+    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
+    assert second() == [programs.MISUSED]
     world.check(FREQUENCY)
 
 
 def test_two_second_publications_at_once(world: World, patch: pytest.MonkeyPatch) -> None:
     """Each would be priced without the other: the one that comes too late is refused."""
     flags = world.flags(FREQUENCY)
-    assert world.publish(FREQUENCY, "first", flags) == run.DONE
+    assert world.publish(FREQUENCY, "first", flags) == programs.DONE
 
     def exchange(start: int) -> None:
         for i in range(start, start + 40):
@@ -264,6 +264,6 @@ def test_two_second_publications_at_once(world: World, patch: pytest.MonkeyPatch
 
     exchange(0)
     third = meanwhile(patch, another)
-    assert world.publish(FREQUENCY, "second", flags) == run.NOTHING_RELEASED
-    assert third() == [run.DONE]
+    assert world.publish(FREQUENCY, "second", flags) == programs.NOTHING_RELEASED
+    assert third() == [programs.DONE]
     world.check(FREQUENCY)

@@ -21,18 +21,18 @@ from rich.console import Console
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
 from beam_ldp.pipelines.records.lost_runs import Launcher, Note
 from beam_ldp.pipelines.training import charge as charge_module
 from beam_ldp.pipelines.training import record
 from beam_ldp.pipelines.training.charge import ModelScore, charged
-from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.plan import TrainingPlan, bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.record import release
 from beam_ldp.pipelines.training.settings import check_train
+from beam_ldp.pipelines.usage.train import USAGE
 
 pytestmark = pytest.mark.e2e
 
@@ -58,11 +58,8 @@ class World:
     def plan(self, asked: str = REPORTS, **flags: str) -> TrainingPlan:
         named = {"dataset": "them", "run_id": "one", "output": f"{self.folder}/out", **flags}
         given = [f"--{name.replace('_', '-')}={value}" for name, value in named.items()]
-        values, _ = parse_flags(
-            ["--data=digits", *asked.split(), *given, f"--ledger={self.url}", "--no-mlflow"],
-            FLAGS, beams=False,
-        )  # fmt: skip
-        settings = check_train(values)
+        told = ["--data=digits", *asked.split(), *given, f"--ledger={self.url}", "--no-mlflow"]
+        settings = check_train(read_flags(USAGE, told))
         return make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
 
     @property
@@ -77,11 +74,13 @@ class World:
         self, plan: TrainingPlan, rounds: int = 3, fails: BaseException | None = None
     ) -> None:
         """So many rounds; the last one fails with this."""
-        folder = outputs.OutputFolder(str(plan.settings.output), plan.settings.overwrite)
+        folder = outputs.OutputFolder(
+            str(plan.settings.output.folder), plan.settings.output.overwrite
+        )
         with charged(plan, QUIET) as (charge, ran), folder.staging() as staging:
             charge.leave_note(
                 staging, ends_with_launcher=True, rounds=plan.round_price,
-                overwrite=plan.settings.overwrite,
+                overwrite=plan.settings.output.overwrite,
             )  # fmt: skip
             for i in range(rounds):
                 ran.begun += 1
@@ -259,7 +258,8 @@ def test_the_place_is_taken_in_the_meantime(world: World, patch: pytest.MonkeyPa
 def test_an_output_that_may_be_replaced_still_may_when_it_is_finalized(world: World) -> None:
     world.train(world.plan(run_id="before"))
     plan = world.plan()
-    plan = replace(plan, settings=replace(plan.settings, overwrite=True))
+    output = replace(plan.settings.output, overwrite=True)
+    plan = replace(plan, settings=replace(plan.settings, output=output))
     with pytest.MonkeyPatch.context() as gone:
         gone.setattr(BudgetLedger, "settle", away)
         with pytest.raises(NotPublishedError):

@@ -22,7 +22,7 @@ from rich.console import Console
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import run
+from beam_ldp.pipelines import programs, run
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.question import Question
@@ -68,9 +68,7 @@ QUESTIONS = Program(
      "--local-epsilon=2"),
     ("hair", "eyes"),
 )  # fmt: skip
-MEAN = Program(
-    "mean", Mean, ("--columns=age", "--range", "0", "100", "--local-epsilon=2"), ("age",)
-)
+MEAN = Program("mean", Mean, ("--column=age", "--range", "0", "100", "--local-epsilon=2"), ("age",))
 USER_MEAN = Program(
     "user-mean",
     UserLevelMean,
@@ -186,7 +184,7 @@ class World:
         finally:
             if out.exists() and not before:
                 self.published[output] = {i: dict(p) for i, p in self.people.items()}
-        assert (code == run.DONE) == (out.exists() and not before), (code, output)
+        assert (code == programs.DONE) == (out.exists() and not before), (code, output)
         return code
 
     def estimates(self, output: str) -> bytes:

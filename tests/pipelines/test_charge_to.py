@@ -13,8 +13,9 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
-from beam_ldp.pipelines.frequency import MISUSED, main
-from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.flags import UsageError
+from beam_ldp.pipelines.frequency import main
+from beam_ldp.pipelines.programs import MISUSED
 from beam_ldp.pipelines.records.reserving import charge_to
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse

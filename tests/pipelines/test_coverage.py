@@ -15,8 +15,9 @@ import pytest
 
 from beam_ldp.pipelines.demo import OTHER, load_corpus, write_people
 from beam_ldp.pipelines.demo_people import write_pictures
-from beam_ldp.pipelines.frequency import DONE, main
+from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.mean import main as mean
+from beam_ldp.pipelines.programs import DONE
 
 pytestmark = pytest.mark.statistical
 
@@ -76,7 +77,7 @@ def test_intervals_of_real_pictures_hold_as_often_as_they_say(mechanism, ball, t
     scores, inside = [], 0
     for seed in range(3):
         out = tmp_path / str(seed)
-        flags = [f"--input={source}", "--columns=pixels", *ball, "--local-epsilon=8",
+        flags = [f"--input={source}", "--column=pixels", *ball, "--local-epsilon=8",
                  "--delta=1e-8", f"--seed={seed}", f"--min-reports={PICTURES}", "--no-mlflow",
                  f"--mechanism={mechanism}", f"--output={out}"]  # fmt: skip
         assert mean(flags) == DONE

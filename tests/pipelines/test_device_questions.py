@@ -20,7 +20,7 @@ from beam_ldp.pipelines.devices.questions import (
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.frequencies.numeric import NumberQuestion
-from beam_ldp.pipelines.run import DONE, MISUSED
+from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
@@ -211,7 +211,7 @@ def test_a_histogram_arrives(place: Path, tmp_path: Path, capsys: Any) -> None:
         (["--column=age", "--column=uid", "--bins=0,9"], "--bins is about one --column"),
         ([*TREE, "--bad-rows=other"], "--bad-rows other is not for"),
         ([*TREE, "--mechanism=KRandomizedResponse"], "--mechanism must be auto"),
-        (["--columns=age", "--radius=9", "--bins=0,9"], "about numbers, --bins about values"),
+        (["--column=age", "--radius=9", "--bins=0,9"], "about numbers, --bins about values"),
         (["--column=hair", "--column=hair"], "--domain is missing"),
         (["--column=hair", "--column=hair", "--domain=hair.txt"], "names a column twice"),
     ],

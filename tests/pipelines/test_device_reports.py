@@ -15,8 +15,8 @@ from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import collect, frequency, randomize
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
-from beam_ldp.pipelines.options import parse_flags
-from beam_ldp.pipelines.run import DONE, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
@@ -81,7 +81,7 @@ def test_means_arrive(place: Path, tmp_path: Path) -> None:
     """Two numbers in ranges of their own, within 5 standard errors (two comparisons of fresh
     randomness: false alarms below 2e-6), and the files of `beam-ldp mean`."""
     reports, out = tmp_path / "reports", tmp_path / "out"
-    flags = ["--columns=minutes,age", f"--ranges={place}/ranges.csv", "--local-epsilon=4"]
+    flags = ["--column=minutes,age", f"--ranges={place}/ranges.csv", "--local-epsilon=4"]
     assert device(place, reports, *flags) == DONE
     agreed = ReleaseFile.from_json(json.loads((reports / "release.json").read_text()))
     assert agreed.coordinates is not None and agreed.sampling == "iid"
@@ -106,7 +106,7 @@ def test_devices_and_collector_agree_on_the_rotation(place: Path, tmp_path: Path
     """`release.json` names the seed that follows from the identity; 5 standard errors, two
     comparisons: false alarms below 2e-6."""
     reports, out = tmp_path / "reports", tmp_path / "out"
-    flags = ["--columns=minutes,age", "--norm=l2", "--radius=1500", "--mechanism=L2Mean",
+    flags = ["--column=minutes,age", "--norm=l2", "--radius=1500", "--mechanism=L2Mean",
              "--local-epsilon=4"]  # fmt: skip
     assert device(place, reports, *flags) == DONE
     terms = ReleaseFile.from_json(json.loads((reports / "release.json").read_text())).terms
@@ -237,13 +237,13 @@ def test_without_a_key_a_second_run_is_other_people(place: Path, tmp_path: Path)
 
 def test_numbers_misused(place: Path, tmp_path: Path, capsys: Any) -> None:
     reports, out = tmp_path / "reports", tmp_path / "out"
-    numbers = ["--columns=minutes", "--range", "0", "1440", "--local-epsilon=2"]
+    numbers = ["--column=minutes", "--range", "0", "1440", "--local-epsilon=2"]
     for flags, message in (
-        (["--columns=minutes", "--local-epsilon=2"], "--radius is missing"),
+        (["--column=minutes", "--local-epsilon=2"], "--radius is missing"),
         ([*numbers, "--bad-rows=other"], "--bad-rows of numbers must be dead-letter or zero"),
         ([*numbers, "--group-by=country"], "about numbers, --group-by about values of a list"),
         ([*numbers, "--mechanism=KRandomizedResponse"], "is unknown"),
-        (["--columns=nowhere", "--radius=1", "--local-epsilon=2"], "nowhere"),
+        (["--column=nowhere", "--radius=1", "--local-epsilon=2"], "nowhere"),
     ):
         assert device(place, reports, *flags) == MISUSED, flags
         assert message in " ".join(capsys.readouterr().err.split()), flags
@@ -419,7 +419,7 @@ def test_somebodys_word_stands_in_the_release_and_in_the_ledger(
     reports, lists = tmp_path / "reports", [f"--domain={place}/d.txt"]
     asked = [*listed(place), "--local-epsilon=2"]
     if about == "numbers":
-        lists, asked = [], ["--columns=age", "--range", "18", "98", "--local-epsilon=2"]
+        lists, asked = [], ["--column=age", "--range", "18", "98", "--local-epsilon=2"]
     told = [f"--input={place}/values.csv", "--release-id=week-47", "--dataset=people", *asked,
             "--one-row-per-person"]  # fmt: skip
     assert randomize.main([*told, f"--output={reports}"]) == DONE
@@ -443,11 +443,9 @@ def test_the_rule_is_that_of_the_program_with_the_same_flags(place: Path, declar
     """So that the devices' release and the program's stand for the same question."""
     flags = [f"--input={place}/values.csv", "--release-id=w", "--dataset=people", *listed(place),
              "--local-epsilon=2", *["--one-row-per-person"] * declared]  # fmt: skip
-    values, _ = parse_flags([*flags, "--output=o"], randomize.FLAGS)
-    there = randomize.check(values).release.terms.identity
-    values, _ = parse_flags(
-        [*flags, "--output=o", "--delta=1e-6", "--min-reports=10"], frequency.Frequency.flags
-    )
-    asked = frequency.Frequency.of(values)
+    given = read_flags(randomize.USAGE, [*flags, "--output=o"])
+    there = randomize.check(given).release.terms.identity
+    given = read_flags(frequency.USAGE, [*flags, "--output=o", "--delta=1e-6", "--min-reports=10"])
+    asked = frequency.Frequency.of(given)
     assert asked.identity(asked.choose()) == there
     assert there.bounding == (ONE_ROW_DECLARED if declared else ROW)

@@ -17,9 +17,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines.frequency import DONE, NOTHING_RELEASED, main
+from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.jobs import watch
 from beam_ldp.pipelines.jobs.watch import JobError
+from beam_ldp.pipelines.programs import DONE, NOTHING_RELEASED
 from tests.engines.cache import job_server_jar, prism_binary
 from tests.engines.servers import EMBEDDED, Engine
 from tests.pipelines.test_frequency import FILES, record, rows

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.pipelines.frequency import DONE, FAILED, MISUSED, NOTHING_RELEASED, main
+from beam_ldp.pipelines.frequency import main
+from beam_ldp.pipelines.programs import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from tests.pipelines.test_outputs import COLUMNS
 from tests.warm import run_warm
 

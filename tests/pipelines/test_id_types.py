@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs.id_types import check_id_types
-from beam_ldp.pipelines.options import UsageError
 
 pytestmark = pytest.mark.exact
 

@@ -13,7 +13,7 @@ import pytest
 from beam_ldp import log_events
 from beam_ldp.log_events import EVENTS, LONGEST_NAME, RELEASED, SETTLED, say
 from beam_ldp.pipelines import collect, frequency, mean, randomize
-from beam_ldp.pipelines.run import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.programs import DONE, FAILED, MISUSED, NOTHING_RELEASED
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = ("planted-value", "planted-person", "planted-group", "31337.0625")
@@ -89,7 +89,7 @@ def test_no_planted_value_is_in_any_log(tmp_path: Path, caplog: pytest.LogCaptur
     common = [f"--input={tmp_path}/p.csv", "--user-id=uid"]
     listed = ["--column=c", f"--domain={tmp_path}/d.txt", "--local-epsilon=2"]
     release = ["--delta=1e-6", "--min-reports=200", "--no-mlflow", "--no-ledger"]
-    number = ["--columns=x", "--radius=50000", "--local-epsilon=2"]
+    number = ["--column=x", "--radius=50000", "--local-epsilon=2"]
     memoized = [f"--memoize-key-file={tmp_path}/key", "--release-id=r", "--dataset=d"]
     caplog.set_level(logging.DEBUG)
     programs: list[tuple[Any, list[str], int]] = [
@@ -97,7 +97,7 @@ def test_no_planted_value_is_in_any_log(tmp_path: Path, caplog: pytest.LogCaptur
         (frequency.main, [*common, *listed, *release, *memoized, "--group-by=g",
                           f"--groups={tmp_path}/d.txt", "--output={}/b"], DONE),
         (mean.main, [*common, *number, *release, "--output={}/c"], DONE),
-        (mean.main, [*common, "--columns=x", "--radius=1", "--outside=raise", "--local-epsilon=2",
+        (mean.main, [*common, "--column=x", "--radius=1", "--outside=raise", "--local-epsilon=2",
                      *release, "--output={}/d"], FAILED),
         (frequency.main, [*common, *listed, *release, "--min-reports=900", "--output={}/e"],
          NOTHING_RELEASED),

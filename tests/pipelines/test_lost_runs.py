@@ -15,10 +15,12 @@ from click.testing import CliRunner
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.frequency import DONE, Frequency, main
+from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.frequency import Frequency, main
 from beam_ldp.pipelines.jobs.job import ends_with_launcher
-from beam_ldp.pipelines.options import parse_flags
+from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.lost_runs import NOTE, Launcher, Note, find_lost_runs
+from beam_ldp.settings import Noise
 from tests.ledger.asked import asked
 from tests.warm import run_warm
 
@@ -226,10 +228,10 @@ def test_runs_that_end_leave_no_note(place: Path) -> None:
     ],
 )
 def test_which_jobs_die_with_their_launcher(place: Path, more: list[str], expected: bool) -> None:
-    values, arguments = parse_flags(flags(place, *more), Frequency.flags)
-    settings = Frequency.check(values)
-    assert ends_with_launcher(settings, arguments) is expected
-    assert not ends_with_launcher(replace(settings, memoize_key_file="key"), arguments)
-    assert not ends_with_launcher(replace(settings, input_bytes=1 << 40), arguments) or (
+    given = read_flags(Frequency.usage, flags(place, *more))
+    settings = Frequency.check(given)
+    assert ends_with_launcher(settings, given.beam_flags) is expected
+    assert not ends_with_launcher(replace(settings, noise=Noise(key_file="key")), given.beam_flags)
+    assert not ends_with_launcher(replace(settings, input_bytes=1 << 40), given.beam_flags) or (
         os.cpu_count() == 1
     )

@@ -6,14 +6,14 @@ import csv
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.pipelines.mean import DONE, FAILED, MISUSED, NOTHING_RELEASED, main
+from beam_ldp.pipelines.mean import main
+from beam_ldp.pipelines.programs import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.rotation import rotation_seed_of
@@ -61,12 +61,12 @@ def flags(data: Path, out: Path, *more: str, source: str = "people.parquet") -> 
     found = [f"--input={data}/{source}", f"--output={out}", "--no-mlflow", *more]
     for needed, default in (
         ("--delta", "--delta=1e-6"),
-        ("--columns", f"--columns={','.join(NAMES)}"),
+        ("--column", f"--column={','.join(NAMES)}"),
         ("--mechanism", "--mechanism=PrivUnit"),
         ("epsilon=", "--local-epsilon=4"),
         ("--min-reports", f"--expected-users={USERS}"),
     ):
-        if needed not in given and not (needed == "--columns" and source.endswith(".txt")):
+        if needed not in given and not (needed == "--column" and source.endswith(".txt")):
             found.append(default)
     if not any(word in given for word in ("--norm", "--range")):
         found += ["--norm=l2", "--radius=1"]
@@ -95,13 +95,13 @@ def assert_close(out: Path, truth: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("source", "more"),
     [
-        ("people.parquet", ["--columns=f?"]),
-        ("people.parquet", ["--columns=f0,f1", "--columns=f2", "--columns=f3"]),
-        ("people.parquet", ["--columns=fixed"]),
-        ("people.parquet", ["--columns=list", f"--dimension={DIMENSION}"]),
-        ("people.csv", ["--columns=f?"]),
-        ("people.jsonl", ["--columns=f?"]),
-        ("people.jsonl", ["--columns=list", f"--dimension={DIMENSION}"]),
+        ("people.parquet", ["--column=f?"]),
+        ("people.parquet", ["--column=f0,f1", "--column=f2", "--column=f3"]),
+        ("people.parquet", ["--column=fixed"]),
+        ("people.parquet", ["--column=list", f"--dimension={DIMENSION}"]),
+        ("people.csv", ["--column=f?"]),
+        ("people.jsonl", ["--column=f?"]),
+        ("people.jsonl", ["--column=list", f"--dimension={DIMENSION}"]),
     ],
 )
 def test_every_form_of_vectors_gives_a_whole_output(
@@ -167,7 +167,7 @@ def test_binary_answers(tmp_path: Path) -> None:
     given = np.concatenate([answers, [[0, 2, 1]]])
     pq.write_table(pa.table(dict(zip("abc", given.T))), tmp_path / "yes.parquet")
     out = tmp_path / "out"
-    arguments = flags(tmp_path, out, "--columns=a,b,c", "--norm=binary",
+    arguments = flags(tmp_path, out, "--column=a,b,c", "--norm=binary",
                       "--mechanism=BinaryVectorMean", source="yes.parquet")  # fmt: skip
     assert main(arguments) == DONE
     assert_close(out, answers.mean(axis=0))
@@ -374,7 +374,7 @@ def test_lists_of_another_length_are_bad_rows(data: Path, tmp_path: Path) -> Non
         '{"list": [0.1, NaN, 0.3, 0.4]}\n{"list": "x"}\n{"list": null}\n'
     )
     out = tmp_path / "out"
-    arguments = flags(data, out, "--columns=list", f"--dimension={DIMENSION}",
+    arguments = flags(data, out, "--column=list", f"--dimension={DIMENSION}",
                       source="people.jsonl")  # fmt: skip
     assert main([*arguments, f"--input={tmp_path}/odd.jsonl"]) == DONE
     found = [
@@ -519,15 +519,15 @@ def test_mlflow_beside_the_output(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (["--column=f0"], "unknown flag --column (did you mean --columns?)"),
-        (["--domain=x"], "unknown flag --domain"),
-        (["--columns=g*"], "--columns g*: no such column"),
-        (["--columns=fixd"], "no such column (did you mean fixed?)"),
-        (["--columns=f0,f0"], "names f0 twice"),
-        (["--columns=list"], "--dimension is missing"),
-        (["--columns=fixed", "--dimension=5"], "--dimension is 5, but the input has 4"),
-        (["--columns=f0,list"], "list holds lists"),
-        (["--columns=uid,f0", "--user-id=uid"], "which is the --user-id"),
+        (["--column=f0"], "unknown flag --column (did you mean --column?)"),
+        (["--columns=f0"], "unknown flag --columns (did you mean --column?)"),
+        (["--column=g*"], "--column g*: no such column"),
+        (["--column=fixd"], "no such column (did you mean fixed?)"),
+        (["--column=f0,f0"], "names f0 twice"),
+        (["--column=list"], "--dimension is missing"),
+        (["--column=fixed", "--dimension=5"], "--dimension is 5, but the input has 4"),
+        (["--column=f0,list"], "list holds lists"),
+        (["--column=uid,f0", "--user-id=uid"], "which is the --user-id"),
         (["--shape=3x3"], "--shape 3x3 has not 4 pixels"),
         (["--mechanism=PrivUnitt"], "did you mean PrivUnit?"),
         (["--mechanism=LInfMean"], "LInfMean: not for norm l2 in dimension 4"),
@@ -569,16 +569,3 @@ def test_help_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "exit codes" in shown and "--ranges FILE" in shown and "--domain" not in shown
     assert main([]) == MISUSED
-
-
-def test_two_programs_share_one_set_of_beam_options() -> None:
-    """Beam makes one parser of all option classes, whichever programs are loaded."""
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    import beam_ldp.pipelines.frequency  # noqa: F401
-    from beam_ldp.pipelines.options import ReleaseOptions
-
-    given = ["--bad-rows=zero", "--range", "0", "1", "--columns=f*", "--runner=FnApiRunner"]
-    options: dict[str, Any] = PipelineOptions(given).get_all_options()
-    assert options["bad_rows"] == "zero" and options["range"] == [0.0, 1.0]
-    assert PipelineOptions(given).view_as(ReleaseOptions).columns == ["f*"]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines import mean, user_mean
-from beam_ldp.pipelines.run import DONE
+from beam_ldp.pipelines.programs import DONE
 from tests.engines.servers import Engine
 from tests.pipelines.test_frequency import FILES, record
 from tests.pipelines.test_mean import rows
@@ -31,7 +31,7 @@ def truth(tmp_path: Path) -> float:
 
 
 def flags(folder: Path, engine: Engine, *more: str) -> list[str]:
-    return [f"--input={folder}/*.parquet", "--user-id=uid", "--columns=minutes", "--range", "0",
+    return [f"--input={folder}/*.parquet", "--user-id=uid", "--column=minutes", "--range", "0",
             "1440", "--delta=1e-8", f"--expected-users={USERS}", f"--output={folder}/out",
             "--no-mlflow", *more, *engine.options]  # fmt: skip
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.inputs.fields import Field, choose_fields, dimension_of, read_fields
 from beam_ldp.pipelines.inputs.line_formats import read_json_lines
 from beam_ldp.pipelines.inputs.parquet_format import RowGroups, read_row_groups
 from beam_ldp.pipelines.inputs.sources import InputFileError
+from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.settings import MeanSettings
-from beam_ldp.pipelines.options import UsageError, parse_flags
 
 pytestmark = pytest.mark.exact
 
@@ -28,23 +28,23 @@ BALL = ["--norm=l2", "--radius=2"]
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
     (tmp_path / "x.csv").write_text("u,a,b\n1,0,0\n")
-    return [f"--input={tmp_path}/x.csv", "--columns=a,b", f"--output={tmp_path}/out"]
+    return [f"--input={tmp_path}/x.csv", "--column=a,b", f"--output={tmp_path}/out"]
 
 
 def settings_of(flags: list[str]) -> MeanSettings:
-    return Mean.check(parse_flags(flags, Mean.flags)[0])
+    return Mean.check(read_flags(Mean.usage, flags))
 
 
 def test_a_range_may_be_negative_in_any_spelling(files: list[str]) -> None:
     for low in ("-1", "-1.5", "-.5", "-1e3", "-2E-3"):
         settings = settings_of([*files, *CENTRAL, "--range", low, "1e3"])
-        assert settings.one_range == (float(low), 1000.0)
+        assert settings.question.range == (float(low), 1000.0)
 
 
 # Rules ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["input", "columns", "delta", "output"])
+@pytest.mark.parametrize("name", ["input", "column", "delta", "output"])
 def test_what_is_needed_is_named(files: list[str], name: str) -> None:
     kept = [flag for flag in [*files, *CENTRAL, *BALL] if not flag.startswith(f"--{name}=")]
     with pytest.raises(UsageError, match=f"--{name} is missing"):
@@ -56,7 +56,7 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
     [
         (CENTRAL, "--radius is missing"),
         ([*CENTRAL, "--norm=l1"], "--radius is missing"),
-        ([*CENTRAL, "--norm=l3"], "--norm: must be l2, l1, linf, binary or a number >= 1, got l3"),
+        ([*CENTRAL, "--norm=l3"], "--norm must be l2, l1, linf, binary or a number >= 1, got l3"),
         ([*CENTRAL, "--norm=0.5"], "number >= 1"),
         ([*CENTRAL, "--norm=l2", "--radius=1e300"], r"--radius must lie in \[1e-100, 1e\+100\]"),
         ([*CENTRAL, "--norm=binary", "--radius=1"], "--radius does not go with --norm binary"),
@@ -70,10 +70,7 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, *BALL, "--one-row-each"], "--one-row-each needs --user-id"),
         ([*CENTRAL, *BALL, "--local-epsilon=1"], "one of --epsilon"),
         ([*BALL, "--epsilon=1", "--delta=1e-8"], "--epsilon needs --expected-users"),
-        (
-            [*CENTRAL, *BALL, "--model=local", "--local-epsilon=1"],
-            "with --model local they mean the same",
-        ),
+        ([*CENTRAL, *BALL, "--model=local", "--local-epsilon=1"], "local they mean the same"),
         ([*CENTRAL, *BALL, "--model=local", "--strict"], "--strict needs a central target"),
         ([*CENTRAL, *BALL, "--model=local", "--max-local-epsilon=2"], "--max-local-epsilon needs"),
         ([*BALL, "--epsilon=1", "--model=local"], "--expected-users or --min-reports"),
@@ -90,30 +87,38 @@ def test_rules(files: list[str], extra: list[str], said: str) -> None:
                                   "--bad-rows=other", "--dimension=1.5"])  # fmt: skip
 def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
     with pytest.raises(UsageError, match=flag.split("=")[0]):
-        parse_flags([flag], Mean.flags)
+        read_flags(Mean.usage, [flag])
 
 
 def test_defaults(files: list[str]) -> None:
     settings = settings_of([*files, *CENTRAL, *BALL])
-    assert settings.columns == ("a,b",) and settings.norm == "l2" and settings.radius == 2.0
+    assert (
+        settings.question.column == ("a,b",)
+        and settings.question.norm == "l2"
+        and settings.question.radius == 2.0
+    )
     assert settings.min_reports == 90_000 and settings.sampling == "fixed"
-    assert settings.outside == "clip" and settings.bad_rows_leave_a_trace
+    assert settings.question.outside == "clip" and settings.bad_rows_leave_a_trace
     assert settings.trusts_the_shuffler
 
 
 def test_ranges_are_the_cube(files: list[str]) -> None:
     settings = settings_of([*files, *CENTRAL, "--range", "-5", "5e2"])
-    assert settings.one_range == (-5.0, 500.0)
-    assert (settings.norm, settings.radius) == ("linf", 1.0)
+    assert settings.question.range == (-5.0, 500.0)
+    assert (settings.question.norm, settings.question.radius) == ("linf", 1.0)
 
 
 def test_any_power_is_a_norm(files: list[str]) -> None:
-    assert settings_of([*files, *CENTRAL, "--norm=1.5", "--radius=1"]).norm == 1.5
+    assert settings_of([*files, *CENTRAL, "--norm=1.5", "--radius=1"]).question.norm == 1.5
 
 
 def test_the_local_model_needs_no_delta_and_no_users(files: list[str]) -> None:
     settings = settings_of([*files, *BALL, "--model=local", "--epsilon=3", "--min-reports=10"])
-    assert settings.local_epsilon == 3.0 and settings.epsilon is None and settings.delta == 0.0
+    assert (
+        settings.privacy.local_epsilon == 3.0
+        and settings.privacy.epsilon is None
+        and settings.privacy.delta == 0.0
+    )
     assert not settings.trusts_the_shuffler and settings.planned_reports == 10
 
 
@@ -123,13 +128,13 @@ def test_the_draw_of_a_row_is_in_the_errors_unless_somebody_knows_better(files: 
     assert settings_of([*drawn, "--one-row-each"]).sampling == "fixed"
 
 
-def test_a_config_holds_flags_with_two_values(files: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "job.json"
-    path.write_text(json.dumps({"range": [0, 1440], "columns": ["a", "b"], "one_row_each": False}))
-    settings = settings_of(
-        [f for f in files if "columns" not in f] + [f"--config={path}", *CENTRAL]
-    )
-    assert settings.one_range == (0.0, 1440.0) and settings.columns == ("a", "b")
+def test_a_job_file_holds_settings_with_two_values(files: list[str]) -> None:
+    content = {"questions": [{"mean": ["a", "b"], "range": [0, 1440], "one_row_each": False}]}
+    ((program, given),) = jobs_of(content)
+    assert program == "mean"
+    flags = [flag for flag in files if "column" not in flag]
+    settings = Mean.check(read_flags(Mean.usage, [*flags, *CENTRAL]).over(given))
+    assert settings.question.range == (0.0, 1440.0) and settings.question.column == ("a", "b")
 
 
 # Columns ----------------------------------------------------------------------------------------
@@ -169,7 +174,7 @@ def test_columns_are_found_by_name_and_glob(wanted: list[str], found: list[str] 
 
 @pytest.mark.parametrize("wanted", [[""], [","], [" , "], []])
 def test_no_column_at_all_is_said(wanted: list[str]) -> None:
-    with pytest.raises(UsageError, match="--columns must name a column"):
+    with pytest.raises(UsageError, match="--column must name a column"):
         choose_fields(wanted, FIELDS, None)
 
 
@@ -190,7 +195,7 @@ def test_many_columns_are_not_all_listed() -> None:
 def test_dimension(names: list[str], stated: int | None, found: int | None) -> None:
     fields = [next(field for field in FIELDS if field.name == name) for name in names]
     if found is None:
-        with pytest.raises(UsageError, match="--dimension|--columns"):
+        with pytest.raises(UsageError, match="--dimension|--column"):
             dimension_of(fields, stated)
         return
     assert dimension_of(fields, stated) == found

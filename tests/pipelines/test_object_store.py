@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from beam_ldp.pipelines import collect, frequency, mean, randomize
-from beam_ldp.pipelines.run import DONE, MISUSED
+from beam_ldp.pipelines.programs import DONE, MISUSED
 from tests.memory_files import STORE, MemoryFileSystem
 
 pytestmark = pytest.mark.e2e
@@ -62,7 +62,7 @@ def test_a_glob_by_url() -> None:
 @pytest.mark.statistical
 def test_numbers_by_url() -> None:
     """5 standard errors, one comparison of fresh randomness: false alarms 6e-7."""
-    flags = [f"--input={BUCKET}/events-*.csv", "--columns=x", "--range", "0", "100",
+    flags = [f"--input={BUCKET}/events-*.csv", "--column=x", "--range", "0", "100",
              "--local-epsilon=6", *COMMON, f"--output={BUCKET}/out"]  # fmt: skip
     assert mean.main(flags) == DONE
     (row,) = rows("out/estimates.csv")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from argparse import Namespace
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,11 +12,12 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
+from beam_ldp.pipelines.flags import Given, UsageError, help_text, read_flags
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
+from beam_ldp.pipelines.job_files import usage_of
 from beam_ldp.pipelines.jobs import watch
 from beam_ldp.pipelines.jobs.job import pipeline_flags
-from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, ReleaseOptions, UsageError
-from beam_ldp.pipelines.options import parse_flags as parse_program_flags
+from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, BudgetOptions
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def files(tmp_path: Path) -> list[str]:
 CENTRAL = ["--epsilon=1", "--expected-users=1e6"]
 
 
-def parse_flags(flags: list[str]) -> tuple[Namespace, list[str]]:
-    return parse_program_flags(flags, Frequency.flags)
+def parse_flags(flags: list[str]) -> Given:
+    return read_flags(Frequency.usage, flags)
 
 
 def settings_of(flags: list[str]) -> FrequencySettings:
-    return Frequency.check(parse_flags(flags)[0])
+    return Frequency.check(parse_flags(flags))
 
 
 # Parsing -----------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def settings_of(flags: list[str]) -> FrequencySettings:
         ("--epsilom=1", "--epsilon"),
         ("--expected-user=5", "--expected-users"),
         ("--runer=x", "--runner"),
-        ("--user_idd=x", "--user_id"),
+        ("--user_idd=x", "--user-id"),
         ("--direct_num_worker=2", "--direct_num_workers"),
     ],
 )
@@ -82,17 +82,24 @@ def test_beams_flags_are_understood_and_its_dry_run_stays_its_own(files: list[st
     assert settings_of([*files, *CENTRAL, "--dry-run"]).only_plan
 
 
-def test_our_options_do_not_collide_with_beams() -> None:
-    """Beam builds one parser of all option classes: a collision would break every pipeline."""
-    everything = PipelineOptions(["--epsilon=2", "--runner=FnApiRunner"]).get_all_options()
-    assert everything["epsilon"] == 2.0 and everything["runner"] == "FnApiRunner"
+def test_our_flags_stay_ours() -> None:
+    """Beam is given its own flags alone: nothing of ours stands in a job graph."""
+    given = parse_flags(["--epsilon=2", "--runner=FnApiRunner", "--memoize-key-file=secret"])
+    assert given.beam_flags == ["--runner=FnApiRunner"]
+    assert PipelineOptions(given.beam_flags).get_all_options()["runner"] == "FnApiRunner"
+
+
+def test_the_budget_flags_of_pipelines_of_ones_own_are_beams_options() -> None:
+    flags = ["--ledger=x", "--no-ledger", "--budget_windows=1e2", "--honest-fraction=0.5"]
+    found = PipelineOptions(flags).view_as(BudgetOptions)
+    assert (found.ledger, found.no_ledger, found.budget_windows) == ("x", True, 100)
+    assert found.honest_fraction == 0.5 and found.dataset == "" and found.privacy_unit == "user"
 
 
 def test_underscores_are_dashes(files: list[str]) -> None:
-    flags = [*files, "--local_epsilon=2", "--min_reports=5", "--user_id=u"]
-    settings = settings_of(flags)
-    assert (settings.local_epsilon, settings.min_reports, settings.user_id) == (2.0, 5, "u")
-    assert PipelineOptions(flags).view_as(ReleaseOptions).user_id == "u"
+    settings = settings_of([*files, "--local_epsilon=2", "--min_reports=5", "--user_id=u"])
+    assert (settings.privacy.local_epsilon, settings.min_reports) == (2.0, 5)
+    assert settings.people.id == "u"
 
 
 @pytest.mark.parametrize("flag", ["--epsilon=-1", "--epsilon=0", "--epsilon=nan", "--epsilon=inf",
@@ -104,44 +111,25 @@ def test_a_value_of_the_wrong_kind_names_its_flag(flag: str) -> None:
 
 
 def test_help_teaches() -> None:
-    text = Frequency.usage.help
+    text = help_text(Frequency.usage)
     for expected in ("examples:", "exit codes:", "--expected-users", "--runner=SparkRunner"):
         assert expected in text
 
 
-# Config files -----------------------------------------------------------------------------
-
-
-def test_config_gives_flags_and_the_command_line_wins(files: list[str], tmp_path: Path) -> None:
-    config = {
-        "input": [str(tmp_path / "x.csv")], "domain": "elsewhere", "epsilon": 1, "strict": True,
-        "overwrite": False, "expected_users": 1e6, "column": None,
-    }  # fmt: skip
-    path = tmp_path / "job.json"
-    path.write_text(json.dumps(config))
-    settings = settings_of([*files, f"--config={path}", "--expected-users=5e5"])
-    assert settings.epsilon == 1.0 and settings.strict and not settings.overwrite
-    assert settings.expected_users == 500_000
-    assert settings.domain.endswith("domain.txt")
-    assert len(settings.input) == 1, "a flag that is given replaces that of the file"
-
-
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("[1]", "JSON object"), ("{", "cannot be read"), ("[" * 100_000, "cannot be read"),
-        ('{"epsilom": 1}', "did you mean --epsilon"),
-    ],
-)  # fmt: skip
-def test_a_wrong_config_is_named(content: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text(content)
-    with pytest.raises(UsageError, match=said):
-        parse_flags(["--config", str(tmp_path / "job.json")])
-
-
-def test_a_missing_config_is_named() -> None:
-    with pytest.raises(UsageError, match="--config nowhere.json cannot be read"):
-        parse_flags(["--config=nowhere.json"])
+    "program", ["frequency", "mean", "user_mean", "randomize", "collect", "train"]
+)
+def test_help_shows_what_one_needs_and_help_all_the_rest(program: str) -> None:
+    usage = usage_of(program)
+    few = help_text(usage).split("examples:")[0]
+    every = help_text(usage, everything=True)
+    basic = {about.flag for _, _, about in usage if about.basic}
+    assert 8 <= len(basic) <= 20
+    for _, _, about in usage:
+        shown = re.search(rf"^  --{about.flag}\b(?!-)", few, re.M) is not None
+        assert shown == (about.flag in basic), about.flag
+        assert f"--{about.flag}" in every
+    assert "{" not in every.split("examples:")[0] and "the rest" not in few and "--help-all" in few
 
 
 # Rules ------------------------------------------------------------------------------------
@@ -177,10 +165,8 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, '--csv-delimiter="'], "--csv-delimiter must be one ASCII character"),
         ([*CENTRAL, "--ledger=sqlite:///x.db"], "--dataset must name the data set"),
         ([*CENTRAL, "--ledger=sqlite:///x.db", "--no-ledger"], "exclude each other"),
-        ([*CENTRAL, "--ledger=sqlite:///x.db", "--dataset=d"], "name the column of user ids with "
-        "--user-id"),
-        ([*CENTRAL, "--user-id=u", "--one-row-per-person"], "--one-row-per-person and --user-id "
-        "exclude each other"),
+        ([*CENTRAL, "--ledger=sqlite:///x.db", "--dataset=d"], "with --user-id, or declare"),
+        ([*CENTRAL, "--user-id=u", "--one-row-per-person"], "exclude each other"),
         ([*CENTRAL, "--max-local-epsilon=2", "--honest-fraction=nan"], "--honest-fraction"),
         (["--local-epsilon=1", "--max-local-epsilon=2", "--min-reports=5"], "needs --epsilon"),
         ([*CENTRAL, "--budget-windows=2"], "--budget-windows must be 1 here"),
@@ -202,9 +188,9 @@ def test_rules(files: list[str], extra: list[str], said: str) -> None:
 def test_defaults(files: list[str]) -> None:
     settings = settings_of([*files, *CENTRAL])
     assert settings.min_reports == 900_000
-    assert settings.input_format == "csv" and settings.csv_delimiter == ","
-    assert settings.shuffle_output == "statistic" and settings.bad_rows == "dead-letter"
-    assert settings.dataset == "unnamed" and settings.column == "v"
+    assert settings.source.format == "csv" and settings.source.delimiter == ","
+    assert settings.shuffle.output == "statistic" and settings.question.bad_rows == "dead-letter"
+    assert settings.dataset == "unnamed" and settings.question.name == "v"
     assert settings.num_files == 1 and settings.input_bytes == 8
 
 
@@ -227,7 +213,7 @@ def test_mixed_endings_need_a_format(files: list[str], tmp_path: Path) -> None:
 def test_tabs_by_ending(files: list[str], tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("u\tv\n")
     flags = [f for f in files if not f.startswith("--input")] + [f"--input={tmp_path}/x.tsv"]
-    assert settings_of([*flags, *CENTRAL]).csv_delimiter == "\t"
+    assert settings_of([*flags, *CENTRAL]).source.delimiter == "\t"
 
 
 # Runners ----------------------------------------------------------------------------------
@@ -285,9 +271,8 @@ def test_flags_of_the_job_server_are_taken(files: list[str], job_server: str) ->
     """Known by asking it; others are still errors, and without a job server all are."""
     theirs = ["--number_of_execution_retries=3", "--reuse", "--files=a", "--files=b"]
     flags = [*files, *CENTRAL, *theirs]
-    values, arguments = parse_flags([*flags, f"--job_endpoint={job_server}"])
-    assert (values.number_of_execution_retries, values.files) == ("3", ["a", "b"])
-    assert set(theirs) <= set(arguments)
+    given = parse_flags([*flags, f"--job_endpoint={job_server}"])
+    assert set(theirs) <= set(given.beam_flags)
     with pytest.raises(UsageError, match="unknown flag --number_of_execution_retries"):
         parse_flags(flags)
     with pytest.raises(UsageError, match="did you mean --number_of_execution_retries"):

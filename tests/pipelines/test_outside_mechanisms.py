@@ -22,7 +22,7 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import collect, doctor, frequency, mean, randomize
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.jobs.job import plugin_flags
-from beam_ldp.pipelines.run import DONE, MISUSED
+from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.randomizers import registry
 from tests.randomizers.frequency.exact_checks import check_channel
 
@@ -199,7 +199,7 @@ def test_a_collector_reads_it_where_its_command_line_names_it_and_nowhere_else(
 def test_a_mean_mechanism_runs(elsewhere: Path, data: list[str], tmp_path: Path) -> None:
     """One number within 5 standard errors: false alarms 6e-7."""
     out = tmp_path / "out"
-    flags = [*data, "--columns=age", "--range", "0", "99", *PRICE, "--no-ledger", *NO_STORE]
+    flags = [*data, "--column=age", "--range", "0", "99", *PRICE, "--no-ledger", *NO_STORE]
     assert mean.main([*flags, f"--output={out}", f"--mechanism={COIN}"]) == DONE
     with (out / "estimates.csv").open(newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)

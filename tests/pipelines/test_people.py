@@ -18,7 +18,8 @@ from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger.people import AskedPeople
 from beam_ldp.pipelines import user_mean
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.frequency import DONE, FAILED, MISUSED, NOTHING_RELEASED, main
+from beam_ldp.pipelines.frequency import main
+from beam_ldp.pipelines.programs import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.usage.collect import FLAGS
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse

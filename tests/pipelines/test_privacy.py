@@ -127,7 +127,7 @@ def test_a_plot_covers_what_was_asked_for():
     ],
 )
 def test_the_unknown_meets_the_target_and_no_more(arguments, unknown, grows):
-    found = prices(f"{arguments} --target-epsilon 0.4 --solve {unknown}")
+    found = prices(f"{arguments} --epsilon 0.4 --solve {unknown}")
     assert found["epsilon"] <= 0.4
     schedule = Schedule(
         found["local_epsilon"], found["num_users"], found["num_sampled"], found["rounds"]
@@ -162,7 +162,7 @@ def test_the_unknown_meets_the_target_and_no_more(arguments, unknown, grows):
             "needs --dimension",
         ),
         (
-            "--local-epsilon 2 --users 100 --delta 1e-6 --target-epsilon 0.001 --solve rounds",
+            "--local-epsilon 2 --users 100 --delta 1e-6 --epsilon 0.001 --solve rounds",
             "is exceeded even at 1",
         ),
     ],

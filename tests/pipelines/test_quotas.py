@@ -14,7 +14,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
-from beam_ldp.pipelines.options import UsageError
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.reserving import charge_to, reserve
 from beam_ldp.pipelines.stream import Stream

@@ -13,11 +13,11 @@ import pytest
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.pipelines import frequency, run
 from beam_ldp.pipelines.devices.release_file import load_release
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.results import WorkerResults
-from beam_ldp.pipelines.options import UsageError
 from beam_ldp.pipelines.outputs import FolderWriter
+from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.question import Choice
-from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release
@@ -100,7 +100,7 @@ def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "whole"),
     [
-        (run, "parse_flags", False),
+        (run.programs, "read_flags", False),
         (frequency.Frequency, "choose", False),
         (run.reserving, "reserve", False),
         (frequency.Frequency, "collect", False),

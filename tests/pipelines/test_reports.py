@@ -14,7 +14,7 @@ import pyarrow.csv
 import pytest
 
 from beam_ldp.pipelines import collect, randomize
-from beam_ldp.pipelines.run import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -331,7 +331,7 @@ def test_people_do_not_report_twice_by_accident(place: Path, capsys: Any) -> Non
         (["--delta=1e-8"], "--delta needs --epsilon"),
         (["--expected-users=10"], "--expected-users needs --epsilon"),
         (["--honest-fraction=0.5"], "--honest-fraction needs --epsilon"),
-        (["--radius=1"], "--radius is about numbers, --column about values of a list"),
+        (["--radius=1"], "--radius is about numbers, --domain about values of a list"),
         (["--bad-rows=zero"], "--bad-rows of a list must be dead-letter or other"),
         (["--group-by=g"], "--group-by and --groups belong together"),
         (["--group-by=c", "--groups=d.txt"], "--group-by must name a column of its own"),

@@ -25,7 +25,7 @@ from rich.console import Console
 from beam_ldp.accounting import shuffled_event
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
-from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.streams import results
 from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.pipelines.streams.live import StreamProgress
@@ -44,7 +44,7 @@ from beam_ldp.pipelines.streams.results import (
     write_once,
 )
 from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times_of
-from beam_ldp.pipelines.usage.stream import seconds
+from beam_ldp.pipelines.usage.stream import SECONDS
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.blocks import Release, TableBlock, WithheldRelease
@@ -67,7 +67,7 @@ def parsed(*flags: str, without: str = "") -> Any:
     if without:
         place = listed.index(without)
         del listed[place : place + 2]
-    return parse_flags([*listed, *flags], frequency.FLAGS)[0]
+    return read_flags(frequency.USAGE, [*listed, *flags])
 
 
 @pytest.mark.exact
@@ -76,7 +76,7 @@ def parsed(*flags: str, without: str = "") -> Any:
     [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), ("250ms", 0.25)],
 )  # fmt: skip
 def test_durations(text, value):
-    assert seconds(text) == pytest.approx(value)
+    assert SECONDS.read(text) == pytest.approx(value)
 
 
 @pytest.mark.exact
@@ -110,11 +110,11 @@ def test_flags_that_do_not_fit_are_named(without, flags, message):
 
 @pytest.mark.exact
 def test_flags_of_a_stream():
-    stream = check_stream(
-        parsed("--slide", "20s", "--allowed-lateness", "5m", "--late", "dead-letter")
-    )
+    given = parsed("--slide", "20s", "--allowed-lateness", "5m", "--late", "dead-letter")
+    stream = check_stream(given)
     assert (stream.window, stream.slide, stream.period) == (60, 20, 20)
-    assert (stream.allowed_lateness, stream.late, stream.budget_windows) == (300, "dead-letter", 9)
+    assert (stream.allowed_lateness, stream.late) == (300, "dead-letter")
+    assert given["release"]["windows"] == 9
     assert stream.poll == 2
 
 

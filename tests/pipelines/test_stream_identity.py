@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.finalize import finalize
+from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.options import UsageError, parse_flags
 from beam_ldp.pipelines.stream import Stream, _pipeline
 from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
@@ -157,8 +157,8 @@ def a_stream(flags: list[str], **other: str) -> Stream:
     changed = list(flags)
     for name, value in other.items():
         changed[changed.index("--" + name.replace("_", "-")) + 1] = value
-    values = parse_flags(changed, frequency.FLAGS)[0]
-    return Stream(Frequency(Frequency.check(values)), check_stream(values))
+    given = read_flags(frequency.USAGE, changed)
+    return Stream(Frequency(Frequency.check(given)), check_stream(given))
 
 
 def test_the_program_goes_on_with_the_same_question_and_refuses_others(flags, tmp_path):

@@ -13,8 +13,8 @@ from rich.console import Console
 import mlflow_ldp
 from beam_ldp.ledger import AuditReport, BudgetLedger, audit
 from beam_ldp.pipelines import frequency
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.options import parse_flags
 from beam_ldp.pipelines.stream import Stream
 from beam_ldp.pipelines.streams import log as stream_log
 from beam_ldp.pipelines.streams.flags import check_stream
@@ -51,8 +51,8 @@ class Launched:
             "--run-id", "live", "--output", str(place / "out"), "--mlflow-uri", store, "--stream",
             *(["--ledger", ledger_of(place).url] if budgeted else ["--no-ledger"]), *more,
         ]  # fmt: skip
-        values = parse_flags(flags, frequency.FLAGS)[0]
-        self.job = Stream(Frequency(Frequency.check(values)), check_stream(values))
+        given = read_flags(frequency.USAGE, flags)
+        self.job = Stream(Frequency(Frequency.check(given)), check_stream(given))
         self.said = Console(record=True, width=200, file=(place / "said").open("a"))
         self.held: Reservation | None = None
         if self.job.budget is not None:

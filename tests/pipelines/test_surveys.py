@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.pipelines.frequency import DONE, MISUSED, NOTHING_RELEASED, main
+from beam_ldp.pipelines.frequency import main
+from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 
 pytestmark = pytest.mark.e2e
 

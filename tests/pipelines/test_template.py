@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines import template
-from beam_ldp.pipelines.frequency import DONE, MISUSED, main
+from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.jobs import results
+from beam_ldp.pipelines.programs import DONE, MISUSED
 
 pytestmark = pytest.mark.e2e
 USERS = 2000

@@ -24,16 +24,16 @@ from beam_ldp.accounting.literature.two_ledgers import (
 )
 from beam_ldp.accounting.reconstruction_audit import audit_messages
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import train
-from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines import programs, train
+from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, settlement
-from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.plan import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.training.statement import training_statement
+from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.mean import BinaryVectorMean, PrivUnit, SeparatedMean
 
 DELTA = 1e-5
@@ -52,8 +52,8 @@ CENTRAL = (
 
 
 def plan_of(text, more="--dry-run"):
-    values, _ = parse_flags(f"{text} {more}".split(), FLAGS, beams=False)
-    settings = check_train(values)
+    given = read_flags(USAGE, f"{text} {more}".split())
+    settings = check_train(given)
     return make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
 
 
@@ -177,9 +177,9 @@ def test_the_target_ends_the_plan_on_the_exact_round():
     for text in (ADAPED, CENTRAL):
         whole = plan_of(text)
         target = (whole.epsilon_of(3) + whole.epsilon_of(4)) / 2
-        assert plan_of(text, f"--dry-run --target-epsilon {float(target)}").rounds == 3
+        assert plan_of(text, f"--dry-run --epsilon {float(target)}").rounds == 3
         with pytest.raises(NothingReleasedError, match="does not allow one round"):
-            plan_of(text, "--dry-run --target-epsilon 1e-6")
+            plan_of(text, "--dry-run --epsilon 1e-6")
 
 
 # Two promises ----------------------------------------------------------------------------------
@@ -232,11 +232,11 @@ def test_what_the_audit_asks_about():
 )
 def test_a_dry_run_says_what_it_would_cost_and_whom_it_trusts(text, words, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
-    assert train.main([*text.split(), "--dry-run"]) == train.DONE
+    assert train.main([*text.split(), "--dry-run"]) == programs.DONE
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for word in words:
         assert word in out, out
-    assert train.main([*text.split(), "--dry-run", "--format", "json"]) == train.DONE
+    assert train.main([*text.split(), "--dry-run", "--format", "json"]) == programs.DONE
     told = json.loads(capsys.readouterr().out)
     assert told["epsilon"] > 0 and told["reader"]
     assert (told["reconstruction"] is None) == (text != CENTRAL)

@@ -13,16 +13,16 @@ from rich.console import Console
 from beam_ldp.accounting import ShuffleAccountant, SubsampledShuffledDpEvent, local_event
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import train
-from beam_ldp.pipelines.options import UsageError, parse_flags
+from beam_ldp.pipelines import programs, run_job, train
+from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
-from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.plan import DataFacts, bundled_facts, count_parameters
 from beam_ldp.pipelines.training.plans import make_plan, mechanism_for
 from beam_ldp.pipelines.training.record import make_record
 from beam_ldp.pipelines.training.settings import check_train
 from beam_ldp.pipelines.training.statement import training_statement
+from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.randomizers.mean import LInfMean, PrivUnit
 
 USUAL = "--data mnist5k --local-epsilon 2 --clients-per-round 200 --epochs 30 --delta 1e-5"
@@ -30,8 +30,8 @@ DRY = f"{USUAL} --dry-run"
 
 
 def settings_of(text, more=""):
-    values, _ = parse_flags(f"{text} {more}".split(), FLAGS, beams=False)
-    return check_train(values)
+    given = read_flags(USAGE, f"{text} {more}".split())
+    return check_train(given)
 
 
 def plan_of(text, more=""):
@@ -109,9 +109,11 @@ def test_files_need_their_columns(tmp_path):
 def test_rates_by_epoch_and_the_unit_that_is_protected():
     found = settings_of(DRY, "--learning-rate 12:30,4:60,3.5")
     assert found.learning_rate == (((12.0, 30), (4.0, 60)), 3.5)
-    assert found.privacy_unit == "user"
-    assert settings_of(DRY, "--points-per-client 4").privacy_unit == "example"
-    assert settings_of(DRY, "--algorithm fedavg --points-per-client 4").privacy_unit == "user"
+    assert found.charge.privacy_unit == "user"
+    assert settings_of(DRY, "--points-per-client 4").charge.privacy_unit == "example"
+    assert (
+        settings_of(DRY, "--algorithm fedavg --points-per-client 4").charge.privacy_unit == "user"
+    )
 
 
 # The plan --------------------------------------------------------------------------------------
@@ -177,7 +179,7 @@ def test_everybody_in_every_round_is_a_plain_shuffle():
 
 @pytest.mark.exact
 def test_the_target_ends_the_plan_on_the_exact_round():
-    plan = plan_of(DRY, "--target-epsilon 0.5")
+    plan = plan_of(DRY, "--epsilon 0.5")
     accountant = ShuffleAccountant().compose(plan.event, plan.rounds)
     assert 0 < plan.rounds < plan.planned_rounds
     assert float(accountant.get_epsilon(1e-5)) <= 0.5
@@ -188,7 +190,7 @@ def test_the_target_ends_the_plan_on_the_exact_round():
 @pytest.mark.exact
 def test_a_target_below_one_round_trains_nothing():
     with pytest.raises(NothingReleasedError, match="does not allow one round, which costs"):
-        plan_of(DRY, "--target-epsilon 1e-6")
+        plan_of(DRY, "--epsilon 1e-6")
 
 
 @pytest.mark.exact
@@ -218,7 +220,7 @@ def test_mechanisms_send_one_message_of_the_local_epsilon():
 @pytest.mark.parametrize(
     "more",
     [
-        "--epochs 31", "--target-epsilon 0.5", "--delta 1e-6", "--output elsewhere",
+        "--epochs 31", "--epsilon 0.5", "--delta 1e-6", "--output elsewhere",
         "--run-id two", "--format json",
     ],
 )  # fmt: skip
@@ -285,7 +287,7 @@ def test_a_training_under_a_name_that_is_taken_is_refused(tmp_path):
 
 @pytest.mark.exact
 def test_a_dry_run_prints_all_accountants(capsys):
-    assert train.main([*DRY.split(), "--format", "json", "--epochs", "3"]) == train.DONE
+    assert train.main([*DRY.split(), "--format", "json", "--epochs", "3"]) == programs.DONE
     told = json.loads(capsys.readouterr().out)
     assert told["parameters"] == 13_706 and told["rounds"] == 60
     last = told["costs"][-1]
@@ -297,7 +299,7 @@ def test_a_dry_run_prints_all_accountants(capsys):
 
 @pytest.mark.exact
 def test_a_dry_run_for_people(capsys):
-    assert train.main([*DRY.split(), "--target-epsilon", "0.2", "--epochs", "5"]) == train.DONE
+    assert train.main([*DRY.split(), "--epsilon", "0.2", "--epochs", "5"]) == programs.DONE
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "of 100: the target of 0.2 ends it" in out
     assert "Theorem 5.4.1" in out and "who also see who took part" in out
@@ -305,12 +307,14 @@ def test_a_dry_run_for_people(capsys):
 
 
 @pytest.mark.exact
-def test_a_config_file_with_the_command_line_winning(tmp_path, capsys):
-    path = tmp_path / "train.json"
-    path.write_text(json.dumps({"data": "mnist5k", "local-epsilon": 2, "clients-per-round": 200,
-                                "epochs": 9, "delta": 1e-5, "dry-run": True}))  # fmt: skip
-    flags = ["--config", str(path), "--epochs", "2", "--format", "json"]
-    assert train.main(flags) == train.DONE
+def test_a_job_file_with_the_command_line_winning(tmp_path, capsys):
+    path = tmp_path / "train.yaml"
+    path.write_text(
+        "program: train\ntraining: {data: mnist5k, clients_per_round: 200, epochs: 9}\n"
+        "privacy: {local_epsilon: 2, delta: 1e-5}\n"
+    )
+    flags = [str(path), "--epochs", "2", "--format", "json", "--dry-run"]
+    assert run_job.main(flags) == programs.DONE
     assert json.loads(capsys.readouterr().out)["planned_rounds"] == 40
 
 
@@ -318,22 +322,22 @@ def test_a_config_file_with_the_command_line_winning(tmp_path, capsys):
 def test_without_tensorflow_it_says_what_to_do(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(train.importlib.util, "find_spec", lambda name: None)
     flags = [*USUAL.split(), "--output", str(tmp_path / "out")]
-    assert train.main(flags) == train.MISUSED
+    assert train.main(flags) == programs.MISUSED
     assert "`make tff`" in " ".join(capsys.readouterr().err.split())
-    assert train.main([*DRY.split(), "--epochs", "1"]) == train.DONE
+    assert train.main([*DRY.split(), "--epochs", "1"]) == programs.DONE
 
 
 @pytest.mark.exact
 def test_help_teaches_and_states_the_exit_codes(capsys):
-    assert train.main(["--help"]) == train.DONE
+    assert train.main(["--help"]) == programs.DONE
     out = capsys.readouterr().out
-    for word in ("examples:", "exit codes:", "--target-epsilon", "--baselines", "130 interrupted"):
+    for word in ("examples:", "exit codes:", "--epsilon", "--baselines", "130 interrupted"):
         assert word in out
-    assert train.main([]) == train.MISUSED
+    assert train.main([]) == programs.MISUSED
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize("more, code", [("--delta 2", 2), ("--target-epsilon 1e-7", 3)])
+@pytest.mark.parametrize("more, code", [("--delta 2", 2), ("--epsilon 1e-7", 3)])
 def test_exit_codes(more, code, capsys):
     assert train.main([*DRY.split(), *more.split()]) == code
     assert capsys.readouterr().err.strip()
@@ -398,9 +402,7 @@ def test_a_budget_of_users_is_no_budget_of_examples(ledger):
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize(
-    "more", ["", "--sampling self", "--points-per-client 4 --target-epsilon 1"]
-)
+@pytest.mark.parametrize("more", ["", "--sampling self", "--points-per-client 4 --epsilon 1"])
 def test_record_and_statement(more):
     plan = plan_of(USUAL, f"--output x --epochs 2 {more}")
     measured = SimpleNamespace(rounds=plan.rounds, loss=1.0, accuracy=0.5, personal=math.nan)

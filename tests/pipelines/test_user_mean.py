@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_ldp.pipelines.options import parse_flags
-from beam_ldp.pipelines.user_mean import DONE, MISUSED, NOTHING_RELEASED, UserLevelMean, main
+from beam_ldp.pipelines.flags import read_flags
+from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.user_mean import UserLevelMean, main
 from beam_ldp.protocols import user_mean_price
 from tests.pipelines.test_frequency import FILES, SECRET, record
 
@@ -118,7 +119,7 @@ def test_central_target_over_both_rounds(data: Path, tmp_path: Path) -> None:
 def test_columns_in_units_of_their_own_and_no_shuffler(data: Path, tmp_path: Path) -> None:
     """Both coordinates within 5 standard errors; the price is the promise."""
     out = tmp_path / "out"
-    more = ["--columns=minutes,steps", f"--ranges={data}/ranges.csv", "--model=local",
+    more = ["--column=minutes,steps", f"--ranges={data}/ranges.csv", "--model=local",
             "--epsilon=6", "--rows-per-user=5", "--sigma=40,500", "--user-sigma=15,0"]  # fmt: skip
     assert main(flags(data, out, *more)) == DONE
     found = record(out)
@@ -197,8 +198,8 @@ def test_dry_run_shows_both_rounds_and_reads_nothing(data: Path, tmp_path: Path,
 
 @pytest.mark.exact
 def test_worst_price_is_that_of_the_fewest_people_of_a_release(data: Path, tmp_path: Path) -> None:
-    values, _ = parse_flags(flags(data, tmp_path / "out"), UserLevelMean.flags)
-    question = UserLevelMean(UserLevelMean.check(values))
+    given = read_flags(UserLevelMean.usage, flags(data, tmp_path / "out"))
+    question = UserLevelMean(UserLevelMean.check(given))
     choice = question.choose()
     worst = question.worst_price(choice)
     assert choice.price is not None and worst is not None
@@ -221,7 +222,7 @@ def test_worst_price_is_that_of_the_fewest_people_of_a_release(data: Path, tmp_p
         (["--column=hours"], "hours"),
         (["--epsilon=1", "--max-local-epsilon=2"], "--max-local-epsilon 2: the plan"),
         (["--epsilon=1", "--split=users"], "need a local budget"),
-        (["--model=local", "--epsilon=1", "--local-epsilon=1"], "give one of"),
+        (["--model=local", "--epsilon=1", "--local-epsilon=1"], "give either"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -234,7 +235,7 @@ def test_what_does_not_fit_is_refused(
 
 @pytest.mark.exact
 def test_help_teaches(capsys: Any) -> None:
-    assert main(["--help"]) == DONE
+    assert main(["--help-all"]) == DONE
     said = capsys.readouterr().out
     for flag in ("--rows-per-user", "--sigma", "--user-sigma", "--outliers", "--split", "--column"):
         assert flag in said

@@ -21,16 +21,16 @@ from click.testing import CliRunner
 
 from beam_ldp.federated.record import RoundConfig
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import train
+from beam_ldp.pipelines import programs, train
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.options import parse_flags
+from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.training import run as train_run
-from beam_ldp.pipelines.training.flags import FLAGS
 from beam_ldp.pipelines.training.learn import Learner, ModelScore, ReportLearner, in_shards
 from beam_ldp.pipelines.training.plan import bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.run import central_noise
 from beam_ldp.pipelines.training.settings import check_train
+from beam_ldp.pipelines.usage.train import USAGE
 from tff_adapters import AdaptiveClip, DeclaredSampling, RoundsRecord
 from tff_adapters.data import load
 
@@ -39,8 +39,8 @@ pytestmark = pytest.mark.e2e
 
 
 def plan_of(text):
-    values, _ = parse_flags(text.split(), FLAGS, beams=False)
-    settings = check_train(values)
+    given = read_flags(USAGE, text.split())
+    settings = check_train(given)
     return make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
 
 
@@ -57,7 +57,7 @@ def test_a_training_stops_at_its_target_is_charged_logged_and_its_pipe_ends(tmp_
     ledger.set_budget("d", epsilon=9.0, delta=1e-5, local_epsilon=100.0)
     target, out = target_of(3), tmp_path / "out"
     flags = (
-        f"train {QUICK} --target-epsilon {target} --output {out} --dataset d --run-id one "
+        f"train {QUICK} --epsilon {target} --output {out} --dataset d --run-id one "
         f"--ledger {ledger.url} --format json"
     )
     program = f"{sys.executable} -m beam_ldp.pipelines.cli {flags} | tail -n 10000"
@@ -106,11 +106,11 @@ def test_a_dry_run_shows_what_would_leave_a_client(more, names, capsys):
     flags = f"{QUICK} {more} --dry-run --format json"
     if "adaped" in more:
         flags = flags.replace("--local-epsilon 4 ", "").replace("--local-epsilon 0 ", "")
-    assert train.main(flags.split()) == train.DONE
+    assert train.main(flags.split()) == programs.DONE
     flows = json.loads(capsys.readouterr().out)["flows"]
     assert [flow["name"] for flow in flows] == names
     assert {flow["verdict"] for flow in flows} <= {"ours", "count"}
-    assert train.main(flags.replace("--format json", "").split()) == train.DONE
+    assert train.main(flags.replace("--format json", "").split()) == programs.DONE
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "What leaves a client in a round" in out
 
@@ -126,7 +126,7 @@ def test_metrics_that_somebody_lets_out_end_the_training_before_a_round(tmp_path
         f"{QUICK} --algorithm fedavg --output {tmp_path / 'out'} --dataset d --no-mlflow "
         f"--ledger {ledger.url}"
     )
-    assert train.main(flags.split()) == train.FAILED
+    assert train.main(flags.split()) == programs.FAILED
     assert BudgetLedger(ledger.url).status("d").local_spent == 0.0
     assert not (tmp_path / "out").exists()
 
@@ -162,7 +162,7 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capfd):
         f"{usual} --data {rows} --output {tmp_path / 'out'} --points-per-client 4 "
         "--points-sampled 2 --norm linf --baselines non-private,central-dp,local-only"
     ).split()
-    assert train.main(flags) == train.DONE
+    assert train.main(flags) == programs.DONE
     printed = capfd.readouterr()
     told = json.loads(printed.out)
     assert told["privacy"]["unit"] == "example" and told["mlflow_run_id"] is None
@@ -172,14 +172,14 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capfd):
     assert "central-dp was not trained" in " ".join(printed.err.split())
     assert beside["non-private"][-1]["accuracy"] > 0.5
     bad = f"{usual} --data {tmp_path / 'bad.csv'} --output {tmp_path / 'out2'}"
-    assert train.main(bad.split()) == train.MISUSED
+    assert train.main(bad.split()) == programs.MISUSED
     assert "row 3" in " ".join(capfd.readouterr().err.split())
     assert not (tmp_path / "out2").exists()
 
 
 def test_federated_averaging_runs(tmp_path, capfd):
     flags = f"{QUICK} --algorithm fedavg --points-per-client 20 --clients-per-round 30 --no-mlflow"
-    assert train.main([*flags.split(), "--output", str(tmp_path / "out")]) == train.DONE
+    assert train.main([*flags.split(), "--output", str(tmp_path / "out")]) == programs.DONE
     assert "one user" in capfd.readouterr().out
 
 
@@ -241,7 +241,7 @@ def test_what_ran_is_charged_where_a_training_ends_early(tmp_path, monkeypatch, 
     monkeypatch.setattr(train_run, "learner_for", Faked)
     ledger, flags = charged_flags(tmp_path)
     code = train.main(flags)
-    assert code == (train.INTERRUPTED if error is KeyboardInterrupt else train.FAILED)
+    assert code == (programs.INTERRUPTED if error is KeyboardInterrupt else programs.FAILED)
     assert "secret" not in capsys.readouterr().err
     assert BudgetLedger(ledger.url).status("d").local_committed == 8.0  # two rounds of 4
     assert not list(tmp_path.glob("*out*"))
@@ -255,7 +255,7 @@ def test_a_training_whose_ledger_is_away_at_the_end_is_published_by_finalize(
     ledger, flags = charged_flags(tmp_path)
     with monkeypatch.context() as gone:
         gone.setattr(BudgetLedger, "settle", lambda *_, **__: 1 / 0)
-        assert train.main(flags) == train.NOTHING_RELEASED
+        assert train.main(flags) == programs.NOTHING_RELEASED
     assert "beam-ldp finalize" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
     assert BudgetLedger(ledger.url).charge("one").status == "reserved"
@@ -275,7 +275,7 @@ def test_a_round_that_is_not_what_was_priced_is_never_run(tmp_path, monkeypatch,
 
     monkeypatch.setattr(train_run, "learner_for", Another)
     ledger, flags = charged_flags(tmp_path)
-    assert train.main(flags) == train.FAILED
+    assert train.main(flags) == programs.FAILED
     assert "not the one whose cost was reserved" in " ".join(capsys.readouterr().err.split())
     assert BudgetLedger(ledger.url).status("d").local_committed == 0.0
 
@@ -340,7 +340,7 @@ def trained(tmp_path, capfd, flags, mlflow="--no-mlflow"):
     out = tmp_path / "out"
     code = train.main([*flags.split(), *mlflow.split(), "--output", str(out), "--format", "json"])
     printed = capfd.readouterr()
-    assert code == train.DONE, printed.err[-2000:]
+    assert code == programs.DONE, printed.err[-2000:]
     told = json.loads(printed.out)
     assert told["privacy"] == json.loads((out / "privacy.json").read_text())
     return told, printed.err, (out / "privacy.md").read_text()
@@ -387,7 +387,7 @@ def test_an_adaptive_clip_is_priced_with_its_bit(tmp_path, capfd):
     flags = f"{QUICK} --clip adaptive"
     plan = plan_of(f"{flags} --dry-run")
     two, three = (float(plan.epsilon_of(rounds)) for rounds in (2, 3))
-    flags += f" --target-epsilon {(two + three) / 2}"
+    flags += f" --epsilon {(two + three) / 2}"
     told, said, text = trained(tmp_path, capfd, flags)
     record = told["privacy"]
     assert record["rounds"] == 2

@@ -1,0 +1,326 @@
+"""Job files: what a program is told, in YAML, TOML or JSON, in place of flags.
+
+The sections are those of `beam_ldp.settings`; questions say which program runs:
+
+    source:  {parquet: "events/*.parquet"}
+    people:  {id: uid}
+    release: {dataset: telemetry, id: week-47, ledger: env}
+    questions:
+      - {frequency: url, domain: {file: urls.txt}}
+    privacy: {epsilon: 1, delta: 1e-8, expected_users: 1e6}
+    output:  {folder: out/}
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.nearest import nearest
+from beam_ldp.pipelines.usage import Part, Usage
+from beam_ldp.settings.fields import Setting, SettingError, read_setting
+from beam_ldp.settings.sections import FORMATS
+
+PROGRAMS = ("frequency", "mean", "user_mean", "randomize", "collect", "train")
+ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
+_QUESTION, _QUESTIONS, _PROGRAM = "question", "questions", "program"
+_KINDS = ("frequency", "mean", "user_mean")
+_FILES = ("domain", "groups", "ranges")  # which may be written as {file: PATH}
+
+
+def usage_of(program: str) -> Usage:
+    """What a program takes, by its name with underscores."""
+    module = importlib.import_module(f"beam_ldp.pipelines.usage.{program}")
+    found: Usage = module.USAGE
+    return found
+
+
+def read_job(path: str) -> list[tuple[str, Given]]:
+    """The programs that a job file runs, each with what it is told, in order.
+
+    Args:
+        path: ends in .yaml, .yml, .toml or .json.
+
+    Raises:
+        UsageError: naming the key and what is allowed.
+    """
+    return jobs_of(_loaded(path), path)
+
+
+def jobs_of(content: Any, path: str = "the job file") -> list[tuple[str, Given]]:
+    """The same of what a file holds."""
+    if not isinstance(content, Mapping):
+        raise UsageError(f"{path} must hold sections, such as source, people, privacy and output")
+    program = content.get(_PROGRAM)
+    if program is not None and program not in PROGRAMS:
+        raise UsageError(f"{path}: {_PROGRAM} must be one of {', '.join(PROGRAMS)}, got {program}")
+    questions = content.get(_QUESTIONS, [])
+    if not isinstance(questions, list) or not all(isinstance(one, Mapping) for one in questions):
+        raise UsageError(f"{path}: {_QUESTIONS} must be a list of questions")
+    by_kind: dict[str, list[Mapping[str, Any]]] = {}
+    for one in questions:
+        kind = "" if program == "collect" else _kind_of(one, path)  # whose devices know the column
+        by_kind.setdefault(kind, []).append(one)
+    if not by_kind and program is None:
+        raise UsageError(
+            f"{path}: {_QUESTIONS} is missing: a list such as [{{frequency: url, domain: ...}}]"
+        )
+    if program is not None and len(by_kind) > 1:
+        raise UsageError(f"{path}: {program} asks questions of one kind, not {len(by_kind)}")
+    kinds: list[tuple[str | None, list[Mapping[str, Any]]]] = [*by_kind.items()] or [(None, [])]
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{path}: questions about {' and '.join(by_kind)} are releases of their own, each with "
+            "a privacy cost of its own: write a job file for each"
+        )
+    return [
+        (program or str(kind), _given(content, usage_of(program or str(kind)), kind, asked, path))
+        for kind, asked in kinds
+    ]
+
+
+def _kind_of(question: Mapping[str, Any], path: str) -> str:
+    kinds = [kind for kind in _KINDS if kind in question]
+    if len(kinds) != 1:
+        raise UsageError(f"{path}: each of {_QUESTIONS} must begin with one of {', '.join(_KINDS)}")
+    return kinds[0]
+
+
+def _given(
+    content: Mapping[str, Any],
+    usage: Usage,
+    kind: str | None,
+    questions: list[Mapping[str, Any]],
+    path: str,
+) -> Given:
+    found: dict[str, dict[str, Any]] = {}
+    homes = list(dict.fromkeys(part.home for part in usage.parts))
+    for home, section in content.items():
+        if home in (_QUESTIONS, _PROGRAM):
+            continue
+        if home not in homes or home == _QUESTION:
+            known = [*(one for one in homes if one != _QUESTION), _QUESTIONS]
+            raise UsageError(f"{path}: unknown section {home}{nearest(str(home), known)}")
+        if not isinstance(section, Mapping):
+            raise UsageError(f"{path}: {home} must hold settings, such as {_example(usage, home)}")
+        found[home] = _section(usage, home, _plain(home, section), path)
+    if kind is not None:
+        found[_QUESTION] = _questions(usage, kind, questions, path)
+    return Given(found, [])
+
+
+def _questions(
+    usage: Usage, kind: str, questions: list[Mapping[str, Any]], path: str
+) -> dict[str, Any]:
+    """Several questions of one kind are one question about several columns."""
+    found: dict[str, Any] = {}
+    for one in questions:
+        plain = {"column" if name == kind else name: value for name, value in one.items()}
+        plain = {
+            name: value["file"]
+            if name in _FILES and isinstance(value, Mapping) and set(value) == {"file"}
+            else value
+            for name, value in plain.items()
+        }
+        read = _section(usage, _QUESTION, plain, path)
+        for name, value in read.items():
+            if name in ("column", "domain") and name in found:
+                value = (*found[name], *value)
+            elif found.get(name, value) != value:
+                raise UsageError(f"{path}: {_QUESTIONS} of one kind must agree on {name}")
+            found[name] = value
+    return found
+
+
+def _section(usage: Usage, home: str, values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    known = _settings(usage, home)
+    found = {}
+    for name, value in values.items():
+        if name not in known:
+            raise UsageError(f"{path}: unknown setting {home}.{name}{nearest(str(name), [*known])}")
+        try:
+            read = read_setting(f"{home}.{name}", known[name], value)
+        except SettingError as error:
+            raise UsageError(f"{path}: {error}") from None
+        if read is not None:
+            found[name] = read
+    return found
+
+
+def _settings(usage: Usage, home: str) -> dict[str, Setting]:
+    return {
+        name: about for part in usage.parts if part.home == home
+        for name, about in part.settings.items()
+    }  # fmt: skip
+
+
+def _plain(home: str, section: Mapping[str, Any]) -> dict[str, Any]:
+    """A section as its fields: a source is written `{parquet: PATH}`, a list `{file: PATH}`."""
+    found = dict(section)
+    if home == "source":
+        for form in (*FORMATS, "files"):
+            if form in found:
+                found |= {"paths": found.pop(form)}
+                if form not in ("auto", "files"):
+                    found["format"] = form
+    for name in _FILES:
+        if isinstance(found.get(name), Mapping) and set(found[name]) == {"file"}:
+            found[name] = found[name]["file"]
+    if home == "release" and found.get("ledger") == ENVIRONMENT:
+        del found["ledger"]  # the default
+    if home == "release" and found.get("ledger") == "none":
+        del found["ledger"]
+        found["no_ledger"] = True
+    return found
+
+
+def _example(usage: Usage, home: str) -> str:
+    name, about = next(iter(_settings(usage, home).items()))
+    return f"{{{name}: {about.metavar or 'VALUE'}}}"
+
+
+def _loaded(path: str) -> Any:
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read ({type(error).__name__})") from None
+    try:
+        if path.endswith((".yaml", ".yml")):
+            import yaml  # type: ignore[import-untyped]
+
+            return yaml.safe_load(text)
+        if path.endswith(".toml"):
+            return _toml(text)
+        if path.endswith(".json"):
+            return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    except Exception as error:  # of the YAML library, whose errors are no ValueErrors
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    raise UsageError(f"{path} must end in .yaml, .toml or .json")
+
+
+def _toml(text: str) -> Any:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
+
+
+# Writing -----------------------------------------------------------------------------------
+
+
+def job_text(usage: Usage, given: Given) -> str:
+    """What was given, as a job file in YAML: `beam-ldp run` of it is the same run."""
+    import yaml
+
+    return yaml.safe_dump(job_content(usage, given), sort_keys=False, allow_unicode=True, width=100)
+
+
+def job_content(usage: Usage, given: Given) -> dict[str, Any]:
+    """The same as an object."""
+    name = usage.name.replace("-", "_")
+    found: dict[str, Any] = {} if usage.question else {_PROGRAM: name}
+    for part in usage.parts:
+        if part.home == _QUESTION:
+            if given[_QUESTION]:
+                found[_QUESTIONS] = _written_questions(usage, dict(given[_QUESTION]))
+        elif given[part.home]:
+            found[part.home] = _written(part, given[part.home])
+    return found
+
+
+def _written(part: Part, values: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: _shown(value) for name, value in values.items()}
+    if part.home == "source" and "paths" in found:
+        form = found.pop("format", "files")
+        found = {form if form != "auto" else "files": found.pop("paths"), **found}
+    return found
+
+
+def _written_questions(usage: Usage, values: dict[str, Any]) -> list[dict[str, Any]]:
+    if "column" not in values:
+        return [{name: _shown(value) for name, value in values.items()}]
+    kind = usage.question or ("frequency" if "domain" in values or "bins" in values else "mean")
+    columns, domains = values.pop("column", ()), values.pop("domain", ())
+    more = {name: _shown(value) for name, value in values.items()}
+    if kind != "frequency" or len(columns) < 2:
+        listed = {"domain": _shown(domains)} if domains else {}
+        return [{kind: _shown(columns), **listed, **more}]
+    if len(domains) == 1:
+        domains *= len(columns)
+    return [{kind: column, "domain": domain, **more} for column, domain in zip(columns, domains)]
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return _shown(value[0]) if len(value) == 1 else [_shown(one) for one in value]
+    return value
+
+
+# Schema ------------------------------------------------------------------------------------
+
+
+def job_schema() -> dict[str, Any]:
+    """The JSON Schema of job files, so that editors complete and check them."""
+    sections: dict[str, dict[str, Any]] = {}
+    questions: list[dict[str, Any]] = []
+    for program in PROGRAMS:
+        usage = usage_of(program)
+        for part in usage.parts:
+            if part.home == _QUESTION:
+                continue
+            section = sections.setdefault(part.home, {})
+            for name, about in part.settings.items():
+                section.setdefault(name, _schema(usage, about))
+        if usage.question or program == "collect":
+            questions.append(_question_schema(usage))
+    paths = sections["source"].pop("paths")
+    sections["source"] |= {form: paths for form in (*FORMATS[1:], "files")}
+    sections["source"].pop("format")
+    named = {home: _object(properties) for home, properties in sections.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A job of beam-ldp",
+        **_object(
+            {
+                **named,
+                _QUESTIONS: {"type": "array", "items": {"anyOf": questions}, "minItems": 1},
+                _PROGRAM: {"enum": list(PROGRAMS)},
+            }
+        ),
+    }
+
+
+def _question_schema(usage: Usage) -> dict[str, Any]:
+    properties = {
+        name: _schema(usage, about) for name, about in _settings(usage, _QUESTION).items()
+    }
+    if usage.question:
+        properties = {usage.question: properties.pop("column"), **properties}
+    for name in _FILES:
+        if name in properties:
+            file = {"type": "object", "properties": {"file": {"type": "string"}}}
+            properties[name] = {"anyOf": [properties[name], file]}
+    return _object(properties) | ({"required": [usage.question]} if usage.question else {})
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _schema(usage: Usage, about: Setting) -> dict[str, Any]:
+    one: dict[str, Any] = dict(about.kind.schema)
+    if about.choices:
+        one = {"enum": list(about.choices)}
+    if about.arity > 1:
+        one = {"type": "array", "items": one, "minItems": about.arity, "maxItems": about.arity}
+    if about.many:
+        one = {"anyOf": [one, {"type": "array", "items": one}]}
+    return {"description": SettingError(about.help).said(lambda name: name), **one}

@@ -1,0 +1,228 @@
+"""Job files: the same run as flags, in three notations; their schema; what is refused, and how."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_ldp.pipelines import cli, run_job
+from beam_ldp.pipelines.flags import Given, UsageError, read_flags
+from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines.job_files import (
+    PROGRAMS,
+    job_schema,
+    job_text,
+    jobs_of,
+    read_job,
+    usage_of,
+)
+from beam_ldp.settings.fields import read_setting
+
+pytestmark = pytest.mark.exact
+
+JOB = """
+source:  {csv: "x.csv"}
+people:  {id: u, one_row: false}
+release: {dataset: telemetry, id: week-47, ledger: env}
+questions:
+  - {frequency: v, domain: {file: domain.txt}, other: "(other)"}
+privacy: {epsilon: 1, delta: 1e-8, max_local_epsilon: 6, expected_users: 1e6}
+output:  {folder: out/}
+"""
+FLAGS = [
+    "--input=x.csv", "--input-format=csv", "--user-id=u", "--dataset=telemetry",
+    "--release-id=week-47", "--column=v", "--domain=domain.txt", "--other-label=(other)",
+    "--epsilon=1", "--delta=1e-8", "--max-local-epsilon=6", "--expected-users=1e6",
+    "--output=out/",
+]  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "x.csv").write_text("u,v\n1,a\n")
+    (tmp_path / "domain.txt").write_text("a\nb\n")
+    (tmp_path / "job.yaml").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def only(jobs: list[tuple[str, Given]]) -> Given:
+    ((program, given),) = jobs
+    assert program == "frequency"
+    return given
+
+
+def test_a_job_file_is_its_flags(place: Path) -> None:
+    """The same settings, checked; 1e-8 and 1e6 are numbers, which YAML takes for text."""
+    from_file = Frequency.check(only(read_job("job.yaml")))
+    assert from_file == Frequency.check(read_flags(Frequency.usage, FLAGS))
+    assert from_file.privacy.expected_users == 10**6 and from_file.privacy.delta == 1e-8
+
+
+def test_three_notations_say_the_same(place: Path) -> None:
+    (place / "job.toml").write_text(
+        'source = {csv = "x.csv"}\npeople = {id = "u", one_row = false}\n'
+        'release = {dataset = "telemetry", id = "week-47", ledger = "env"}\n'
+        "privacy = {epsilon = 1, delta = 1e-8, max_local_epsilon = 6, expected_users = 1e6}\n"
+        'output = {folder = "out/"}\n'
+        '[[questions]]\nfrequency = "v"\ndomain = {file = "domain.txt"}\nother = "(other)"\n'
+    )
+    content = {
+        "source": {"csv": "x.csv"}, "people": {"id": "u", "one_row": False},
+        "release": {"dataset": "telemetry", "id": "week-47", "ledger": "env"},
+        "questions": [{"frequency": "v", "domain": "domain.txt", "other": "(other)"}],
+        "privacy": {"epsilon": 1, "delta": 1e-8, "max_local_epsilon": 6, "expected_users": 1e6},
+        "output": {"folder": "out/"},
+    }  # fmt: skip
+    (place / "job.json").write_text(json.dumps(content))
+    found = [only(read_job(f"job.{ending}")) for ending in ("yaml", "toml", "json")]
+    assert found[0] == found[1] == found[2]
+
+
+def example(kind: str, about: Any) -> Any:
+    """A value that a setting takes, other than its default."""
+    if about.choices:
+        return about.choices[-1]
+    values = (3, "0.5", "l1", "60s", "1,2", "text", True)
+    for value in values:
+        one = [value] * about.arity if about.arity > 1 else value
+        try:
+            read_setting(kind, about, one)
+        except ValueError:
+            continue
+        return one
+    raise AssertionError(about)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_setting_of_every_program_survives_the_file(program: str, tmp_path: Path) -> None:
+    """`--print-job` of all flags at once, read back, is what was given: no setting is forgotten."""
+    usage = usage_of(program)
+    given: dict[str, dict[str, Any]] = {}
+    for part, name, about in usage:
+        if part.home:
+            read = read_setting(f"{part.home}.{name}", about, example(name, about))
+            given.setdefault(part.home, {})[name] = read
+    (tmp_path / "job.yaml").write_text(job_text(usage, Given(given, [])))
+    ((found, back),) = read_job(str(tmp_path / "job.yaml"))
+    assert found == program and back.settings == given
+
+
+def test_several_questions_survive_the_file(tmp_path: Path) -> None:
+    flags = ["--column=hair", "--domain=h", "--column=eyes", "--domain=e"]
+    given = read_flags(Frequency.usage, flags)
+    (tmp_path / "job.yaml").write_text(job_text(Frequency.usage, given))
+    back = only(read_job(str(tmp_path / "job.yaml")))
+    assert back["question"] == {"column": ("hair", "eyes"), "domain": ("h", "e")}
+
+
+def test_flags_win_over_the_file(place: Path, capsys: Any) -> None:
+    assert run_job.main(["job.yaml", "--expected-users=5e5", "--print-job"]) == 0
+    assert "expected_users: 500000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("privacy:", "privcy:"), "unknown section privcy.*did you mean privacy"),
+        (("epsilon: 1,", "epsilom: 1,"), "unknown setting privacy.epsilom.*did you mean epsilon"),
+        (("frequency: v", "frequencies: v"), "must begin with one of frequency, mean, user_mean"),
+        (("epsilon: 1,", "epsilon: -1,"), "privacy.epsilon must be a number > 0, got -1"),
+        (("one_row: false", "one_row: 1"), "people.one_row must be true or false, got 1"),
+        (("{folder: out/}", "out/"), "output must hold settings, such as"),
+        (("JOB", "JOB"), None),
+    ],
+)
+def test_what_does_not_fit_is_named_by_its_key(
+    change: tuple[str, str], said: str | None, place: Path
+) -> None:
+    (place / "job.yaml").write_text(JOB.replace(*change))
+    if said is None:
+        assert only(read_job("job.yaml"))["output"] == {"folder": "out/"}
+        return
+    with pytest.raises(UsageError, match=said):
+        read_job("job.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("job.yaml", "- 1", "must hold sections"), ("job.yaml", "a: [", "cannot be read"),
+        ("job.json", "{", "cannot be read"), ("job.json", "[" * 100_000, "cannot be read"),
+        ("job.toml", "a =", "cannot be read"), ("job.ini", "", "must end in .yaml"),
+        ("job.yaml", "source: {}", "questions is missing"),
+        ("job.yaml", "program: fly", "program must be one of frequency"),
+        ("job.yaml", "questions: {a: 1}", "must be a list of questions"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_job_is_refused(
+    name: str, content: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError, match=said):
+        read_job(str(tmp_path / name))
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(UsageError, match="nowhere.yaml cannot be read"):
+        read_job("nowhere.yaml")
+
+
+def test_a_yaml_tag_makes_nothing(tmp_path: Path) -> None:
+    """A job file is data: it imports and calls nothing."""
+    (tmp_path / "job.yaml").write_text("source: !!python/object/apply:os.getcwd []")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_job(str(tmp_path / "job.yaml"))
+
+
+def test_a_refusal_of_the_program_is_an_exit_code(place: Path, capsys: Any) -> None:
+    (place / "job.yaml").write_text(JOB.replace("delta: 1e-8, ", ""))
+    assert run_job.main(["job.yaml"]) == 2
+    assert "--delta is missing" in capsys.readouterr().err
+
+
+# The schema --------------------------------------------------------------------------------
+
+
+def test_the_schema_takes_the_example_and_names_every_setting() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    import yaml
+
+    schema = job_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load(JOB), schema)
+    text = json.dumps(schema)
+    for program in PROGRAMS:
+        for part, name, _ in usage_of(program):
+            if part.home and name not in ("paths", "format", "column"):
+                assert f'"{name}"' in text
+    assert not re.search(r"\{[a-z]+\.", text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("privacy:", "privcy:"), ("epsilon: 1,", "epsilon: true,"), ("frequency: v", "frequences: v")],
+)
+def test_the_schema_refuses_what_the_reader_refuses(change: tuple[str, str]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    import yaml
+
+    changed = yaml.safe_load(JOB.replace(*change))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(changed, job_schema())
+    with pytest.raises(UsageError):
+        jobs_of(changed)
+
+
+def test_the_command_says_what_it_is(capsys: Any) -> None:
+    assert run_job.main(["--help"]) == 0
+    assert "--print-job" in capsys.readouterr().out
+    assert run_job.main([]) == 2
+    capsys.readouterr()
+    assert run_job.main(["--schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == job_schema()
+    assert "run" in cli.group.list_commands(None)  # type: ignore[arg-type]
