@@ -113,6 +113,7 @@ def _program(name: str, question: str) -> click.Command:
 
         if (code := print_help(usage_of(module), flags)) is not None:  # before Beam is loaded
             sys.exit(code)
+        importlib.import_module("beam_ldp.pipelines.jobs.lean").load_beam()
         sys.exit(importlib.import_module(f"beam_ldp.pipelines.{module}").main(list(flags)))
 
     return command

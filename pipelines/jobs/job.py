@@ -21,6 +21,24 @@ from beam_ldp.transforms.blocks import Release, WithheldRelease
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
 from beam_ldp.transforms.traces import DigestReports, LeaveReports
 
+class JobOptions(PipelineOptions):
+    """Beam's options, each view of which is made once.
+
+    Beam asks for a view two or three times with every transform, and parses all flags for each.
+    Views share their values, so one of a kind is as good as many.
+    """
+
+    def view_as(self, cls: type[PipelineOptions]) -> PipelineOptions:
+        views: dict[type[PipelineOptions], PipelineOptions]
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: held for name, held in super().__getstate__().items() if name != "_views"}
+
+
 BIG_INPUT = 256 << 20  # bytes from which several worker processes are worth their start
 
 
@@ -133,7 +151,7 @@ def run_pipeline(
         JobError: if the job fails.
     """
     try:
-        pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, flags)))
+        pipeline = beam.Pipeline(options=JobOptions(pipeline_flags(settings, flags)))
     except ValueError as error:
         raise UsageError(str(error)) from None
     build(pipeline).write(staging)
