@@ -21,6 +21,7 @@ from beam_ldp.transforms.blocks import Release, WithheldRelease
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
 from beam_ldp.transforms.traces import DigestReports, LeaveReports
 
+
 class JobOptions(PipelineOptions):
     """Beam's options, each view of which is made once.
 

@@ -6,14 +6,28 @@ Each test starts one interpreter, for this one has loaded everything. Times are 
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import pickle
 import subprocess
 import sys
 
+import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+)
+from apache_beam.typehints import decorators
 
 from beam_ldp.accounting import shuffle_epsilon
+from beam_ldp.pipelines.jobs.job import JobOptions
+from beam_ldp.pipelines.jobs.lean import remember_signatures
 
 HEAVY = (  # NumPy, of 0.1 seconds, is not
     "apache_beam", "scipy", "pyarrow", "numba", "pandas", "matplotlib", "dp_accounting",
@@ -113,3 +127,50 @@ def test_plans_and_prices_load_as_little_as_they_can() -> None:
     assert found["plan frequency"] == []  # asked first: not even special functions
     assert set(found["plan mean"]) <= {"scipy.special", "numba"}
     assert "scipy.stats" not in found["privacy"] and "dp_accounting" not in found["privacy"]
+
+
+BEAM = """
+import json, sys
+from beam_ldp.pipelines.jobs.lean import load_beam
+
+load_beam()
+import beam_ldp.pipelines.frequency
+found = {"loaded": [1.0, [name for name in ("pandas",) if name in sys.modules]]}
+import pyarrow
+frame = pyarrow.table({"a": [1, 2]}).to_pandas()  # who wants it has it
+found["pandas"] = [float(pyarrow.Table.from_pandas(frame)["a"].to_pylist() == [1, 2]), []]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.exact
+def test_a_program_loads_no_data_frames() -> None:
+    assert told(BEAM) == {"loaded": [1.0, []], "pandas": [1.0, []]}
+
+
+@pytest.mark.exact
+def test_options_are_beams_own_and_each_view_is_made_once() -> None:
+    flags = ["--runner=Flink", "--direct_num_workers=3", "--experiments=a", "--beam_plugin=x"]
+    ours, theirs = JobOptions(flags), PipelineOptions(flags)
+    for kind in (StandardOptions, DirectOptions, DebugOptions, SetupOptions, GoogleCloudOptions):
+        assert ours.view_as(kind) is ours.view_as(kind)
+        assert ours.view_as(kind).display_data() == theirs.view_as(kind).display_data()
+    ours.view_as(DebugOptions).add_experiment("b")
+    assert ours.view_as(SetupOptions).view_as(DebugOptions).experiments == ["a", "b"]
+    again = pickle.loads(pickle.dumps(ours))
+    assert again.get_all_options() == ours.get_all_options()
+    assert again.view_as(DirectOptions).direct_num_workers == 3
+
+
+@pytest.mark.exact
+def test_signatures_are_those_that_beam_works_out() -> None:
+    class Stage(beam.DoFn):
+        def process(self, element, window=beam.DoFn.WindowParam, more: int = 3):
+            yield element
+
+    remember_signatures()
+    for method in (Stage().process, Stage().setup, Stage.process, len, str.strip, lambda x: x):
+        assert decorators.get_signature(method) == decorators.get_signature(method)
+    found = decorators.get_signature(Stage().process)
+    assert found == inspect.signature(Stage().process) and "self" not in found.parameters
+    assert decorators.get_signature(Stage.process) == inspect.signature(Stage.process)
