@@ -11,6 +11,7 @@ from scipy import optimize, signal, stats
 
 from beam_ldp.accounting.divergences import binomials
 from beam_ldp.accounting.divergences.loss_grid import _SHORT, _faded, convolved
+from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.roots import brentq, lowest
 
@@ -114,6 +115,15 @@ def test_minima_are_those_of_scipy() -> None:
         many = len(steps)
         assert lowest(traced, low, high, xtol) == theirs.x
         assert steps[:many] == steps[many:]  # step for step
+
+
+def test_sums_of_exponentials_are_those_of_scipy() -> None:
+    rng = np.random.default_rng(9)
+    for number in range(300):
+        terms = rng.normal(size=rng.integers(1, 200)) * 10.0 ** rng.uniform(-3, 3)
+        terms[rng.integers(len(terms))] = (terms.max(), -math.inf)[number % 2]
+        assert log_sum(terms) == pytest.approx(float(special.logsumexp(terms)), rel=1e-15)
+    assert log_sum([-math.inf, -math.inf]) == -math.inf and log_sum([1.0, math.inf]) == math.inf
 
 
 def test_special_functions_are_scipys_own() -> None:

@@ -18,13 +18,15 @@ Array = NDArray[np.float64]
 
 def log_pmf(counts: ArrayLike, trials: ArrayLike, probability: float) -> Array:
     """Log Pr[Bin(trials, probability) = counts]."""
-    k, n = np.broadcast_arrays(np.asarray(counts, float), np.asarray(trials, float))
-    result = np.full(k.shape, -np.inf)
-    inside = (k >= 0) & (k <= n)
-    k, n = k[inside], n[inside]
-    choices = special.gammaln(n + 1) - (special.gammaln(k + 1) + special.gammaln(n - k + 1))
-    result[inside] = choices + special.xlogy(k, probability) + special.xlog1py(n - k, -probability)
-    return result
+    k, n = np.asarray(counts, float), np.asarray(trials, float)
+    with np.errstate(invalid="ignore"):  # outside, where nothing of it is kept
+        choices = special.gammaln(n + 1) - (special.gammaln(k + 1) + special.gammaln(n - k + 1))
+        if 0.0 < probability < 1.0:  # the logarithms once, not for every count
+            yes = k * special.xlogy(1.0, probability)
+            no = (n - k) * special.xlog1py(1.0, -probability)
+        else:
+            yes, no = special.xlogy(k, probability), special.xlog1py(n - k, -probability)
+        return np.where((k >= 0) & (k <= n), choices + yes + no, -np.inf)
 
 
 def cdf(counts: ArrayLike, trials: int, probability: float) -> Array:
