@@ -29,9 +29,9 @@ from scipy import optimize
 
 from beam_ldp.accounting import event_epsilon
 from tff_adapters.adaped import build_dp_adaped
-from tff_adapters.adaped_training import build_accuracy, train_adaped
 from tff_adapters.compat import tff
-from tff_adapters.metrics import no_client_metrics
+from tff_adapters.structures import no_client_metrics
+from tff_adapters.training import build_accuracy, train_adaped
 
 CLIENTS, CLASSES_EACH, LOCAL_STEPS, BATCH = 50, 3, 10, 16
 EPSILONS = (3.35, 13.16, 27.30)

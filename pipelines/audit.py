@@ -64,18 +64,13 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
 def audit(
     ledger: str | None,
     dataset: str | None,
-    anchors: tuple[str, ...],
-    anchor_lag: int,
-    public_key: Path | None,
     mlflow_uri: str | None,
     from_mlflow: bool,
-    people_store: str | None,
-    sample: int | None,
-    workers: int,
     html: Path | None,
     write_anchor: Path | None,
     sign_with: Path | None,
     form: str,
+    **evidence: Any,
 ) -> None:
     """Recompute every privacy cost from the stored events and check that nothing was changed.
 
@@ -91,9 +86,6 @@ def audit(
     exit codes: 0 clean; 1 over budget, changed, or different from what is recorded elsewhere;
                 2 unreadable
     """
-    from beam_ldp.ledger import audit as check
-    from beam_ldp.ledger.anchors import load_public
-
     if from_mlflow and mlflow_uri is None and not os.environ.get("MLFLOW_TRACKING_URI"):
         raise click.UsageError("--from-mlflow needs --mlflow-uri (or MLFLOW_TRACKING_URI)")
     named = ledger or os.environ.get("BEAM_LDP_LEDGER")
@@ -101,35 +93,11 @@ def audit(
         sys.exit(_audit_server(mlflow_uri or os.environ["MLFLOW_TRACKING_URI"], form))
     book = open_ledger(ledger)
     with ledger_errors():
-        try:
-            found = [anchor for place in anchors for anchor in _anchors(place)]
-            key = None if public_key is None else load_public(public_key.read_bytes())
-        except OSError as error:
-            raise click.UsageError(str(error)) from None
-        server = None if mlflow_uri is None else _server(mlflow_uri)
-        tracked, more = (None, []) if server is None else (server.shown, server.anchors)
-        rows = book.rows()
-        people = None if people_store is None else _counted(book, people_store)
-        report = check(
-            rows,
-            found if anchors else None,
-            anchor_lag=anchor_lag,
-            elsewhere=more,
-            public_key=key,
-            tracked=tracked,
-            people=people,
-            sample=sample,
-            workers=workers,
-        )
+        report = _report(book, mlflow_uri, **evidence)
     if dataset is not None and dataset not in report.state.datasets:
         raise click.UsageError(f"the ledger knows no dataset {dataset!r}")
     if html is not None:
-        from beam_ldp.pipelines.records.audit_page import audit_page
-
-        try:
-            html.write_text(audit_page(report, book.url, dataset), encoding="utf-8")
-        except OSError as error:
-            raise click.UsageError(str(error)) from None
+        _write_page(html, report, book, dataset)
     if write_anchor is not None and report.clean:
         _write_anchor(report, write_anchor, sign_with)
     if form == "json":
@@ -137,6 +105,51 @@ def audit(
     else:
         show(Console(), report, book)
     sys.exit(report.exit_code)
+
+
+def _report(
+    book: BudgetLedger,
+    mlflow_uri: str | None,
+    *,
+    anchors: tuple[str, ...],
+    anchor_lag: int,
+    public_key: Path | None,
+    people_store: str | None,
+    sample: int | None,
+    workers: int,
+) -> AuditReport:
+    """What the audit of the ledger's rows finds, beside what is kept elsewhere."""
+    from beam_ldp.ledger import audit as check
+    from beam_ldp.ledger.anchors import load_public
+
+    try:
+        found = [anchor for place in anchors for anchor in _anchors(place)]
+        key = None if public_key is None else load_public(public_key.read_bytes())
+    except OSError as error:
+        raise click.UsageError(str(error)) from None
+    server = None if mlflow_uri is None else _server(mlflow_uri)
+    tracked, more = (None, []) if server is None else (server.shown, server.anchors)
+    rows = book.rows()
+    return check(
+        rows,
+        found if anchors else None,
+        anchor_lag=anchor_lag,
+        elsewhere=more,
+        public_key=key,
+        tracked=tracked,
+        people=None if people_store is None else _counted(book, people_store),
+        sample=sample,
+        workers=workers,
+    )
+
+
+def _write_page(path: Path, report: AuditReport, book: BudgetLedger, dataset: str | None) -> None:
+    from beam_ldp.pipelines.records.audit_page import audit_page
+
+    try:
+        path.write_text(audit_page(report, book.url, dataset), encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _anchors(place: str) -> list[Anchor]:

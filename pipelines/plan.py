@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from beam_ldp.pipelines.records.statement import number
 if TYPE_CHECKING:
     from beam_ldp.planning import MeanPlan, Plan
     from beam_ldp.randomizers.mean.balls import Norm
+    from beam_ldp.randomizers.registry import Task
 
 
 SCHEMA_VERSION = 1
@@ -71,10 +73,7 @@ def frequency(
     delta: float,
     max_bits: int | None,
     places: tuple[str, ...],
-    workers: int | None,
-    price_per_core_hour: float | None,
-    plot: Path | None,
-    form: str,
+    **shown: Any,
 ) -> None:
     """All mechanisms for counting values of a public list, the most accurate first.
 
@@ -91,53 +90,101 @@ def frequency(
       beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8 \\
           --plot plan.png
     """
-    from beam_ldp.pipelines.mechanisms import load_mechanisms
-    from beam_ldp.pipelines.views.plans import costs_as_json, show_costs
     from beam_ldp.planning import plan_frequencies
-
-    if price_per_core_hour is not None and workers is None:
-        raise click.UsageError("--price-per-core-hour needs --workers")
 
     if (epsilon is None) == (local_epsilon is None):
         raise click.UsageError("give one of --epsilon (central target) and --local-epsilon")
+    asked = local_epsilon if epsilon is None else epsilon
+    assert asked is not None
 
     def plans_at(budget: float) -> Sequence[Plan]:
         central, local = (None, budget) if epsilon is None else (budget, None)
         return plan_frequencies(users, domain_size + 1, central, local, delta, max_bits)
 
-    asked = local_epsilon if epsilon is None else epsilon
-    assert asked is not None
+    title = f"{users:,} people, {domain_size:,} values and `other`, delta = {delta:g}"
+    _answer(
+        PlanQuestion(
+            "frequency",
+            asked,
+            plans_at,
+            task={"users": users, "domain_size": domain_size, "delta": delta},
+            row=lambda plan: _row(plan, users),
+            show=lambda plans: _show(plans, users, title),
+            error=lambda plan: plan.standard_error * users,
+            subtitle=title,
+            across="local epsilon" if epsilon is None else "epsilon of readers, after shuffling",
+            upward="standard error of a rare value's count, people",
+        ),
+        places,
+        **shown,
+    )
+
+
+@dataclass(frozen=True)
+class PlanQuestion:
+    """What is planned, and how its plans are shown: all that differs between commands.
+
+    Attributes:
+        kind: of the mechanisms.
+        asked: the budget.
+        plans_at: the plans at a budget, best first.
+        task: what was asked, for programs.
+        row: a plan, for programs.
+        show: the plans, for people.
+        error: of a plan, in the picture.
+        subtitle, across, upward: words of the picture.
+    """
+
+    kind: Task
+    asked: float
+    plans_at: Callable[[float], Sequence[Any]]
+    task: dict[str, Any]
+    row: Callable[[Any], dict[str, Any]]
+    show: Callable[[Sequence[Any]], None]
+    error: Callable[[Any], float]
+    subtitle: str
+    across: str
+    upward: str
+
+
+def _answer(
+    question: PlanQuestion,
+    places: Sequence[str],
+    *,
+    workers: int | None,
+    price_per_core_hour: float | None,
+    plot: Path | None,
+    form: str,
+) -> None:
+    """Plan, draw, print. The parameters are flags that all plans have."""
+    from beam_ldp.pipelines.mechanisms import load_mechanisms
+    from beam_ldp.pipelines.views.plans import costs_as_json, show_costs
+
+    if price_per_core_hour is not None and workers is None:
+        raise click.UsageError("--price-per-core-hour needs --workers")
     try:
-        others = load_mechanisms(places, "frequency")
-        plans = plans_at(asked)
+        others = load_mechanisms(places, question.kind)
+        with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
+            plans = question.plans_at(question.asked)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if plot is not None:
-        what = f"{users:,} people, {domain_size:,} values and `other`, delta = {delta:g}"
-        across = "local epsilon" if epsilon is None else "epsilon of readers, after shuffling"
-        draw_plans(
-            plot,
-            lambda at: plans if at == asked else plans_at(at),
-            asked,
-            lambda plan: plan.standard_error * users,
-            what,
-            across,
-            "standard error of a rare value's count, people",
-        )
+        draw_plans(plot, question, plans)
     if form == "json":
         from beam_ldp.pipelines.views.terminal import printed_json
 
-        found = _as_json(plans, users, domain_size, delta)
-        for row, plan in zip(found["plans"], plans):
+        rows = [question.row(plan) for plan in plans]
+        for row, plan in zip(rows, plans):
             if workers is not None and plan.randomizer is not None:
-                row["cost"] = costs_as_json(plan.randomizer, users, workers, price_per_core_hour)
-        print(printed_json(found))
+                row["cost"] = costs_as_json(plan.randomizer, question.task["users"], workers,
+                                            price_per_core_hour)  # fmt: skip
+        print(printed_json({"schema_version": SCHEMA_VERSION, **question.task, "plans": rows}))
         return
-    _show(plans, users, domain_size, delta)
+    question.show(plans)
     show_summaries(Console(), others)
     if workers is not None:
         usable = [plan.randomizer for plan in plans if plan.randomizer and not plan.excluded]
-        show_costs(Console(), usable, users, workers, price_per_core_hour)
+        show_costs(Console(), usable, question.task["users"], workers, price_per_core_hour)
     sys.stdout.flush()
 
 
@@ -188,35 +235,22 @@ def show_summaries(console: Console, kinds: Sequence[type[Any]]) -> None:
         console.print(f"{name_of(kind)}{also}: {summary_of(kind)}", style="dim", markup=False)
 
 
-def draw_plans(
-    path: Path,
-    plans_at: Callable[[float], Sequence[Any]],
-    asked: float,
-    error: Callable[[Any], float],
-    what: str,
-    across: str,
-    upward: str,
-) -> None:
+def draw_plans(path: Path, question: PlanQuestion, plans: Sequence[Any]) -> None:
     """Plan at budgets around the one that was asked for, and write the picture of all of them."""
     from beam_ldp.pipelines.views.plans import curves, draw, write_plot
 
-    console = Console(stderr=True)
-    with console.status("planning at other budgets"):  # shown on terminals only
-        found = curves(plans_at, asked, error)
+    def plans_at(budget: float) -> Sequence[Any]:
+        return plans if budget == question.asked else question.plans_at(budget)
+
+    with Console(stderr=True).status("planning at other budgets"):  # shown on terminals only
+        found = curves(plans_at, question.asked, question.error)
     if not found:
         raise click.UsageError("--plot: no mechanism meets these limits at any budget near it")
-    write_plot(draw(found, asked, what, across, upward), path)
-    console.print(f"{path}: error against epsilon", style="dim", highlight=False, soft_wrap=True)
-
-
-def _as_json(plans: Sequence[Plan], users: int, domain_size: int, delta: float) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "users": users,
-        "domain_size": domain_size,
-        "delta": delta,
-        "plans": [_row(plan, users) for plan in plans],
-    }
+    figure = draw(found, question.asked, question.subtitle, question.across, question.upward)
+    write_plot(figure, path)
+    Console(stderr=True).print(
+        f"{path}: error against epsilon", style="dim", highlight=False, soft_wrap=True
+    )
 
 
 def _row(plan: Plan, users: int) -> dict[str, Any]:
@@ -237,9 +271,9 @@ def _row(plan: Plan, users: int) -> dict[str, Any]:
     }
 
 
-def _show(plans: Sequence[Plan], users: int, domain_size: int, delta: float) -> None:
+def _show(plans: Sequence[Plan], users: int, title: str) -> None:
     table = Table(
-        title=f"{users:,} people, {domain_size:,} values and `other`, delta = {delta:g}",
+        title=title,
         title_justify="left",
         caption="error: standard error of the count of a value that hardly anybody holds",
         caption_justify="left",
@@ -319,10 +353,6 @@ def plan_mean(
     dimension: int,
     norm: Norm | float,
     places: tuple[str, ...],
-    workers: int | None,
-    price_per_core_hour: float | None,
-    plot: Path | None,
-    form: str,
     **target: Any,
 ) -> None:
     """All mechanisms for the mean of vectors, the most accurate first.
@@ -349,55 +379,38 @@ def plan_mean(
       beam-ldp plan mean --users 1e5 --dimension 1 --norm linf --radius 24 --local-epsilon 2 \\
           --delta 1e-8 --format json
     """
-    from beam_ldp.pipelines.mechanisms import load_mechanisms
-    from beam_ldp.pipelines.views.plans import costs_as_json, show_costs
+    names = ("workers", "price_per_core_hour", "plot", "form")
+    shown = {name: target.pop(name) for name in names}
+    _answer(_mean_question(users, dimension, norm, target), places, **shown)
+
+
+def _mean_question(
+    users: int, dimension: int, norm: Norm | float, target: dict[str, Any]
+) -> PlanQuestion:
+    """What is planned for the mean of vectors; `target`: of `plan_means`."""
     from beam_ldp.planning import plan_means
 
-    if price_per_core_hour is not None and workers is None:
-        raise click.UsageError("--price-per-core-hour needs --workers")
     central, local = target["epsilon"], target["local_epsilon"]
     if (central is None) == (local is None):
         raise click.UsageError("give one of --epsilon (central target) and --local-epsilon")
-    if central is not None and target["model"] == "shuffle" and target["delta"] is None:
+    shuffled = target["model"] == "shuffle" and local is None
+    if shuffled and target["delta"] is None:
         raise click.UsageError("--epsilon is a central target and needs --delta")
-    try:
-        others = load_mechanisms(places, "mean")
-        with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
-            plans = plan_means(users, dimension, norm, **target)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    what = f"{users:,} people, {dimension:,} coordinates, {_ball(norm, target['radius'])}"
-    if plot is not None:
-        name = "epsilon" if local is None else "local_epsilon"
-        shuffled = target["model"] == "shuffle" and local is None
-        asked = target[name]
-        draw_plans(
-            plot,
-            lambda at: (
-                plans if at == asked else plan_means(users, dimension, norm, **{**target, name: at})
-            ),
-            asked,
-            lambda one: one.rms_error,
-            what if target["delta"] is None else f"{what}, delta = {target['delta']:g}",
-            "epsilon of readers, after shuffling" if shuffled else "local epsilon",
-            "RMS error of the mean, in the unit of the data",
-        )
-    if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
-
-        task = {"users": users, "dimension": dimension, "norm": norm, **target}
-        rows = [_mean_row(plan) for plan in plans]
-        for row, plan in zip(rows, plans):
-            if workers is not None and plan.randomizer is not None:
-                row["cost"] = costs_as_json(plan.randomizer, users, workers, price_per_core_hour)
-        print(printed_json({"schema_version": SCHEMA_VERSION, **task, "plans": rows}))
-        return
-    _show_means(plans, what)
-    show_summaries(Console(), others)
-    if workers is not None:
-        usable = [one.randomizer for one in plans if one.randomizer and not one.excluded]
-        show_costs(Console(), usable, users, workers, price_per_core_hour)
-    sys.stdout.flush()
+    name = "epsilon" if local is None else "local_epsilon"
+    title = f"{users:,} people, {dimension:,} coordinates, {_ball(norm, target['radius'])}"
+    delta = "" if target["delta"] is None else f", delta = {target['delta']:g}"
+    return PlanQuestion(
+        "mean",
+        target[name],
+        lambda budget: plan_means(users, dimension, norm, **{**target, name: budget}),
+        task={"users": users, "dimension": dimension, "norm": norm, **target},
+        row=_mean_row,
+        show=lambda plans: _show_means(plans, title),
+        error=lambda plan: plan.rms_error,
+        subtitle=title + delta,
+        across="epsilon of readers, after shuffling" if shuffled else "local epsilon",
+        upward="RMS error of the mean, in the unit of the data",
+    )
 
 
 def _ball(norm: Norm | float, radius: float) -> str:

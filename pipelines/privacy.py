@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +15,9 @@ from rich.console import Console
 from beam_ldp.pipelines.plan import whole
 
 if TYPE_CHECKING:
+    from beam_ldp.accounting.literature.comparison import MethodPrice
     from beam_ldp.accounting.literature.schedule import Sampling, Schedule
+    from beam_ldp.accounting.privacy_bound import PrivacyBound
 
 _UNKNOWNS = ("local-epsilon", "rounds", "users", "sampled")
 _LEAST_LOCAL_EPSILON, _LARGEST_LOCAL_EPSILON = 0.01, 20.0
@@ -113,22 +115,13 @@ class CostQuestion:
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="what is printed")  # fmt: skip
 def privacy(
-    local_epsilon: float | None,
-    users: int | None,
-    sampled: int | None,
-    rounds: int,
     delta: float,
-    points_per_client: int,
-    points_sampled: int,
-    sampling: str,
-    mechanism: str | None,
-    domain_size: int | None,
-    dimension: int | None,
     target_epsilon: float | None,
     solve: str | None,
     conjectured: bool,
     plot: Path | None,
     form: str,
+    **asked: Any,
 ) -> None:
     """What a schedule of shuffled releases costs, by every method, and how tight that is.
 
@@ -151,40 +144,16 @@ def privacy(
         raise click.UsageError(f"--delta must lie in (0, 1), got {delta:g}")
     if (solve is None) != (target_epsilon is None):
         raise click.UsageError("--epsilon and --solve go together")
-    if mechanism is None and (domain_size is not None or dimension is not None):
-        raise click.UsageError("--domain-size and --dimension go with --mechanism")
     try:
-        build = _builder(mechanism, domain_size, dimension)
-        question = CostQuestion(
-            local_epsilon, users, sampled, rounds, points_per_client, points_sampled, sampling,
-            build,
-        )  # fmt: skip
+        question = _question(**asked)
         with Console(stderr=True).status("loading") as status:
-            from beam_ldp.accounting.literature.comparison import compare, schedule_epsilon
-
-            if solve is not None and target_epsilon is not None:
-                question = _solved(
-                    question, solve, target_epsilon, delta,
-                    lambda tried: status.update(f"trying {solve} = {tried}"),
-                )  # fmt: skip
-            schedule = question.schedule()
-            status.update("pricing")
-            bound = schedule_epsilon(schedule, delta)
-            prices = compare(
-                schedule, delta, conjectured=conjectured,
-                say=lambda name: status.update(f"pricing: {name}"),
-            )  # fmt: skip
+            schedule, bound, prices = _priced(
+                question, delta, solve, target_epsilon, conjectured, status.update
+            )
             if plot is not None:
-                from beam_ldp.pipelines.views.prices import plot_prices
-
-                picture = plot_prices(
-                    schedule, delta, lambda what: status.update(f"plotting: {what}")
-                )
-                plot.write_bytes(picture)
+                _draw(schedule, delta, plot, status.update)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    except OSError as error:
-        raise click.UsageError(f"--plot {plot}: {error.strerror}") from None
     if form == "json":
         from beam_ldp.pipelines.views.terminal import printed_json
 
@@ -192,6 +161,50 @@ def privacy(
     else:
         show(schedule, delta, bound, prices, solve, plot)
     sys.stdout.flush()
+
+
+def _question(
+    *, mechanism: str | None, domain_size: int | None, dimension: int | None, **schedule: Any
+) -> CostQuestion:
+    """What was asked for, of the flags."""
+    if mechanism is None and (domain_size is not None or dimension is not None):
+        raise ValueError("--domain-size and --dimension go with --mechanism")
+    return CostQuestion(**schedule, build=_builder(mechanism, domain_size, dimension))
+
+
+def _priced(
+    question: CostQuestion,
+    delta: float,
+    solve: str | None,
+    target_epsilon: float | None,
+    conjectured: bool,
+    say: Callable[[str], None],
+) -> tuple[Schedule, PrivacyBound, Sequence[MethodPrice]]:
+    """The schedule, its unknown filled in; our price of it, and those of all methods."""
+    from beam_ldp.accounting.literature.comparison import compare, schedule_epsilon
+
+    if solve is not None and target_epsilon is not None:
+        question = _solved(
+            question, solve, target_epsilon, delta, lambda tried: say(f"trying {solve} = {tried}")
+        )
+    schedule = question.schedule()
+    say("pricing")
+    bound = schedule_epsilon(schedule, delta)
+    prices = compare(
+        schedule, delta, conjectured=conjectured, say=lambda name: say(f"pricing: {name}")
+    )
+    return schedule, bound, prices
+
+
+def _draw(schedule: Schedule, delta: float, path: Path, say: Callable[[str], None]) -> None:
+    """Write the picture; a usage error where that fails."""
+    from beam_ldp.pipelines.views.prices import plot_prices
+
+    picture = plot_prices(schedule, delta, lambda what: say(f"plotting: {what}"))
+    try:
+        path.write_bytes(picture)
+    except OSError as error:
+        raise click.UsageError(f"--plot {path}: {error.strerror}") from None
 
 
 def _builder(

@@ -13,38 +13,37 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from beam_ldp.federated import (
+    DeclaredSampling,
+    EpsilonBudget,
+    FixedSizeSampling,
+    Flow,
+    Round,
+    RoundsRecord,
+    SamplingMismatchError,
+    SelfSampling,
+    Training,
+    UnpricedFlowError,
+    full_participation,
+    planned_event,
+    privacy_event,
+    privacy_events,
+)
+
 if TYPE_CHECKING:
-    from beam_ldp.federated import (
-        DeclaredSampling,
-        EpsilonBudget,
-        FixedSizeSampling,
-        Flow,
-        Round,
-        RoundsRecord,
-        SamplingMismatchError,
-        SelfSampling,
-        Training,
-        UnpricedFlowError,
-        full_participation,
-        planned_event,
-        privacy_event,
-        privacy_events,
-    )
     from tff_adapters.adaped import build_dp_adaped
-    from tff_adapters.adaped_training import train_adaped
-    from tff_adapters.adaptive_clip import AdaptiveClip
     from tff_adapters.aggregators import (
         LocallyPrivateMeanFactory,
         LocallyPrivateState,
         shuffled_ldp_aggregator,
     )
     from tff_adapters.cldp_sgd import build_cldp_sgd
+    from tff_adapters.clipping import AdaptiveClip
     from tff_adapters.flows import flows_of
     from tff_adapters.kernels import ClientKernel, kernel_for
     from tff_adapters.local_central import LocalCentralFactory, build_local_central
-    from tff_adapters.metrics import no_client_metrics
-    from tff_adapters.release import PrivacyReleaseManager
-    from tff_adapters.training import train
+    from tff_adapters.structures import no_client_metrics
+    from tff_adapters.training import PrivacyReleaseManager, train, train_adaped
     from tff_adapters.workers import end_workers, workers_ended
 
 __all__ = [
@@ -89,48 +88,30 @@ for _package in ("tensorflow", "tensorflow_federated"):
             name=_package,
         )
 
-_FEDERATED = {
-    "DeclaredSampling",
-    "EpsilonBudget",
-    "FixedSizeSampling",
-    "Flow",
-    "Round",
-    "RoundsRecord",
-    "SamplingMismatchError",
-    "SelfSampling",
-    "Training",
-    "UnpricedFlowError",
-    "full_participation",
-    "planned_event",
-    "privacy_event",
-    "privacy_events",
-}  # what no framework is needed for
-
+# What needs TensorFlow, by the module that has it.
 _MODULES = {
-    "AdaptiveClip": "adaptive_clip",
+    "AdaptiveClip": "clipping",
     "ClientKernel": "kernels",
     "LocalCentralFactory": "local_central",
     "LocallyPrivateMeanFactory": "aggregators",
     "LocallyPrivateState": "aggregators",
-    "PrivacyReleaseManager": "release",
+    "PrivacyReleaseManager": "training",
     "build_cldp_sgd": "cldp_sgd",
     "build_dp_adaped": "adaped",
     "build_local_central": "local_central",
     "end_workers": "workers",
     "flows_of": "flows",
     "kernel_for": "kernels",
-    "no_client_metrics": "metrics",
+    "no_client_metrics": "structures",
     "shuffled_ldp_aggregator": "aggregators",
     "train": "training",
-    "train_adaped": "adaped_training",
+    "train_adaped": "training",
     "workers_ended": "workers",
 }
 
 
 def __getattr__(name: str) -> Any:
     """TensorFlow takes seconds to load: it is, when something of it is used."""
-    if name in _FEDERATED:
-        return getattr(importlib.import_module("beam_ldp.federated"), name)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"tff_adapters.{_MODULES[name]}"), name)

@@ -8,6 +8,23 @@ theta_i never leaves its client: no computation here aggregates it or shows it t
 has no place where a client keeps something between rounds. In a simulation the structure that
 `next` takes from the clients and gives back to them is kept on the host (`PersonalModels`); on
 devices it is a file.
+
+Variants:
+
+"safe", the default: local steps are plain; what a client's copies of mu and psi moved in the
+whole round is clipped to `clip` and `psi_clip`; the server adds up exactly `clients_per_round`
+such changes (other numbers fail), adds Gaussian noise of `noise_multiplier * clip` and
+`psi_noise_multiplier * psi_clip` to the sums, and divides. Protected is all data of one client
+(replace-one) against readers of mu and psi, and of other clients' models, who do not see who
+takes part. The server is trusted: it sees changes before the noise.
+
+"printed": every local step's gradients of mu and psi are clipped and get that noise on the
+client; the server averages. The printed price is false for more than one local step, and needs
+a server that sees averages only. What is charged is what is proved: the price of a client's
+own message, round by round, for a server that sees it. A warning says what that is.
+
+"local-only": no shared model at all, and nothing is sent. The baseline without which accuracy
+of personal models says nothing about learning together.
 """
 
 from __future__ import annotations
@@ -119,20 +136,7 @@ def build_dp_adaped(
 ) -> AdapedProcess:
     """Personalisation with adaptive distillation (thesis, Algorithm 4.4.1), private for clients.
 
-    "safe", the default: local steps are plain; what a client's copies of mu and psi moved in the
-    whole round is clipped to `clip` and `psi_clip`; the server adds up exactly `clients_per_round`
-    such changes (other numbers fail), adds Gaussian noise of `noise_multiplier * clip` and
-    `psi_noise_multiplier * psi_clip` to the sums, and divides. Protected is all data of one client
-    (replace-one) against readers of mu and psi, and of other clients' models, who do not see who
-    takes part. The server is trusted: it sees changes before the noise.
-
-    "printed": every local step's gradients of mu and psi are clipped and get that noise on the
-    client; the server averages. The printed price is false for more than one local step, and needs
-    a server that sees averages only. What is charged is what is proved: the price of a client's
-    own message, round by round, for a server that sees it. A warning says what that is.
-
-    "local-only": no shared model at all, and nothing is sent. The baseline without which accuracy
-    of personal models says nothing about learning together.
+    What is protected, and against whom, is the variant's: see above.
 
     Noise comes from TensorFlow's generator, which is not cryptographic, in floating point
     (docs/federated.md).
@@ -155,38 +159,79 @@ def build_dp_adaped(
     Raises:
         ValueError: if a parameter is out of range, or the model has weights that are not trained.
     """
-    if variant not in ("safe", "printed", "local-only"):
-        raise ValueError(f'variant must be "safe", "printed" or "local-only", got {variant!r}')
     if psi_noise_multiplier is None:
         psi_noise_multiplier = 10 * noise_multiplier
-    for name, number in [
-        ("clip", clip), ("psi_clip", psi_clip), ("noise_multiplier", noise_multiplier),
-        ("psi_noise_multiplier", psi_noise_multiplier),
-    ]:  # fmt: skip
+    multipliers = noise_multiplier, psi_noise_multiplier
+    rates = Rates(personal_learning_rate, shared_learning_rate, psi_learning_rate, psi_range)
+    _check(variant, (clip, psi_clip), multipliers, local_steps, psi, psi_range)
+    event, reader = _price(variant, num_clients, clients_per_round, local_steps, *multipliers)
+    classifier = Classifier(model)
+    noise = StepNoise(clip, noise_multiplier * clip, psi_clip, psi_noise_multiplier * psi_clip)
+    client_work = _client_work(classifier, rates, variant, local_steps, noise)
+    start = _start(classifier, psi, event, clients_per_round)
+    finish = _server_work(start, client_work, variant, noise, clients_per_round, psi_range)
+
+    own = classifier.initial
+    computations = _initialize(start), _round(start.type_signature.result, client_work, finish)
+    return AdapedProcess(*computations, own, num_clients, clients_per_round, event, reader)
+
+
+def _check(
+    variant: Variant,
+    clips: tuple[float, float],
+    multipliers: tuple[float, float],
+    local_steps: int,
+    psi: float,
+    psi_range: tuple[float, float],
+) -> None:
+    """Refuse what is out of range."""
+    if variant not in ("safe", "printed", "local-only"):
+        raise ValueError(f'variant must be "safe", "printed" or "local-only", got {variant!r}')
+    names = ("clip", "psi_clip", "noise_multiplier", "psi_noise_multiplier")
+    for name, number in zip(names, (*clips, *multipliers)):
         if not (math.isfinite(number) and number > 0):
             raise ValueError(f"{name} must be a finite number > 0, got {number}")
     if local_steps < 1 or local_steps != int(local_steps):
         raise ValueError(f"local_steps must be an integer >= 1, got {local_steps}")
-    rates = Rates(personal_learning_rate, shared_learning_rate, psi_learning_rate, psi_range)
     if not psi_range[0] <= psi <= psi_range[1]:
         raise ValueError(f"psi must lie in psi_range, got {psi}")
-    event, reader = _price(
-        variant, num_clients, clients_per_round, local_steps, noise_multiplier, psi_noise_multiplier
-    )
-    classifier = Classifier(model)
-    noise = (clip, noise_multiplier * clip, psi_clip, psi_noise_multiplier * psi_clip)
-    client_work = _client_work(classifier, rates, variant, local_steps, StepNoise(*noise))
-    message_type = client_work.type_signature.result[1]
+
+
+def _start(
+    classifier: Classifier, psi: float, event: dp_accounting.DpEvent, clients_per_round: int
+) -> Any:
+    """() -> state, before the first round."""
 
     @tff.tensorflow.computation
     def start() -> Any:
         mu = tuple(map(tf.constant, classifier.initial))
         return AdapedState(mu, tf.constant(psi, tf.float32), start_record(event, clients_per_round))
 
-    state_type = start.type_signature.result
-    personal_type, data_type = client_work.type_signature.parameter[2:4]
+    return start
 
-    @tff.tensorflow.computation(state_type, message_type, np.int32)
+
+def _initialize(start: Any) -> Any:
+    """The same at the server."""
+
+    @language.federated_computation
+    def initialize() -> Any:
+        return language.federated_eval(start, language.SERVER)
+
+    return initialize
+
+
+def _server_work(
+    start: Any,
+    client_work: Any,
+    variant: Variant,
+    noise: StepNoise,
+    clients_per_round: int,
+    psi_range: tuple[float, float],
+) -> Any:
+    """(state, sum of messages, clients) -> state: the mean change, with noise if it is "safe"."""
+    message_type = client_work.type_signature.result[1]
+
+    @tff.tensorflow.computation(start.type_signature.result, message_type, np.int32)
     def finish(state: Any, total: Any, clients: Any) -> Any:
         right = tf.debugging.assert_equal(
             clients, clients_per_round, "a round must have exactly clients_per_round clients"
@@ -198,15 +243,19 @@ def build_dp_adaped(
         change, psi_change = list(total[:-1]), total[-1]
         if variant == "safe":
             generator = client_generator()
-            change = [t + generator.normal(t.shape, 0.0, noise[1], tf.float64) for t in change]
-            psi_change += generator.normal([], 0.0, noise[3], tf.float64)
+            deviation = noise.deviation
+            change = [t + generator.normal(t.shape, 0.0, deviation, tf.float64) for t in change]
+            psi_change += generator.normal([], 0.0, noise.psi_deviation, tf.float64)
         mu = tuple(m + tf.cast(c / clients_per_round, m.dtype) for m, c in zip(state.mu, change))
         moved = state.psi + tf.cast(psi_change / clients_per_round, tf.float32)
         return AdapedState(mu, tf.clip_by_value(moved, *psi_range), record)
 
-    @language.federated_computation
-    def initialize() -> Any:
-        return language.federated_eval(start, language.SERVER)
+    return finish
+
+
+def _round(state_type: Any, client_work: Any, finish: Any) -> Any:
+    """A round: (state, own models, data) -> `AdapedOutput`."""
+    personal_type, data_type = client_work.type_signature.parameter[2:4]
 
     @tff.tensorflow.computation(state_type)
     def shared(state: Any) -> Any:
@@ -225,9 +274,7 @@ def build_dp_adaped(
         new = language.federated_map(finish, (state, total, clients))
         return AdapedOutput(new, done[0], language.federated_zip(OrderedDict(clients=clients)))
 
-    return AdapedProcess(
-        initialize, advance, classifier.initial, num_clients, clients_per_round, event, reader
-    )
+    return advance
 
 
 def _client_work(

@@ -26,11 +26,10 @@ from beam_ldp.randomizers.mean import (
     SeparatedMean,
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
-from tff_adapters.adaptive_clip import AdaptiveClip, norm_at_most
+from tff_adapters.clipping import AdaptiveClip, norm_at_most
 from tff_adapters.compat import language, tff
 from tff_adapters.flows import mark
 from tff_adapters.kernels import ClientKernel, client_generator, kernel_for, seeded_generator
-from tff_adapters.record_graph import add_round, empty_record, record_type
 from tff_adapters.structures import flatten, flatten_rows, num_entries, unflatten, value_specs
 from tff_adapters.transport import ShuffledMessages, Sums, Transport
 
@@ -363,30 +362,10 @@ def shuffled_ldp_aggregator(
     Raises:
         ValueError: if a parameter is out of range.
     """
-    if norm not in _MECHANISMS:
-        raise ValueError(f"norm must be one of {', '.join(_MECHANISMS)}, got {norm!r}")
-    by_name = {kind.__name__: kind for kind in _MECHANISMS[norm]}
-    kind = by_name.get(mechanism or next(iter(by_name)))
-    if kind is None:
-        raise ValueError(
-            f"mechanism must be one of {', '.join(by_name)} for norm {norm!r}, got {mechanism!r}"
-        )
+    kind = _kind_of(norm, mechanism)
     if not (math.isfinite(local_epsilon) and local_epsilon > 0):
         raise ValueError(f"local_epsilon must be a finite number > 0, got {local_epsilon}")
-    if clip == "adaptive":
-        clip = AdaptiveClip(_SHARE_OF_BIT * local_epsilon)
-    if isinstance(clip, AdaptiveClip):
-        adaptive, radius = clip, 1.0
-        budget = local_epsilon - clip.local_epsilon
-        if not budget > 0:
-            raise ValueError(
-                f"local_epsilon must be above the {clip.local_epsilon:g} of the adaptive clip's "
-                f"bit, got {local_epsilon:g}"
-            )
-    elif isinstance(clip, str) or not (math.isfinite(clip) and clip > 0):
-        raise ValueError(f'clip must be a finite number > 0 or "adaptive", got {clip!r}')
-    else:
-        adaptive, radius, budget = None, float(clip), local_epsilon
+    adaptive, radius, budget = _clipping(clip, local_epsilon)
 
     def for_entries(num_entries: int) -> MeanRandomizer:
         return kind(num_entries, budget, radius=radius, **options)
@@ -400,3 +379,59 @@ def shuffled_ldp_aggregator(
         adaptive_clip=adaptive,
         seed=seed,
     )
+
+
+def _kind_of(norm: str, mechanism: str | None) -> type[MeanRandomizer]:
+    """The class of that name for the norm; the norm's first one without."""
+    if norm not in _MECHANISMS:
+        raise ValueError(f"norm must be one of {', '.join(_MECHANISMS)}, got {norm!r}")
+    by_name = {kind.__name__: kind for kind in _MECHANISMS[norm]}
+    kind = by_name.get(mechanism or next(iter(by_name)))
+    if kind is None:
+        raise ValueError(
+            f"mechanism must be one of {', '.join(by_name)} for norm {norm!r}, got {mechanism!r}"
+        )
+    return kind
+
+
+def _clipping(
+    clip: float | str | AdaptiveClip, local_epsilon: float
+) -> tuple[AdaptiveClip | None, float, float]:
+    """What adapts the clipping norm, if anything; the mechanism's radius; what is left for it."""
+    if clip == "adaptive":
+        clip = AdaptiveClip(_SHARE_OF_BIT * local_epsilon)
+    if isinstance(clip, AdaptiveClip):
+        budget = local_epsilon - clip.local_epsilon
+        if not budget > 0:
+            raise ValueError(
+                f"local_epsilon must be above the {clip.local_epsilon:g} of the adaptive clip's "
+                f"bit, got {local_epsilon:g}"
+            )
+        return clip, 1.0, budget
+    if isinstance(clip, str) or not (math.isfinite(clip) and clip > 0):
+        raise ValueError(f'clip must be a finite number > 0 or "adaptive", got {clip!r}')
+    return None, float(clip), local_epsilon
+
+
+def record_type() -> Any:
+    """The type of a record in a state."""
+    return tff.to_type(RoundsRecord(np.str_, tff.TensorType(np.int64, (None, 2))))
+
+
+def empty_record(config: RoundConfig) -> RoundsRecord:
+    """The record before the first round."""
+    nothing = tf.zeros([0, 2], tf.int64)
+    # A number of rows that the type does not tell: it grows.
+    rounds = tf.raw_ops.PlaceholderWithDefault(input=nothing, shape=[None, 2])
+    return RoundsRecord(tf.constant(config.to_json()), rounds)
+
+
+def add_round(record: RoundsRecord, reports: Any) -> RoundsRecord:
+    """The record after one more round, which received the reports of so many clients."""
+    reports = tf.cast(reports, tf.int64)
+    last = record.rounds[-1:]
+    again = tf.reduce_any(tf.equal(last[:, 0], reports))  # false where there is no last
+    longer = tf.concat([record.rounds[:-1], last + tf.constant([[0, 1]], tf.int64)], axis=0)
+    added = tf.stack([reports, tf.constant(1, tf.int64)])[None, :]
+    rounds = tf.cond(again, lambda: longer, lambda: tf.concat([record.rounds, added], axis=0))
+    return RoundsRecord(record.config, tf.ensure_shape(rounds, [None, 2]))

@@ -25,7 +25,7 @@ from tff_adapters.clipping import check_ball, clip_by_norm, project_to_l2_ball
 from tff_adapters.compat import language, tff
 from tff_adapters.kernels import client_generator
 from tff_adapters.schedules import Schedule, as_schedule
-from tff_adapters.structures import flatten, unflatten
+from tff_adapters.structures import flatten, num_entries, unflatten
 
 
 def build_cldp_sgd(
@@ -70,50 +70,59 @@ def build_cldp_sgd(
     Raises:
         ValueError: if a parameter is out of range.
     """
+    _check(norm, clip, local_epsilon, (points_per_client, points_sampled), radius)
+    if aggregator is None:
+        several = None if points_sampled == 1 else points_sampled
+        declared = None if sampler is None else sampler.declared(points_per_client, points_sampled)
+        aggregator = shuffled_ldp_aggregator(
+            norm=norm, clip=clip, local_epsilon=local_epsilon, values_per_client=several,
+            sampling=declared, **options,
+        )  # fmt: skip
+
+    initial_weights = _initial_weights(model_fn)
+    weights_type = initial_weights.type_signature.result
+    work = build_gradient_work(
+        model_fn, weights_type, norm=norm, clip=clip, points_per_client=points_per_client,
+        points_sampled=points_sampled,
+    )  # fmt: skip
+    step = build_projected_step(weights_type, as_schedule(learning_rate), radius)
+    return _composed(initial_weights, work, aggregator, step)
+
+
+def _check(
+    norm: str, clip: float, local_epsilon: float, points: tuple[int, int], radius: float | None
+) -> None:
+    """Refuse what is out of range; `points`: per client, and of them sampled."""
     check_ball(norm, clip)
     if not (math.isfinite(local_epsilon) and local_epsilon > 0):
         raise ValueError(f"local_epsilon must be a finite number > 0, got {local_epsilon}")
-    if not 1 <= points_sampled <= points_per_client:
+    per_client, sampled = points
+    if not 1 <= sampled <= per_client:
         raise ValueError(
-            f"points_sampled must lie in [1, points_per_client], got {points_sampled} of "
-            f"{points_per_client}"
+            f"points_sampled must lie in [1, points_per_client], got {sampled} of {per_client}"
         )
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise ValueError(f"radius must be a finite number > 0 or None, got {radius}")
-    if aggregator is None:
-        aggregator = shuffled_ldp_aggregator(
-            norm=norm,
-            clip=clip,
-            local_epsilon=local_epsilon,
-            values_per_client=None if points_sampled == 1 else points_sampled,
-            sampling=None
-            if sampler is None
-            else sampler.declared(points_per_client, points_sampled),
-            **options,
-        )
 
+
+def _initial_weights(model_fn: Callable[[], Any]) -> Any:
     @tff.tensorflow.computation
     def initial_weights() -> Any:
         return tff.learning.models.ModelWeights.from_model(model_fn())
 
-    weights_type = initial_weights.type_signature.result
-    work = build_gradient_work(
-        model_fn,
-        weights_type,
-        norm=norm,
-        clip=clip,
-        points_per_client=points_per_client,
-        points_sampled=points_sampled,
-    )
-    update_type = work.next.type_signature.result.result.member.update
+    return initial_weights
+
+
+def _composed(initial_weights: Any, work: Any, aggregator: Any, step: Any) -> Any:
+    """The learning process of these parts."""
     return tff.learning.templates.compose_learning_process(
         initial_weights,
-        tff.learning.templates.build_broadcast_process(weights_type),
+        tff.learning.templates.build_broadcast_process(initial_weights.type_signature.result),
         work,
         tff.aggregators.as_weighted_aggregator(aggregator).create(
-            update_type, language.TensorType(np.float32)
+            work.next.type_signature.result.result.member.update, language.TensorType(np.float32)
         ),
-        build_projected_step(weights_type, as_schedule(learning_rate), radius),
+        step,
     )
 
 
@@ -133,45 +142,19 @@ def build_gradient_work(
     """
     specs = tff.types.type_to_tf_tensor_specs(weights_type.trainable)
     data_type = language.SequenceType(tff.types.tensorflow_to_type(_input_spec(model_fn)))
-    result = tff.learning.templates.ClientResult
 
     @tff.tensorflow.computation(weights_type, data_type)
     def client_gradients(weights: Any, dataset: Any) -> Any:
-        model = model_fn()
-        generator = client_generator()
-        variables = tff.learning.models.ModelWeights.from_model(model)
-
-        @tf.function
-        def gradients(weights: Any, dataset: Any) -> Any:
-            tf.nest.map_structure(lambda v, w: v.assign(w), variables.trainable, weights.trainable)
-            tf.nest.map_structure(
-                lambda v, w: v.assign(w), variables.non_trainable, weights.non_trainable
-            )
-            examples = _first(dataset, points_per_client)
-            chosen = draw_without_replacement(generator, points_per_client, points_sampled)
-
-            def of_one(index: Any) -> Any:
-                one = tf.nest.map_structure(lambda x: tf.gather(x, index[None]), examples)
-                with tf.GradientTape() as tape:
-                    loss = model.forward_pass(one, training=True).loss
-                return flatten(
-                    tape.gradient(loss, variables.trainable, unconnected_gradients="zero")
-                )
-
-            if points_sampled == 1:  # a loop costs more than what is in it
-                vectors = of_one(chosen[0])[None, :]
-            else:
-                size = sum(spec.shape.num_elements() for spec in tf.nest.flatten(specs))
-                spec = tf.TensorSpec([size], tf.float64)
-                vectors = tf.map_fn(of_one, chosen, fn_output_signature=spec)
-            return clip_by_norm(vectors, norm, clip)
-
-        vectors = gradients(weights, dataset)
+        vectors = _sampled_gradients(
+            model_fn(), weights, dataset, num_entries(specs), points_per_client, points_sampled,
+            lambda vectors: clip_by_norm(vectors, norm, clip),
+        )  # fmt: skip
         if points_sampled == 1:
             update = unflatten(vectors[0], specs)
         else:
             update = _unflatten_rows(vectors, specs, points_sampled)
-        return result(update=update, update_weight=tf.constant(1.0, tf.float32))
+        one = tf.constant(1.0, tf.float32)
+        return tff.learning.templates.ClientResult(update=update, update_weight=one)
 
     @language.federated_computation
     def initialize() -> Any:
@@ -188,6 +171,44 @@ def build_gradient_work(
         return tff.templates.MeasuredProcessOutput(state, updates, nothing)
 
     return tff.learning.templates.ClientWorkProcess(initialize, advance)
+
+
+def _sampled_gradients(
+    model: Any,
+    weights: Any,
+    dataset: Any,
+    size: int,
+    points_per_client: int,
+    points_sampled: int,
+    clipped: Callable[[Any], Any],
+) -> Any:
+    """The clipped gradients of sampled examples at these weights, (points_sampled, size)."""
+    generator = client_generator()
+    variables = tff.learning.models.ModelWeights.from_model(model)
+
+    @tf.function
+    def gradients(weights: Any, dataset: Any) -> Any:
+        tf.nest.map_structure(lambda v, w: v.assign(w), variables.trainable, weights.trainable)
+        tf.nest.map_structure(
+            lambda v, w: v.assign(w), variables.non_trainable, weights.non_trainable
+        )
+        examples = _first(dataset, points_per_client)
+        chosen = draw_without_replacement(generator, points_per_client, points_sampled)
+
+        def of_one(index: Any) -> Any:
+            one = tf.nest.map_structure(lambda x: tf.gather(x, index[None]), examples)
+            with tf.GradientTape() as tape:
+                loss = model.forward_pass(one, training=True).loss
+            return flatten(tape.gradient(loss, variables.trainable, unconnected_gradients="zero"))
+
+        if points_sampled == 1:  # a loop costs more than what is in it
+            vectors = of_one(chosen[0])[None, :]
+        else:
+            spec = tf.TensorSpec([size], tf.float64)
+            vectors = tf.map_fn(of_one, chosen, fn_output_signature=spec)
+        return clipped(vectors)
+
+    return gradients(weights, dataset)
 
 
 def build_projected_step(weights_type: Any, schedule: Schedule, radius: float | None = None) -> Any:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from beam_ldp.federated.flow import COUNT, OURS, PUBLIC, UNPRICED, Flow, refuse_unpriced
+from beam_ldp.federated.training import COUNT, OURS, PUBLIC, UNPRICED, Flow, refuse_unpriced
 from tff_adapters.compat import language, tff
 
 _AT_CLIENTS = "result at clients"

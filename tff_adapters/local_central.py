@@ -24,17 +24,16 @@ import tensorflow as tf
 
 from beam_ldp.accounting.literature.two_ledgers import TwoLedgers, central_round_event
 from beam_ldp.accounting.reconstruction import Target
-from beam_ldp.federated.budget import Charges, EpsilonBudget
 from beam_ldp.federated.central_record import CentralRecord, one_more, start_record
 from beam_ldp.federated.samplers import SelfSampling
+from beam_ldp.federated.training import Charges, EpsilonBudget
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
 from tff_adapters.compat import language, tff
 from tff_adapters.flows import mark
-from tff_adapters.kernels import client_generator, kernel_for
+from tff_adapters.kernels import ClientKernel, client_generator, kernel_for
 from tff_adapters.kernels.base import clip_to_ball
-from tff_adapters.metrics import no_client_metrics
-from tff_adapters.structures import flatten, unflatten
+from tff_adapters.structures import flatten, no_client_metrics, num_entries, unflatten
 from tff_adapters.training import train
 
 MechanismFor = Callable[[int], MeanRandomizer]
@@ -120,44 +119,14 @@ class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
         if not tff.types.is_structure_of_floats(value_type):
             raise TypeError(f"value_type must be a structure of floats, got {value_type}")
         specs = tff.types.type_to_tf_tensor_specs(value_type)
-        size = sum(spec.shape.num_elements() for spec in tf.nest.flatten(specs))
+        size = num_entries(specs)
         kernel = kernel_for(self.mechanism_for(size))
+        message = _message(kernel, value_type)
+        adding = _adding(kernel, message.type_signature.result, size, self.projection)
+        nothing = adding[0]
+        total_type = nothing.type_signature.result
         deviation = self.noise_multiplier * self.projection
         divisor = self.sampling_rate * self.num_clients
-
-        @tff.tensorflow.computation(value_type)
-        def message(value: Any) -> Any:
-            return kernel.randomize(flatten(value)[None, :], client_generator())[0]
-
-        randomizer = kernel.mechanism
-        told = f"{type(randomizer).__name__}, local epsilon = {randomizer.local_epsilon:g}"
-        mark(message, f"{told}; the server adds noise")
-
-        @tff.tensorflow.computation
-        def nothing() -> Any:
-            return _Total(tf.zeros([size], tf.float64), tf.constant(0), tf.constant(0))
-
-        total_type = nothing.type_signature.result
-        message_type = message.type_signature.result
-
-        @tff.tensorflow.computation(total_type, message_type)
-        def accumulate(total: Any, sent: Any) -> Any:
-            possible = tf.cast(kernel.possible(sent[None, ...])[0], tf.int32)
-            decoded = kernel.decode(kernel.accumulate(sent[None, ...]), tf.constant(1))
-            short = clip_to_ball(decoded[None, :], "l2", self.projection)[0]
-            return _Total(
-                total.sum + tf.cast(possible, tf.float64) * short,
-                total.reports + possible,
-                total.impossible + 1 - possible,
-            )
-
-        @tff.tensorflow.computation(total_type, total_type)
-        def merge(first: Any, second: Any) -> Any:
-            return _Total(*(one + other for one, other in zip(first, second)))
-
-        @tff.tensorflow.computation(total_type)
-        def report(total: Any) -> Any:
-            return total
 
         @tff.tensorflow.computation(total_type)
         def release(total: Any) -> Any:
@@ -174,8 +143,7 @@ class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
 
         @tff.tensorflow.computation(start.type_signature.result)
         def next_state(state: Any) -> Any:
-            record = one_more(state.privacy)
-            return LocalCentralState(record)
+            return LocalCentralState(one_more(state.privacy))
 
         @language.federated_computation
         def initialize() -> Any:
@@ -186,7 +154,7 @@ class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
         )
         def advance(state: Any, values: Any) -> Any:
             sent = language.federated_map(message, values)
-            total = language.federated_aggregate(sent, nothing(), accumulate, merge, report)
+            total = language.federated_aggregate(sent, nothing(), *adding[1:])
             return tff.templates.MeasuredProcessOutput(
                 language.federated_map(next_state, state),
                 language.federated_map(release, total),
@@ -194,6 +162,52 @@ class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
             )
 
         return tff.templates.AggregationProcess(initialize, advance)
+
+
+def _message(kernel: ClientKernel, value_type: Any) -> Any:
+    """What runs on a client: value -> message."""
+
+    @tff.tensorflow.computation(value_type)
+    def message(value: Any) -> Any:
+        return kernel.randomize(flatten(value)[None, :], client_generator())[0]
+
+    randomizer = kernel.mechanism
+    told = f"{type(randomizer).__name__}, local epsilon = {randomizer.local_epsilon:g}"
+    mark(message, f"{told}; the server adds noise")
+    return message
+
+
+def _adding(
+    kernel: ClientKernel, message_type: Any, size: int, projection: float
+) -> tuple[Any, Any, Any, Any]:
+    """What adds up projected messages: nothing yet, with one more, two as one, and the end."""
+
+    @tff.tensorflow.computation
+    def nothing() -> Any:
+        return _Total(tf.zeros([size], tf.float64), tf.constant(0), tf.constant(0))
+
+    total_type = nothing.type_signature.result
+
+    @tff.tensorflow.computation(total_type, message_type)
+    def accumulate(total: Any, sent: Any) -> Any:
+        possible = tf.cast(kernel.possible(sent[None, ...])[0], tf.int32)
+        decoded = kernel.decode(kernel.accumulate(sent[None, ...]), tf.constant(1))
+        short = clip_to_ball(decoded[None, :], "l2", projection)[0]
+        return _Total(
+            total.sum + tf.cast(possible, tf.float64) * short,
+            total.reports + possible,
+            total.impossible + 1 - possible,
+        )
+
+    @tff.tensorflow.computation(total_type, total_type)
+    def merge(first: Any, second: Any) -> Any:
+        return _Total(*(one + other for one, other in zip(first, second)))
+
+    @tff.tensorflow.computation(total_type)
+    def report(total: Any) -> Any:
+        return total
+
+    return nothing, accumulate, merge, report
 
 
 @dataclass(frozen=True)
@@ -348,8 +362,7 @@ def build_local_central(
         model_aggregator=factory, metrics_aggregator=no_client_metrics,
     )  # fmt: skip
     update_type = process.get_model_weights.type_signature.result.trainable
-    specs = tff.types.type_to_tf_tensor_specs(update_type)
-    size = sum(spec.shape.num_elements() for spec in tf.nest.flatten(specs))
+    size = num_entries(tff.types.type_to_tf_tensor_specs(update_type))
     ledgers = TwoLedgers(
         factory.mechanism_for(size), factory.event, num_clients, max_participations
     )

@@ -1,13 +1,30 @@
-"""Rounds of a process of TensorFlow Federated under a budget: what leaves clients is read first."""
+"""Rounds of TensorFlow Federated's processes under a budget: what leaves clients is read first.
+
+`train` runs any process of ours, `train_adaped` one of DP-AdaPeD, whose clients keep models of
+their own. For programs that run rounds themselves, `PrivacyReleaseManager` puts them into MLflow,
+and into the ledger, through a privacy tracker.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Protocol
 
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+
+from beam_ldp.accounting import PrivacyBound
 from beam_ldp.federated import training
-from beam_ldp.federated.budget import TrainingBudget
-from beam_ldp.federated.training import Round, Training
+from beam_ldp.federated.record import planned_event, privacy_records
+from beam_ldp.federated.samplers import FixedSizeSampling
+from beam_ldp.federated.training import EpsilonBudget, Round, Training, TrainingBudget
+from tff_adapters.adaped import AdapedOutput, AdapedProcess, AdapedState
+from tff_adapters.adaped_steps import Classifier
+from tff_adapters.compat import tff
 from tff_adapters.flows import check_flows
 
 
@@ -50,3 +67,241 @@ def train(
         release_managers=release_managers,
         flows=() if budget is None else check_flows(process, public_flows),
     )
+
+
+Weights = list[np.ndarray]
+
+
+@dataclass
+class PersonalModels:
+    """What devices would keep in a file: their own weights, here in the host's memory.
+
+    Only `AdapedProcess.next` takes them, at the clients, and gives them back there.
+    """
+
+    weights: list[Weights]
+
+    @classmethod
+    def start(cls, process: AdapedProcess) -> PersonalModels:
+        """Everybody begins with the same public weights."""
+        return cls([process.personal] * process.num_clients)
+
+    def of(self, clients: Sequence[int]) -> list[Weights]:
+        return [self.weights[client] for client in clients]
+
+    def keep(self, clients: Sequence[int], personal: Sequence[Any]) -> None:
+        for client, own in zip(clients, personal):
+            self.weights[client] = list(own)
+
+
+class PersonalRounds:
+    """DP-AdaPeD as `tff_adapters.train` runs it: clients are given by number, and keep their own.
+
+    Args:
+        process: from `build_dp_adaped`.
+        data: one `tf.data.Dataset` of batches per client, all n.
+
+    Attributes:
+        personal: own models.
+
+    Raises:
+        ValueError: if there are not as many datasets as clients.
+    """
+
+    def __init__(self, process: AdapedProcess, data: Sequence[Any]) -> None:
+        if len(data) != process.num_clients:
+            raise ValueError(f"data must hold {process.num_clients} datasets, got {len(data)}")
+        self._process, self._data = process, data
+        self.personal = PersonalModels.start(process)
+
+    @property
+    def computation(self) -> Any:
+        """What a round runs, and what therefore leaves clients."""
+        return self._process.next
+
+    def initialize(self) -> AdapedState:
+        state: AdapedState = self._process.initialize()
+        return state
+
+    def next(self, state: AdapedState, clients: Sequence[int]) -> AdapedOutput:
+        """A round of these clients."""
+        chosen = [self._data[client] for client in clients]
+        output: AdapedOutput = self._process.next(state, self.personal.of(clients), chosen)
+        self.personal.keep(clients, output.personal)
+        return output
+
+
+@dataclass(frozen=True)
+class AdapedRun:
+    """What a training left behind.
+
+    Attributes:
+        state: of the server.
+        personal: own models of the clients.
+        rounds: that ran.
+        epsilon: spent, at `delta`; zero for "local-only".
+        delta: of the price.
+        stopped: whether the target came before the planned end.
+        reader: whom the price is about.
+    """
+
+    state: AdapedState
+    personal: PersonalModels
+    rounds: int
+    epsilon: PrivacyBound
+    delta: float
+    stopped: bool
+    reader: str
+
+
+def train_adaped(
+    process: AdapedProcess,
+    data: Sequence[Any],
+    *,
+    rounds: int,
+    delta: float,
+    target_epsilon: float | None = None,
+    on_round: Callable[[int, AdapedState, PersonalModels], None] | None = None,
+    generator: np.random.Generator | None = None,
+) -> AdapedRun:
+    """Runs rounds until they are over, or until one more would exceed the target.
+
+    Args:
+        process: from `build_dp_adaped`.
+        data: one `tf.data.Dataset` of batches per client, all n.
+        rounds: at most so many.
+        delta: of the price.
+        target_epsilon: the budget: the round that would exceed it does not run.
+        on_round: called after each round, with its number, the server's state and the own models.
+            What it shows of own models is priced by nothing: for simulations on public data.
+        generator: draws clients, for simulations only; by default the operating system does.
+
+    Raises:
+        ValueError: if there are not as many datasets as clients.
+    """
+    rounds_of = PersonalRounds(process, data)
+    sampling = FixedSizeSampling(process.num_clients, process.clients_per_round)
+    budget = EpsilonBudget(target_epsilon, delta)
+
+    def tell(done: Round) -> None:
+        if on_round is not None:
+            on_round(done.number + 1, done.state, rounds_of.personal)
+
+    training = train(
+        rounds_of, lambda _: sampling.sample(generator).clients, rounds, budget, on_round=tell
+    )
+    return AdapedRun(
+        training.state,
+        rounds_of.personal,
+        training.rounds,
+        budget.spent.bound,
+        delta,
+        training.stopped_by == "budget",
+        process.reader,
+    )
+
+
+def build_accuracy(model: Any) -> Callable[[Sequence[Any], np.ndarray, np.ndarray], float]:
+    """`(weights, x, y)` to the share of examples that the model with these weights gets right.
+
+    Of a client's own examples it is about that client: nothing here prices it.
+    """
+    classifier = Classifier(model)
+    weights_type = tff.to_type(tuple(tff.TensorType(w.dtype, w.shape) for w in classifier.initial))
+    x_type, y_type = tff.types.tensorflow_to_type(classifier.model.input_spec)
+
+    @tff.tensorflow.computation(weights_type, x_type, y_type)
+    def share(weights: Any, x: Any, y: Any) -> Any:
+        guess = tf.argmax(classifier.logits(weights, x, training=False), axis=-1)
+        return tf.reduce_mean(tf.cast(tf.equal(guess, tf.cast(y, guess.dtype)), tf.float32))
+
+    return lambda weights, x, y: float(share(tuple(weights), x, y))
+
+
+class Tracker(Protocol):
+    """What is used of `mlflow_ldp.PrivacyTracker`."""
+
+    def charge(
+        self,
+        event: dp_accounting.DpEvent,
+        step: int | None = None,
+        *,
+        num_reports: int | None = None,
+    ) -> Any: ...
+    def log(self, values: Mapping[str, float], step: int) -> None: ...
+
+
+class PrivacyReleaseManager(tff.program.ReleaseManager[Any, int]):
+    """Writes the metrics of rounds to MLflow, with what they cost.
+
+    For programs that are not `tff_adapters.train`, such as `tff.learning.programs.train_model`:
+    give it the process's initial state, and it charges each round before any number of it is
+    logged; a round that does not fit raises `BudgetExceededError`, and the program ends. That is
+    after the round has run: to ask before, use `tff_adapters.train`, whose budget charges, and
+    leave `state` out here.
+
+    Numbers are logged under their path in the structure (`aggregator/mean/reports`); arrays,
+    text and model weights are not.
+
+    Args:
+        tracker: an open `mlflow_ldp.PrivacyTracker`.
+        state: of a process whose aggregator is ours; None: nothing is charged here.
+        process: that the program runs; needed with `state`. What it lets leave clients is read.
+        public_flows: as for `train`.
+
+    Raises:
+        UnpricedFlowError: if something leaves clients that nothing prices.
+        ValueError: if `state` holds no privacy record, or more than one, or comes without its
+            process.
+    """
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        state: Any = None,
+        *,
+        process: Any = None,
+        public_flows: Mapping[str, str] | None = None,
+    ) -> None:
+        if state is not None and len(privacy_records(state)) != 1:
+            raise ValueError("state must hold one privacy record, of an aggregator of tff_adapters")
+        if (state is None) != (process is None):
+            raise ValueError("state and process must be given together")
+        self.flows = () if process is None else check_flows(process, public_flows)
+        self._tracker, self._state = tracker, state
+        self._released: set[int] = set()
+
+    async def release(self, value: Any, key: int) -> None:
+        """Charge and log round `key`, once.
+
+        Raises:
+            BudgetExceededError: if the round does not fit; nothing of it was logged.
+            SamplingMismatchError: if its number of reports is not what the sampling gives.
+        """
+        numbers = dict(_numbers(value))
+        counts = [int(n) for path, n in numbers.items() if path.split("/")[-2:] == _COUNT]
+        if self._state is not None and counts and key not in self._released:
+            event = planned_event(self._state, counts[0])
+            if event is not None and not isinstance(event, dp_accounting.NoOpDpEvent):
+                self._tracker.charge(event, key, num_reports=counts[0])
+            self._released.add(key)
+        self._tracker.log(numbers, key)
+
+
+_COUNT = ["mean", "reports"]  # where the factory measures how many clients were received
+
+
+def _numbers(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
+    """Finite numbers of a structure and their paths."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _numbers(part, (*path, str(name)))
+    elif hasattr(value, "_asdict"):
+        yield from _numbers(value._asdict(), path)
+    elif isinstance(value, (list, tuple)):
+        for i, part in enumerate(value):
+            yield from _numbers(part, (*path, str(i)))
+    else:
+        number = value.item() if isinstance(value, np.generic) else value
+        if isinstance(number, Real) and math.isfinite(number):
+            yield "/".join(path) or "value", float(number)

@@ -2,12 +2,9 @@
 
 Nothing here needs TensorFlow. An adapter (`tff_adapters`) builds the process, keeps a record of its
 rounds in its state (`record`, or `central_record` where a server adds the noise), and reads what
-leaves clients (`flow`); `samplers` draw who takes part, `budget` holds the target, and `training`
-runs the rounds.
+leaves clients; `samplers` draw who takes part, and `training` runs the rounds under a budget.
 """
 
-from beam_ldp.federated.budget import EpsilonBudget
-from beam_ldp.federated.flow import Flow, UnpricedFlowError
 from beam_ldp.federated.record import (
     DeclaredSampling,
     RoundsRecord,
@@ -17,7 +14,14 @@ from beam_ldp.federated.record import (
     privacy_events,
 )
 from beam_ldp.federated.samplers import FixedSizeSampling, SelfSampling, full_participation
-from beam_ldp.federated.training import Round, Training, train
+from beam_ldp.federated.training import (
+    EpsilonBudget,
+    Flow,
+    Round,
+    Training,
+    UnpricedFlowError,
+    train,
+)
 
 __all__ = [
     "DeclaredSampling",

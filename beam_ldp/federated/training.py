@@ -1,25 +1,226 @@
-"""Rounds of a learning process under a privacy budget: asked before each, charged before each."""
+"""Rounds of a learning process under a privacy budget: asked before each, charged before each.
+
+`Flow` is what leaves clients in a round, as whoever reads the computation tells it; `EpsilonBudget`
+is a target that a training must not exceed; `train` runs the rounds.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol
 
 import dp_accounting
 
-from beam_ldp.federated.budget import Spending, TrainingBudget
-from beam_ldp.federated.flow import Flow, refuse_unpriced
+from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.federated.record import (
     SamplingMismatchError,
     last_event,
     last_reports,
     planned_event,
+    privacy_events,
     rounds_charged,
     rounds_run,
     same_rounds,
 )
+
+OURS, COUNT, PUBLIC, UNPRICED = "ours", "count", "public", "unpriced"
+
+
+class UnpricedFlowError(ValueError):
+    """Something leaves clients that nothing prices and nobody declared public."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One thing that leaves clients.
+
+    Attributes:
+        name: aggregation and what of a client it depends on; what `public_flows` declares.
+        aggregation: how it comes to the server, in the framework's words.
+        type: of what one client sends.
+        verdict: "ours", "count", "public" or "unpriced".
+        protection: what was done to it on the client, or the reason why it is public.
+    """
+
+    name: str
+    aggregation: str
+    type: str
+    verdict: str
+    protection: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def refuse_unpriced(flows: Sequence[Flow]) -> None:
+    """Refuse flows that nothing prices.
+
+    Raises:
+        UnpricedFlowError: naming each of them.
+    """
+    unpriced = [flow for flow in flows if flow.verdict == UNPRICED]
+    if unpriced:
+        told = "; ".join(f"{flow.name}, of type {flow.type}" for flow in unpriced)
+        raise UnpricedFlowError(
+            "what leaves clients must be accounted for or declared public, and this is neither: "
+            f"{told}. Leave it out (metrics_aggregator=tff_adapters.no_client_metrics, an "
+            f"aggregator of tff_adapters), or give public_flows={{name: reason}}"
+        )
+
+
+class Spending(Protocol):
+    """What was charged so far."""
+
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def local_epsilon(self) -> float: ...
+    @property
+    def num_charges(self) -> int: ...
+
+
+class TrainingBudget(Protocol):
+    """What a training asks and charges: an `EpsilonBudget`, or `mlflow_ldp.PrivacyTracker`."""
+
+    def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool: ...
+    def charge(
+        self,
+        event: dp_accounting.DpEvent,
+        step: int | None = None,
+        *,
+        num_reports: int | None = None,
+    ) -> Spending: ...
+    @property
+    def spent(self) -> Spending: ...
+
+
+class Charges:
+    """What an `EpsilonBudget` was charged: the proved price, the sum per person, how often.
+
+    Prices are worked out when they are asked for.
+
+    Args:
+        accountant: that holds them, and gets no more.
+        delta: of the price.
+        num_charges: how many there were.
+        local_epsilon: where the accountant does not know who took part how often.
+    """
+
+    def __init__(
+        self,
+        accountant: ShuffleAccountant,
+        delta: float,
+        num_charges: int,
+        local_epsilon: float | None = None,
+    ) -> None:
+        self._accountant, self._delta, self.num_charges = accountant, delta, num_charges
+        self._local_epsilon = local_epsilon
+
+    @cached_property
+    def bound(self) -> PrivacyBound:
+        """The central price, with its method and what it cannot be below."""
+        return self._accountant.get_epsilon(self._delta)
+
+    @property
+    def epsilon(self) -> float:
+        return float(self.bound)
+
+    @property
+    def local_epsilon(self) -> float:
+        known = self._local_epsilon
+        return float(self._accountant.local_epsilon if known is None else known)
+
+
+class EpsilonBudget:
+    """A target (epsilon, delta) of one training, kept by a `ShuffleAccountant`.
+
+    Nothing is held across programs: for that, use a `PrivacyTracker` with a ledger.
+
+    `would_exceed` works out how many more equal rounds fit, up to as many as there were, and
+    remembers it: n equal rounds take some 2 log2(n) evaluations of the accountant. What is
+    remembered is sound: if m more rounds cost at most the target, fewer do not cost more.
+
+    Args:
+        epsilon: target; None for no limit, to see what is spent.
+        delta: in (0, 1).
+        state: of a process that ran before: what it spent counts.
+        adaptive: whether rounds are chosen (sizes, mechanisms) after seeing earlier results.
+
+    Raises:
+        ValueError: if a parameter is out of range, or the state was made with a seed.
+    """
+
+    def __init__(
+        self, epsilon: float | None, delta: float, *, state: Any = None, adaptive: bool = False
+    ) -> None:
+        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
+            raise ValueError(f"epsilon must be a finite number > 0 or None, got {epsilon}")
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must lie in (0, 1), got {delta}")
+        self.epsilon, self.delta = epsilon, float(delta)
+        self._accountant = ShuffleAccountant(adaptive=adaptive)
+        self._charges = 0
+        self._room: tuple[dp_accounting.DpEvent | None, int] = (None, 0)  # so many more of it fit
+        if state is not None:
+            events = privacy_events(state)
+            if events is None:
+                raise ValueError("state must not be of a seeded run: it has no epsilon")
+            for event, times in events:
+                self._accountant.compose(event, times)
+            self._charges = rounds_charged(state)
+
+    def would_exceed(self, event: dp_accounting.DpEvent, count: int = 1) -> bool:
+        """Whether so many more of this event would go beyond the target."""
+        if self.epsilon is None:
+            return False
+        known, room = self._room
+        if count <= room and event == known:
+            return False
+        if not self._fits(event, count):
+            return True
+        if count == 1:
+            self._room = event, self._fitting(event)
+        return False
+
+    def _fits(self, event: dp_accounting.DpEvent, count: int) -> bool:
+        assert self.epsilon is not None
+        return not self._accountant.would_exceed(
+            event, count, epsilon=self.epsilon, delta=self.delta
+        )
+
+    def _fitting(self, event: dp_accounting.DpEvent) -> int:
+        """How many more fit, one being known to; at most as many as were charged so far."""
+        fits, exceeds = 1, max(2, self._charges) + 1
+        if self._fits(event, exceeds - 1):
+            return exceeds - 1
+        while exceeds - fits > 1:
+            middle = (fits + exceeds) // 2
+            fits, exceeds = (middle, exceeds) if self._fits(event, middle) else (fits, middle)
+        return fits
+
+    def charge(
+        self,
+        event: dp_accounting.DpEvent,
+        step: int | None = None,
+        *,
+        num_reports: int | None = None,
+    ) -> Charges:
+        """Charge one event."""
+        del step, num_reports
+        self._accountant.compose(event)
+        self._charges += 1
+        known, room = self._room
+        self._room = (event, room - 1) if event == known and room else (None, 0)
+        return self.spent
+
+    @property
+    def spent(self) -> Charges:
+        """What was charged so far."""
+        return Charges(self._accountant.copy(), self.delta, self._charges)
 
 
 @dataclass(frozen=True)
@@ -88,12 +289,6 @@ def train(
     clients, the budget is asked, and charged. After it, the record must say that this is what ran:
     else the result of the round is dropped, and stays charged.
 
-    A client that sends what no honest client can ends nothing: it is left out of the sum. The round
-    is then that of a smaller crowd, and is charged once more, as that, before anybody gets its
-    result: what was charged before it ran cannot be taken back, so it costs at most about twice
-    what it was planned to. Where that exceeds the budget, the result is dropped, and the training
-    ends.
-
     Resumes where `state` is: its rounds count towards `num_rounds`, and the budget must hold what
     they spent (`EpsilonBudget(state=...)`, or a tracker with the ledger that was charged).
 
@@ -118,46 +313,98 @@ def train(
         ValueError: if the budget does not know rounds of `state`, or `state` is that of another
             training: one whose rounds do something else.
     """
+    rounds = _Rounds(process, budget, on_round, release_managers)
     if budget is not None:
         refuse_unpriced(flows)
-    flows = tuple(flows)
-    if state is None:
-        state = process.initialize()
-    elif budget is not None and not same_rounds(state, process.initialize()):
-        raise ValueError(
-            "state must be of this process: its record says another mechanism, clip, sampling or "
-            "noise, from which the cost of later rounds would follow. Start another training"
-        )
-    start, seeded = rounds_run(state), False
-    if budget is not None:
-        _refuse_unknown(budget, rounds_charged(state))
-    for number in range(start, num_rounds):
-        clients = clients_for(number)
+    state = rounds.start(state)
+    first = rounds_run(state)
+    for number in range(first, num_rounds):
+        after = rounds.run(number, state, clients_for(number))
+        if after is None:
+            spent = None if budget is None else budget.spent
+            return Training(state, number - first, "budget", spent, tuple(flows))
+        state = after
+    ran = max(0, num_rounds - first)
+    return Training(state, ran, "rounds", rounds.known, tuple(flows))
+
+
+@dataclass
+class _Rounds:
+    """Rounds of a process, each asked and charged before it runs; the parameters are `train`'s.
+
+    A client that sends what no honest client can ends nothing: it is left out of the sum. The round
+    is then that of a smaller crowd, and is charged once more, as that, before anybody gets its
+    result: what was charged before it ran cannot be taken back, so it costs at most about twice
+    what it was planned to. Where that exceeds the budget, the result is dropped, and the training
+    ends.
+    """
+
+    process: Any
+    budget: TrainingBudget | None
+    on_round: Callable[[Round], None] | None
+    release_managers: Sequence[Any]
+    seeded: bool = False  # whether the last round was that of a simulation
+
+    @property
+    def known(self) -> Spending | None:
+        """What was spent, as the budget tells; None where nothing is priced."""
+        return None if self.budget is None or self.seeded else self.budget.spent
+
+    def start(self, state: Any) -> Any:
+        """The state to go on from.
+
+        Raises:
+            ValueError: if it is that of another training, or the budget does not know its rounds.
+        """
+        if state is None:
+            state = self.process.initialize()
+        elif self.budget is not None and not same_rounds(state, self.process.initialize()):
+            raise ValueError(
+                "state must be of this process: its record says another mechanism, clip, sampling "
+                "or noise, from which the cost of later rounds would follow. Start another training"
+            )
+        if self.budget is not None:
+            _refuse_unknown(self.budget, rounds_charged(state))
+        return state
+
+    def run(self, number: int, state: Any, clients: Sequence[Any]) -> Any:
+        """The state after a round; None where the budget does not allow it."""
+        budget = self.budget
         event = None if budget is None else planned_event(state, len(clients))
-        seeded, spent = event is None, None
+        self.seeded, spent = event is None, None
         if budget is not None and event is not None:
-            if event == _NOTHING:
-                spent = budget.spent
-            elif budget.would_exceed(event):
-                return Training(state, number - start, "budget", budget.spent, flows)
-            else:
-                spent = budget.charge(event, number, num_reports=len(clients))
-        output = process.next(state, clients)
+            spent = self._charged(event, number, len(clients))
+            if spent is None:
+                return None
+        output = self.process.next(state, clients)
         if budget is not None:
             ran = _ran(output.state, event, number, len(clients))
-            if ran is not None:
-                if budget.would_exceed(ran):
-                    return Training(state, number - start, "budget", budget.spent, flows)
-                spent = budget.charge(ran, number, num_reports=last_reports(output.state))
-        state = output.state
-        metrics = output.metrics if hasattr(output, "metrics") else output.measurements
-        for manager in release_managers:
-            asyncio.run(manager.release(metrics, number))
-        if on_round is not None:
-            on_round(Round(number, spent, metrics, state))
-    rounds = max(0, num_rounds - start)
-    known = None if budget is None or seeded else budget.spent
-    return Training(state, rounds, "rounds", known, flows)
+            if ran is not None:  # a smaller crowd than was charged
+                spent = self._charged(ran, number, last_reports(output.state))
+                if spent is None:
+                    return None
+        self._tell(Round(number, spent, _metrics(output), output.state))
+        return output.state
+
+    def _charged(self, event: dp_accounting.DpEvent, number: int, reports: int) -> Spending | None:
+        """What is spent with this event; None where it does not fit, and is not charged."""
+        assert self.budget is not None
+        if event == _NOTHING:
+            return self.budget.spent
+        if self.budget.would_exceed(event):
+            return None
+        return self.budget.charge(event, number, num_reports=reports)
+
+    def _tell(self, done: Round) -> None:
+        for manager in self.release_managers:
+            asyncio.run(manager.release(done.metrics, done.number))
+        if self.on_round is not None:
+            self.on_round(done)
+
+
+def _metrics(output: Any) -> Any:
+    """What a process measured, of a learning process or of an aggregation."""
+    return output.metrics if hasattr(output, "metrics") else output.measurements
 
 
 _NOTHING = dp_accounting.NoOpDpEvent()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -80,22 +82,11 @@ def reserve(
     url = ledger_url(settings)
     if url is None:
         return NoCharge(NO_LEDGER)
-    try:
-        from beam_ldp.ledger import (
-            BudgetExceededError,
-            BudgetLedger,
-            LedgerCorruptedError,
-            LedgerMissingError,
-            LedgerUnavailableError,
-        )
-        from beam_ldp.ledger.rows import check_name
-    except ImportError:
-        raise UsageError(
-            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
-        ) from None
-
     run_id = run_id or settings.charge.run_id or f"{settings.dataset}-{uuid.uuid4().hex[:12]}"
-    try:
+    with _ledger_errors():
+        from beam_ldp.ledger import BudgetLedger
+        from beam_ldp.ledger.rows import check_name
+
         ledger = BudgetLedger(url)
         check_name("run_id", run_id)
         identity = identity or _identity(settings, run_id, about, mechanism)
@@ -115,19 +106,44 @@ def reserve(
             privacy_unit=settings.charge.privacy_unit,
             memoized=bool(identity.key),
             quota=settings.charge.quota,
-            about={
-                "question": about,
-                "one_report_per": settings.one_report_per,
-                **untracked(settings),
-            },
+            about=_about(settings, about),
         )
+    return RunCharge(ledger, charge, _people(settings, ledger, run_id))
+
+
+@contextmanager
+def _ledger_errors() -> Iterator[None]:
+    """What a ledger refuses, as a program says it.
+
+    Raises:
+        UsageError: if its packages are missing, or it is not there, damaged, or not for this.
+        NothingReleasedError: if the budget does not allow it.
+    """
+    try:
+        from beam_ldp.ledger import (
+            BudgetExceededError,
+            LedgerCorruptedError,
+            LedgerMissingError,
+            LedgerUnavailableError,
+        )
+    except ImportError:
+        raise UsageError(
+            "the ledger's packages are not installed: pip install 'beam-ldp[ledger]'"
+        ) from None
+    try:
+        yield
     except BudgetExceededError as error:
         raise NothingReleasedError(str(error)) from None
     except LedgerCorruptedError as error:
         raise UsageError(f"the ledger is damaged: {error}. See `beam-ldp audit`") from None
     except (ValueError, LedgerMissingError, LedgerUnavailableError) as error:
         raise UsageError(str(error)) from None
-    return RunCharge(ledger, charge, _people(settings, ledger, run_id))
+
+
+def _about(settings: ChargeSettings, question: str) -> dict[str, str]:
+    """What the ledger keeps beside the charge."""
+    told = {"question": question, "one_report_per": settings.one_report_per}
+    return {**told, **untracked(settings)}
 
 
 def _check_quota(settings: ChargeSettings, published: Charge) -> None:

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import mlflow_ldp
-from beam_ldp.federated.budget import Spending
+from beam_ldp.federated.training import Spending
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.charging import NoCharge

@@ -25,7 +25,7 @@ from tff_adapters.adaped_steps import (
     distillation,
     local_step,
 )
-from tff_adapters.adaped_training import (
+from tff_adapters.training import (
     PersonalModels,
     PersonalRounds,
     build_accuracy,

@@ -25,10 +25,10 @@ from tff_adapters import (
     no_client_metrics,
     train,
 )
-from tff_adapters.adaped_training import PersonalRounds
 from tff_adapters.compat import language
 from tff_adapters.flows import mark
 from tff_adapters.models import model_fn_for
+from tff_adapters.training import PersonalRounds
 
 learning = tff.learning
 DELTA = 1e-5

@@ -21,7 +21,7 @@ from beam_ldp.randomizers.mean import (
     rotation,
 )
 from beam_ldp.randomizers.mean import base as numpy_base
-from tff_adapters.kernels import hadamard, kernel_for
+from tff_adapters.kernels import block, kernel_for
 from tff_adapters.kernels.base import clip_to_ball
 
 WORDS = 2**64
@@ -207,9 +207,9 @@ def test_rotation_is_numpy_s(dimension):
     vectors = np.random.default_rng(0).normal(size=(3, dimension))
     signs = rotation.public_signs(dimension, 7)
     size = rotation.padded_size(dimension)
-    ours = hadamard.rotate(tf.constant(vectors), size, hadamard.signs_from_bits(signs))
+    ours = block.rotate(tf.constant(vectors), size, block.signs_from_bits(signs))
     np.testing.assert_allclose(ours, rotation.hadamard(vectors, signs), atol=1e-13)
-    back = hadamard.rotate_back(ours[0], dimension, size, hadamard.signs_from_bits(signs))
+    back = block.rotate_back(ours[0], dimension, size, block.signs_from_bits(signs))
     np.testing.assert_allclose(back, vectors[0], atol=1e-13)
 
 

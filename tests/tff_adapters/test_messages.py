@@ -21,7 +21,7 @@ from tff_adapters import (
     privacy_events,
     shuffled_ldp_aggregator,
 )
-from tff_adapters.adaptive_clip import norm_at_most
+from tff_adapters.clipping import norm_at_most
 from tff_adapters.compat import language
 from tff_adapters.transport import ShuffledMessages
 

@@ -94,15 +94,22 @@ def load_files(
         _refuse(file, reasons, bad_rows)
         left_out.update(Counter(reasons[reasons != ""].tolist()))
         good = reasons == ""
-        keys = np.full(len(good), str(file)) if rows.clients is None else rows.clients
-        order = np.argsort(keys[good], kind="stable")
-        names, starts = np.unique(keys[good][order], return_index=True)
-        x, y = rows.features[good][order] / scale, rows.labels[good][order]
-        for key, part_x, part_y in zip(names, np.split(x, starts[1:]), np.split(y, starts[1:])):
+        for key, x, y in _by_client(rows, good, str(file)):
             kept = found.setdefault(key, ([], []))
-            kept[0].append(part_x)
-            kept[1].append(part_y)
+            kept[0].append(x / scale)
+            kept[1].append(y)
     return _clients(found, name or path.name, num_classes, shape, points_per_client, left_out)
+
+
+def _by_client(
+    rows: Rows, good: np.ndarray, file: str
+) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+    """The good rows of each client: its name, features and labels, in the order of the file."""
+    keys = np.full(len(good), file) if rows.clients is None else rows.clients
+    order = np.argsort(keys[good], kind="stable")
+    names, starts = np.unique(keys[good][order], return_index=True)
+    x, y = rows.features[good][order], rows.labels[good][order]
+    yield from zip(names, np.split(x, starts[1:]), np.split(y, starts[1:]))
 
 
 def _clients(

@@ -9,13 +9,15 @@ import tensorflow as tf
 
 from tff_adapters.kernels.base import (
     ClientKernel,
+    bytes_of,
     exponential,
     first_accepted,
     heads,
     normal,
+    pack_rows,
     uniform,
+    unpack_rows,
 )
-from tff_adapters.kernels.wire import bytes_of, pack_rows, unpack_rows
 
 _SMALL_TAIL = 0.5  # normal thresholds below it: draw until it is exceeded
 
