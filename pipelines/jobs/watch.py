@@ -23,10 +23,12 @@ from typing import Any
 import apache_beam as beam
 import grpc  # type: ignore[import-untyped]
 from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.portable_runner import PipelineResult as PortableResult
 from apache_beam.runners.runner import PipelineState
+from packaging.version import Version
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -47,7 +49,8 @@ def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
         JobError: if the job fails or ends in another state than DONE.
         KeyboardInterrupt: after the job was asked to stop.
     """
-    fail_with_dead_workers()
+    if not fail_with_dead_workers():
+        _say_untested(pipeline, console)
     beams_log = logging.getLogger("apache_beam.runners.common")
     beams_log.addFilter(_not_about_input)
     state: dict[str, Any] = {}
@@ -161,14 +164,36 @@ def explain(error: BaseException) -> str:
 
 DIED = "WorkerError: a worker process ended in the middle of the job; was memory short?"
 _LOOK_EVERY = 0.2  # seconds
+_TESTED_BEAM = Version("2.77"), Version("2.78")  # from the first on, below the second
 _start = worker_handlers.SubprocessSdkWorkerHandler.start_worker
 _stop = worker_handlers.SubprocessSdkWorkerHandler.stop_worker
 
 
-def fail_with_dead_workers() -> None:
-    """Let all later jobs of the local runner with several processes do so."""
+def fail_with_dead_workers() -> bool:
+    """Let all later jobs of the local runner with several processes do so.
+
+    This reaches into Beam, so it is done for the versions that it was tested with alone. Another
+    one is left as it is.
+
+    Returns:
+        Whether it was done.
+    """
+    if not _TESTED_BEAM[0] <= Version(beam.__version__) < _TESTED_BEAM[1]:
+        return False
     worker_handlers.SubprocessSdkWorkerHandler.start_worker = _start_in_sight
     worker_handlers.SubprocessSdkWorkerHandler.stop_worker = _stop_when_it_calls
+    return True
+
+
+def _say_untested(pipeline: beam.Pipeline, console: Console) -> None:
+    """What a user of several local processes has to know of a Beam that was left as it is."""
+    if pipeline.options.view_as(DirectOptions).direct_running_mode == "multi_processing":
+        console.print(
+            f"[yellow]warning:[/yellow] Apache Beam {beam.__version__} is newer than what this was "
+            "tested with: should a worker process die, the job may never end "
+            "(--direct_running_mode=in_memory runs without such processes)",
+            soft_wrap=True,
+        )
 
 
 def _start_in_sight(handler: Any) -> None:

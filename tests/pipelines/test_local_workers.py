@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from types import SimpleNamespace
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from rich.console import Console
 
+from beam_ldp.pipelines.jobs import watch
 from beam_ldp.pipelines.jobs.watch import (
     DIED,
     answer_for_the_dead,
@@ -82,3 +86,29 @@ def test_watching_twice_is_watching_once(monkeypatch: pytest.MonkeyPatch) -> Non
     fail_with_dead_workers()
     worker_handlers.SubprocessSdkWorkerHandler.start_worker(handler)
     assert started == [handler]
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("mode", ["multi_processing", "in_memory"])
+def test_a_beam_that_was_not_tested_is_left_as_it_is(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = worker_handlers.SubprocessSdkWorkerHandler
+    for version in ("2.76.0", "2.78.0", "3.0.0"):
+        monkeypatch.setattr("apache_beam.__version__", version)
+        monkeypatch.setattr(handler, "start_worker", theirs := lambda _: None)
+        assert not fail_with_dead_workers() and handler.start_worker is theirs
+    shown = Console(file=io.StringIO())
+    job = SimpleNamespace(
+        options=PipelineOptions([f"--direct_running_mode={mode}"]),
+        run=lambda: SimpleNamespace(wait_until_finish=lambda: "DONE"),
+    )
+    watch.run(job, shown, "nothing")
+    assert ("3.0.0" in shown.file.getvalue()) == (mode == "multi_processing")
+
+
+@pytest.mark.exact
+def test_the_beam_that_is_pinned_was_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_handlers.SubprocessSdkWorkerHandler, "start_worker", None)
+    assert fail_with_dead_workers()
+    assert worker_handlers.SubprocessSdkWorkerHandler.start_worker is watch._start_in_sight
