@@ -82,7 +82,7 @@ def group() -> None:
 
 # Programs that run on Beam take its flags too, so they read their flags themselves; each is
 # loaded when it is called.
-_PROGRAMS = {
+PROGRAMS = {
     "frequency": "How often does each value of a public list occur?",
     "mean": "What is the mean of people's numbers, or of their vectors?",
     "randomize": "What a device runs: values of a file become packed reports.",
@@ -119,7 +119,7 @@ def _program(name: str, question: str) -> click.Command:
     return command
 
 
-for _name, _question in _PROGRAMS.items():
+for _name, _question in PROGRAMS.items():
     group.add_command(_program(_name, _question))
 
 

@@ -73,15 +73,34 @@ def jobs_of(content: Any, path: str = "the job file") -> list[tuple[str, Given]]
     if program is not None and len(by_kind) > 1:
         raise UsageError(f"{path}: {program} asks questions of one kind, not {len(by_kind)}")
     kinds: list[tuple[str | None, list[Mapping[str, Any]]]] = [*by_kind.items()] or [(None, [])]
-    if len(kinds) > 1:
-        raise UsageError(
-            f"{path}: questions about {' and '.join(by_kind)} are releases of their own, each with "
-            "a privacy cost of its own: write a job file for each"
-        )
-    return [
+    jobs = [
         (program or str(kind), _given(content, usage_of(program or str(kind)), kind, asked, path))
         for kind, asked in kinds
     ]
+    if len(jobs) == 1:
+        return jobs
+    return [(kind, _share(given, kind, len(jobs))) for kind, given in jobs]
+
+
+_SHARED = ("epsilon", "local_epsilon", "max_local_epsilon", "delta")
+
+
+def _share(given: Given, kind: str, count: int) -> Given:
+    """One of several releases about the same people: its share of the privacy cost, and a name of
+    its own. By basic composition all of them together cost what the file says."""
+    found = {home: dict(section) for home, section in given.settings.items()}
+    privacy, release, output = (
+        found.setdefault(home, {}) for home in ("privacy", "release", "output")
+    )
+    for name in _SHARED:
+        if name in privacy:
+            privacy[name] /= count
+    for name in ("id", "run_id"):
+        if name in release:
+            release[name] += f"-{kind}"
+    if "folder" in output:
+        output["folder"] = f"{output['folder'].rstrip('/')}/{kind}"
+    return Given(found, [])
 
 
 def _kind_of(question: Mapping[str, Any], path: str) -> str:

@@ -103,7 +103,17 @@ PARTS = (
     Part("people", People, DATA),
     STREAM,
     Part("privacy", Privacy, PRIVACY, without=("model",)),
-    Part("mechanism", Mechanism, MECHANISM),
+    Part(
+        "mechanism",
+        Mechanism,
+        MECHANISM,
+        own={
+            "name": {
+                "help": "name of a frequency oracle (PACKAGE:CLASS for one of your own), or "
+                "auto for the most accurate one (see `beam-ldp plan`)"
+            }
+        },
+    ),
     Part("shuffle", Shuffling, MECHANISM),
     Part("release", Noise, RELEASE),
     Part("release", Charge, RELEASE),
@@ -134,8 +144,8 @@ EXAMPLES = """examples:
     beam-ldp frequency --input inbox --input-format csv --column url --domain urls.txt --stream \\
         --time-column t --window 60s --allowed-lateness 5m --budget-windows 100 \\
         --local-epsilon 2 --delta 1e-8 --min-reports 1000 --output out
-  from a file of flags
-    beam-ldp frequency --config job.json --overwrite
+  the same from a job file, which --print-job writes
+    beam-ldp run job.yaml --overwrite
 """
 
 USAGE = Usage(

@@ -111,7 +111,17 @@ PARTS = (
     Part("question", MeanQuestion, DATA),
     Part("people", People, DATA, without=WITHOUT_GROUPS),
     Part("privacy", Privacy, PRIVACY),
-    Part("mechanism", Mechanism, MECHANISM),
+    Part(
+        "mechanism",
+        Mechanism,
+        MECHANISM,
+        own={
+            "name": {
+                "help": "name of a mean mechanism (PACKAGE:CLASS for one of your own), or "
+                "auto for the most accurate one (see `beam-ldp plan mean`)"
+            }
+        },
+    ),
     Part("shuffle", Shuffling, MECHANISM),
     Part("release", Noise, RELEASE),
     Part("release", Charge, RELEASE),

@@ -54,7 +54,11 @@ PARTS = (
     Part("people", People, DATA),
     Part("privacy", Privacy, PRIVACY, without=("strict", "model")),
     Part("shuffle", Shuffling, PRIVACY, only=("min_reports",)),
-    Part("mechanism", Mechanism, MECHANISM),
+    Part(
+        "mechanism", Mechanism, MECHANISM,
+        own={"name": {"help": "name of a frequency oracle or mean mechanism (PACKAGE:CLASS for one "
+                      "of your own), or auto for the most accurate one (see `beam-ldp plan`)"}},
+    ),
     Part(
         "release", Noise, RELEASE, without=("frozen_values",),
         own={

@@ -27,7 +27,7 @@ def flags_in(help_text: str) -> list[tuple[str, str, str]]:
             name, metavar, told = found[-1]
             found[-1] = (name, metavar, f"{told} {more[1]}".strip())
         open_flag = bool(flag or (more and open_flag))
-    return [one for one in found if one[0] not in ("--help", "--version")]
+    return [one for one in found if one[0] not in ("--help", "--help-all", "--version")]
 
 
 def section() -> str:
@@ -35,8 +35,8 @@ def section() -> str:
     os.environ["COLUMNS"] = "1000"
     parts = [
         HEADING,
-        "\nAs `--help` has them. `--help` itself is understood everywhere, and commands that run "
-        "on Beam take all of\nBeam's flags besides.\n",
+        "\nAs `--help-all` has them (`--help` has those that one needs). Both are "
+        "understood everywhere, and commands that\nrun on Beam take all of Beam's flags besides.\n",
     ]
     for name, told in sorted(commands().items()):
         rows = flags_in(told)

@@ -86,12 +86,13 @@ def commands() -> dict[str, str]:
     """The help of every command and sub-command of `beam-ldp`, by its name."""
     from click.testing import CliRunner
 
-    from beam_ldp.pipelines.cli import group
+    from beam_ldp.pipelines.cli import PROGRAMS, group
 
     found: dict[str, str] = {}
 
     def look(name: tuple[str, ...]) -> None:
-        told = CliRunner().invoke(group, [*name, "--help"], terminal_width=200)
+        everything = "--help-all" if name and name[0] in PROGRAMS else "--help"
+        told = CliRunner().invoke(group, [*name, everything], terminal_width=200)
         assert told.exit_code == 0, (name, told.output)
         if name:
             found[" ".join(name)] = told.output

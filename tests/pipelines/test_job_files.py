@@ -22,7 +22,7 @@ from beam_ldp.pipelines.job_files import (
 )
 from beam_ldp.settings.fields import read_setting
 
-pytestmark = pytest.mark.exact
+pytestmark = pytest.mark.e2e
 
 JOB = """
 source:  {csv: "x.csv"}
@@ -183,6 +183,42 @@ def test_a_refusal_of_the_program_is_an_exit_code(place: Path, capsys: Any) -> N
     (place / "job.yaml").write_text(JOB.replace("delta: 1e-8, ", ""))
     assert run_job.main(["job.yaml"]) == 2
     assert "--delta is missing" in capsys.readouterr().err
+
+
+# Questions of different kinds --------------------------------------------------------------
+
+MIXED = JOB.replace(
+    "privacy:", "  - {mean: [age, bmi], ranges: {file: ranges.csv}}\nprivacy:"
+).replace("people:  {id: u, one_row: false}", "people: {id: u}")
+
+
+def test_questions_of_different_kinds_share_what_they_may_cost(place: Path) -> None:
+    (place / "job.yaml").write_text(MIXED)
+    jobs = read_job("job.yaml")
+    assert [program for program, _ in jobs] == ["frequency", "mean"]
+    for name, whole in (("epsilon", 1), ("delta", 1e-8), ("max_local_epsilon", 6)):
+        assert sum(given["privacy"][name] for _, given in jobs) == pytest.approx(whole)
+    assert [given["release"]["id"] for _, given in jobs] == ["week-47-frequency", "week-47-mean"]
+    assert [given["output"]["folder"] for _, given in jobs] == ["out/frequency", "out/mean"]
+    assert all(given["privacy"]["expected_users"] == 10**6 for _, given in jobs)
+
+
+def test_both_releases_of_a_mixed_job_are_published(place: Path) -> None:
+    """The records add up to at most what the file allows."""
+    rows = "".join(f"{i},{'ab'[i % 2]},{20 + i % 50},{15 + i % 30}\n" for i in range(3000))
+    (place / "x.csv").write_text("u,v,age,bmi\n" + rows)
+    (place / "ranges.csv").write_text("column,low,high\nage,0,120\nbmi,10,60\n")
+    (place / "job.yaml").write_text(
+        MIXED.replace("1e6", "3000").replace("ledger: env", "ledger: none")
+    )
+    assert run_job.main(["job.yaml", "--no-mlflow"]) == 0
+    records = [
+        json.loads((place / "out" / kind / "privacy.json").read_text())
+        for kind in ("frequency", "mean")
+    ]
+    assert sum(record["epsilon"] for record in records) <= 1
+    assert sum(record["local_epsilon"] for record in records) <= 6
+    assert records[0]["identity_digest"] != records[1]["identity_digest"]
 
 
 # The schema --------------------------------------------------------------------------------
