@@ -35,6 +35,8 @@ def run_flags(usage: Usage, run_given: RunGiven, argv: Sequence[str] | None = No
         given = read_flags(usage, argv)
     except UsageError as error:
         return refused(usage, console, error)
+    except KeyboardInterrupt:
+        return failed(console, INTERRUPTED, "interrupted")
     return run_told(usage, run_given, given, console)
 
 

@@ -68,14 +68,8 @@ def execute(
         say_plan(question, choice)
         return None
     console.print(plan_line(question, choice), style="dim", highlight=False)
-    identity, worst = question.identity(choice), question.worst_price(choice)
-    charge = reserving.reserve(
-        settings, worst, question.about, identity=identity, run_id=question.run_id
-    )
-    if "run_id" in charge.facts:
-        log_events.say(log_events.RESERVED, program=question.name, run_id=charge.facts["run_id"])
-    _say_started(question, choice)
-    question.people, question.publication = charge.people, charge.publication
+    identity = question.identity(choice)
+    charge = _reserve(question, choice, identity)
     with spent_unless_settled(charge, console), folder.staging() as staging:
         charge.leave_note(
             staging,
@@ -102,6 +96,30 @@ def execute(
         list_bad_rows(bad_rows_file, found.bad_rows)
         finish(folder, record, answer)
         publishing.release(charge, record, folder, staging)
+    _say_released(question, record)
+    count_people(charge, console)
+    logged = log_run(question, folder, record, choice, answer, charge, console)
+    listed = bad_rows_file if found.bad_rows else None
+    return RunResult(question, choice, answer, record, folder.path, logged, listed)
+
+
+def _reserve(question: Question[Any], choice: Choice, identity: ReleaseIdentity) -> NoCharge:
+    """Set the worst case aside, before anything is read."""
+    charge = reserving.reserve(
+        question.settings,
+        question.worst_price(choice),
+        question.about,
+        identity=identity,
+        run_id=question.run_id,
+    )
+    if "run_id" in charge.facts:
+        log_events.say(log_events.RESERVED, program=question.name, run_id=charge.facts["run_id"])
+    _say_started(question, choice)
+    question.people, question.publication = charge.people, charge.publication
+    return charge
+
+
+def _say_released(question: Question[Any], record: PrivacyRecord) -> None:
     log_events.say(
         log_events.RELEASED,
         program=question.name,
@@ -110,10 +128,6 @@ def execute(
         epsilon=record.epsilon,
         delta=record.delta,
     )
-    count_people(charge, console)
-    logged = log_run(question, folder, record, choice, answer, charge, console)
-    listed = bad_rows_file if found.bad_rows else None
-    return RunResult(question, choice, answer, record, folder.path, logged, listed)
 
 
 def _say_started(question: Question[Any], choice: Choice) -> None:
