@@ -5,6 +5,7 @@ A job of ten thousand rows takes less time than Beam's own start. Nothing that r
 
 from __future__ import annotations
 
+import logging
 import sys
 import types
 import weakref
@@ -13,30 +14,35 @@ from importlib.abc import MetaPathFinder
 from inspect import Signature
 from typing import Any
 
+# Beam loads these where they are installed, half a second, and does without them where they are
+# not: data frames, which Arrow looks for too, and connectors that no program of ours has.
+_UNUSED = ("pandas", "pymongo", "apache_beam.io.gcp.bigquery")
 
-class _WithoutPandas(MetaPathFinder):
+
+class _Absent(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is not looked for here", name=fullname)
+        if fullname in _UNUSED:
+            raise ModuleNotFoundError(f"{fullname} is not looked for here", name=fullname)
 
 
 def load_beam() -> None:
-    """Load `apache_beam`, if it is not loaded, as where pandas is not installed.
+    """Load `apache_beam`, if it is not loaded, as where what we do not use is not installed.
 
-    Beam and Arrow load pandas, a third of a second, to recognize data frames, and no program of
-    ours hands them one. Whoever needs it later in the same process loads it as ever.
+    Whoever needs it later in the same process loads it as ever.
     """
     if "apache_beam" in sys.modules or "pandas" in sys.modules:
         return
-    finder = _WithoutPandas()
-    sys.meta_path.insert(0, finder)
+    absent, told = _Absent(), logging.getLogger("apache_beam.io.mongodbio")
+    sys.meta_path.insert(0, absent)
+    told.disabled = True  # that its client is not installed
     try:
         import apache_beam  # noqa: F401
         import pyarrow
 
         pyarrow.array([0])  # looks for pandas when it is first called, and not again
     finally:
-        sys.meta_path.remove(finder)
+        told.disabled = False
+        sys.meta_path.remove(absent)
     remember_signatures()
 
 

@@ -135,9 +135,10 @@ from beam_ldp.pipelines.jobs.lean import load_beam
 
 load_beam()
 import beam_ldp.pipelines.frequency
-found = {"loaded": [1.0, [name for name in ("pandas",) if name in sys.modules]]}
+found = {"loaded": [1.0, [name for name in ("pandas", "pymongo") if name in sys.modules]]}
 import pyarrow
 frame = pyarrow.table({"a": [1, 2]}).to_pandas()  # who wants it has it
+import pymongo
 found["pandas"] = [float(pyarrow.Table.from_pandas(frame)["a"].to_pylist() == [1, 2]), []]
 print(json.dumps(found))
 """

@@ -84,7 +84,7 @@ def shuffle_epsilon(
     def upper(pair: ShufflePair, most: float) -> float:
         """The least epsilon of a pair; infinity where it is certainly above `most`."""
         sides = directions(pair)
-        if any(rough_hockey_stick(side, n, most).lower > delta for side in sides):
+        if most < pure and any(rough_hockey_stick(side, n, most).lower > delta for side in sides):
             return math.inf
         found = epsilon_bound(sides[0], n, delta, upper=True)
         for side in sides[1:]:
@@ -194,7 +194,9 @@ def upper_delta(
     def upper(pair: ShufflePair, most: float) -> float:
         """The least delta of a pair; infinity where it is certainly above `most`."""
         sides = directions(pair)
-        if any(rough_hockey_stick(side, n, epsilon).lower + chance > most for side in sides):
+        if most < 1.0 and any(
+            rough_hockey_stick(side, n, epsilon).lower + chance > most for side in sides
+        ):
             return math.inf
         found = hockey_stick(sides[0], n, epsilon).upper
         for side in sides[1:]:
