@@ -55,6 +55,7 @@ def run_job(path: str, output: str, scope: str, workers: int) -> None:
 
     from beam_ldp.pipelines.inputs.sources import ROWS, ReadTable
     from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+    from beam_ldp.settings import Shuffling
     from beam_ldp.transforms import PrivateFrequencies
 
     flags = [f"--direct_num_workers={workers}"]
@@ -64,7 +65,7 @@ def run_job(path: str, output: str, scope: str, workers: int) -> None:
     with beam.Pipeline("FnApiRunner", PipelineOptions(flags)) as pipeline:
         table = pipeline | "Read" >> ReadTable([path], "parquet", "value")
         releases = table[ROWS] | PrivateFrequencies(
-            oracle, column="value", min_reports=10**5, output=output, scope=scope
+            oracle, column="value", min_reports=10**5, shuffle=Shuffling(output=output, scope=scope)
         )
         releases | beam.Map(lambda release: print("reports", release.num_reports, flush=True))
 

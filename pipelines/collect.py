@@ -50,9 +50,7 @@ from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.transforms import EstimateFrequencies
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.questions import SplitQuestions
 
 
 @dataclass(frozen=True)
@@ -175,20 +173,7 @@ class Collect(DeviceReports, Frequency):
         return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
-        settings, agreed = self.settings, self.settings.agreed
-        randomizer = agreed.terms.randomizer
-        estimate = EstimateFrequencies(
-            randomizer,
-            min_reports=settings.min_reports,
-            sampling=agreed.sampling,
-            question=self.about,
-        )
-        found = count(pipeline, settings, agreed, estimate, settings.groups, self.staging)
-        if self.survey is None:
-            return found
-        assert isinstance(randomizer, Questions)
-        split = SplitQuestions(randomizer, self.survey.names)
-        return replace(found, releases=found.releases | "Split questions" >> split)
+        return count(pipeline, self.settings, self.query, self.staging)
 
     def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
         return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}

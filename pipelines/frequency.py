@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -30,9 +31,8 @@ from beam_ldp.pipelines.frequencies.questions import (
     domains_of,
 )
 from beam_ldp.pipelines.inputs.public_lists import load_list
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, TEXT_COLUMN, ReadTable
+from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, ReadTable
 from beam_ldp.pipelines.jobs import results
-from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import (
@@ -50,10 +50,10 @@ from beam_ldp.pipelines.usage.stream import StreamSettings
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.randomizers.questions import Questions
-from beam_ldp.transforms import PrivateFrequencies
 from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms.queries import FrequencyQuery, Query
+from beam_ldp.transforms.questions import SurveyQuery
 
 FrequencySettings = Settings[FrequencyQuestion]
 
@@ -148,55 +148,23 @@ class Frequency(Question[FrequencySettings]):
             return {"predicted_standard_errors": list(choice.errors)}
         return {"domain_size": self.domain.size}
 
-    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
+    @cached_property
+    def query(self) -> Query:
+        if self.survey is not None:
+            return SurveyQuery(self.survey.asked, self.bad_rows)
+        name = self.settings.question.name
+        return FrequencyQuery(self.carried_domain, name, self.about, self.bad_rows)
+
+    def read(self, pipeline: beam.Pipeline) -> dict[str, beam.PCollection]:
         settings = self.settings
-        table = pipeline | "Read" >> ReadTable(
+        group_by = settings.people.group_by
+        return pipeline | "Read" >> ReadTable(
             settings.source.paths,
             settings.source.format,  # type: ignore[arg-type]
-            (
-                *settings.question.columns,
-                *((settings.people.group_by,) if settings.people.group_by else ()),
-            ),
+            (*settings.question.columns, *((group_by,) if group_by else ())),
             settings.people.id,
             bad_rows=self.bad_rows,
             delimiter=settings.source.delimiter,
-        )
-        composite = self.composite(choice)
-        released = table[ROWS] | "Estimate" >> composite
-        releases = released
-        if settings.people.group_by is not None:
-            releases = released | "Groups" >> beam.Values().with_output_types(Release)
-        return Outputs(
-            releases,
-            released.withheld,
-            (table[BAD_ROWS], released.bad_rows),
-            released.persons,
-            released.traces,
-            composite.identity,
-        )
-
-    def composite(self, choice: Choice) -> Any:
-        settings = self.settings
-        how: dict[str, Any] = dict(
-            user_id_column=settings.people.id,
-            one_report_per=settings.rows_declared,
-            groups=settings.groups,
-            group_column=settings.people.group_by,
-            min_reports=settings.min_reports,
-            output=settings.shuffle.output,
-            scope=settings.shuffle.scope,
-            bad_rows=self.bad_rows,
-            question=self.about,
-            **self.names,
-        )
-        if self.survey is not None:
-            assert isinstance(choice.randomizer, Questions)
-            return self.survey.composite(choice.randomizer, **how)
-        return PrivateFrequencies(
-            choice.randomizer,  # type: ignore[arg-type]
-            domain=self.carried_domain,
-            column=settings.question.name,
-            **how,
         )
 
     @property

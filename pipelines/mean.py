@@ -18,13 +18,10 @@ from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.inputs.fields import choose_fields, dimension_of, read_fields
 from beam_ldp.pipelines.inputs.sources import (
-    BAD_ROWS,
-    ROWS,
     InputFileError,
     ReadTable,
     find_all_files,
 )
-from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.means.answer import MeanAnswer, comparison_of
 from beam_ldp.pipelines.means.choice import MeanChoice, choose, local_price
 from beam_ldp.pipelines.means.settings import MeanSettings, check_mean, ranges_of, shape_of
@@ -34,8 +31,9 @@ from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement import many, number
 from beam_ldp.pipelines.usage.mean import USAGE
-from beam_ldp.transforms import PrivateMean
 from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.composite import PrivateEstimate
+from beam_ldp.transforms.queries import MeanQuery, Query
 
 
 class Mean(Question[MeanSettings]):
@@ -144,35 +142,14 @@ class Mean(Question[MeanSettings]):
             dimension=self.dimension,
         )
 
-    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
-        table = self.read(pipeline)
-        composite = self.composite(choice)
-        released = table[ROWS] | "Estimate" >> composite
-        return Outputs(
-            released,
-            released.withheld,
-            (table[BAD_ROWS], released.bad_rows),
-            released.persons,
-            released.traces,
-            composite.identity,
-        )
+    @property
+    def query(self) -> Query:
+        return MeanQuery(self.columns, self.ranges, self.about, self.bad_rows)
 
     def composite(self, choice: Choice) -> Any:
-        settings = self.settings
-        return PrivateMean(
-            choice.randomizer,  # type: ignore[arg-type]
-            columns=self.columns,
-            user_id_column=settings.people.id,
-            ranges=self.ranges,
-            min_reports=settings.min_reports,
-            output=settings.shuffle.output,
-            scope=settings.shuffle.scope,
-            bad_rows=self.bad_rows,
-            question=self.about,
-            one_row_each=settings.question.one_row_each,
-            one_report_per=settings.rows_declared,
-            **self.names,
-        )
+        how = self.how
+        how["one_row_each"] = self.settings.question.one_row_each
+        return PrivateEstimate(choice.randomizer, self.query, **how)
 
     def worst_price(self, choice: Choice) -> Price | None:
         if self.settings.trusts_the_shuffler:

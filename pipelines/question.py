@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results
 from beam_ldp.pipelines.records.gates import (
     Price,
@@ -33,7 +34,10 @@ from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
 from beam_ldp.transforms.people import PeopleFolder
+from beam_ldp.transforms.queries import Query
+from beam_ldp.transforms.stage_types import element_of
 
 Rows = list[tuple[str, str]]  # of a printed table: heading and text
 
@@ -152,23 +156,28 @@ class Question(ABC, Generic[S]):
         return settings.charge.run_id or f"{settings.dataset[:100]}-{uuid.uuid4().hex[:12]}"
 
     @property
-    def names(self) -> dict[str, Any]:
-        """What composites are told of the release and its noise.
+    def query(self) -> Query:
+        """What people are asked, as both halves of a release need it."""
+        raise NotImplementedError
+
+    @property
+    def how(self) -> HowReleased:
+        """What composites are told of people, shuffler and noise.
 
         Where noise is fresh every run is a release of its own, unless it is given a name.
         """
         settings = self.settings
+        named = settings.noise.id or self.run_id
         return {
-            "dataset": settings.dataset,
-            "release_id": settings.noise.id or self.run_id,
+            "people": settings.people,
+            "shuffle": replace(settings.shuffle, min_reports=settings.min_reports),
+            "noise": replace(settings.noise, dataset=settings.dataset, id=named),
             "privacy_unit": settings.charge.privacy_unit,
-            "memoize_key_file": settings.noise.key_file,
-            "seed": settings.noise.seed,
         }
 
-    @abstractmethod
     def composite(self, choice: Choice) -> Any:
         """Rows in, releases out: a transform whose `identity` is that of the release."""
+        return PrivateEstimate(choice.randomizer, self.query, **self.how)
 
     def identity(self, choice: Choice) -> ReleaseIdentity:
         """What will be released. Raises UsageError for names that are none."""
@@ -213,9 +222,23 @@ class Question(ABC, Generic[S]):
 
     # The pipeline ----------------------------------------------------------------------------
 
-    @abstractmethod
+    def read(self, pipeline: beam.Pipeline) -> dict[str, beam.PCollection]:
+        """The rows, and those that cannot be used."""
+        raise NotImplementedError
+
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> job.Outputs:
-        """Read, randomize, shuffle, aggregate, estimate."""
+        """Read, and both halves of the release."""
+        table = self.read(pipeline)
+        composite = self.composite(choice)
+        released = table[ROWS] | "Estimate" >> composite
+        return job.Outputs(
+            without_groups(released),
+            released.withheld,
+            (table[BAD_ROWS], released.bad_rows),
+            released.persons,
+            released.traces,
+            composite.identity,
+        )
 
     def collect(
         self, choice: Choice, flags: Sequence[str], staging: str, console: Console
@@ -259,6 +282,13 @@ class Question(ABC, Generic[S]):
     @abstractmethod
     def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> Answer:
         """The release, ready to be shown."""
+
+
+def without_groups(released: beam.PCollection) -> beam.PCollection:
+    """The releases alone: each says its group itself."""
+    if not element_of(released).keyed:
+        return released
+    return released | "Groups" >> beam.Values().with_output_types(Release)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from beam_ldp.pipelines.devices.values import DeviceValues, ListValues, NumberVa
 from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.frequencies.groups import check_groups
 from beam_ldp.pipelines.frequency import FrequencySettings, check_column, question_of
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch
 from beam_ldp.pipelines.means.settings import check_mean
 from beam_ldp.pipelines.programs import DONE
@@ -36,12 +37,10 @@ from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms import (
-    BoundContributions,
-    Randomize,
     WriteMemoizedReports,
     WriteReports,
 )
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.device import Reports
 from beam_ldp.transforms.report_files import SUFFIX
 
 _NAME = "randomize"
@@ -189,17 +188,19 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    values, bad_rows = device.encoded(pipeline)
-    noise = Noise(device.identity, settings.noise.key_file, settings.noise.seed)
-    if settings.people.id is not None:
-        values = values | "Bound" >> BoundContributions(noise=noise)
-    place = f"{staging}/{_REPORTS}"
-    if settings.noise.key_file is not None:
-        values | "WriteReports" >> WriteMemoizedReports(place, terms, noise, groups=device.groups)
-    else:
-        reports = values | "Randomize" >> Randomize(terms.randomizer, noise=noise)
-        reports | "WriteReports" >> WriteReports(place, terms, groups=device.groups)
-    bad_rows | "AllBadRows" >> beam.Flatten() | "WriteBadRows" >> results.WriteBadRows(staging)
+    table = device.program.read(pipeline)
+    place, rows = f"{staging}/{_REPORTS}", table[ROWS]
+    if not device.noise.memoized:
+        made: Reports = rows | "Device" >> device.side
+        made.reports | "WriteReports" >> WriteReports(place, terms, groups=settings.groups)
+        refused = made.bad_rows
+    else:  # who sends an envelope says which it is, so it is written where the noise is drawn
+        values = device.side.values(rows)
+        write = WriteMemoizedReports(place, terms, device.noise, groups=settings.groups)
+        values.values | "WriteReports" >> write
+        refused = values.bad_rows
+    bad_rows = (table[BAD_ROWS], refused) | "AllBadRows" >> beam.Flatten()
+    bad_rows | "WriteBadRows" >> results.WriteBadRows(staging)
     files = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
     return watch.run(pipeline, console, f"reading and randomizing {files}")
 

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from beam_ldp.pipelines.streams.results import (
 from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.usage.stream import StreamSettings
 from beam_ldp.pipelines.views import terminal
-from beam_ldp.transforms import ChargeTo, PrivateFrequencies, SlidingSums, WindowRules
+from beam_ldp.transforms import ChargeTo, PrivateEstimate, SlidingSums, WindowRules
 from beam_ldp.transforms.blocks import TableBlock
 from beam_ldp.transforms.keys import read_key
 from beam_ldp.transforms.limits import FirstReleases
@@ -89,23 +90,15 @@ class Stream:
         self.budget = self._budget()
         self.attempt = ""  # of the charge, once it is reserved
 
-    def _composite(self) -> PrivateFrequencies:
+    def _composite(self) -> PrivateEstimate:
         settings, stream = self.settings, self.stream
-        return PrivateFrequencies(
-            self.choice.randomizer,  # type: ignore[arg-type]
-            domain=self.domain,
-            column=settings.question.name,
-            user_id_column=settings.people.id,
-            one_report_per=settings.rows_declared,
-            min_reports=settings.min_reports,
-            output=settings.shuffle.output,
-            bad_rows="dead_letter" if settings.bad_rows_leave_a_trace else "other",
-            question=self.question.about,
-            memoize_key_file=settings.noise.key_file,
-            release_id=settings.noise.id,
-            dataset=settings.noise.dataset,
+        return PrivateEstimate(
+            self.choice.randomizer,
+            self.question.query,
+            people=settings.people,
+            shuffle=replace(settings.shuffle, min_reports=settings.min_reports),
+            noise=settings.noise,
             privacy_unit=settings.charge.privacy_unit,
-            seed=settings.noise.seed,
             budget=self._budget(),
             windows=WindowRules(
                 late="release" if stream.late == "release" else "dead_letter",

@@ -168,17 +168,13 @@ class UserLevelMean(Mean):
         }
 
     def composite(self, choice: Choice) -> Any:
-        settings = self.settings
+        how: Any = self.how
         return PrivateUserMean(
             self.protocol,
             columns=self.columns,
-            user_id_column=settings.people.id,
-            min_reports=settings.min_reports,
-            output=settings.shuffle.output,
-            scope=settings.shuffle.scope,
             bad_rows=self.bad_rows,
             question=self.about,
-            **self.names,
+            **how,
         )
 
     def price(self, release: Release) -> Price:

@@ -125,8 +125,14 @@ def recommend(
     delta: float | None = None,
     max_bits: int | None = None,
     honest_fraction: float = 1.0,
+    max_local_epsilon: float | None = None,
 ) -> Plan:
     """The first row of `plan_frequencies`.
+
+    Args:
+        max_local_epsilon: Most that a device may promise away under a central target: each oracle
+            is then also considered with that local budget.
+        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction: As there.
 
     Raises:
         ValueError: If no oracle meets the constraints.
@@ -134,12 +140,24 @@ def recommend(
     >>> recommend(1_000_000, 1000, local_epsilon=3.0, max_bits=16).bits_per_report <= 16
     True
     """
-    first = plan_frequencies(
-        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction
-    )[0]
-    if first.excluded:
-        raise ValueError(f"no mechanism meets max_bits={max_bits}: {first.excluded}")
-    return first
+
+    def plans(target: float | None, local: float | None) -> list[Plan]:
+        return plan_frequencies(
+            num_users, domain_size, target, local, delta, max_bits, honest_fraction
+        )
+
+    found = plans(epsilon, local_epsilon)
+    if found[0].excluded:
+        raise ValueError(f"no mechanism meets max_bits={max_bits}: {found[0].excluded}")
+    if max_local_epsilon is None or epsilon is None:
+        return found[0]
+    within = [plan for plan in found if plan.local_epsilon <= max_local_epsilon]
+    for plan in plans(None, max_local_epsilon):
+        if not plan.excluded and plan.epsilon is not None and plan.epsilon <= epsilon:
+            within.append(plan)
+    if not within:
+        raise ValueError(f"no mechanism meets max_local_epsilon={max_local_epsilon:g}")
+    return best_first(within)[0]
 
 
 def _plan(

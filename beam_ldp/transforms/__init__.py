@@ -19,12 +19,14 @@ from beam_ldp.transforms.blocks import (
 )
 from beam_ldp.transforms.bounding import BoundContributions
 from beam_ldp.transforms.budgeted import ChargeTo
+from beam_ldp.transforms.collector import CollectorSide, Releases
+from beam_ldp.transforms.composite import PrivateEstimate, PrivateFrequencies, PrivateMean
+from beam_ldp.transforms.device import DeviceSide, Reports
 from beam_ldp.transforms.encode import EncodeRows
 from beam_ldp.transforms.estimate import EstimateFrequencies, EstimateMean
-from beam_ldp.transforms.frequencies import PrivateFrequencies
-from beam_ldp.transforms.means import PrivateMean
 from beam_ldp.transforms.panes import SlidingSums
 from beam_ldp.transforms.portable import IntegerDomain
+from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery
 from beam_ldp.transforms.randomize import Randomize
 from beam_ldp.transforms.release_rows import FrequencyRow, MeanRow, ReleaseToRows, rows_of
 from beam_ldp.transforms.report_files import ReadReports, WriteMemoizedReports, WriteReports
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
         LevelsQuestion,
         ListQuestion,
     )
-    from beam_ldp.transforms.questions import PrivateQuestions
+    from beam_ldp.transforms.questions import PrivateQuestions, SurveyQuery
     from beam_ldp.transforms.user_means import PrivateUserMean
 
 __all__ = [
@@ -58,17 +60,22 @@ __all__ = [
     "BinQuestion",
     "BoundContributions",
     "ChargeTo",
+    "CollectorSide",
+    "DeviceSide",
     "EncodeQuestions",
     "EncodeRows",
     "EncodeVectors",
     "EstimateFrequencies",
     "EstimateMean",
+    "FrequencyQuery",
     "FrequencyRow",
     "IntegerDomain",
     "LevelsQuestion",
     "ListQuestion",
+    "MeanQuery",
     "MeanRow",
     "MismatchError",
+    "PrivateEstimate",
     "PrivateFrequencies",
     "PrivateMean",
     "PrivateQuestions",
@@ -77,7 +84,10 @@ __all__ = [
     "ReadReports",
     "Release",
     "ReleaseToRows",
+    "Releases",
     "ReportBlock",
+    "Reports",
+    "SurveyQuery",
     "Shuffle",
     "ShuffledBlock",
     "ShuffledSum",
@@ -110,8 +120,8 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms import encode_questions
 
         return getattr(encode_questions, name)
-    if name == "PrivateQuestions":
-        from beam_ldp.transforms.questions import PrivateQuestions
+    if name in ("PrivateQuestions", "SurveyQuery"):
+        from beam_ldp.transforms import questions
 
-        return PrivateQuestions
+        return getattr(questions, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,7 +26,7 @@ from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks
 from beam_ldp.transforms.blocks import CandidateBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.counters import counter
-from beam_ldp.transforms.noise import FRESH, Noise
+from beam_ldp.transforms.noise import FRESH, NoiseSource
 from beam_ldp.transforms.stage_types import check_fires_once, check_windows, expect
 from beam_ldp.transforms.windows import (
     BOUNDING_EARLY,
@@ -80,7 +80,7 @@ class BoundContributions(beam.PTransform):
     def __init__(
         self,
         *,
-        noise: Noise = FRESH,
+        noise: NoiseSource = FRESH,
         num_shards: int = NUM_SHARDS,
         windows: WindowRules = DEFAULT_RULES,
     ) -> None:
@@ -117,7 +117,7 @@ class BoundContributions(beam.PTransform):
 class _Rank(beam.DoFn):
     """Ranks every row and sends each person's best one so far to the person's shard."""
 
-    def __init__(self, noise: Noise, num_shards: int) -> None:
+    def __init__(self, noise: NoiseSource, num_shards: int) -> None:
         self._noise = noise
         self._num_shards = num_shards
 

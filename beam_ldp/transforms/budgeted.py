@@ -16,6 +16,7 @@ from beam_ldp import log_events
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import Release, WithheldRelease
+from beam_ldp.transforms.collector import Releases
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.gate import part_of, window_bounds
 from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
@@ -269,12 +270,11 @@ class Reservation:
 def charge(
     budget: ChargeTo,
     worst: Any,
-    pcoll: beam.PCollection,
-    releases: beam.PCollection,
-    withheld: beam.PCollection,
+    rows: beam.PCollection,
+    found: Releases,
     persons: beam.PCollection | None = None,
     **how: Any,
-) -> tuple[beam.PCollection, beam.PCollection]:
+) -> Releases:
     """Reserve what a composite may release, and settle what becomes of it.
 
     Called last, when everything else is built: what fails before it is not charged.
@@ -282,20 +282,21 @@ def charge(
     Args:
         budget: whose.
         worst: the dearest release of a window.
-        pcoll: what the composite reads.
-        releases, withheld: what it gives; both are returned anew.
+        rows: what the composite reads.
+        found: what it gives; it is returned anew.
         persons: blocks of values with every person once; None where each row is a person.
         how: further arguments of `ChargeTo.reserve`.
     """
     if budget.people_store is not None and persons is None:
         raise ValueError("people_store needs user ids: name the user id column")
-    windowing, bounded = pcoll.windowing.windowfn, pcoll.is_bounded
+    windowing, bounded = rows.windowing.windowfn, rows.is_bounded
     reservation = budget.reserve(worst, windowing=windowing, bounded=bounded, **how)
     if reservation.people is not None:
         persons | "Leave hashes" >> LeaveHashes(reservation.people)
-    charged = releases | "Charge" >> SettleReleases(reservation)
-    given_back = withheld | "Give back" >> GiveBackWithheld(reservation)
-    return charged, (given_back, charged.withheld) | "All withheld" >> beam.Flatten()
+    charged = found.releases | "Charge" >> SettleReleases(reservation)
+    given_back = found.withheld | "Give back" >> GiveBackWithheld(reservation)
+    withheld = (given_back, charged.withheld) | "All withheld" >> beam.Flatten()
+    return Releases(charged, withheld)
 
 
 class SettleReleases(beam.PTransform):

@@ -1,269 +1,361 @@
-"""Rows in, private estimates out: what the composites of all questions share."""
+"""Rows in, private estimates out: both halves of a release in one transform."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import apache_beam as beam
 
-from beam_ldp.randomizers.base import LocalRandomizer, Sampling
+from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
+from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.identity import (
-    ONE_ROW_DECLARED,
-    ROW,
-    ReleaseIdentity,
-    digest_of,
-    one_row_of,
-)
-from beam_ldp.transforms.absent_groups import with_absent_groups
-from beam_ldp.transforms.aggregate import Aggregate
-from beam_ldp.transforms.blocks import WithheldRelease
-from beam_ldp.transforms.bounding import BoundContributions
+from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
-from beam_ldp.transforms.keys import read_key
-from beam_ldp.transforms.noise import Noise
-from beam_ldp.transforms.permanent import PriceAsPermanent, check_permanent
-from beam_ldp.transforms.portable import PortableDomain, check_min_reports
-from beam_ldp.transforms.randomize import Randomize
-from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
+from beam_ldp.transforms.collector import CollectorSide, Releases, named
+from beam_ldp.transforms.columns import MAX_VALUE_BYTES
+from beam_ldp.transforms.device import DeviceSide, Reports
+from beam_ldp.transforms.identities import bounding_of, of_release, release_identity
+from beam_ldp.transforms.noise import NoiseSource
+from beam_ldp.transforms.portable import IntegerDomain, PortableDomain, check_min_reports
+from beam_ldp.transforms.queries import (
+    BadLists,
+    BadNumbers,
+    FrequencyQuery,
+    MeanQuery,
+    Query,
+)
 from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules
 
-EXPECTED_SHARE = 0.9  # of the expected users: the least number of reports, unless it is given
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from beam_ldp.randomizers.mean.base import MeanRandomizer
+    from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+
+AUTO: Literal["auto"] = "auto"
+
+
+class HowReleased(TypedDict, total=False):
+    """What every question's release is told: the arguments of `PrivateEstimate`."""
+
+    people: People
+    shuffle: Shuffling
+    noise: Noise
+    privacy: Privacy | None
+    min_reports: int | None
+    expected_users: float | None
+    budget: ChargeTo | None
+    privacy_unit: str
+    windows: WindowRules
+    permanent: bool
+    one_row_each: bool
 
 
 class PrivateEstimate(beam.PTransform):
-    """All stages in one transform; subclasses make the first one and the last.
+    """The answer to a question, under local privacy: `DeviceSide`, `CollectorSide` and the charge.
 
-    Args: as in `PrivateFrequencies`, and
+    Protects each person's value with the randomizer's local epsilon against everybody who sees the
+    reports, and with the smaller epsilon of the release's `event` against whoever sees only what
+    this transform puts out. Which people take part is not hidden.
 
-        columns: what is asked for.
-        values_digest: gives the digest of what reports are about; asked only where the release
-            needs an identity, for it may read a file.
+    In: rows, as the question's encoder takes them. Out: one `Release` per window; with groups one
+    `(group, Release)` per group and window. It is a collection, so that stages can follow it, with
+    attributes: `withheld`, a collection of `WithheldRelease`; `bad_rows`, one of `BadRowBlock`;
+    `persons`, blocks of values with every person once (None where each row is a person); `traces`,
+    where noise is memoized, `Trace`s of who sent which report.
+
+    Args:
+        randomizer: the mechanism; "auto" plans for the most accurate one under `privacy`. Which it
+            is, is the attribute `randomizer`; which errors its estimates have, `sampling`.
+        question: what is asked.
+        people: whose rows they are. `id`: one row of each person is drawn, over all groups; where
+            elements are `ValueBlock`s with ids, it is the public name of those. `one_row` declares
+            that no person has two. `groups`: a release for each.
+        shuffle: least number of reports, and what leaves the shuffler.
+        noise: declared names of the people's data and of this release, needed where noise is
+            memoized or a budget charged; the secret key of memoized noise, or a seed. With the
+            question they make the attribute `identity`.
+        privacy: what "auto" plans for; `expected_users` alone for any mechanism.
+        min_reports, expected_users: the same as in `shuffle` and `privacy`, for short.
+        budget: whose budget this release is charged to; a simulation is never charged.
+        privacy_unit: what one person's contribution is called; that of the budget, if there is one.
+        windows: for unbounded data: when windows close, and what becomes of late rows.
+        permanent: memoized responses that stay the same from window to window, as in `Randomize`.
+            The release is then priced with the local epsilon: later windows of the same people
+            undo the shuffle. Budgets per user refuse it: a value that changes has no bound.
+        one_row_each: every person has one row (more would be copies of it), so errors need not
+            allow for the draw of a row. A statement about the data; one report per person is sent
+            in any case.
+
+    Raises:
+        BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
+        TypeError: for a mechanism that does not answer the question.
+        ValueError: for arguments that do not fit together, or are given twice.
     """
-
-    _encoder: beam.PTransform  # rows to blocks of values
-    _estimator: beam.PTransform  # sums to releases
 
     def __init__(
         self,
-        randomizer: LocalRandomizer,
+        randomizer: LocalRandomizer | Literal["auto"],
+        question: Query,
         *,
-        columns: Sequence[str],
-        values_digest: Callable[[], bytes],
-        group_column: str | None,
-        user_id_column: str | None,
-        groups: Domain | str | Path | None,
-        min_reports: int | None,
-        expected_users: float | None,
-        one_report_per: Literal["user", "row"] | None,
-        output: Literal["reports", "statistic"],
-        scope: Literal["batch", "global"],
-        memoize_key_file: str | None,
-        release_id: str | None,
-        dataset: str,
-        seed: int | None,
-        question: str,
-        one_row_each: bool = False,
-        privacy_unit: str = "user",
+        people: People = People(),
+        shuffle: Shuffling = Shuffling(),
+        noise: Noise = Noise(),
+        privacy: Privacy | None = None,
+        min_reports: int | None = None,
+        expected_users: float | None = None,
         budget: ChargeTo | None = None,
+        privacy_unit: str = "user",
         windows: WindowRules = DEFAULT_RULES,
         permanent: bool = False,
+        one_row_each: bool = False,
     ) -> None:
         super().__init__()
-        check_permanent(permanent, budget)
-        self._windows = windows
-        self._permanent = permanent
-        self._budget = None if seed is not None else budget  # a simulation is never charged
-        self._groups = None if groups is None else PortableDomain(groups)
-        self._min_reports = least_reports(min_reports, expected_users)
-        if one_report_per not in (None, "user", "row"):
-            raise ValueError(f'one_report_per must be "user" or "row", got {one_report_per!r}')
-        unit = privacy_unit if self._budget is None else self._budget.privacy_unit
-        declared = one_report_per == "row" and user_id_column is None and unit == "user"
-        if one_report_per is None:
-            _check_people(self._budget, user_id_column)
-            one_report_per = "row" if user_id_column is None else "user"
-        self._per_user = one_report_per == "user"
-        self._drawn = self._per_user and not one_row_each
-        self._question = question
-        self._randomizer: LocalRandomizer
-        self.identity = release_identity(
-            randomizer.config_digest(),
-            dataset=dataset,
-            release_id=release_id,
-            budget=self._budget,
-            memoize_key_file=memoize_key_file,
-            columns=columns,
-            values_digest=values_digest,
-            groups=self._groups,
-            group_column=group_column,
-            bounding=bounding_of(self._drawn or one_row_each, user_id_column, declared),
-            privacy_unit=privacy_unit,
-        )
-        self._randomizer, self.identity = of_release(randomizer, self.identity)
-        self._noise = Noise(self.identity, memoize_key_file, seed, permanent)
-        self._shuffle = Shuffle(
-            self._randomizer, self._min_reports, output, scope, groups=groups, windows=windows
-        )
-
-    @property
-    def sampling(self) -> Sampling:
-        """Which errors the estimates have: with drawn rows they speak of the mean over persons."""
-        return "iid" if self._drawn else "fixed"
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        values = encoded = pcoll | "Encode" >> self._encoder
-        if self._per_user:
-            bound = BoundContributions(noise=self._noise, windows=self._windows)
-            values = values | "Bound" >> bound
-        reports = values | "Randomize" >> Randomize(self._randomizer, noise=self._noise)
-        shuffled = reports | "Shuffle" >> ShuffleInParts(self._shuffle)
-        summed = shuffled | "Aggregate" >> Aggregate(self._randomizer)
-        releases = summed = summed | "Estimate" >> self._estimator
-        if self._permanent:
-            releases = releases | "Price" >> PriceAsPermanent(self._randomizer)
-        late = [values.late] if hasattr(values, "late") else []
-        withheld = [shuffled[0].withheld, summed.withheld, *late] | "Withheld" >> beam.Flatten()
-        if self._groups is not None:
-            withheld = with_absent_groups(releases, withheld, self._groups, self._min_reports)
+        _check_budget(permanent, budget, one_row_each, people)
+        self._budget = None if noise.simulated else budget
+        chosen = chosen_for(question, randomizer, privacy, expected_users)
+        question.check(chosen)
+        expected = expected_users if privacy is None else privacy.expected_users or expected_users
+        gate = with_least(shuffle, min_reports, expected)
+        self._min_reports = gate.least(None)
         if self._budget is not None:
-            releases, withheld = charge(
+            _check_people(self._budget, people)
+        unit = privacy_unit if self._budget is None else self._budget.privacy_unit
+        identity = release_identity(
+            chosen.config_digest(),
+            columns=question.columns,
+            values_digest=lambda: question.digest(chosen),
+            people=people,
+            noise=noise,
+            bounding=bounding_of(people, unit),
+            privacy_unit=unit,
+            budget=self._budget,
+        )
+        self.randomizer, self.identity = of_release(chosen, identity)
+        self._question, self._people = question, people
+        drawn = people.id is not None
+        self.sampling: Sampling = "iid" if drawn and not one_row_each else "fixed"
+        self._device = DeviceSide(
+            question.encoder(self.randomizer, people),
+            self.randomizer,
+            noise=NoiseSource(self.identity, noise.key_file, noise.seed, permanent),
+            one_each=drawn,
+            windows=windows,
+        )
+        estimator = question.estimator(
+            self.randomizer,
+            self._min_reports,
+            sampling=self.sampling,
+            permanent=permanent,
+        )
+        self._collector = CollectorSide(
+            self.randomizer, estimator, shuffle=gate, groups=people.groups, windows=windows
+        )
+
+    def expand(self, rows: beam.PCollection) -> beam.PCollection:
+        made: Reports = rows | "Device" >> self._device
+        found: Releases = made.reports | "Collector" >> self._collector
+        if made.late is not None:
+            withheld = (found.withheld, made.late) | "With late rows" >> beam.Flatten()
+            found = Releases(found.releases, withheld)
+        if self._budget is not None:
+            found = charge(
                 self._budget,
-                self._budget.worst_event(self._randomizer, self._min_reports),
-                pcoll,
-                releases,
-                withheld,
-                values if self._per_user else None,
+                self._budget.worst_event(self.randomizer, self._min_reports),
+                rows,
+                found,
+                made.persons,
                 identity=self.identity,
-                grouped=self._groups is not None,
-                question=self._question,
+                grouped=self._people.groups is not None,
+                question=self._question.name,
             )
-        releases.persons = values if self._per_user else None
-        releases.traces = getattr(reports, "traces", None)
-        releases.bad_rows = encoded.bad_rows
-        releases.withheld = withheld | "Name" >> beam.Map(
-            _with_question, self._question
-        ).with_output_types(WithheldRelease)
+        releases = self._question.split(self.randomizer, found.releases)
+        releases.withheld = named(found.withheld, self._question.name)
+        releases.bad_rows = made.bad_rows
+        releases.persons, releases.traces = made.persons, made.traces
         return releases
 
     def display_data(self) -> dict[str, Any]:
         return {
-            "mechanism": type(self._randomizer).__name__,
-            "local_epsilon": self._randomizer.local_epsilon,
+            "mechanism": type(self.randomizer).__name__,
+            "local_epsilon": self.randomizer.local_epsilon,
             "min_reports": self._min_reports,
-            "one_report_per": "user" if self._per_user else "row",
-            "question": self._question,
+            "one_report_per": "row" if self._people.id is None else "user",
+            "question": self._question.name,
         }
 
 
-def _check_people(budget: ChargeTo | None, user_id_column: str | None) -> None:
-    """A ValueError where a budget of people would be charged for rows without anybody's word."""
-    if budget is not None and budget.privacy_unit == "user" and user_id_column is None:
-        raise ValueError(
-            "budget: a person with ten rows would report ten times and be charged once: name "
-            'user_id_column, or declare with one_report_per="row" that nobody has two rows'
-        )
+class PrivateFrequencies(PrivateEstimate):
+    """How often each value of a public list occurs among people, under local privacy.
 
-
-def bounding_of(one_row: bool, user_id_column: str | None, declared: bool) -> str:
-    """The rule that bounds what one person contributes, as identities name it.
+    Whom it protects, and what comes out: as in `PrivateEstimate`. Without `people` each row is
+    taken for a person. In: rows, scalars or blocks as `EncodeRows` takes them.
 
     Args:
-        one_row: whether one row of each id of that column is reported.
-        user_id_column: that says whose row it is.
-        declared: whether somebody declared, without a column, that nobody has two rows.
-    """
-    if one_row:
-        return one_row_of(user_id_column or "user id")
-    return ONE_ROW_DECLARED if declared else ROW
-
-
-def release_identity(
-    mechanism: bytes,
-    *,
-    dataset: str,
-    release_id: str | None,
-    budget: ChargeTo | None,
-    memoize_key_file: str | None,
-    columns: Sequence[str],
-    values_digest: Callable[[], bytes],
-    groups: PortableDomain | None,
-    group_column: str | None,
-    bounding: str,
-    privacy_unit: str = "user",
-) -> ReleaseIdentity | None:
-    """What a composite releases; None where nobody named it, and so nothing can go by its name.
-
-    It is committed to the secret key where that can be read here, and must be where a budget is
-    charged: the ledger keeps the commitment.
+        randomizer: the frequency oracle; its domain_size counts `other`. "auto" plans for the most
+            accurate one: `privacy=Privacy(epsilon=1, delta=1e-8, expected_users=1e6)`.
+        domain: the public list of values, as `EncodeRows` takes it; None for values that are
+            indices.
+        column, bad_rows, max_value_bytes: as in `EncodeRows`.
+        question: name of what is asked, for the record.
+        how: `people`, `shuffle`, `noise`, `privacy`, `min_reports`, `expected_users`, `budget`,
+            `privacy_unit`, `windows`, `permanent`, as in `PrivateEstimate`.
 
     Raises:
-        ValueError: if noise is memoized and no data set or release is named.
+        BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
+        ValueError: for arguments that do not fit together.
+
+    >>> import apache_beam as beam
+    >>> from beam_ldp.randomizers.domain import Domain
+    >>> from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+    >>> colours = Domain(("red", "green"))
+    >>> oracle = KRandomizedResponse(domain_size=colours.size, local_epsilon=2.0)
+    >>> with beam.Pipeline(runner="FnApiRunner") as pipeline:
+    ...     releases = (
+    ...         pipeline
+    ...         | beam.Create(["red"] * 60 + ["green"] * 40)
+    ...         | PrivateFrequencies(oracle, domain=colours, min_reports=90)
+    ...     )
+    ...     _ = releases | beam.Map(lambda release: print(release.num_reports))
+    100
     """
-    memoized = memoize_key_file is not None
-    if budget is not None:
-        if dataset not in ("", budget.dataset):
-            raise ValueError("dataset must be that of the budget, or be left out")
-        dataset, privacy_unit = budget.dataset, budget.privacy_unit
-        if not memoized:  # noise is fresh, so a run is a release of its own
-            release_id = release_id or budget.run_id or uuid.uuid4().hex
-    for name, value in (("dataset", dataset), ("release_id", release_id)):
-        if memoized and not value:
-            raise ValueError(f"{name} must be a declared name where memoize_key_file is given")
-    if not (dataset and release_id):
-        return None
-    identity = ReleaseIdentity(
-        dataset,
-        release_id,
-        mechanism.hex(),
-        tuple(columns),
-        values_digest().hex(),
-        groups_digest(groups, group_column).hex(),
-        bounding,
-        privacy_unit=privacy_unit,
-    )
-    if memoize_key_file is None:
-        return identity
-    try:
-        return identity.committed(read_key(memoize_key_file))
-    except ValueError:
-        if budget is not None:
-            raise
-        return identity  # the key is where the workers are; they check it
+
+    def __init__(
+        self,
+        randomizer: FrequencyOracle | Literal["auto"],
+        *,
+        domain: Domain | IntegerDomain | Bins | PortableDomain | str | Path | None = None,
+        column: str | None = None,
+        question: str = "",
+        bad_rows: BadLists = "dead_letter",
+        max_value_bytes: int = MAX_VALUE_BYTES,
+        **how: Unpack[HowReleased],
+    ) -> None:
+        asked = FrequencyQuery(domain, column, question, bad_rows, max_value_bytes)
+        super().__init__(randomizer, asked, **how)
 
 
-def of_release(
-    randomizer: LocalRandomizer, identity: ReleaseIdentity | None
-) -> tuple[LocalRandomizer, ReleaseIdentity | None]:
-    """The mechanism with the public seeds of its release, and the identity with its digest.
+class PrivateMean(PrivateEstimate):
+    """The mean of people's vectors, under local privacy.
 
-    A release that nobody named has no seeds of its own.
+    Whom it protects, and what comes out: as in `PrivateEstimate`; the `estimate` of a release is a
+    `MeanEstimate` in the unit of the data. Without `people` each row is taken for a person. In:
+    rows, vectors or blocks as `EncodeVectors` takes them.
+
+    A vector outside the randomizer's ball is clipped on the device, or stops the run: as the
+    randomizer's `clipping` says. Clipping is counted nowhere, and its bias is in no error. A number
+    that is neither 0 nor 1 makes a bad row where the randomizer's values are binary.
+
+    Args:
+        randomizer: the mean mechanism; "auto" plans for the most accurate one under `privacy`, with
+            `ranges`.
+        columns, bad_rows: as in `EncodeVectors`.
+        ranges: public ranges of the coordinates, for mechanisms of norm "linf" and radius 1.
+        question: name of what is asked, for the record.
+        how: `people`, `shuffle`, `noise`, `privacy`, `min_reports`, `expected_users`, `budget`,
+            `privacy_unit`, `windows`, `permanent`, `one_row_each`, as in `PrivateEstimate`.
+
+    Raises:
+        BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
+        TypeError: if the randomizer is not one for means.
+        ValueError: for arguments that do not fit together.
+
+    >>> import apache_beam as beam
+    >>> from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean
+    >>> ranges = CoordinateRanges(low=(0, 18), high=(1440, 98))  # minutes, years
+    >>> rows = [{"minutes": 60 * (i % 5), "age": 30 + i % 20} for i in range(1000)]
+    >>> with beam.Pipeline(runner="FnApiRunner") as pipeline:
+    ...     releases = (
+    ...         pipeline
+    ...         | beam.Create(rows)
+    ...         | PrivateMean(
+    ...             LInfMean(2, 4.0), columns=["minutes", "age"], ranges=ranges, min_reports=900
+    ...         )
+    ...     )
+    ...     _ = releases | beam.Map(lambda release: print(release.estimate.value.shape))
+    (2,)
     """
-    if identity is None:
-        return randomizer, None
-    own = randomizer.for_release(identity)
-    return own, replace(identity, mechanism=own.config_digest().hex())
+
+    def __init__(
+        self,
+        randomizer: MeanRandomizer | Literal["auto"],
+        *,
+        columns: str | Sequence[str] | None = None,
+        ranges: CoordinateRanges | None = None,
+        question: str = "",
+        bad_rows: BadNumbers = "dead_letter",
+        **how: Unpack[HowReleased],
+    ) -> None:
+        super().__init__(randomizer, MeanQuery(columns, ranges, question, bad_rows), **how)
 
 
-def groups_digest(groups: PortableDomain | None, group_column: str | None) -> bytes:
-    """16 bytes for the public list of groups and the column that holds a person's; none without."""
-    if groups is None:
-        return b""
-    return digest_of((group_column or "").encode(), groups.digest)
+def chosen_for(
+    question: Query,
+    randomizer: LocalRandomizer | Literal["auto"],
+    privacy: Privacy | None,
+    expected_users: float | None,
+) -> LocalRandomizer:
+    """The mechanism that is given, or the one that "auto" stands for.
+
+    Raises:
+        ValueError: if there is none, or both a mechanism and a target.
+    """
+    if privacy is not None and expected_users is not None:
+        raise ValueError("expected_users must not be given with privacy, which says it")
+    if randomizer != AUTO:
+        asked = () if privacy is None else (privacy.epsilon, privacy.local_epsilon)
+        if any(one is not None for one in asked):
+            raise ValueError(
+                'privacy: a mechanism has its local epsilon; give a target with "auto" only'
+            )
+        return randomizer
+    if privacy is None or privacy.expected_users is None:
+        raise ValueError(
+            'privacy must say with "auto" what is asked: Privacy(epsilon=..., delta=..., '
+            "expected_users=...)"
+        )
+    return question.plan(privacy)
 
 
-def least_reports(min_reports: int | None, expected_users: float | None) -> int:
-    """How many reports a release needs at least."""
-    if min_reports is None:
-        if expected_users is None:
-            raise ValueError("min_reports or expected_users must be given")
-        min_reports = max(1, round(EXPECTED_SHARE * expected_users))
-    return check_min_reports(min_reports)
+def with_least(
+    shuffle: Shuffling, min_reports: int | None, expected_users: float | None
+) -> Shuffling:
+    """The shuffler's settings with the least number of reports that a release needs.
+
+    Raises:
+        ValueError: if it is given twice, or not at all.
+    """
+    if shuffle.min_reports is not None and min_reports is not None:
+        raise ValueError("min_reports must not be given twice, in shuffle and beside it")
+    if shuffle.min_reports is None and min_reports is None and expected_users is None:
+        raise ValueError("min_reports or expected_users must be given")
+    if min_reports is not None:
+        shuffle = replace(shuffle, min_reports=check_min_reports(min_reports))
+    return replace(shuffle, min_reports=check_min_reports(shuffle.least(expected_users)))
 
 
-def _with_question(withheld: WithheldRelease, question: str) -> WithheldRelease:
-    return replace(withheld, question=question)
+def _check_budget(
+    permanent: bool, budget: ChargeTo | None, one_row_each: bool, people: People
+) -> None:
+    if permanent and budget is not None:
+        raise ValueError(
+            "budget must be None where permanent is set: a person whose value changes sends a "
+            "response that shows the change, and no finite epsilon holds for that. Leave permanent "
+            "out (each window then draws new noise and is charged), or freeze each device's first "
+            "value and charge one release"
+        )
+    if one_row_each and people.id is None:
+        raise ValueError("people.id must name whose row it is where one_row_each is set")
+
+
+def _check_people(budget: ChargeTo, people: People) -> None:
+    """A ValueError where a budget of people would be charged for rows without anybody's word."""
+    if budget.privacy_unit == "user" and not people.counted:
+        raise ValueError(
+            "budget: a person with ten rows would report ten times and be charged once: name the "
+            "column with People(id=...), or declare with People(one_row=True) that nobody has two "
+            "rows"
+        )

@@ -12,9 +12,15 @@ import pyarrow as pa
 
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.settings import People
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES, Codes, Column, Encoder
 from beam_ldp.transforms.number_columns import BinEncoder
-from beam_ldp.transforms.portable import IntegerDomain, PortableDomain, check_domain_size
+from beam_ldp.transforms.portable import (
+    IntegerDomain,
+    PortableDomain,
+    check_domain_size,
+    groups_of,
+)
 from beam_ldp.transforms.rows import THE_VALUE, ColumnNames, EncodeBlocks, check_rows, encoded
 from beam_ldp.transforms.stage_types import element_of
 
@@ -38,9 +44,8 @@ class EncodeRows(beam.PTransform):
             line, an `IntegerDomain` for columns of indices, or `Bins` for numbers; a
             `PortableDomain` where `other` needs another label.
         column: name of the column with the value; None where elements are values.
-        user_id_column: name of the column with the person's id; None where each row is a person.
-        groups: the public list of groups, as for `domain`; blocks then hold many groups.
-        group_column: name of the column with the group.
+        people: the columns with a person's id and group; with a public list of `groups` (as for
+            `domain`, without numbers) blocks hold many groups.
         bad_rows: "dead_letter" as said; "other" turns them into `other` and leaves no trace of
             them; rows without a user id are bad rows in both.
         max_value_bytes: a longer text is bad; at least 20.
@@ -55,9 +60,7 @@ class EncodeRows(beam.PTransform):
         domain: Domain | IntegerDomain | Bins | PortableDomain | str | Path,
         column: str | None = None,
         *,
-        user_id_column: str | None = None,
-        groups: Domain | str | Path | None = None,
-        group_column: str | None = None,
+        people: People = People(),
         bad_rows: Literal["dead_letter", "other"] = "dead_letter",
         max_value_bytes: int = MAX_VALUE_BYTES,
         domain_size: int | None = None,
@@ -69,14 +72,12 @@ class EncodeRows(beam.PTransform):
             raise ValueError(
                 f"max_value_bytes must be an integer >= {LEAST_VALUE_BYTES}, got {max_value_bytes}"
             )
-        if group_column is not None and groups is None:
-            raise ValueError("groups must be given with group_column: the list of groups is public")
         self._domain = domain if isinstance(domain, PortableDomain) else PortableDomain(domain)
-        self._groups = None if groups is None else PortableDomain(groups)
+        self._groups = groups_of(people)
         if domain_size is not None:
             self._domain.check_size(domain_size)
         values = None if column is None else (column,)
-        self._names = ColumnNames(values, user_id_column, group_column)
+        self._names = ColumnNames.of(values, people)
         self._to_other = bad_rows == "other"
         self._max_value_bytes = max_value_bytes
         self._domain_size = domain_size

@@ -14,10 +14,16 @@ from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.settings import People
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES, SOUND, Codes, Column, Encoder
 from beam_ldp.transforms.encode import BAD_ROWS
 from beam_ldp.transforms.number_columns import VectorEncoder
-from beam_ldp.transforms.portable import IntegerDomain, PortableDomain, check_domain_size
+from beam_ldp.transforms.portable import (
+    IntegerDomain,
+    PortableDomain,
+    check_domain_size,
+    groups_of,
+)
 from beam_ldp.transforms.rows import ColumnNames, EncodeBlocks, check_rows, encoded
 from beam_ldp.transforms.stage_types import element_of
 
@@ -42,10 +48,19 @@ class ListQuestion:
         return (self.question or self.column,)
 
     @property
+    def _listed(self) -> PortableDomain:
+        domain = self.domain
+        return domain if isinstance(domain, PortableDomain) else PortableDomain(domain)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Values of each index, `other` included; the list is read for it."""
+        return (self._listed.load().size,)
+
+    @property
     def digest(self) -> bytes:
         """16 bytes that identify the list, which is read for them."""
-        domain = self.domain
-        return (domain if isinstance(domain, PortableDomain) else PortableDomain(domain)).digest
+        return self._listed.digest
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,11 @@ class BinQuestion:
     def names(self) -> tuple[str, ...]:
         """The name of each index that it gives."""
         return (self.question or self.column,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bins, `other` included."""
+        return (self.bins.count + 1,)
 
     @property
     def digest(self) -> bytes:
@@ -82,6 +102,11 @@ class LevelsQuestion:
         return tuple(f"{name}, {size} parts" for size in self.tree.sizes)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Parts at each level."""
+        return tuple(self.tree.sizes)
+
+    @property
     def digest(self) -> bytes:
         """16 bytes that identify the bins and the tree over them."""
         return digest_of(b"tree", self.tree.bins.digest, b"%d" % self.tree.fan_out)
@@ -99,7 +124,7 @@ class EncodeQuestions(beam.PTransform):
 
     Args:
         questions: what each index is about, in the order of the randomizer's oracles.
-        user_id_column, groups, group_column, bad_rows, max_value_bytes: as in `EncodeRows`.
+        people, bad_rows, max_value_bytes: as in `EncodeRows`.
         domain_sizes: if given, what the randomizer expects.
 
     Raises:
@@ -110,9 +135,7 @@ class EncodeQuestions(beam.PTransform):
         self,
         questions: Sequence[ColumnQuestion],
         *,
-        user_id_column: str | None = None,
-        groups: Domain | str | Path | None = None,
-        group_column: str | None = None,
+        people: People = People(),
         bad_rows: Literal["dead_letter", "other"] = "dead_letter",
         max_value_bytes: int = MAX_VALUE_BYTES,
         domain_sizes: Sequence[int] | None = None,
@@ -124,8 +147,6 @@ class EncodeQuestions(beam.PTransform):
             raise ValueError(f'bad_rows must be "dead_letter" or "other", got {bad_rows!r}')
         if bad_rows == "other" and any(isinstance(q, LevelsQuestion) for q in questions):
             raise ValueError('bad_rows must be "dead_letter" for levels: they have no `other`')
-        if group_column is not None and groups is None:
-            raise ValueError("groups must be given with group_column: the list of groups is public")
         names = [name for question in questions for name in question.names]
         if len(set(names)) < len(names):
             raise ValueError("questions must have different names")
@@ -140,8 +161,8 @@ class EncodeQuestions(beam.PTransform):
             columns.append(_column_of(question, own, max_value_bytes))
         wanted = tuple(dict.fromkeys(question.column for question in questions))
         self._doer = _Encode(
-            ColumnNames(wanted, user_id_column, group_column),
-            None if groups is None else PortableDomain(groups),
+            ColumnNames.of(wanted, people),
+            groups_of(people),
             bad_rows == "other",
             tuple(columns),
         )
@@ -193,13 +214,10 @@ class _NumberColumn(_OneColumn):
 
     def __init__(self, question: BinQuestion | LevelsQuestion, sizes: Sequence[int | None]) -> None:
         self.name, self._question = question.column, question
-        expected = (
-            (question.bins.count + 1,) if isinstance(question, BinQuestion) else question.tree.sizes
-        )
-        for size, own in zip(sizes, expected):
+        for size, own in zip(sizes, question.sizes):
             if size is not None:
                 check_domain_size(own, size)
-        self._last = np.array(expected) - 1
+        self._last = np.array(question.sizes) - 1
 
     def load(self) -> None:
         self._encoder = VectorEncoder(1)

@@ -28,7 +28,12 @@ class _EstimateStage(beam.PTransform):
     task: ClassVar[Task]
 
     def __init__(
-        self, randomizer: LocalRandomizer, min_reports: int, sampling: Sampling, question: str
+        self,
+        randomizer: LocalRandomizer,
+        min_reports: int,
+        sampling: Sampling,
+        question: str,
+        permanent: bool,
     ) -> None:
         super().__init__()
         self._carried = PortableRandomizer(randomizer)
@@ -36,6 +41,7 @@ class _EstimateStage(beam.PTransform):
         check_sampling(sampling)
         self._sampling = sampling
         self._question = question
+        self._permanent = permanent
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         stage = type(self).__name__
@@ -49,9 +55,11 @@ class _EstimateStage(beam.PTransform):
         return out.released
 
     def _doer(self, stage: str, keyed: bool) -> _Estimate:
-        return _Estimate(
+        doer = _Estimate(
             stage, self._carried, self._min_reports, self._sampling, self._question, keyed
         )
+        doer.permanent = self._permanent
+        return doer
 
     def display_data(self) -> dict[str, Any]:
         return {
@@ -74,6 +82,9 @@ class EstimateFrequencies(_EstimateStage):
         sampling: "fixed" for errors about these users' own values; "iid" for errors about the
             population that they were drawn from, and wherever a person's row was drawn.
         question: name of what was asked, for the record.
+        permanent: reports that stay the same from window to window are priced with the local
+            epsilon alone: the batches of two windows differ by the people who came and went, and
+            the difference of the two shows their reports one by one.
 
     Raises:
         StageError: if the input is not the output of `Aggregate`.
@@ -90,8 +101,9 @@ class EstimateFrequencies(_EstimateStage):
         min_reports: int = 1,
         sampling: Sampling = "fixed",
         question: str = "",
+        permanent: bool = False,
     ) -> None:
-        super().__init__(randomizer, min_reports, sampling, question)
+        super().__init__(randomizer, min_reports, sampling, question, permanent)
         if is_mean(randomizer):
             raise TypeError(
                 f"randomizer must be a FrequencyOracle, got {type(randomizer).__name__}: use "
@@ -107,7 +119,7 @@ class EstimateMean(_EstimateStage):
 
     Args:
         randomizer: the mean mechanism that made the reports.
-        min_reports, sampling, question: as in `EstimateFrequencies`.
+        min_reports, sampling, question, permanent: as in `EstimateFrequencies`.
         ranges: the ranges that were given to `EncodeVectors`, if any.
 
     Raises:
@@ -127,10 +139,11 @@ class EstimateMean(_EstimateStage):
         min_reports: int = 1,
         sampling: Sampling = "fixed",
         question: str = "",
+        permanent: bool = False,
         ranges: CoordinateRanges | None = None,
     ) -> None:
         check_mean(randomizer)
-        super().__init__(randomizer, min_reports, sampling, question)
+        super().__init__(randomizer, min_reports, sampling, question, permanent)
         if ranges is not None:
             ranges.check_fits(randomizer)
         self._ranges = ranges
@@ -143,6 +156,7 @@ class EstimateMean(_EstimateStage):
 
 class _Estimate(beam.DoFn):
     ranges: CoordinateRanges | None = None
+    permanent = False
 
     def __init__(
         self,
@@ -187,7 +201,7 @@ class _Estimate(beam.DoFn):
         release = Release(
             estimate=estimate,
             num_reports=total.num_reports,
-            ran=None if total.simulated else shuffled_among(self._randomizer, self._crowd(total)),
+            ran=None if total.simulated else self._ran(total),
             question=self._question,
             group=group,
             window=bounds,
@@ -206,6 +220,14 @@ class _Estimate(beam.DoFn):
             total.statistic, total.num_reports, sampling=self._sampling
         )
         return found if self.ranges is None else self.ranges.decode(found)
+
+    def _ran(self, total: StatisticBlock) -> Any:
+        """What the release's event is made of."""
+        if not self.permanent:
+            return shuffled_among(self._randomizer, self._crowd(total))
+        from beam_ldp.accounting.shuffle.randomizer_events import local_reports  # loads SciPy
+
+        return local_reports(self._randomizer)
 
     def _answers(self, total: StatisticBlock) -> tuple[int, ...]:
         """People who answered each question, where they answer one of several."""

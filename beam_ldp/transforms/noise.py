@@ -12,13 +12,13 @@ from beam_ldp.transforms.keys import read_key
 
 
 @dataclass(frozen=True)
-class Noise:
+class NoiseSource:
     """Where noise comes from. It travels in the job graph, where no secret does.
 
     Args:
         identity: of the release. Needed where noise is memoized; its commitment to the key, if it
             has one, is checked where the key is read.
-        memoize_key_file: file with at least 32 secret bytes, read on the worker. A report is then a
+        key_file: file with at least 32 secret bytes, read on the worker. A report is then a
             function of key, user, value and identity: a retry or a re-run sends the same one. Needs
             blocks with user ids. Each window is a release of its own: a person's reports in two
             windows have independent noise.
@@ -32,26 +32,26 @@ class Noise:
     Raises:
         ValueError: for arguments that contradict each other.
 
-    >>> Noise().memoized, Noise(seed=1).simulated
+    >>> NoiseSource().memoized, NoiseSource(seed=1).simulated
     (False, True)
     """
 
     identity: ReleaseIdentity | None = None
-    memoize_key_file: str | None = None
+    key_file: str | None = None
     seed: int | None = None
     permanent: bool = False
 
     def __post_init__(self) -> None:
         if self.permanent and not self.memoized:
-            raise ValueError("memoize_key_file must be given where permanent is set")
+            raise ValueError("noise.key_file must be given where permanent is set")
         if self.memoized:
             if self.identity is None:
                 raise ValueError(
-                    "identity must say which release this is where memoize_key_file is given "
-                    "(for a composite: dataset and release_id)"
+                    "identity must say which release this is where key_file is given (for a "
+                    "composite: Noise(dataset=..., id=...))"
                 )
             if self.seed is not None:
-                raise ValueError("seed must be None where memoize_key_file is given")
+                raise ValueError("seed must be None where key_file is given")
         seed = self.seed
         if seed is not None and (isinstance(seed, bool) or seed != int(seed) or seed < 0):
             raise ValueError(f"seed must be an integer >= 0, got {seed}")
@@ -59,7 +59,7 @@ class Noise:
     @property
     def memoized(self) -> bool:
         """Whether a repetition sends the same reports."""
-        return self.memoize_key_file is not None
+        return self.key_file is not None
 
     @property
     def simulated(self) -> bool:
@@ -73,9 +73,9 @@ class Noise:
             ValueError: if it cannot be read, is too short, or is not the one that the identity
                 commits to.
         """
-        if self.memoize_key_file is None or self.identity is None:
+        if self.key_file is None or self.identity is None:
             return None
-        key = read_key(self.memoize_key_file)
+        key = read_key(self.key_file)
         self.identity.committed(key)
         return key
 
@@ -87,4 +87,4 @@ class Noise:
         return self.identity.of_window(window.start.micros, window.end.micros)
 
 
-FRESH = Noise()
+FRESH = NoiseSource()

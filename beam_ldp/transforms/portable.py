@@ -14,6 +14,7 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import OTHER, Domain
 from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.settings import People
 
 NAMESPACE = "beam_ldp"  # of all Beam metrics
 INLINE_BYTES = 1 << 18
@@ -151,6 +152,19 @@ class PortableDomain:
         if isinstance(self._domain, str):
             return self._domain
         return f"{self._domain.size} values"
+
+
+def groups_of(people: People) -> PortableDomain | None:
+    """The public list of the groups that people are parted into, if they are.
+
+    Raises:
+        ValueError: for a column of groups without the list.
+    """
+    if people.groups is not None:
+        return PortableDomain(people.groups)
+    if people.group_by is not None:
+        raise ValueError("groups must be given with group_by: the list of groups is public")
+    return None
 
 
 def check_domain_size(size: int, expected: int) -> None:

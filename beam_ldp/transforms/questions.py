@@ -3,23 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
+from beam_ldp.settings import People, Privacy
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.columns import MAX_VALUE_BYTES
-from beam_ldp.transforms.composite import PrivateEstimate
+from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
 from beam_ldp.transforms.encode_questions import ColumnQuestion, EncodeQuestions
 from beam_ldp.transforms.estimate import EstimateFrequencies
 from beam_ldp.transforms.portable import PortableRandomizer
+from beam_ldp.transforms.queries import BadLists, Query, target_of
 from beam_ldp.transforms.stage_types import expect
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+@dataclass(frozen=True)
+class SurveyQuery(Query):
+    """How often each answer to each of several questions occurs.
+
+    Attributes:
+        questions: what is asked, in the order of the oracles.
+        bad_rows, max_value_bytes: as in `EncodeRows`.
+    """
+
+    questions: tuple[ColumnQuestion, ...]
+    bad_rows: BadLists = "dead_letter"
+    max_value_bytes: int = MAX_VALUE_BYTES
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The question of each oracle."""
+        return tuple(name for question in self.questions for name in question.names)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """All of it."""
+        return ", ".join(self.names)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(question.column for question in self.questions)
+
+    def digest(self, randomizer: Any) -> bytes:
+        return digest_of(*(question.digest for question in self.questions))
+
+    def check(self, randomizer: Any) -> None:
+        if not isinstance(randomizer, Questions):
+            raise TypeError(
+                f"randomizer must be OneQuestion or EveryQuestion, got {type(randomizer).__name__}"
+            )
+
+    def plan(self, privacy: Privacy) -> Questions:
+        from beam_ldp.planning.questions import plan_questions
+
+        sizes = [size for question in self.questions for size in question.sizes]
+        best = plan_questions(
+            int(privacy.expected_users or 0),
+            sizes,
+            max_local_epsilon=privacy.max_local_epsilon,
+            **target_of(privacy),
+        )[0]
+        if best.randomizer is None or best.excluded:
+            raise ValueError(f"no mechanism fits: {best.excluded}")
+        return best.randomizer
+
+    def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
+        return EncodeQuestions(
+            self.questions,
+            people=people,
+            bad_rows=self.bad_rows,
+            max_value_bytes=self.max_value_bytes,
+            domain_sizes=randomizer.domain_sizes,
+        )
+
+    def estimator(
+        self,
+        randomizer: Any,
+        min_reports: int,
+        *,
+        sampling: Sampling = "fixed",
+        permanent: bool = False,
+    ) -> beam.PTransform:
+        return EstimateFrequencies(
+            randomizer,
+            min_reports=min_reports,
+            sampling=sampling,
+            question=self.name,
+            permanent=permanent,
+        )
+
+    def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:
+        return releases | "Split questions" >> SplitQuestions(randomizer, self.names)
 
 
 class PrivateQuestions(PrivateEstimate):
@@ -38,9 +120,10 @@ class PrivateQuestions(PrivateEstimate):
     question. Attributes: as in `PrivateFrequencies`.
 
     Args:
-        randomizer: the design, with one oracle per question.
+        randomizer: the design, with one oracle per question; "auto" plans for it under `privacy`.
         questions: what is asked, in the order of the oracles.
-        others: as in `PrivateFrequencies`; `min_reports` counts people, not answers.
+        bad_rows, max_value_bytes: as in `EncodeRows`.
+        how: as in `PrivateFrequencies`; `min_reports` counts people, not answers.
 
     Raises:
         TypeError: for a randomizer of another kind.
@@ -49,6 +132,7 @@ class PrivateQuestions(PrivateEstimate):
     >>> import apache_beam as beam
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
     >>> from beam_ldp.randomizers.questions import OneQuestion
+    >>> from beam_ldp.randomizers.domain import Domain
     >>> from beam_ldp.transforms.encode_questions import ListQuestion
     >>> survey = OneQuestion((KRandomizedResponse(3, 2.0), KRandomizedResponse(4, 2.0)))
     >>> lists = {"hair": Domain(("red", "fair")), "eyes": Domain(("a", "b", "c"))}
@@ -66,75 +150,15 @@ class PrivateQuestions(PrivateEstimate):
 
     def __init__(
         self,
-        randomizer: Questions,
+        randomizer: Questions | Literal["auto"],
         questions: Sequence[ColumnQuestion],
         *,
-        user_id_column: str | None = None,
-        groups: Domain | str | Path | None = None,
-        group_column: str | None = None,
-        min_reports: int | None = None,
-        expected_users: float | None = None,
-        one_report_per: Literal["user", "row"] | None = None,
-        output: Literal["reports", "statistic"] = "statistic",
-        scope: Literal["batch", "global"] = "batch",
-        bad_rows: Literal["dead_letter", "other"] = "dead_letter",
+        bad_rows: BadLists = "dead_letter",
         max_value_bytes: int = MAX_VALUE_BYTES,
-        memoize_key_file: str | None = None,
-        release_id: str | None = None,
-        dataset: str = "",
-        seed: int | None = None,
-        privacy_unit: str = "user",
-        budget: ChargeTo | None = None,
+        **how: Unpack[HowReleased],
     ) -> None:
-        if not isinstance(randomizer, Questions):
-            raise TypeError(
-                f"randomizer must be OneQuestion or EveryQuestion, got {type(randomizer).__name__}"
-            )
-        self._names = tuple(name for question in questions for name in question.names)
-        super().__init__(
-            randomizer,
-            columns=[asked.column for asked in questions],
-            values_digest=lambda: digest_of(*(asked.digest for asked in questions)),
-            group_column=group_column,
-            user_id_column=user_id_column,
-            groups=groups,
-            min_reports=min_reports,
-            expected_users=expected_users,
-            one_report_per=one_report_per,
-            output=output,
-            scope=scope,
-            memoize_key_file=memoize_key_file,
-            release_id=release_id,
-            dataset=dataset,
-            seed=seed,
-            question=", ".join(self._names),
-            privacy_unit=privacy_unit,
-            budget=budget,
-        )
-        self._encoder = EncodeQuestions(
-            questions,
-            user_id_column=user_id_column,
-            groups=groups,
-            group_column=group_column,
-            bad_rows=bad_rows,
-            max_value_bytes=max_value_bytes,
-            domain_sizes=randomizer.domain_sizes,
-        )
-        self._estimator = EstimateFrequencies(
-            randomizer,
-            min_reports=self._min_reports,
-            sampling=self.sampling,
-            question=self._question,
-        )
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        together = super().expand(pcoll)
-        assert isinstance(self._randomizer, Questions)
-        apart = together | "Split questions" >> SplitQuestions(self._randomizer, self._names)
-        for name in ("bad_rows", "withheld", "persons", "traces"):
-            if hasattr(together, name):
-                setattr(apart, name, getattr(together, name))
-        return apart
+        asked = SurveyQuery(tuple(questions), bad_rows, max_value_bytes)
+        super().__init__(randomizer, asked, **how)
 
 
 class SplitQuestions(beam.PTransform):

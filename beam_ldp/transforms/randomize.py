@@ -34,7 +34,7 @@ from beam_ldp.transforms.mechanisms import (
     task_of,
     vector_size,
 )
-from beam_ldp.transforms.noise import FRESH, Noise
+from beam_ldp.transforms.noise import FRESH, NoiseSource
 from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import StageError, check_key, element_of, expect
 from beam_ldp.transforms.traces import Trace
@@ -70,7 +70,7 @@ class Randomize(beam.PTransform):
             key that is not the release's. Values are never quoted.
     """
 
-    def __init__(self, randomizer: LocalRandomizer, *, noise: Noise = FRESH) -> None:
+    def __init__(self, randomizer: LocalRandomizer, *, noise: NoiseSource = FRESH) -> None:
         super().__init__()
         self._carried = PortableRandomizer(randomizer)
         self._noise = noise
@@ -111,7 +111,7 @@ class Randomize(beam.PTransform):
 class RandomizeBlocks(beam.DoFn):
     """Randomizes block by block; loose values wait until there are enough for a block."""
 
-    def __init__(self, carried: PortableRandomizer, noise: Noise, keyed: bool) -> None:
+    def __init__(self, carried: PortableRandomizer, noise: NoiseSource, keyed: bool) -> None:
         self._carried = carried
         self._noise = noise
         self._keyed = keyed

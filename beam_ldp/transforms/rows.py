@@ -15,6 +15,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.bins import Bins
+from beam_ldp.settings import People
 from beam_ldp.transforms.blocks import BadRowBlock, TableBlock, ValueBlock
 from beam_ldp.transforms.columns import (
     ABSENT,
@@ -52,6 +53,14 @@ class ColumnNames:
     def __post_init__(self) -> None:
         if self.values is None and (self.user_id is not None or self.group is not None):
             raise ValueError("column must name the column of the value where others are named")
+
+    @classmethod
+    def of(cls, values: tuple[str, ...] | None, people: People) -> ColumnNames:
+        """Columns of the value and of whose it is.
+
+        Where elements are no rows, whose they are stands in blocks, and `people.id` names it.
+        """
+        return cls(values, None if values is None else people.id, people.group_by)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import dp_accounting
+from apache_beam.typehints import typehints
 
 from beam_ldp.protocols import Found, RoundTwo, UserMean
 from beam_ldp.transforms.blocks import Release, StatisticBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.counters import counter
 from beam_ldp.transforms.gate import window_bounds
 
+_ONLY = "0"  # name of the coordinate where there is one
 _INCOMPLETE = "a coordinate without enough reports in round one"
 
 
@@ -62,6 +64,38 @@ class EncodeMeans(beam.DoFn):
         asked = self._protocol.assign(block.user_ids).in_round_two
         if state is not None and asked.any():
             yield _part(block, "round two", state.encode(block.values[asked]), asked)
+
+
+class FindInterval(beam.PTransform):
+    """Round one's sums to what it found: one `Answered`, or none where it failed, as the attribute
+    `withheld` says.
+
+    Args:
+        protocol: the plan of both rounds.
+        min_reports: that round one needed.
+    """
+
+    def __init__(self, protocol: UserMean, min_reports: int) -> None:
+        super().__init__()
+        self._decide = Decide(protocol, min_reports)
+
+    def expand(self, sums: beam.PCollection) -> beam.PCollection:
+        out = (
+            sums
+            | "Bring coordinates together"
+            >> beam.Map(_together).with_output_types(
+                typehints.Tuple[int, typehints.Tuple[str, StatisticBlock]]
+            )
+            | "All coordinates" >> beam.GroupByKey()
+            | "Decide" >> beam.ParDo(self._decide).with_outputs("withheld", main="answered")
+        )
+        out.withheld.element_type = WithheldRelease
+        out.answered.withheld = out.withheld
+        return out.answered
+
+
+def _together(element: Any) -> tuple[int, tuple[str, StatisticBlock]]:
+    return 0, element if isinstance(element, tuple) else (_ONLY, element)
 
 
 class Decide(beam.DoFn):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.settings import People
 from beam_ldp.transforms.blocks import ValueBlock
 from beam_ldp.transforms.columns import NOT_BINARY, SOUND, Codes, Column
 from beam_ldp.transforms.mechanisms import BLOCK_BYTES, rows_in
 from beam_ldp.transforms.number_columns import VectorEncoder
-from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms.portable import PortableDomain, groups_of
 from beam_ldp.transforms.rows import ColumnNames, EncodeBlocks, check_rows, encoded
 from beam_ldp.transforms.stage_types import element_of
 
@@ -47,9 +46,7 @@ class EncodeVectors(beam.PTransform):
             one column of lists (Arrow lists and fixed-size lists, sequences, text in brackets);
             None where elements are vectors, or where an Arrow batch holds nothing else.
         dimension: numbers per vector.
-        user_id_column: name of the column with the person's id; None where each row is a person.
-        groups: the public list of groups, as in `EncodeRows`; blocks then hold many groups.
-        group_column: name of the column with the group.
+        people: as in `EncodeRows`.
         ranges: public ranges; vectors come out scaled to the cube [-1, 1]^dimension.
         binary: numbers are 0 or 1, for mechanisms of norm "binary".
         bad_rows: "dead_letter" as said; "zero" turns them into the zero vector (with `ranges` the
@@ -65,9 +62,7 @@ class EncodeVectors(beam.PTransform):
         columns: str | Sequence[str] | None,
         dimension: int,
         *,
-        user_id_column: str | None = None,
-        groups: Domain | str | Path | None = None,
-        group_column: str | None = None,
+        people: People = People(),
         ranges: CoordinateRanges | None = None,
         binary: bool = False,
         bad_rows: Literal["dead_letter", "zero"] = "dead_letter",
@@ -86,15 +81,13 @@ class EncodeVectors(beam.PTransform):
             )
         if names is not None and len(set(names)) < len(names):
             raise ValueError("columns must be distinct")
-        if group_column is not None and groups is None:
-            raise ValueError("groups must be given with group_column: the list of groups is public")
         if ranges is not None and len(ranges) not in (1, dimension):
             raise ValueError(f"ranges must hold one range or {dimension}, got {len(ranges)}")
         if binary and ranges is not None:
             raise ValueError("ranges must be None with binary: numbers are 0 or 1")
-        self._names = ColumnNames(names, user_id_column, group_column)
+        self._names = ColumnNames.of(names, people)
         self._dimension = int(dimension)
-        self._groups = None if groups is None else PortableDomain(groups)
+        self._groups = groups_of(people)
         self._ranges = ranges
         self._binary = binary
         self._to_zero = bad_rows == "zero"

@@ -20,7 +20,7 @@ from beam_ldp.randomizers.randomness import envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES, ReleaseTerms, encode_envelopes
 from beam_ldp.transforms.blocks import ReportBlock, ValueBlock
 from beam_ldp.transforms.counters import counter
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from beam_ldp.transforms.randomize import RandomizeBlocks
 from beam_ldp.transforms.report_terms import BINARY, SUFFIX, PortableTerms
 from beam_ldp.transforms.stage_types import expect
@@ -102,7 +102,7 @@ class WriteMemoizedReports(beam.PTransform):
         self,
         folder: str,
         terms: ReleaseTerms,
-        noise: Noise,
+        noise: NoiseSource,
         *,
         groups: Domain | str | Path | None = None,
         num_files: int = 4,
@@ -111,7 +111,7 @@ class WriteMemoizedReports(beam.PTransform):
         if terms.simulated:
             raise ValueError("terms.simulated must be false: memoized noise is no simulation")
         if not noise.memoized:
-            raise ValueError("noise must be memoized: give it a memoize_key_file")
+            raise ValueError("noise must be memoized: give it a key_file")
         if noise.identity != terms.identity:
             raise ValueError("noise must be drawn under the identity of the terms")
         _check_number(num_files)
@@ -201,7 +201,7 @@ class _Packer:
 class _PackPeople(RandomizeBlocks):
     """Values to envelopes of one person each."""
 
-    def __init__(self, terms: PortableTerms, noise: Noise, num_files: int) -> None:
+    def __init__(self, terms: PortableTerms, noise: NoiseSource, num_files: int) -> None:
         super().__init__(terms.carried, noise, False)
         self._carried_terms, self._num_files = terms, num_files
 

@@ -20,7 +20,7 @@ from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.question import Choice, without_groups
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.records.statement import Words
 from beam_ldp.pipelines.settings import Q, Settings, checked, settings_from
@@ -28,12 +28,10 @@ from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.settings import Mechanism, Noise
-from beam_ldp.transforms import Aggregate, ReadReports
-from beam_ldp.transforms.absent_groups import with_absent_groups
+from beam_ldp.transforms import CollectorSide, ReadReports, Releases
 from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms.queries import Query
 from beam_ldp.transforms.report_files import find_report_files
-from beam_ldp.transforms.shuffle import Shuffle, ShuffleInParts
 
 PERSONS_UNKNOWN = (
     "each report was counted as a person: whoever lets devices send must see to it that nobody "
@@ -155,44 +153,32 @@ def _check_named(given: Given, agreed: ReleaseFile) -> None:
 
 
 def count(
-    pipeline: beam.Pipeline,
-    settings: Settings[Any],
-    agreed: ReleaseFile,
-    estimate: beam.PTransform,
-    groups: str | None = None,
-    staging: str | None = None,
+    pipeline: beam.Pipeline, settings: Any, query: Query, staging: str | None = None
 ) -> Outputs:
-    """Read, shuffle, add, estimate; beside it, what was received of each file.
+    """Read reports, and the collector's half; beside it, what was received of each file.
 
     Args:
         pipeline: to build into.
-        settings: the flags, checked.
-        agreed: what `release.json` says.
-        estimate: the last stage.
-        groups: path of the public list of groups, if any.
+        settings: the flags, checked, with what `release.json` says.
+        query: what was asked.
         staging: folder that all workers can read and write, gone afterwards.
     """
-    terms = agreed.terms
+    terms, groups = settings.agreed.terms, settings.groups
     scratch = None if staging is None else f"{staging}/{_IDS}"
     read = ReadReports(settings.source.paths, terms, groups=groups, scratch=scratch)
     reports = pipeline | "Read" >> read
     if staging is not None:
         reports.received | "Write received" >> WriteReceipts(staging)
-    shuffle = Shuffle(
+    least, sampling = settings.min_reports, settings.agreed.sampling
+    collector = CollectorSide(
         terms.randomizer,
-        settings.min_reports,
-        settings.shuffle.output,
-        settings.shuffle.scope,
+        query.estimator(terms.randomizer, least, sampling=sampling),
+        shuffle=replace(settings.shuffle, min_reports=least),
         groups=groups,
     )
-    shuffled = reports | "Shuffle" >> ShuffleInParts(shuffle)
-    released = shuffled | "Aggregate" >> Aggregate(terms.randomizer) | "Estimate" >> estimate
-    withheld = (shuffled[0].withheld, released.withheld) | "Withheld" >> beam.Flatten()
-    if groups is not None:
-        listed = PortableDomain(groups)
-        withheld = with_absent_groups(released, withheld, listed, settings.min_reports)
-        released = released | "Groups" >> beam.Values().with_output_types(Release)
-    return Outputs(released, withheld, (reports.bad_rows,))
+    found: Releases = reports | "Collect" >> collector
+    releases = without_groups(query.split(terms.randomizer, found.releases))
+    return Outputs(releases, found.withheld, (reports.bad_rows,))
 
 
 def collected_words(words: Words, num_refused: int, sampling: str) -> Words:

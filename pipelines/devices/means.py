@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import apache_beam as beam
 
@@ -27,7 +26,6 @@ from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.randomizers.mean import MeanRandomizer
-from beam_ldp.transforms import EstimateMean
 
 CollectMeanSettings = CollectSettings[MeanQuestion]
 
@@ -89,16 +87,7 @@ class CollectMean(DeviceReports, Mean):
         return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
-        settings, agreed = self.settings, self.settings.agreed
-        randomizer: Any = agreed.terms.randomizer
-        estimate = EstimateMean(
-            randomizer,
-            min_reports=settings.min_reports,
-            sampling=agreed.sampling,
-            question=self.about,
-            ranges=self.ranges,
-        )
-        return count(pipeline, settings, agreed, estimate, staging=self.staging)
+        return count(pipeline, self.settings, self.query, self.staging)
 
 
 @words_of.register

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import ABC
 from dataclasses import replace
-from typing import Any, Literal
-
-import apache_beam as beam
+from typing import Any
 
 from beam_ldp.pipelines.devices.questions import (
     DeviceListsQuestion,
@@ -17,27 +14,20 @@ from beam_ldp.pipelines.devices.questions import (
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.choice import oracle_for
-from beam_ldp.pipelines.frequencies.groups import load_groups
 from beam_ldp.pipelines.frequencies.numeric import NumberTree
 from beam_ldp.pipelines.frequencies.questions import SeveralLists
-from beam_ldp.pipelines.frequency import FrequencySettings, load_domain, survey_of
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
+from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.settings import MeanSettings
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.bins import Bins
-from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
+from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
-from beam_ldp.randomizers.questions import Questions
 from beam_ldp.randomizers.wire import ReleaseTerms
-from beam_ldp.transforms import EncodeRows, EncodeVectors
-from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
-from beam_ldp.transforms.encode_questions import EncodeQuestions
-from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms import DeviceSide
+from beam_ldp.transforms.identities import bounding_of, of_release, release_identity
+from beam_ldp.transforms.noise import NoiseSource
 
-Encoded = tuple[beam.PCollection, tuple[beam.PCollection, ...]]  # values; bad rows
 MANY = 1_000_000  # people that a choice is made for where nobody says how many will report
 
 
@@ -47,21 +37,34 @@ class DeviceValues(ABC):
     Attributes:
         settings: the flags, checked.
         release: what devices and collector agree upon.
-        groups: path of the public list of groups, if there are any.
+        program: that asks the same question where raw data are read.
     """
 
     settings: Settings[Any]
     release: ReleaseFile
-    groups: str | None = None
+    program: Frequency | Mean
 
     @property
     def identity(self) -> ReleaseIdentity:
         """Of the release; what its noise is drawn under, where that is memoized."""
         return self.release.terms.identity
 
-    @abstractmethod
-    def encoded(self, pipeline: beam.Pipeline) -> Encoded:
-        """The rows as blocks of values, and those that cannot be used."""
+    @property
+    def noise(self) -> NoiseSource:
+        """Where the noise of its reports comes from."""
+        told = self.settings.noise
+        return NoiseSource(self.identity, told.key_file, told.seed)
+
+    @property
+    def side(self) -> DeviceSide:
+        """What runs on the device."""
+        settings, terms = self.settings, self.release.terms
+        return DeviceSide(
+            self.program.query.encoder(terms.randomizer, settings.people),
+            terms.randomizer,
+            noise=self.noise,
+            one_each=settings.people.id is not None,
+        )
 
 
 class ListValues(DeviceValues):
@@ -72,34 +75,22 @@ class ListValues(DeviceValues):
 
     def __init__(self, settings: FrequencySettings, reports_per_envelope: int = 1) -> None:
         self.settings: FrequencySettings = settings
-        self.groups = settings.groups
-        lists = [load_domain(path, settings.question.other) for path in settings.question.domains]
-        self._domain: Domain | Bins = (
-            lists[0] if settings.question.numbers is None else settings.question.numbers.bins
-        )
-        self._survey = survey_of(settings, lists)
-        randomizer = self._randomizer()
-        asked = self._asked()
-        listed = None if settings.groups is None else load_groups(settings.groups)
-        if self._survey is None:
-            columns, digest = settings.question.columns, self._domain.digest
-        else:
-            asking = self._survey.asked
-            columns = tuple(question.column for question in asking)
-            digest = digest_of(*(question.digest for question in asking))
+        self.program: Frequency = Frequency(settings)
+        self._survey = self.program.survey
+        grouped = settings.people.group_by is not None
         self.release = ReleaseFile(
-            terms_of(settings, randomizer, columns, digest, reports_per_envelope),
+            terms_of(self.program, self._randomizer(), reports_per_envelope),
             "fixed" if settings.people.id is None else "iid",
             None,
             settings.people.group_by,
-            None if listed is None else listed.digest,
-            asked,
+            self.program.groups.digest if grouped else None,
+            self._asked(),
         )
 
     def _randomizer(self) -> LocalRandomizer:
         settings = self.settings
         if self._survey is None:
-            return oracle_for(settings, self._domain.size, settings.planned_reports)
+            return oracle_for(settings, self.program.domain.size, settings.planned_reports)
         if settings.privacy.epsilon is None:  # many people or very many: the same design is best
             settings = replace(
                 settings,
@@ -119,89 +110,32 @@ class ListValues(DeviceValues):
         fan_out = survey.tree.fan_out if isinstance(survey, NumberTree) else None
         return DeviceNumberQuestion(self.settings.question.name, replace(wanted, fan_out=fan_out))
 
-    def encoded(self, pipeline: beam.Pipeline) -> Encoded:
-        settings = self.settings
-        bad_rows: Literal["dead_letter", "other"] = (
-            "dead_letter" if settings.bad_rows_leave_a_trace else "other"
-        )
-        columns = (
-            *settings.question.columns,
-            *((settings.people.group_by,) if settings.people.group_by else ()),
-        )
-        table = pipeline | "Read" >> ReadTable(
-            settings.source.paths,
-            settings.source.format,  # type: ignore[arg-type]
-            columns,
-            settings.people.id,
-            bad_rows=bad_rows,
-            delimiter=settings.source.delimiter,
-        )
-        values = table[ROWS] | "Encode" >> self._encoder(
-            user_id_column=settings.people.id,
-            groups=settings.groups,
-            group_column=settings.people.group_by,
-            bad_rows=bad_rows,
-        )
-        return values, (table[BAD_ROWS], values.bad_rows)
-
-    def _encoder(self, **how: Any) -> beam.PTransform:
-        if self._survey is not None:
-            randomizer = self.release.terms.randomizer
-            assert isinstance(randomizer, Questions)
-            return EncodeQuestions(self._survey.asked, domain_sizes=randomizer.domain_sizes, **how)
-        settings, domain = self.settings, self._domain
-        if isinstance(domain, Domain):  # which may be large
-            return EncodeRows(
-                PortableDomain(settings.question.domains[0], settings.question.other),
-                settings.question.name,
-                **how,
-            )
-        return EncodeRows(domain, settings.question.name, **how)
-
 
 class NumberValues(DeviceValues):
     """A number or a vector of them. Raises UsageError where no mechanism fits the flags."""
 
     def __init__(self, settings: MeanSettings, reports_per_envelope: int = 1) -> None:
         self.settings: MeanSettings = settings
-        self._mean = Mean(settings)
-        randomizer = self._mean.choose().randomizer
+        self.program: Mean = Mean(settings)
+        randomizer = self.program.choose().randomizer
         assert isinstance(randomizer, MeanRandomizer)
-        self._binary = randomizer.norm == "binary"
-        coordinates = Coordinates(self._mean.labels, self._mean.ranges)
-        columns = self._mean.columns
+        coordinates = Coordinates(self.program.labels, self.program.ranges)
         self.release = ReleaseFile(
-            terms_of(settings, randomizer, columns, coordinates.values, reports_per_envelope),
+            terms_of(self.program, randomizer, reports_per_envelope),
             settings.sampling,
             coordinates,
         )
 
-    def encoded(self, pipeline: beam.Pipeline) -> Encoded:
-        table = self._mean.read(pipeline)
-        values = table[ROWS] | "Encode" >> EncodeVectors(
-            self._mean.columns,
-            self._mean.dimension,
-            user_id_column=self.settings.people.id,
-            ranges=self._mean.ranges,
-            binary=self._binary,
-            bad_rows=self._mean.bad_rows,
-        )
-        return values, (table[BAD_ROWS], values.bad_rows)
-
 
 def terms_of(
-    settings: Settings[Any],
-    randomizer: LocalRandomizer,
-    columns: Sequence[str],
-    digest: bytes,
-    reports_per_envelope: int,
+    program: Frequency | Mean, randomizer: LocalRandomizer, reports_per_envelope: int
 ) -> ReleaseTerms:
     """The terms of a release, whose identity is that of `frequency` or `mean` with the same flags.
 
     Raises:
         UsageError: for names that are none.
     """
-    groups = settings.groups
+    settings = program.settings
     if reports_per_envelope != 1 and settings.noise.key_file is not None:
         raise UsageError(
             "--reports-per-envelope must be 1 with --memoize-key-file: every person has an "
@@ -210,23 +144,17 @@ def terms_of(
     try:
         identity = release_identity(
             randomizer.config_digest(),
-            dataset=settings.dataset,
-            release_id=settings.noise.id,
-            budget=None,
-            memoize_key_file=settings.noise.key_file,
-            columns=columns,
-            values_digest=lambda: digest,
-            groups=None if groups is None else PortableDomain(groups),
-            group_column=settings.people.group_by,
-            bounding=bounding_of(
-                settings.people.id is not None, settings.people.id, settings.people.one_row
-            ),
+            columns=program.query.columns,
+            values_digest=lambda: program.query.digest(randomizer),
+            people=settings.people,
+            noise=replace(settings.noise, dataset=settings.dataset),
+            bounding=bounding_of(settings.people),
         )
         assert identity is not None  # it has its names
         randomizer, identity = of_release(
             randomizer, replace(identity, reports_per_envelope=reports_per_envelope)
         )
         assert identity is not None
-        return ReleaseTerms(randomizer, identity, settings.noise.seed is not None)
+        return ReleaseTerms(randomizer, identity, settings.noise.simulated)
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -10,9 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import apache_beam as beam
+from typing import Any
 
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
@@ -34,7 +32,6 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 from beam_ldp.transforms.encode_questions import ColumnQuestion, ListQuestion
 from beam_ldp.transforms.portable import PortableDomain
-from beam_ldp.transforms.questions import PrivateQuestions
 
 
 @dataclass(frozen=True)
@@ -94,13 +91,6 @@ class Survey(ABC):
             )
         errors = rare_errors(randomizer, n)
         return SurveyChoice(randomizer, n, price, max(errors), errors)
-
-    def composite(
-        self, randomizer: Questions, bad_rows: Literal["dead_letter", "other"], **how: Any
-    ) -> beam.PTransform:
-        """Rows in, releases out."""
-        how.pop("question")
-        return PrivateQuestions(randomizer, self.asked, bad_rows=bad_rows, **how)
 
     @abstractmethod
     def inputs(self) -> Rows:

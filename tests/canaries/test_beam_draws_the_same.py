@@ -14,8 +14,9 @@ from beam_ldp import PrivateFrequencies
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.randomness import UserRandomness
+from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import Randomize, ValueBlock
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from tests.canaries.test_several_releases import KEY, ORACLE, RELEASE
 
 pytestmark = pytest.mark.pipeline
@@ -54,7 +55,7 @@ def test_reports_of_windows(key_file, permanent):
                 ValueBlock
             )
             | beam.WindowInto(FixedWindows(60))
-            | Randomize(ORACLE, noise=Noise(RELEASE, key_file, permanent=permanent))
+            | Randomize(ORACLE, noise=NoiseSource(RELEASE, key_file, permanent=permanent))
             | beam.ParDo(_WithStart())
             | beam.Map(keep, "reports")
         )
@@ -70,9 +71,13 @@ def test_the_estimate_of_a_release(key_file):
     oracle, colours = KRandomizedResponse(3, 1.0), Domain(("red", "green"))
     rows = [{"id": int(i), "colour": colours.labels[v]} for i, v in zip(IDS, VALUES, strict=True)]
     composite = PrivateFrequencies(
-        oracle, domain=colours, column="colour", user_id_column="id", one_report_per="row",
-        min_reports=100, memoize_key_file=key_file, release_id="week-1", dataset="people",
-    )  # fmt: skip
+        oracle,
+        domain=colours,
+        column="colour",
+        people=People(id="id"),
+        min_reports=100,
+        noise=Noise(dataset="people", id="week-1", key_file=key_file),
+    )
     with beam.Pipeline(options=PipelineOptions(RUNNER)) as pipeline:
         pipeline | beam.Create(rows) | composite | beam.Map(keep, "released")
     (release,) = _KEPT["released"]

@@ -26,6 +26,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import UserRandomness, contribution_ranks
+from beam_ldp.settings import People
 from beam_ldp.transforms import (
     Aggregate,
     BoundContributions,
@@ -41,7 +42,7 @@ from beam_ldp.transforms import (
 )
 from beam_ldp.transforms.bounding import NUM_SHARDS
 from beam_ldp.transforms.budgeted import charge
-from beam_ldp.transforms.noise import FRESH, Noise
+from beam_ldp.transforms.noise import FRESH, NoiseSource
 from tests.identities import identity
 
 COLOURS = Domain(("red", "green", "blue"))
@@ -125,7 +126,7 @@ class FaultJob:
 
     def build(self, options: list[str]) -> beam.Pipeline:
         """The pipeline; building it reserves its worst case."""
-        noise = Noise(IDENTITY, str(self.folder / "key")) if self.memoized else FRESH
+        noise = NoiseSource(IDENTITY, str(self.folder / "key")) if self.memoized else FRESH
         pipeline = beam.Pipeline(options=PipelineOptions(options))
         tables = (
             pipeline
@@ -133,7 +134,7 @@ class FaultJob:
             | "Spread" >> beam.Reshuffle()
             | "Make" >> beam.Map(make_table, self).with_output_types(TableBlock)
         )
-        encoded = tables | "Encode" >> EncodeRows(COLOURS, "colour", user_id_column="id")
+        encoded = tables | "Encode" >> EncodeRows(COLOURS, "colour", people=People(id="id"))
         reports = (
             encoded
             | "Bound" >> BoundContributions(noise=noise)

@@ -22,6 +22,7 @@ from beam_ldp.pipelines.streams.results import (
 )
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, WindowRules
 from beam_ldp.transforms.portable import PortableDomain
 from tests.engines.kafka import TOPIC, Kafka
@@ -75,20 +76,20 @@ def build(options: Sequence[str], queue: Kafka, folder: Path, windows: int) -> b
     released = (
         table[ROWS]
         | "Windows" >> beam.WindowInto(FixedWindows(SECONDS), allowed_lateness=10)
-        | "Frequencies" >> PrivateFrequencies(
+        | "Frequencies"
+        >> PrivateFrequencies(
             ORACLE,
             domain=DOMAIN,
             column="colour",
-            user_id_column="person",
+            people=People(id="person"),
             min_reports=MIN_REPORTS,
-            memoize_key_file=str(folder / "key"),
-            release_id=RUN,
-            dataset="people",
-            budget=ChargeTo("people", f"sqlite:///{folder / 'ledger.db'}", run_id=RUN,
-                            windows=windows),
+            noise=Noise(dataset="people", id=RUN, key_file=str(folder / "key")),
+            budget=ChargeTo(
+                "people", f"sqlite:///{folder / 'ledger.db'}", run_id=RUN, windows=windows
+            ),
             windows=WindowRules(delay=3.0),
         )
-    )  # fmt: skip
+    )
     out = str(folder / "out")
     pricing = Pricing(delta=1e-8, honest_fraction=1.0, local_epsilon=ORACLE.local_epsilon)
     released | "Write" >> WriteWindows(out, PortableDomain(DOMAIN), pricing)

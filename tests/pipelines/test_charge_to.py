@@ -19,6 +19,7 @@ from beam_ldp.pipelines.programs import MISUSED
 from beam_ldp.pipelines.records.reserving import charge_to
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings import People
 from beam_ldp.transforms import PrivateFrequencies
 
 ANSWERS = Domain(("yes", "no"))
@@ -55,9 +56,13 @@ def program(flags: list[str], num_windows: int) -> list[Any]:
         ]
         source = source.add_elements(arriving).advance_watermark_to(60 * (window + 1) + 1)
     asked = PrivateFrequencies(
-        ORACLE, domain=ANSWERS, column="answer", user_id_column="uid", min_reports=PEOPLE - 2,
+        ORACLE,
+        domain=ANSWERS,
+        column="answer",
+        people=People(id="uid"),
+        min_reports=PEOPLE - 2,
         budget=charge_to(options),
-    )  # fmt: skip
+    )
     with beam.Pipeline(options=options) as pipeline:
         releases = (
             pipeline

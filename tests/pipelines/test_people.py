@@ -23,6 +23,7 @@ from beam_ldp.pipelines.programs import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.usage.collect import FLAGS
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings import People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies
 from beam_ldp.transforms.people import BeamFiles
 
@@ -225,7 +226,12 @@ def _charged(place: Path, run_id: str, **how: Any) -> PrivateFrequencies:
         **how,
     )  # fmt: skip
     return PrivateFrequencies(
-        ORACLE, domain=ANSWERS, column="answer", user_id_column="uid", min_reports=90, budget=budget
+        ORACLE,
+        domain=ANSWERS,
+        column="answer",
+        people=People(id="uid"),
+        min_reports=90,
+        budget=budget,
     )
 
 
@@ -258,7 +264,7 @@ def test_windows_have_people_of_their_own(place: Path) -> None:
 def test_rows_without_people(place: Path) -> None:
     budget = ChargeTo("visits", people_store="somewhere", people_key_file="key")
     composite = PrivateFrequencies(
-        ORACLE, domain=ANSWERS, min_reports=9, budget=budget, one_report_per="row"
+        ORACLE, domain=ANSWERS, min_reports=9, budget=budget, people=People(one_row=True)
     )
     with pytest.raises(ValueError, match="needs user ids"):
         TestPipeline(runner=RUNNER) | beam.Create(["yes"]) | composite

@@ -39,9 +39,10 @@ from beam_ldp.pipelines.inputs.sources import (
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import People
 from beam_ldp.transforms import BoundContributions, EncodeRows
 from beam_ldp.transforms.blocks import BadRow, BadRowBlock, TableBlock
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from tests.transforms.helpers import run
 
 SECRET = "the-raw-value"
@@ -356,12 +357,12 @@ def test_the_row_that_counts_does_not_depend_on_how_files_are_spelled(
     (tmp_path / "link").symlink_to(tmp_path / "in")
     monkeypatch.chdir(tmp_path)
     words = Domain(tuple(f"{name}{row}" for name in "ab" for row in range(360)))
-    noise = Noise(ReleaseIdentity("people", "w"), str(tmp_path / "key"))
+    noise = NoiseSource(ReleaseIdentity("people", "w"), str(tmp_path / "key"))
 
     def drawn(*patterns: str) -> dict[int, int]:
         def build(pipeline: beam.Pipeline) -> beam.PCollection:
             table = pipeline | ReadTable(patterns, "csv", "word", "uid")
-            values = table[ROWS] | EncodeRows(words, "word", user_id_column="uid")
+            values = table[ROWS] | EncodeRows(words, "word", people=People(id="uid"))
             return values | BoundContributions(noise=noise)
 
         return {

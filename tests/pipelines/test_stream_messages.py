@@ -18,6 +18,7 @@ from beam_ldp.pipelines.streams.messages import Message, MessagesToTables, _Gath
 from beam_ldp.pipelines.streams.source import NO_TIME
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateFrequencies, WindowRules
 
 COLUMNS = ["who", "colour", "t"]
@@ -118,11 +119,15 @@ def released(tmp_path: Any, *parts: list[Message]) -> list[Any]:
             (pipeline | stream | MessagesToTables(COLUMNS, "t", 60.0))[ROWS]
             | beam.WindowInto(FixedWindows(60))
             | PrivateFrequencies(
-                KRandomizedResponse(domain.size, 2.0), domain=domain, column="colour",
-                user_id_column="who", min_reports=1, memoize_key_file=str(key_file),
-                release_id="r", dataset="d", windows=WindowRules(),
+                KRandomizedResponse(domain.size, 2.0),
+                domain=domain,
+                column="colour",
+                people=People(id="who"),
+                min_reports=1,
+                noise=Noise(dataset="d", id="r", key_file=str(key_file)),
+                windows=WindowRules(),
             )
-        )  # fmt: skip
+        )
         releases | "Keep" >> beam.Map(keep, "released")
     return [(r.num_reports, r.estimate.value.tolist()) for r in _KEPT["released"]]
 

@@ -28,6 +28,7 @@ from beam_ldp.pipelines.streams.results import (
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, ValueBlock
 from beam_ldp.transforms.budgeted import ENDED_BEFORE
 from beam_ldp.transforms.portable import PortableDomain
@@ -61,10 +62,14 @@ def a_start(folder: Path, *steps: Any, question: str = "colour") -> None:
             else source.advance_watermark_to(step)
         )
     composite = PrivateFrequencies(
-        ORACLE, column=question, min_reports=50, memoize_key_file=str(folder / "key"),
-        release_id="week", dataset="people", question=question, one_report_per="row",
+        ORACLE,
+        column=question,
+        min_reports=50,
+        noise=Noise(dataset="people", id="week", key_file=str(folder / "key")),
+        question=question,
+        people=People(one_row=True),
         budget=ChargeTo("people", url, run_id="live", windows=4),
-    )  # fmt: skip
+    )
     identity = composite.identity
     assert identity is not None
     out = str(folder / "out")

@@ -21,8 +21,9 @@ from beam_ldp.randomizers.frequency import SubsetSelection
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean
 from beam_ldp.randomizers.randomness import UserRandomness
+from beam_ldp.settings import People
 from beam_ldp.transforms import Aggregate, EncodeRows, EncodeVectors, Randomize, Shuffle
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 
 # With both marks it is run by `make test-pyspark` alone, which makes what it needs.
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
@@ -112,7 +113,7 @@ def beams(
             pipeline
             | beam.Create(rows)
             | encoded
-            | Randomize(mechanism, noise=Noise(identity, str(folder / "release.key")))
+            | Randomize(mechanism, noise=NoiseSource(identity, str(folder / "release.key")))
             | Shuffle(mechanism, min_reports=18_000, output="statistic")
             | Aggregate(mechanism)
             | beam.Map(lambda sum_: (sum_.num_reports, sum_.statistic.tolist()))
@@ -125,7 +126,7 @@ def beams(
 
 
 def test_counts_are_beams_integers(ran: Ran) -> None:
-    encoded = EncodeRows(PAGES, "url", user_id_column="uid")
+    encoded = EncodeRows(PAGES, "url", people=People(id="uid"))
     users, statistic = beams(encoded, ORACLE, URLS, ran.folder)
     assert ran.found["users"][0] == users == 20_000
     assert ran.found["statistic"] == statistic
@@ -134,7 +135,7 @@ def test_counts_are_beams_integers(ran: Ran) -> None:
 
 
 def test_means_are_beams_integers(ran: Ran) -> None:
-    encoded = EncodeVectors("minutes", 1, user_id_column="uid", ranges=MINUTES)
+    encoded = EncodeVectors("minutes", 1, people=People(id="uid"), ranges=MINUTES)
     users, statistic = beams(encoded, MEAN, MEANS, ran.folder)
     assert ran.found["users"][1] == users == 20_000
     assert ran.found["mean"] == statistic

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, L2Mean, LInfMean, MeanRandomizer, PrivUnit
 from beam_ldp.randomizers.randomness import UserRandomness
+from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import (
     BadRowBlock,
     BoundContributions,
@@ -44,7 +46,7 @@ from beam_ldp.transforms import (
     ShuffledBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from tests.engines.fixtures import run_within
 from tests.identities import identity
 
@@ -75,9 +77,7 @@ class Source:
         self._starts = pipeline | "Starts" >> beam.Create(starts) | "Spread" >> beam.Reshuffle()
         (folder / "key").write_bytes(KEY)
         (folder / "key").chmod(0o600)
-        self.memoized: dict[str, str] = {
-            "memoize_key_file": str(folder / "key"), "release_id": "r", "dataset": "visits",
-        }  # fmt: skip
+        self.noise = Noise(dataset="visits", id="r", key_file=str(folder / "key"))
 
     def blocks(self, make: Callable[..., ValueBlock], *how: Any) -> beam.PCollection:
         """The blocks of `make(start, stop, *how)`, of two rows of each person."""
@@ -148,7 +148,9 @@ class EveryFormOfOutput(Part):
         for output, scope in FORMS:
             for least in (2000, USERS * ROWS_EACH + 1):
                 label = f"{output} {scope} {least}"
-                stage = PrivateFrequencies(ORACLE, min_reports=least, output=output, scope=scope)
+                stage = PrivateFrequencies(
+                    ORACLE, min_reports=least, shuffle=Shuffling(output=output, scope=scope)
+                )
                 outputs[label] = people | label >> stage
                 outputs[f"{label} withheld"] = outputs[label].withheld
         return outputs
@@ -173,10 +175,10 @@ class OneRowPerPerson(Part):
     def build(self, source: Source) -> Outputs:
         rows = source.blocks(persons_rows, False)
         drawn = rows | "Bound" >> BoundContributions(
-            noise=Noise(identity("r", "visits"), source.memoized["memoize_key_file"])
+            noise=NoiseSource(identity("r", "visits"), source.noise.key_file)
         )
         stage = PrivateFrequencies(
-            ORACLE, min_reports=100, one_report_per="user", **source.memoized
+            ORACLE, min_reports=100, people=People(id="user id"), noise=source.noise
         )
         return {"drawn": drawn, "estimate": rows | "One each" >> stage}
 
@@ -201,7 +203,10 @@ class EveryOracle(Part):
         people = source.blocks(values, USERS)
         stages = {
             name: PrivateFrequencies(
-                oracle, min_reports=1000, output=output, scope=scope, **source.memoized
+                oracle,
+                min_reports=1000,
+                shuffle=Shuffling(output=output, scope=scope),
+                noise=source.noise,
             )
             for (name, oracle), (output, scope) in zip(self.oracles.items(), cycle(FORMS))
         }
@@ -226,7 +231,7 @@ class FrequencyOfEachGroup(Part):
 
     def build(self, source: Source) -> Outputs:
         stage = PrivateFrequencies(
-            ORACLE, min_reports=500, groups=GROUPS, one_report_per="user", **source.memoized
+            ORACLE, min_reports=500, people=People(id="user id", groups=GROUPS), noise=source.noise
         )
         return {"groups": source.blocks(persons_rows, True) | "By group" >> stage}
 
@@ -248,7 +253,7 @@ class EveryMean(Part):
 
     def build(self, source: Source) -> Outputs:
         stages = {
-            name: PrivateMean(mechanism, min_reports=1000, **source.memoized, **how)
+            name: PrivateMean(mechanism, min_reports=1000, noise=source.noise, **how)
             for name, (mechanism, how) in self.mechanisms.items()
         }
         self.identities = {name: stage.identity for name, stage in stages.items()}
@@ -282,7 +287,7 @@ class MeanOfPersonsMeans(Part):
         protocol = plan_user_mean(
             USERS, ROWS_EACH, Box(CoordinateRanges(0, 1440)), local_epsilon=6.0, sigma=30
         )
-        stage = PrivateUserMean(protocol, min_reports=1000, **source.memoized)
+        stage = PrivateUserMean(protocol, min_reports=1000, noise=source.noise)
         return {"mean": source.blocks(minutes) | "Mean of means" >> stage}
 
     def verify(self, found: Found, folder: Path) -> None:
@@ -308,8 +313,8 @@ class ChargedToABudget(Part):
                 ORACLE,
                 min_reports=least,
                 budget=ChargeTo("visits", url, run_id=name),
-                one_report_per="row",
-                **{**source.memoized, "release_id": name},
+                people=People(one_row=True),
+                noise=replace(source.noise, id=name),
             )
             outputs[name] = source.blocks(values, USERS) | f"Charge {name}" >> stage
         return outputs
@@ -350,9 +355,7 @@ class RowsGroupsAndDeadLetters(Part):
             ORACLE,
             domain=str(source.folder / "names.txt"),
             column="colour",
-            user_id_column="id",
-            groups=GROUPS,
-            group_column="land",
+            people=People(id="id", groups=GROUPS, group_by="land"),
             min_reports=900,
         )
         made = (

@@ -22,6 +22,7 @@ from apache_beam.transforms import error_handling
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean
+from beam_ldp.settings import People
 from beam_ldp.transforms import BadRowBlock, PrivateFrequencies, PrivateMean
 from tests.transforms.helpers import local, run
 
@@ -51,7 +52,7 @@ class Person(NamedTuple):
 
 def frequencies() -> PrivateFrequencies:
     return PrivateFrequencies(
-        PLAIN, domain=COLOURS, column="colour", user_id_column="uid", min_reports=90
+        PLAIN, domain=COLOURS, column="colour", people=People(id="uid"), min_reports=90
     )
 
 
@@ -142,12 +143,18 @@ def test_numbers_from_everywhere(source: Any, tmp_path: Path) -> None:
             )
     mechanism = LInfMean(1, 8.0)
     (release,) = run(
-        lambda pipeline: source(pipeline, tmp_path)
-        | PrivateMean(
-            mechanism, columns=["x"], user_id_column="uid", min_reports=90,
-            ranges=CoordinateRanges(0, 99), one_row_each=True,
+        lambda pipeline: (
+            source(pipeline, tmp_path)
+            | PrivateMean(
+                mechanism,
+                columns=["x"],
+                people=People(id="uid"),
+                min_reports=90,
+                ranges=CoordinateRanges(0, 99),
+                one_row_each=True,
+            )
         )
-    )  # fmt: skip
+    )
     assert release.num_reports == 100
     assert abs(release.estimate.value[0] - 49.5) < 5 * release.estimate.standard_error[0]
 

@@ -13,7 +13,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_ldp.transforms import BoundContributions, ValueBlock
 from beam_ldp.transforms.blocks import CandidateBlock
 from beam_ldp.transforms.bounding import best_rows, shard_of
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from tests.identities import identity
 from tests.transforms.helpers import blocks_of, chi_square, held_blocks_of, run
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.pipeline
 def memoized(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(bytes(range(32)))
-    return Noise(identity("r"), str(path))
+    return NoiseSource(identity("r"), str(path))
 
 
 def cut(values, ids, size, groups=None):
@@ -91,7 +91,7 @@ def test_the_row_is_uniform(memoized, mode):
     num = 6000
     ids = np.tile(np.arange(num), 5)
     values = np.repeat(np.arange(5), num)
-    noise = {"fresh": Noise(), "memoized": memoized, "simulated": Noise(seed=3)}[mode]
+    noise = {"fresh": NoiseSource(), "memoized": memoized, "simulated": NoiseSource(seed=3)}[mode]
     found = bounded(cut(values, ids, 1700), noise=noise)
     counts = np.bincount([value for value, _ in found.values()], minlength=5)
     assert chi_square(counts, num / 5) < 5

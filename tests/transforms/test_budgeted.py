@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows, IntervalWindow, TimestampedValue
@@ -17,7 +18,8 @@ from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, ScalarMean
-from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean
+from beam_ldp.settings import Noise, People
+from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean, ValueBlock
 from beam_ldp.transforms.budgeted import (
     ENDED_BEFORE,
     USED_UP,
@@ -47,8 +49,8 @@ def ledger(url: str) -> BudgetLedger:
     return made
 
 
-def ask(budget: ChargeTo, people: int = PEOPLE, **how: Any) -> PrivateFrequencies:
-    how = {"min_reports": LEAST, "one_report_per": "row", **how}
+def ask(budget: ChargeTo, **how: Any) -> PrivateFrequencies:
+    how = {"min_reports": LEAST, "people": People(one_row=True), **how}
     return PrivateFrequencies(ORACLE, domain=ANSWERS, budget=budget, **how)
 
 
@@ -67,13 +69,13 @@ def run(transform: beam.PTransform, rows: Any, windows: float | None = None) -> 
 
 def test_a_budget_of_people_takes_people(url: str) -> None:
     """Ten rows of a person would be ten reports for the price of one."""
-    for one_report_per in ("row", "user"):
-        ask(ChargeTo("visits", url), one_report_per=one_report_per)  # somebody's word
-    ask(ChargeTo("visits", url), one_report_per=None, column="v", user_id_column="uid")
-    ask(ChargeTo("visits", url, privacy_unit="row"), one_report_per=None)
-    ask(ChargeTo("visits", url), one_report_per=None, seed=1)  # never charged
+    for people in (People(one_row=True), People(id="uid")):
+        ask(ChargeTo("visits", url), people=people)  # somebody's word
+    ask(ChargeTo("visits", url), column="v", people=People(id="uid"))
+    ask(ChargeTo("visits", url, privacy_unit="row"), people=People())
+    ask(ChargeTo("visits", url), people=People(), noise=Noise(seed=1))  # never charged
     composites = [
-        lambda budget: ask(budget, one_report_per=None),
+        lambda budget: ask(budget, people=People()),
         lambda budget: PrivateMean(ScalarMean(1, EPSILON), min_reports=LEAST, budget=budget),
     ]
     for composite in composites:
@@ -118,9 +120,11 @@ def test_too_few_reports_give_the_central_price_back(ledger: BudgetLedger, url: 
 
 def test_means_are_charged_too(ledger: BudgetLedger, url: str) -> None:
     mean = PrivateMean(
-        ScalarMean(1, EPSILON), min_reports=LEAST, one_report_per="row",
+        ScalarMean(1, EPSILON),
+        min_reports=LEAST,
+        people=People(one_row=True),
         budget=ChargeTo("visits", url, run_id="mean"),
-    )  # fmt: skip
+    )
     run(mean, [[0.5]] * PEOPLE)
     assert statuses(ledger) == {"mean": "settled"}
 
@@ -131,7 +135,7 @@ def test_user_level_means_are_charged_too(ledger: BudgetLedger, url: str, fracti
     protocol = plan_user_mean(PEOPLE, 20, minutes, local_epsilon=4.0, sigma=30)
     rows = [{"uid": i % PEOPLE, "minutes": 60.0 + i % 7} for i in range(2 * PEOPLE)]
     budget = ChargeTo("visits", url, run_id="users", honest_fraction=fraction)
-    run(PrivateUserMean(protocol, columns="minutes", user_id_column="uid", budget=budget), rows)
+    run(PrivateUserMean(protocol, columns="minutes", people=People(id="uid"), budget=budget), rows)
     charge = ledger.state.charge("users")
     assert (charge.status, charge.local_epsilon) == ("settled", 4.0)
     assert not charge.overspent
@@ -149,9 +153,13 @@ def test_fake_reports_hide_nobody(ledger: BudgetLedger, url: str) -> None:
 def test_groups_share_a_charge_at_its_worst_case(ledger: BudgetLedger, url: str) -> None:
     rows = [{"v": "yes", "g": "ab"[i % 2], "u": i} for i in range(2 * PEOPLE)]
     groups = PrivateFrequencies(
-        ORACLE, domain=ANSWERS, column="v", group_column="g", groups=Domain(("a", "b")),
-        min_reports=LEAST, budget=ChargeTo("visits", url, run_id="grouped"), one_report_per="row",
-    )  # fmt: skip
+        ORACLE,
+        domain=ANSWERS,
+        column="v",
+        people=People(one_row=True, groups=Domain(("a", "b")), group_by="g"),
+        min_reports=LEAST,
+        budget=ChargeTo("visits", url, run_id="grouped"),
+    )
     run(groups, rows)
     charge = ledger.state.charge("grouped")
     assert (charge.status, charge.settled) == ("settled", charge.reserved)
@@ -187,7 +195,7 @@ def test_all_windows_fit_or_none(ledger: BudgetLedger, url: str) -> None:
 
 
 def test_a_simulation_is_not_charged(ledger: BudgetLedger, url: str) -> None:
-    run(ask(ChargeTo("visits", url), seed=1), ["yes"] * PEOPLE)
+    run(ask(ChargeTo("visits", url), noise=Noise(seed=1)), ["yes"] * PEOPLE)
     assert statuses(ledger) == {}
 
 
@@ -375,13 +383,13 @@ def test_a_settled_release_is_not_released_again_by_a_composite(
     """No digest of its reports is kept, so nobody could say that they are the same."""
     (tmp_path / "key").write_bytes(bytes(range(32)))
     (tmp_path / "key").chmod(0o600)
-    rows = [{"uid": i, "v": "yes"} for i in range(PEOPLE)]
+    ids = np.arange(PEOPLE)
+    people = ValueBlock(np.zeros(PEOPLE, dtype=int), ids, source="s", positions=ids)
 
     def again(run_id: str) -> None:
         budget = ChargeTo("visits", url, run_id=run_id)
-        named = {"memoize_key_file": str(tmp_path / "key"), "release_id": "week"}
-        how = {"one_report_per": "row", "column": "v", "user_id_column": "uid"}
-        run(ask(budget, **named, **how), rows)
+        noise = Noise(key_file=str(tmp_path / "key"), id="week")
+        run(ask(budget, noise=noise, people=People(id="uid")), [people])
 
     again("monday")
     charge, head = ledger.charge("monday"), ledger.books.head

@@ -15,6 +15,7 @@ from apache_beam.metrics.metric import MetricsFilter
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.wire import encode_envelope
+from beam_ldp.settings import People, Shuffling
 from beam_ldp.transforms import (
     Aggregate,
     EncodeRows,
@@ -80,11 +81,15 @@ def test_every_stage_counts(output: Any) -> None:
             pipeline
             | beam.Create(rows())
             | PrivateFrequencies(
-                oracle, domain=COLOURS, column="c", user_id_column="id", min_reports=90,
-                output=output,
+                oracle,
+                domain=COLOURS,
+                column="c",
+                people=People(id="id"),
+                min_reports=90,
+                shuffle=Shuffling(output=output),
             )
         )
-    )  # fmt: skip
+    )
     expected = {
         "rows_read": 103, "bad_rows": 3, "bad_rows_null": 2, "bad_rows_no_user_id": 1,
         "users": 60, "reports_randomized": 60, "shuffle_reports_in": 60, "reports_withheld": 60,

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.settings import People
 from beam_ldp.transforms import BadRow, EncodeRows, IntegerDomain, TableBlock, ValueBlock
 from tests.transforms.helpers import local, run
 
@@ -86,7 +87,7 @@ def test_bad_rows_have_a_place_and_a_reason():
         {"colour": ["red", None, SECRET * 300, "green"], "uid": [1, 2, 3, None]}
     )
     blocks, bad, counters = encode(
-        [TableBlock("file.parquet", 40, table)], COLOURS, "colour", user_id_column="uid"
+        [TableBlock("file.parquet", 40, table)], COLOURS, "colour", people=People(id="uid")
     )
     assert sorted(bad, key=lambda row: row.position) == [
         BadRow("file.parquet", 41, "null"),
@@ -106,7 +107,7 @@ def test_missing_columns():
     table = pa.RecordBatch.from_pydict({"more": [1, 2]})
     blocks, bad, _ = encode([TableBlock("f", 0, table)], COLOURS, "colour")
     assert not blocks and [row.reason for row in bad] == ["missing column"] * 2
-    _, bad, _ = encode([{"colour": "red"}, {"uid": 3}], COLOURS, "colour", user_id_column="uid")
+    _, bad, _ = encode([{"colour": "red"}, {"uid": 3}], COLOURS, "colour", people=People(id="uid"))
     assert sorted(row.reason for row in bad) == ["missing column", "no user id"]
 
 
@@ -119,7 +120,7 @@ def test_other_leaves_no_trace_of_bad_rows():
         rows += [{"uid": 6} if column is bad_rows else {"colour": "blue", "uid": 6}]
         rows += [{"colour": "red"}]
         blocks, bad, counters = encode(
-            rows, COLOURS, "colour", user_id_column="uid", bad_rows="other"
+            rows, COLOURS, "colour", people=People(id="uid"), bad_rows="other"
         )
         ids = sorted(np.concatenate([block.user_ids for block in blocks]).tolist())
         outcomes.append((indices(blocks), ids, bad, counters))
@@ -135,12 +136,12 @@ def test_groups():
         {"c": "red", "g": None},
         {"c": "red"},
     ]
-    blocks, bad, _ = encode(rows, COLOURS, "c", groups=GROUPS, group_column="g")
+    blocks, bad, _ = encode(rows, COLOURS, "c", people=People(groups=GROUPS, group_by="g"))
     pairs = sorted((v, g) for b in blocks for v, g in zip(b.values.tolist(), b.groups.tolist()))
     assert pairs == [(0, 1), (1, 2)]
     assert [row.reason for row in bad] == ["no group"] * 2
     pairs = [("de", "red"), ("fr", "green")]
-    blocks, bad, _ = encode(pairs, COLOURS, groups=GROUPS, kind=tuple[str, str])
+    blocks, bad, _ = encode(pairs, COLOURS, people=People(groups=GROUPS), kind=tuple[str, str])
     assert not bad
     assert sorted((int(b.values[i]), int(b.groups[i])) for b in blocks for i in range(len(b))) == [
         (0, 0),
@@ -150,10 +151,10 @@ def test_groups():
 
 def test_ids_of_any_type_have_one_form():
     rows = [{"c": "red", "u": u} for u in (1, "1", "1.0", 1.0)]
-    (block,), bad, _ = encode(rows, COLOURS, "c", user_id_column="u")
+    (block,), bad, _ = encode(rows, COLOURS, "c", people=People(id="u"))
     assert not bad and block.user_ids.dtype == np.int64 and block.user_ids.tolist() == [1] * 4
     rows = [{"c": "red", "u": u} for u in (1, "1", b"x", 2, 1.5, True)]
-    (block,), bad, _ = encode(rows, COLOURS, "c", user_id_column="u")
+    (block,), bad, _ = encode(rows, COLOURS, "c", people=People(id="u"))
     assert block.user_ids.tolist() == [b"1", b"1", b"x", b"2"]
     assert [row.reason for row in bad] == ["user id of wrong type"] * 2
 
@@ -182,10 +183,10 @@ def test_arguments():
         EncodeRows(COLOURS, domain_size=4)
     with pytest.raises(ValueError, match="write it to a file"):
         EncodeRows(Domain(tuple(f"value number {i}" for i in range(30_000))))
-    with pytest.raises(ValueError, match="groups must be given with group_column"):
-        EncodeRows(COLOURS, "c", group_column="g")
+    with pytest.raises(ValueError, match="groups must be given with group_by"):
+        EncodeRows(COLOURS, "c", people=People(group_by="g"))
     with pytest.raises(ValueError, match="column must name"):
-        EncodeRows(COLOURS, user_id_column="u")
+        EncodeRows(COLOURS, people=People(group_by="u", groups=COLOURS))
     with pytest.raises(ValueError, match='bad_rows must be "dead_letter" or "other"'):
         EncodeRows(COLOURS, bad_rows="drop")
     with pytest.raises(TypeError, match="domain must be a Domain, an IntegerDomain"):
@@ -229,7 +230,7 @@ def test_any_row_is_a_value_or_a_dead_letter(rows):
 def test_values_are_never_logged(caplog):
     caplog.set_level(logging.DEBUG)
     rows = [{"c": SECRET * 200}, {"c": [SECRET]}, {"c": SECRET, "u": 1.5}, {"c": SECRET, "u": 1}]
-    _, bad, _ = encode(rows, COLOURS, "c", user_id_column="u")
+    _, bad, _ = encode(rows, COLOURS, "c", people=People(id="u"))
     assert len(bad) == 3
     assert SECRET not in caplog.text and SECRET not in repr(bad)
 

@@ -10,6 +10,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateFrequencies, ReleaseToRows, SlidingSums, ValueBlock
 from beam_ldp.transforms.panes import add_releases
 from tests.transforms.helpers import (
@@ -32,7 +33,12 @@ FORMS = [("statistic", "batch"), ("reports", "batch"), ("reports", "global")]
 def test_estimates_lie_within_their_error_bars(output, scope):
     """50,000 users, fixed seed, five components at 4 sigma: 3e-4 by chance."""
     blocks = value_blocks(truth_values(50_000), 3000)
-    stage = PrivateFrequencies(ORACLE, min_reports=1000, output=output, scope=scope, seed=11)
+    stage = PrivateFrequencies(
+        ORACLE,
+        min_reports=1000,
+        shuffle=Shuffling(output=output, scope=scope),
+        noise=Noise(seed=11),
+    )
     (release,) = run(lambda p: blocks_of(p, blocks) | stage)
     error = np.abs(release.estimate.value - TRUTH) / release.estimate.standard_error
     assert error.max() < 4
@@ -60,7 +66,7 @@ def test_error_bars_have_the_right_size():
             | beam.Create(blocks)
             | beam.Map(lambda block: block).with_output_types(ValueBlock)
             | beam.WindowInto(FixedWindows(60))
-            | PrivateFrequencies(ORACLE, min_reports=400, seed=5)
+            | PrivateFrequencies(ORACLE, min_reports=400, noise=Noise(seed=5))
         )
 
     releases = run(build)
@@ -84,7 +90,9 @@ def test_drawn_rows_need_the_wider_error_bars():
     rows = [order[i : i + 7000] for i in range(0, len(ids), 7000)]
     blocks = [ValueBlock(values[r], ids[r], source="s", positions=r) for r in rows]
     oracle = KRandomizedResponse(5, 6.0)
-    stage = PrivateFrequencies(oracle, min_reports=100, one_report_per="user", seed=2)
+    stage = PrivateFrequencies(
+        oracle, min_reports=100, people=People(id="user id"), noise=Noise(seed=2)
+    )
     (release,) = run(lambda p: blocks_of(p, blocks) | stage)
     shares = np.array([0.5 + 0.5 * 0.25, 0, 0, 0, 0.5 * 0.75])
     error = np.abs(release.estimate.value - shares) / release.estimate.standard_error
@@ -99,7 +107,7 @@ def test_zero_users(output, scope):
     with local() as pipeline:
         empty = pipeline | beam.Create([]).with_output_types(int)
         releases = empty | PrivateFrequencies(
-            ORACLE, min_reports=1, output=output, scope=scope, question="q"
+            ORACLE, min_reports=1, shuffle=Shuffling(output=output, scope=scope), question="q"
         )
         assert_that(releases, equal_to([]), label="releases")
         notices = releases.withheld | beam.Map(lambda w: (w.question, w.num_reports, w.min_reports))
@@ -166,10 +174,14 @@ def test_many_groups(output, scope):
         for i in range(0, 60_000, 9000)
     ]  # fmt: skip
     stage = PrivateFrequencies(
-        ORACLE, groups=names, min_reports=5, output=output, scope=scope, seed=1
+        ORACLE,
+        people=People(groups=names),
+        min_reports=5,
+        shuffle=Shuffling(output=output, scope=scope),
+        noise=Noise(seed=1),
     )
     if scope == "global":
-        stage._shuffle._num_shards = 2
+        stage._collector._shuffle._num_shards = 2
     found = dict(run(lambda p: blocks_of(p, blocks) | stage))
     counts = np.bincount(groups, minlength=2001)
     assert {name: release.num_reports for name, release in found.items()} == {
@@ -182,7 +194,7 @@ def test_many_groups(output, scope):
 def test_rows_of_a_release():
     names = Domain(("a", "b", "c", "d"))
     blocks = value_blocks(truth_values(5000), 5000)
-    stage = PrivateFrequencies(ORACLE, min_reports=5, seed=1, question="colour")
+    stage = PrivateFrequencies(ORACLE, min_reports=5, noise=Noise(seed=1), question="colour")
     (release,) = run(lambda p: blocks_of(p, blocks) | stage)
     rows = run(lambda p: blocks_of(p, blocks) | stage | ReleaseToRows(names, level=0.9))
     assert [row.value for row in rows] == ["a", "b", "c", "d", "other"]
@@ -226,7 +238,7 @@ def test_sliding_windows_are_sums_of_panes():
 @pytest.mark.exact
 def test_sums_of_panes_weigh_by_users():
     blocks = [value_blocks(truth_values(n), n) for n in (1000, 3000)]
-    stage = PrivateFrequencies(ORACLE, min_reports=5, seed=1)
+    stage = PrivateFrequencies(ORACLE, min_reports=5, noise=Noise(seed=1))
     releases = [run(lambda p, b=b: blocks_of(p, b) | stage)[0] for b in blocks]
     total = add_releases(releases, None)
     one, two = (release.estimate for release in releases)

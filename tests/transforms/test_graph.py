@@ -14,6 +14,7 @@ from apache_beam.transforms.display import DisplayData
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateFrequencies, ValueBlock
 from beam_ldp.transforms.portable import PortableRandomizer
 from tests.transforms.helpers import ORACLE
@@ -59,11 +60,9 @@ def test_no_key_and_no_domain_value_of_a_file(tmp_path):
         ORACLE,
         domain=str(tmp_path / "domain"),
         column="c",
-        user_id_column="u",
+        people=People(id="u"),
         min_reports=10,
-        memoize_key_file=str(tmp_path / "key"),
-        release_id="r",
-        dataset="d",
+        noise=Noise(dataset="d", id="r", key_file=str(tmp_path / "key")),
     )
     found = payloads(graph(stage))
     assert any(b"Encode" in data for data in found) and len(found) > 20
@@ -79,7 +78,11 @@ def test_small_at_four_million_values(tmp_path):
     oracle = KRandomizedResponse(4_000_001, 12.0)
     for output, scope in (("statistic", "batch"), ("reports", "global")):
         stage = PrivateFrequencies(
-            oracle, domain=str(path), column="c", min_reports=10, output=output, scope=scope
+            oracle,
+            domain=str(path),
+            column="c",
+            min_reports=10,
+            shuffle=Shuffling(output=output, scope=scope),
         )
         assert len(graph(stage).SerializeToString()) < 200_000
 
@@ -97,8 +100,8 @@ def test_names_coders_and_fusion():
     """Stable names; our coders, not pickle, on every edge; one exchange where one is meant."""
     for arguments, groupings in (
         ({}, 1),  # the sums
-        ({"output": "reports"}, 2),  # the leftovers, the sums
-        ({"one_report_per": "user"}, 2),  # the persons, the sums
+        ({"shuffle": Shuffling(output="reports")}, 2),  # the leftovers, the sums
+        ({"people": People(id="uid")}, 2),  # the persons, the sums
     ):
         stage = PrivateFrequencies(ORACLE, min_reports=10, **arguments)
         names = []

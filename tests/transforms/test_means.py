@@ -22,6 +22,7 @@ from beam_ldp.randomizers.mean import (
     ScalarMean,
 )
 from beam_ldp.randomizers.randomness import UserRandomness
+from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import (
     Aggregate,
     EncodeVectors,
@@ -42,7 +43,7 @@ from beam_ldp.transforms import (
     ValueBlock,
     bounding,
 )
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from beam_ldp.transforms.stage_types import StageError
 from beam_ldp.transforms.sums import RunningSum
 from tests.identities import identity
@@ -61,7 +62,7 @@ PRIV_UNIT = PrivUnit(6, 4.0)
 def memoized(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(KEY)
-    return {"memoize_key_file": str(path), "release_id": "r", "dataset": "d"}
+    return Noise(key_file=str(path), id="r", dataset="d")
 
 
 def test_every_mechanism_gives_what_it_gives_without_beam(memoized):
@@ -73,9 +74,9 @@ def test_every_mechanism_gives_what_it_gives_without_beam(memoized):
         for i, (name, mechanism) in enumerate(MECHANISMS.items()):
             blocks = value_blocks(vectors[name], (37, 111, 400)[i % 3], ids=True)
             values = blocks_of(pipeline, blocks, name)
-            stage = PrivateMean(mechanism, min_reports=9, **memoized)
+            stage = PrivateMean(mechanism, min_reports=9, noise=memoized)
             whole = values | f"{name} whole" >> stage
-            noise = Noise(stage.identity, memoized["memoize_key_file"])
+            noise = NoiseSource(stage.identity, memoized.key_file)
             bound = mechanism.for_release(stage.identity)
             parts = (
                 values
@@ -92,7 +93,7 @@ def test_every_mechanism_gives_what_it_gives_without_beam(memoized):
     assert len(releases) == 2 * len(MECHANISMS)
     for (name, _), release in releases.items():
         mechanism = MECHANISMS[name]
-        drawn_under = PrivateMean(mechanism, min_reports=9, **memoized).identity
+        drawn_under = PrivateMean(mechanism, min_reports=9, noise=memoized).identity
         mechanism = mechanism.for_release(drawn_under)
         rng = UserRandomness(KEY, np.arange(400), drawn_under)
         direct = mechanism.estimate(
@@ -177,8 +178,8 @@ def test_a_shard_must_not_tie_a_users_messages():
     with pytest.raises(ValueError, match='Use output="statistic", where every report hides'):
         Shuffle(LINF, 5, "reports", "global")
     with pytest.raises(ValueError, match='scope="global" takes mechanisms of one message'):
-        PrivateMean(LINF, min_reports=5, output="reports", scope="global")
-    PrivateMean(LINF, min_reports=5, output="statistic", scope="global")
+        PrivateMean(LINF, min_reports=5, shuffle=Shuffling(output="reports", scope="global"))
+    PrivateMean(LINF, min_reports=5, shuffle=Shuffling(output="statistic", scope="global"))
     Shuffle(PRIV_UNIT, 5, "reports", "global")
 
 
@@ -194,7 +195,13 @@ def test_permuted_reports_have_the_same_sum(mechanism, scope, memoized):
         values = blocks_of(pipeline, value_blocks(vectors, 100, ids=True))
         both = [
             values
-            | form >> PrivateMean(mechanism, min_reports=9, output=form, scope=scope, **memoized)
+            | form
+            >> PrivateMean(
+                mechanism,
+                min_reports=9,
+                shuffle=Shuffling(output=form, scope=scope),
+                noise=memoized,
+            )
             for form in ("reports", "statistic")
         ]
         return both | beam.Flatten()
@@ -279,7 +286,7 @@ def test_a_memoized_report_is_that_of_the_whole_vector(memoized):
     """Vectors that agree in all coordinates but one draw independent noise; equal ones the same."""
     wide = PrivUnit(8, 1.0)
     first = np.full((200, 8), 0.1)
-    noise = Noise(identity(), memoized["memoize_key_file"])
+    noise = NoiseSource(identity(), memoized.key_file)
     other = first.copy()
     other[:, -1] = np.nextafter(0.1, 1)
 
@@ -303,7 +310,7 @@ def test_vectors_outside_the_ball_are_clipped_or_stop_the_run(memoized):
     def release(vectors, clipping):
         mechanism = LInfMean(2, 2.0, clipping=clipping)
         blocks = value_blocks(vectors, 100, ids=True)
-        stage = PrivateMean(mechanism, min_reports=9, **memoized)
+        stage = PrivateMean(mechanism, min_reports=9, noise=memoized)
         (found,) = run(lambda p: blocks_of(p, blocks) | stage)
         return found.estimate.value.tolist()
 
@@ -319,7 +326,7 @@ def test_ranges_come_back_in_the_unit_of_the_data(memoized):
     generator = np.random.default_rng(4)
     rows = np.stack([generator.uniform(0, 1440, 900), generator.uniform(18, 98, 900)], axis=1)
     blocks = value_blocks(rows, 250, ids=True)
-    stage = PrivateMean(mechanism, ranges=ranges, min_reports=9, **memoized)
+    stage = PrivateMean(mechanism, ranges=ranges, min_reports=9, noise=memoized)
     (release,) = run(lambda p: blocks_of(p, blocks) | stage)
     rng = UserRandomness(KEY, np.arange(900), stage.identity)
     inside = mechanism.estimate(
@@ -338,9 +345,12 @@ def test_groups_keys_and_rows():
     mechanism = LInfMean(2, 8.0)
     rows = [{"x": 0.5, "y": (-0.5, 0.25)[i % 2], "land": ("de", "fr")[i % 2]} for i in range(4000)]
     stage = PrivateMean(
-        mechanism, columns=["x", "y"], groups=GROUPS, group_column="land", min_reports=1500,
+        mechanism,
+        columns=["x", "y"],
+        people=People(groups=GROUPS, group_by="land"),
+        min_reports=1500,
         question="q",
-    )  # fmt: skip
+    )
     found = dict(run(lambda p: p | beam.Create(rows) | stage))
     assert set(found) == {"de", "fr"}
     for name, truth in (("de", [0.5, -0.5]), ("fr", [0.5, 0.25])):
@@ -380,7 +390,7 @@ def test_windows_rows_and_sliding_sums():
             pipeline
             | beam.Create(stamped).with_output_types(ValueBlock)
             | beam.WindowInto(beam.window.FixedWindows(60))
-            | PrivateMean(mechanism, min_reports=900, seed=5, question="q")
+            | PrivateMean(mechanism, min_reports=900, noise=Noise(seed=5), question="q")
         )
         rows = releases | ReleaseToRows(coordinates=("x", "y"))
         sums = releases | SlidingSums(120, 60)
@@ -422,7 +432,7 @@ def test_one_row_per_person(memoized, monkeypatch):
             )
             for start in range(0, len(ids), size)
         ]
-        stage = PrivateMean(mechanism, min_reports=900, one_report_per="user", **memoized)
+        stage = PrivateMean(mechanism, min_reports=900, people=People(id="user id"), noise=memoized)
         (found,) = run(lambda p: blocks_of(p, blocks) | stage)
         return found
 
@@ -447,7 +457,7 @@ def test_too_few_and_none_at_all():
         return run(made)
 
     for elements, number in (([], 0), ([ValueBlock(np.zeros((100, 4)))], 100)):
-        for how in ({}, {"output": "reports"}):
+        for how in ({}, {"shuffle": Shuffling(output="reports")}):
             (notice,) = build(elements, **how)
             assert (notice.num_reports, notice.min_reports, notice.question) == (number, 101, "q")
     nobody = LINF.estimate(np.zeros(LINF.statistic_shape, dtype=np.int64), 0)
@@ -601,7 +611,7 @@ def test_errors_are_as_large_as_predicted(mechanism):
     num_users = 2000
     vectors = vectors_for(mechanism, num_users)
     blocks = value_blocks(vectors, 500)
-    stage = PrivateMean(mechanism, min_reports=100, seed=11)
+    stage = PrivateMean(mechanism, min_reports=100, noise=Noise(seed=11))
     (release,) = run(lambda p: held_blocks_of(p, blocks) | stage)
     truth = vectors.mean(axis=0)
     scores = (release.estimate.value - truth) / np.sqrt(mechanism.variance(num_users, vectors))

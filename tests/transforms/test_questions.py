@@ -15,6 +15,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
+from beam_ldp.settings import People, Shuffling
 from beam_ldp.transforms import PrivateFrequencies, Randomize, ReleaseToRows, ValueBlock
 from beam_ldp.transforms.encode_questions import (
     BinQuestion,
@@ -22,7 +23,7 @@ from beam_ldp.transforms.encode_questions import (
     LevelsQuestion,
     ListQuestion,
 )
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from beam_ldp.transforms.questions import PrivateQuestions
 from tests.identities import identity
 from tests.transforms.helpers import local, run
@@ -58,10 +59,13 @@ def test_every_group_and_question_has_a_release(kind, output):
             pipeline
             | beam.Create(ROWS)
             | PrivateQuestions(
-                randomizer, ASKED, user_id_column="id", groups=GROUPS, group_column="land",
-                min_reports=200, output=output,
+                randomizer,
+                ASKED,
+                people=People(id="id", groups=GROUPS, group_by="land"),
+                min_reports=200,
+                shuffle=Shuffling(output=output),
             )
-        )  # fmt: skip
+        )
         notices = releases.withheld | "as pairs" >> beam.Map(lambda w: (w.group, w))
         return (releases, notices) | beam.Flatten()
 
@@ -130,7 +134,7 @@ def test_memoized_answers_are_the_same_on_every_run(tmp_path):
             lambda p: (
                 p
                 | beam.Create([block]).with_output_types(ValueBlock)
-                | Randomize(survey(OneQuestion), noise=Noise(identity(), str(key)))
+                | Randomize(survey(OneQuestion), noise=NoiseSource(identity(), str(key)))
             )
         )
         back = np.argsort(order)

@@ -12,7 +12,7 @@ import pytest
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.transforms import Randomize, ValueBlock
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from tests.identities import identity
 from tests.transforms.helpers import ORACLE, blocks_of, run, truth_values, value_blocks
 
@@ -127,7 +127,7 @@ def run_on(blocks, *flags):
 
 def test_memoized_reports_do_not_depend_on_blocks_or_runs(key_file):
     values = truth_values(1000)
-    noise = Noise(identity("r", "d"), key_file)
+    noise = NoiseSource(identity("r", "d"), key_file)
     runs = [
         by_user(value_blocks(values, size, ids=True), Randomize(WIDE, noise=noise))
         for size in (7, 100, 100, 1000)
@@ -142,14 +142,14 @@ def test_memoized_reports_do_not_depend_on_blocks_or_runs(key_file):
 def test_memoized_reports_are_independent_when_anything_changes(key_file, tmp_path, change):
     """Equal reports of 4000 users are about 4000 / 2**16: 5 or more by chance once in 10**9."""
     values = np.zeros(4000, dtype=np.int64)
-    noise, oracle = Noise(identity("r", "d"), key_file), WIDE
+    noise, oracle = NoiseSource(identity("r", "d"), key_file), WIDE
     first = by_user(value_blocks(values, 500, ids=True), Randomize(WIDE, noise=noise))
     if change == "release":
-        noise = Noise(identity("s", "d"), key_file)
+        noise = NoiseSource(identity("s", "d"), key_file)
     elif change == "dataset":
-        noise = Noise(identity("r", "e"), key_file)
+        noise = NoiseSource(identity("r", "e"), key_file)
     elif change == "column":
-        noise = Noise(identity("r", "d", columns=("hiv",)), key_file)
+        noise = NoiseSource(identity("r", "d", columns=("hiv",)), key_file)
     elif change == "mechanism":
         oracle = KRandomizedResponse(2**16, 0.1000001)
     elif change == "value":
@@ -157,7 +157,7 @@ def test_memoized_reports_are_independent_when_anything_changes(key_file, tmp_pa
     else:
         other = tmp_path / "other"
         other.write_bytes(bytes(32))
-        noise = Noise(identity("r", "d"), str(other))
+        noise = NoiseSource(identity("r", "d"), str(other))
     second = by_user(value_blocks(values, 500, ids=True), Randomize(oracle, noise=noise))
     assert sum(a == b for a, b in zip(first, second)) < 5
 
@@ -168,7 +168,7 @@ def test_two_releases_reveal_no_more_than_two_fresh_reports(key_file):
     num_users = 20_000
     blocks = value_blocks(np.zeros(num_users, dtype=np.int64), 5000, ids=True)
     pair = [
-        by_user(blocks, Randomize(ORACLE, noise=Noise(identity(name), key_file)))
+        by_user(blocks, Randomize(ORACLE, noise=NoiseSource(identity(name), key_file)))
         for name in ("one", "two")
     ]
     p, q = ORACLE.support_probabilities
@@ -183,22 +183,22 @@ def test_two_releases_reveal_no_more_than_two_fresh_reports(key_file):
 def test_memoized_needs_ids_and_a_key(key_file, tmp_path):
     blocks = value_blocks(np.zeros(5, dtype=np.int64), 5)
     with pytest.raises(Exception, match="memoized randomization needs user ids"):
-        reports_of(blocks, Randomize(ORACLE, noise=Noise(identity(), key_file)))
+        reports_of(blocks, Randomize(ORACLE, noise=NoiseSource(identity(), key_file)))
     short = tmp_path / "short"
     short.write_bytes(b"sixteen bytes...")
     with pytest.raises(Exception, match="at least 32 secret bytes") as error:
-        reports_of(blocks, Randomize(ORACLE, noise=Noise(identity(), str(short))))
+        reports_of(blocks, Randomize(ORACLE, noise=NoiseSource(identity(), str(short))))
     assert "sixteen" not in str(error.value)
     with pytest.raises(Exception, match="must be readable on every worker"):
         missing = str(tmp_path / "missing")
-        reports_of(blocks, Randomize(ORACLE, noise=Noise(identity(), missing)))
+        reports_of(blocks, Randomize(ORACLE, noise=NoiseSource(identity(), missing)))
 
 
 def test_a_seed_repeats_runs_but_not_blocks():
     blocks = value_blocks(np.zeros(1000, dtype=np.int64), 100)
-    first = reports_of(blocks, Randomize(WIDE, noise=Noise(seed=7)))
-    again = reports_of(blocks[::-1], Randomize(WIDE, noise=Noise(seed=7)))
-    other = reports_of(blocks, Randomize(WIDE, noise=Noise(seed=8)))
+    first = reports_of(blocks, Randomize(WIDE, noise=NoiseSource(seed=7)))
+    again = reports_of(blocks[::-1], Randomize(WIDE, noise=NoiseSource(seed=7)))
+    other = reports_of(blocks, Randomize(WIDE, noise=NoiseSource(seed=8)))
     assert all(block.simulated for block in first)
     for a, b, c in zip(first, again, other):
         assert np.array_equal(a.reports, b.reports) and not np.array_equal(a.reports, c.reports)
@@ -207,5 +207,5 @@ def test_a_seed_repeats_runs_but_not_blocks():
 
 def test_a_seed_does_not_repeat_noise_where_blocks_look_the_same():
     blocks = [ValueBlock(np.zeros(100, dtype=np.int64))] * 8
-    found = run(lambda p: blocks_of(p, blocks) | Randomize(WIDE, noise=Noise(seed=7)))
+    found = run(lambda p: blocks_of(p, blocks) | Randomize(WIDE, noise=NoiseSource(seed=7)))
     assert len({block.reports.tobytes() for block in found}) == 8

@@ -34,7 +34,7 @@ from beam_ldp.transforms import (
 )
 from beam_ldp.transforms.envelope_copies import listed_ids, named_before
 from beam_ldp.transforms.file_parts import FilePart, PartReader, find_parts
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from beam_ldp.transforms.report_files import DUPLICATE, Tally
 from tests.randomizers.wire_terms import terms_of
 from tests.transforms.helpers import (
@@ -65,7 +65,7 @@ def write(folder: Path, values: np.ndarray, terms: ReleaseTerms = TERMS, **how: 
     return run(
         lambda pipeline: (
             blocks_of(pipeline, blocks)
-            | Randomize(terms.randomizer, noise=Noise(seed=seed))
+            | Randomize(terms.randomizer, noise=NoiseSource(seed=seed))
             | WriteReports(str(folder), terms, **how)
         )
     )
@@ -104,7 +104,9 @@ def test_what_is_written_is_read(tmp_path, how, each):
     assert all(name.startswith("reports-0000") and name.endswith(".ldp") for name in files)
     reports, refused = read(tmp_path / "*", terms=terms)
     direct = run(
-        lambda p: blocks_of(p, value_blocks(values, 700)) | Randomize(ORACLE, noise=Noise(seed=3))
+        lambda p: (
+            blocks_of(p, value_blocks(values, 700)) | Randomize(ORACLE, noise=NoiseSource(seed=3))
+        )
     )
     expected = np.concatenate([block.reports for block in direct])
     np.testing.assert_array_equal(np.bincount(reports), np.bincount(expected))
@@ -235,14 +237,14 @@ def test_reports_of_groups(tmp_path):
     run(
         lambda pipeline: (
             blocks_of(pipeline, blocks)
-            | Randomize(ORACLE, noise=Noise(seed=3))
+            | Randomize(ORACLE, noise=NoiseSource(seed=3))
             | WriteReports(str(tmp_path), terms, groups=groups)
         )
     )
     (tmp_path / "more").write_bytes(encode_envelope(terms, some(7)))
     found = run(lambda p: _both(p | ReadReports(str(tmp_path), terms, groups=groups)))
     reports = [block for block in found if isinstance(block, ReportBlock)]
-    direct = run(lambda p: blocks_of(p, blocks) | Randomize(ORACLE, noise=Noise(seed=3)))
+    direct = run(lambda p: blocks_of(p, blocks) | Randomize(ORACLE, noise=NoiseSource(seed=3)))
     for group in range(3):
         got, expected = (
             np.sort(np.concatenate([b.reports[b.groups == group] for b in which]))
@@ -260,7 +262,7 @@ def test_memoized_edges_send_one_envelope_for_each_person(tmp_path):
     values = truth_values(300)
 
     def sent(name, terms, blocks):
-        noise = Noise(terms.identity, str(tmp_path / "key"))
+        noise = NoiseSource(terms.identity, str(tmp_path / "key"))
         run(
             lambda pipeline: (
                 blocks_of(pipeline, blocks)
@@ -284,10 +286,10 @@ def test_memoized_edges_send_one_envelope_for_each_person(tmp_path):
     assert sum(len(block) for block in found if isinstance(block, ReportBlock)) == 300
     with pytest.raises(ValueError, match="terms.simulated must be false"):
         simulated = terms_of(ORACLE, simulated=True)
-        WriteMemoizedReports(str(tmp_path), simulated, Noise(simulated.identity, "key"))
+        WriteMemoizedReports(str(tmp_path), simulated, NoiseSource(simulated.identity, "key"))
     for noise, message in (
-        (Noise(), "noise must be memoized"),
-        (Noise(other.identity, "key"), "under the identity of the terms"),
+        (NoiseSource(), "noise must be memoized"),
+        (NoiseSource(other.identity, "key"), "under the identity of the terms"),
     ):
         with pytest.raises(ValueError, match=message):
             WriteMemoizedReports(str(tmp_path), TERMS, noise)

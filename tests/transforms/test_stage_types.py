@@ -8,6 +8,7 @@ import pytest
 from apache_beam.transforms import trigger
 from apache_beam.transforms import window as windows
 
+from beam_ldp.settings import Shuffling
 from beam_ldp.transforms import (
     Aggregate,
     BoundContributions,
@@ -24,7 +25,7 @@ from beam_ldp.transforms import (
     TableBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from tests.identities import identity
 from tests.transforms.helpers import ORACLE
 
@@ -148,17 +149,17 @@ def test_types_go_through_all_stages():
         (lambda: Shuffle(ORACLE, 5, "sum"), 'output must be "reports" or "statistic"'),
         (lambda: Shuffle(ORACLE, 5, scope="all"), 'scope must be "batch" or "global"'),
         (lambda: Shuffle(ORACLE, 5, num_shards=3), "num_shards must be a power of two, got 3"),
-        (lambda: Noise(memoize_key_file="k"), "identity must say which release"),
+        (lambda: NoiseSource(key_file="k"), "identity must say which release"),
         (
-            lambda: Noise(identity(), memoize_key_file="k", seed=1),
+            lambda: NoiseSource(identity(), key_file="k", seed=1),
             "seed must be None",
         ),
-        (lambda: Noise(seed=-1), "seed must be an integer >= 0"),
+        (lambda: NoiseSource(seed=-1), "seed must be an integer >= 0"),
         (lambda: EstimateFrequencies(ORACLE, sampling="all"), 'sampling must be "fixed" or "iid"'),
         (lambda: PrivateFrequencies(ORACLE), "min_reports or expected_users must be given"),
         (
-            lambda: PrivateFrequencies(ORACLE, min_reports=5, one_report_per="day"),
-            'one_report_per must be "user" or "row"',
+            lambda: PrivateFrequencies(ORACLE, min_reports=5, shuffle=Shuffling(min_reports=5)),
+            "min_reports must not be given twice",
         ),
     ],
 )

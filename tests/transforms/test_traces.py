@@ -11,8 +11,9 @@ from beam_ldp.ledger.people import LocalFiles
 from beam_ldp.ledger.people_before import DamagedTagsError, compare, write_reports
 from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateFrequencies, Randomize
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from beam_ldp.transforms.people import PeopleFolder
 from beam_ldp.transforms.traces import DigestReports, LeaveReports, publication_folder
 from beam_ldp.transforms.user_means import PrivateUserMean
@@ -31,8 +32,8 @@ def keys(tmp_path):
     return tmp_path
 
 
-def noise_of(keys, **named) -> Noise:
-    return Noise(identity(**named), str(keys / "key"))
+def noise_of(keys, **named) -> NoiseSource:
+    return NoiseSource(identity(**named), str(keys / "key"))
 
 
 def traces_of(pipeline, values, noise, size=100, ids=True):
@@ -82,10 +83,10 @@ def test_fresh_noise_leaves_no_trace():
 
 
 def test_composites_hand_traces_on(keys):
-    how = {"memoize_key_file": str(keys / "key"), "release_id": "r", "dataset": "d"}
+    how = {"noise": Noise(key_file=str(keys / "key"), id="r", dataset="d")}
     stages = {
         "frequencies": PrivateFrequencies(
-            ORACLE, min_reports=9, one_report_per="user", question="c", **how
+            ORACLE, min_reports=9, people=People(id="user id"), question="c", **how
         ),
         "user means": PrivateUserMean(
             plan_user_mean(600, 20, Box(CoordinateRanges(0, 10)), local_epsilon=4.0, sigma=0.1),

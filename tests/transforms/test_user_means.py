@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import apache_beam as beam
 import dp_accounting
 import numpy as np
@@ -11,6 +13,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import ValueBlock
 from beam_ldp.transforms.block_coder import BlockCoder
 from beam_ldp.transforms.blocks import Release, WithheldRelease
@@ -67,7 +70,9 @@ def test_release_is_close_and_says_so(split, output):
     (release,) = run(
         lambda p: (
             blocks_of(p, blocks)
-            | PrivateUserMean(protocol, output=output, scope="global", question="minutes")
+            | PrivateUserMean(
+                protocol, shuffle=Shuffling(output=output, scope="global"), question="minutes"
+            )
         )
     )
     assert release.num_reports == USERS and release.output == output
@@ -148,11 +153,12 @@ def test_seed_repeats_and_is_never_priced():
     blocks, _ = rows_of_people()
     protocol = plan()
     first, second = (
-        run(lambda p: blocks_of(p, blocks) | PrivateUserMean(protocol, seed=5))[0] for _ in range(2)
+        run(lambda p: blocks_of(p, blocks) | PrivateUserMean(protocol, noise=Noise(seed=5)))[0]
+        for _ in range(2)
     )
     assert first.simulated and first.event is None
     assert first.estimate.value == second.estimate.value
-    (other,) = run(lambda p: blocks_of(p, blocks) | PrivateUserMean(protocol, seed=6))
+    (other,) = run(lambda p: blocks_of(p, blocks) | PrivateUserMean(protocol, noise=Noise(seed=6)))
     assert other.estimate.value != first.estimate.value
 
 
@@ -160,14 +166,14 @@ def test_memoized_noise_repeats_however_rows_are_read(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(bytes(range(32)))
     blocks, _ = rows_of_people()
-    memo = {"memoize_key_file": str(path), "release_id": "r", "dataset": "d"}
+    memo = Noise(key_file=str(path), id="r", dataset="d")
     protocol = plan()
-    (first,) = run(lambda p: blocks_of(p, blocks) | PrivateUserMean(protocol, **memo))
-    (second,) = run(lambda p: blocks_of(p, blocks[::-1]) | PrivateUserMean(protocol, **memo))
+    (first,) = run(lambda p: blocks_of(p, blocks) | PrivateUserMean(protocol, noise=memo))
+    (second,) = run(lambda p: blocks_of(p, blocks[::-1]) | PrivateUserMean(protocol, noise=memo))
     assert not first.simulated and first.event is not None
     assert first.estimate.value == second.estimate.value
-    memo["release_id"] = "s"
-    (third,) = run(lambda p: blocks_of(p, blocks) | PrivateUserMean(protocol, **memo))
+    memo = replace(memo, id="s")
+    (third,) = run(lambda p: blocks_of(p, blocks) | PrivateUserMean(protocol, noise=memo))
     assert third.estimate.value != first.estimate.value
 
 
@@ -179,7 +185,7 @@ def test_bad_rows_leave_their_place_and_a_reason():
             (
                 p
                 | beam.Create(rows)
-                | PrivateUserMean(plan(), columns="minutes", user_id_column="uid")
+                | PrivateUserMean(plan(), columns="minutes", people=People(id="uid"))
             ).bad_rows
         )
     )
@@ -192,7 +198,7 @@ def test_hidden_bad_rows_count_as_the_middle_of_the_range():
     """Within 5 standard errors: false alarms below 1e-6."""
     rows = [{"uid": i, "minutes": None} for i in range(USERS)]
     protocol = plan_user_mean(USERS, 1, Box(CoordinateRanges(1000, 1440)), local_epsilon=8.0)
-    ask = PrivateUserMean(protocol, columns="minutes", user_id_column="uid", bad_rows="zero")
+    ask = PrivateUserMean(protocol, columns="minutes", people=People(id="uid"), bad_rows="zero")
     (release,) = run(lambda p: p | beam.Create(rows) | ask)
     assert abs(release.estimate.value[0] - 1220) < 5 * release.estimate.standard_error[0] < 30
 
@@ -219,9 +225,9 @@ def test_windows_are_released_one_by_one():
 def test_what_does_not_fit_is_refused_when_the_pipeline_is_built():
     with pytest.raises(TypeError, match="protocol must be a UserMean, got int"):
         PrivateUserMean(3)
-    with pytest.raises(ValueError, match="user_id_column must name"):
+    with pytest.raises(ValueError, match="people.id must name"):
         PrivateUserMean(plan(), columns="minutes")
     with pytest.raises(ValueError, match="dataset must be a declared name"):
-        PrivateUserMean(plan(), memoize_key_file="key")
+        PrivateUserMean(plan(), noise=Noise(key_file="key"))
     with pytest.raises(ValueError, match="min_reports must be an integer >= 1"):
         PrivateUserMean(plan(), min_reports=0)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import CoordinateRanges
+from beam_ldp.settings import People
 from beam_ldp.transforms import BadRow, EncodeVectors, TableBlock, ValueBlock
 from beam_ldp.transforms import vectors as vectors_module
 from beam_ldp.transforms.stage_types import StageError
@@ -85,7 +86,7 @@ def test_bad_rows_have_a_place_and_a_reason():
     table = pa.RecordBatch.from_pydict(
         {"x": [1.0, None, 3, float("nan"), 5], "y": ["1", "2", SECRET, "4", "inf"], "u": [7] * 5}
     )
-    blocks, bad = encode([TableBlock("f", 40, table)], ["x", "y"], user_id_column="u")
+    blocks, bad = encode([TableBlock("f", 40, table)], ["x", "y"], people=People(id="u"))
     assert vectors(blocks) == [[1, 1]] and blocks[0].positions.tolist() == [40]
     assert blocks[0].user_ids.tolist() == [7]
     reasons = ["null", "not a number", "NaN", "infinite"]
@@ -127,7 +128,7 @@ def test_zero_leaves_no_trace_of_bad_rows():
     for values in (bad_values, [0.0] * 6):
         rows = [{"x": value, "y": 0, "u": i} for i, value in enumerate(values)]
         rows += [{"x": 1, "y": 2, "u": 9}, {"x": 1, "y": 2}]
-        blocks, bad = encode(rows, ["x", "y"], user_id_column="u", bad_rows="zero")
+        blocks, bad = encode(rows, ["x", "y"], people=People(id="u"), bad_rows="zero")
         ids = [u for block in blocks for u in block.user_ids.tolist()]
         outcomes.append((vectors(blocks), ids, bad))
     assert outcomes[0] == outcomes[1]
@@ -153,24 +154,24 @@ def test_groups_and_pairs():
         {"x": 3, "y": 4, "g": "nowhere"},
         {"x": 5, "y": 6, "g": None},
     ]
-    blocks, bad = encode(rows, ["x", "y"], groups=GROUPS, group_column="g")
+    blocks, bad = encode(rows, ["x", "y"], people=People(groups=GROUPS, group_by="g"))
     assert vectors(blocks) == [[1, 2], [3, 4]] and blocks[0].groups.tolist() == [1, 2]
     assert [row.reason for row in bad] == ["no group"]
     pairs = [("de", [1, 2]), ("fr", np.array([3, 4])), ("fr", [3])]
-    blocks, bad = encode(pairs, None, groups=GROUPS, pairs=True)
+    blocks, bad = encode(pairs, None, people=People(groups=GROUPS), pairs=True)
     assert vectors(blocks) == [[1, 2], [3, 4]] and blocks[0].groups.tolist() == [0, 1]
     assert len(bad) == 1
     batch = pa.RecordBatch.from_pydict({**XY, "group": ["de", "fr", "de"]})
-    blocks, bad = encode([batch], None, groups=GROUPS)
+    blocks, bad = encode([batch], None, people=People(groups=GROUPS))
     assert vectors(blocks) == ROWS and not bad
     with pytest.raises(ValueError, match="groups must be given exactly where"):
-        encode([ValueBlock(np.zeros((1, 2)))], None, groups=GROUPS)
+        encode([ValueBlock(np.zeros((1, 2)))], None, people=People(groups=GROUPS))
 
 
 def test_ids_of_two_kinds_are_read_in_one_form():
     """Stages take integers and texts of a block apart again (`ValueBlock.by_kind`)."""
     rows = [{"v": [i, i], "u": u} for i, u in enumerate((1, "1", b"x", 2))]
-    blocks, bad = encode(rows, "v", user_id_column="u")
+    blocks, bad = encode(rows, "v", people=People(id="u"))
     assert not bad
     (block,) = blocks
     assert block.user_ids.tolist() == [b"1", b"1", b"x", b"2"]
@@ -182,7 +183,7 @@ def test_ids_of_two_kinds_are_read_in_one_form():
 def test_value_blocks_are_checked_and_keep_what_they_have():
     values = np.array([[1, 2], [np.nan, 0], [3, 4]], dtype=np.float32)
     block = ValueBlock(values, [7, 8, 9], np.array([0, 1, 1]), "f", np.array([5, 6, 8]))
-    blocks, bad = encode([block], None, groups=GROUPS)
+    blocks, bad = encode([block], None, people=People(groups=GROUPS))
     (kept,) = blocks
     assert kept.values.dtype == np.float32 and kept.values.tolist() == [[1, 2], [3, 4]]
     assert kept.user_ids.tolist() == [7, 9] and kept.groups.tolist() == [0, 1]
@@ -217,7 +218,7 @@ def test_arguments(arguments, message):
     ("how", "message"),
     [
         ({"bad_rows": "other"}, 'bad_rows must be "dead_letter" or "zero"'),
-        ({"group_column": "g"}, "groups must be given with group_column"),
+        ({"people": People(group_by="g")}, "groups must be given with group_by"),
         ({"ranges": CoordinateRanges((0, 0, 0), 1)}, "ranges must hold one range or 2, got 3"),
     ],
 )
@@ -225,7 +226,7 @@ def test_options(how, message):
     with pytest.raises(ValueError, match=message):
         EncodeVectors("v", 2, **how)
     with pytest.raises(ValueError, match="column must name"):
-        EncodeVectors(None, 2, user_id_column="u")
+        EncodeVectors(None, 2, people=People(group_by="u", groups=GROUPS))
 
 
 def test_blocks_with_keys_are_refused_when_the_pipeline_is_built():
@@ -250,7 +251,7 @@ anything = st.one_of(
 def test_any_row_is_a_vector_or_a_dead_letter(rows, one_column):
     """Nothing raises because of what a row holds, and every row is accounted for."""
     columns = "x" if one_column else ["x", "y"]
-    blocks, bad = encode(rows, columns, user_id_column="u")
+    blocks, bad = encode(rows, columns, people=People(id="u"))
     assert sum(map(len, blocks)) + len(bad) == len(rows)
     for block in blocks:
         assert block.values.shape == (len(block), 2) and np.isfinite(block.values).all()

@@ -16,6 +16,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import (
     PrivateFrequencies,
     Randomize,
@@ -25,7 +26,7 @@ from beam_ldp.transforms import (
     WindowRules,
 )
 from beam_ldp.transforms.gate import TOO_FEW
-from beam_ldp.transforms.noise import Noise
+from beam_ldp.transforms.noise import NoiseSource
 from beam_ldp.transforms.windows import (
     COMPACT_AT,
     LATE,
@@ -80,8 +81,7 @@ def released(
     **how: Any,
 ) -> tuple[list[Any], list[Any]]:
     """What is released of a stream, and what is withheld, in the order in which it came."""
-    drawn = "user" if "user_id_column" in how else "row"
-    how = {"column": "colour", "min_reports": 5, "one_report_per": drawn, **how}
+    how = {"column": "colour", "min_reports": 5, "people": People(one_row=True), **how}
     _KEPT.clear()
     flags = PipelineOptions([LOCAL] if options is None else options, streaming=True)
     with beam.Pipeline(options=flags) as pipeline:
@@ -120,7 +120,7 @@ def test_each_window_is_one_release_at_its_own_price(output):
     source = stream(
         0, rows((10, 3), (70, 2)), 20, rows((5, 4)), rows((75, 6)), 61, rows((200, 5)), 400
     )
-    releases, withheld = released(source, output=output)
+    releases, withheld = released(source, shuffle=Shuffling(output=output))
     assert facts(releases) == [(0, 60, 7, False), (60, 120, 8, False), (180, 240, 5, False)]
     assert not withheld
     for release in releases:
@@ -211,7 +211,10 @@ def test_groups_have_clocks_thresholds_and_late_releases_of_their_own(output):
     late = [TimestampedValue(b"%d;green;fr" % (9 + i), 30) for i in range(5)]
     source = stream(0, german[:3], french, 30, german[3:], 61, late, 70, german[:2], 400)
     releases, withheld = released(
-        source, lateness(120), groups=Domain(("de", "fr")), group_column="group", output=output
+        source,
+        lateness(120),
+        people=People(groups=Domain(("de", "fr")), group_by="group"),
+        shuffle=Shuffling(output=output),
     )
     found = sorted((key, r.num_reports, r.late, r.window[0]) for key, r in releases)
     assert found == [("de", 6, False, 0), ("fr", 9, False, 0)]
@@ -334,7 +337,7 @@ def test_a_person_counts_once_in_a_window_late_or_not():
         later,
         400,
     )
-    releases, withheld = released(source, lateness(120), user_id_column="id")
+    releases, withheld = released(source, lateness(120), people=People(id="id"))
     assert facts(releases) == [(0, 60, 5, True), (0, 60, 8, False)]
     by_late = {r.late: r.estimate.value for r in releases}
     np.testing.assert_allclose(by_late[False], [1, 0, 0], atol=1e-6)
@@ -350,7 +353,7 @@ def test_late_persons_who_report_again_in_the_next_window_are_in_two_releases():
     late = [TimestampedValue(b"p%d;red" % i, 20) for i in range(4)]
     again = [TimestampedValue(b"p%d;green" % i, 70) for i in range(6)]
     source = stream(0, first, 59.997, 61, late, again, 119.997, 121, 179.997, 300, 400)
-    releases, withheld = released(source, lateness(120), user_id_column="id")
+    releases, withheld = released(source, lateness(120), people=People(id="id"))
     assert facts(releases) == [(0, 60, 6, False), (60, 120, 6, False)]
     assert said(withheld) == [(0, 4, TOO_FEW, True)]
 
@@ -358,7 +361,7 @@ def test_late_persons_who_report_again_in_the_next_window_are_in_two_releases():
 @pytest.mark.pipeline
 def test_persons_with_ids_of_both_kinds_meet_no_one_else():
     source = stream(0, [TimestampedValue(b"7;red", 1), *rows((5, 9))], 400)
-    releases, _ = released(source, user_id_column="id", output="reports")
+    releases, _ = released(source, people=People(id="id"), shuffle=Shuffling(output="reports"))
     assert facts(releases) == [(0, 60, 10, False)]
 
 
@@ -381,7 +384,7 @@ def _reports(key_file: str, permanent: bool) -> dict[int, np.ndarray]:
                 )
             ).with_output_types(ValueBlock)
             | beam.WindowInto(FixedWindows(60))
-            | Randomize(oracle, noise=Noise(identity(), key_file, permanent=permanent))
+            | Randomize(oracle, noise=NoiseSource(identity(), key_file, permanent=permanent))
             | beam.ParDo(_WithStart())
             | beam.Map(keep, "reports")
         )
@@ -414,8 +417,9 @@ def test_permanent_responses_are_priced_locally_and_no_budget_takes_them(tmp_pat
     key_file = tmp_path / "key"
     key_file.write_bytes(bytes(32))
     how = {
-        "user_id_column": "id", "memoize_key_file": str(key_file), "release_id": "r", "dataset": "d"
-    }  # fmt: skip
+        "people": People(id="id"),
+        "noise": Noise(key_file=str(key_file), id="r", dataset="d"),
+    }
     source = stream(0, positioned(6), 400)
     releases, _ = released_blocks(source, permanent=True, **how)
     (release,) = releases
@@ -425,7 +429,7 @@ def test_permanent_responses_are_priced_locally_and_no_budget_takes_them(tmp_pat
         PrivateFrequencies(
             ORACLE, min_reports=5, permanent=True, budget=ChargeTo("d", "sqlite:///x"), **how
         )
-    with pytest.raises(ValueError, match="memoize_key_file must be given"):
+    with pytest.raises(ValueError, match="noise.key_file must be given"):
         PrivateFrequencies(ORACLE, min_reports=5, permanent=True)
 
 
@@ -474,7 +478,9 @@ def test_sessions_with_public_bounds_merge_and_are_released_once(output):
         rows((300, 2)),
         500,
     )
-    releases, withheld = released(source, windows=PUBLIC, output=output, **SESSIONS)
+    releases, withheld = released(
+        source, windows=PUBLIC, shuffle=Shuffling(output=output), **SESSIONS
+    )
     assert facts(releases) == [(0, 70, 7, False), (200, 230, 6, False)]
     assert said(withheld) == [(300, 2, TOO_FEW, False)]
 
@@ -499,7 +505,9 @@ def test_a_late_report_is_never_merged_into_the_next_session(output):
         rows((50, 5)) + rows((50, 1), person="ada"),  # [50, 80) is open
         rows((25, 5)) + rows((25, 1), person="ada"), 300,  # [25, 55): late
     )  # fmt: skip
-    releases, withheld = released(source, windows=PUBLIC, output=output, **SESSIONS)
+    releases, withheld = released(
+        source, windows=PUBLIC, shuffle=Shuffling(output=output), **SESSIONS
+    )
     assert facts(releases) == [(0, 30, 6, False), (25, 55, 6, True), (50, 80, 6, False)]
     assert not withheld
 
@@ -599,7 +607,7 @@ def test_what_would_release_twice_or_never_is_refused(windowing, message, output
 @pytest.mark.exact
 def test_sessions_and_one_report_per_person_exclude_each_other():
     with pytest.raises(ValueError, match="BoundContributions refuses session windows"):
-        released(stream(rows((1, 1))), user_id_column="id", windows=PUBLIC, **SESSIONS)
+        released(stream(rows((1, 1))), people=People(id="id"), windows=PUBLIC, **SESSIONS)
 
 
 @pytest.mark.exact
