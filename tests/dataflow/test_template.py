@@ -43,9 +43,9 @@ def parameters() -> dict[str, dict[str, Any]]:
 def program_flags() -> dict[str, dict[str, Any]]:
     """The flags of the installed program, as it names them itself."""
     code = (
-        "import json; from beam_ldp.pipelines.frequency import Frequency;"
-        "print(json.dumps({n: {'choices': h.get('choices')} "
-        "for f in Frequency.flags.values() for n, h in f.items()}))"
+        "import json; from beam_ldp.pipelines.usage.frequency import USAGE;"
+        "print(json.dumps({'--' + about.flag: {'choices': list(about.choices) or None} "
+        "for _, _, about in USAGE}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=120

@@ -355,7 +355,7 @@ def test_bad_rows_as_zero_leave_no_trace(data: Path, tmp_path: Path, ragged: Pat
     assert main([*flags(data, out, "--bad-rows=zero"), f"--input={ragged}"][1:]) == DONE
     assert record(out)["num_reports"] == USERS and record(out)["num_bad_rows"] is None
     assert not Path(f"{out}.private").exists()
-    assert "the zero vector and left no trace" in (out / "privacy.md").read_text()
+    assert "reported as the zero vector, without a trace" in (out / "privacy.md").read_text()
 
 
 def test_too_many_bad_rows_release_nothing(
@@ -519,8 +519,8 @@ def test_mlflow_beside_the_output(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (["--column=f0"], "unknown flag --column (did you mean --column?)"),
         (["--columns=f0"], "unknown flag --columns (did you mean --column?)"),
+        (["--domain=x"], "unknown flag --domain"),
         (["--column=g*"], "--column g*: no such column"),
         (["--column=fixd"], "no such column (did you mean fixed?)"),
         (["--column=f0,f0"], "names f0 twice"),

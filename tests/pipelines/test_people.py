@@ -20,7 +20,7 @@ from beam_ldp.pipelines import user_mean
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.frequency import main
 from beam_ldp.pipelines.programs import DONE, FAILED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.usage.collect import FLAGS
+from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.settings import People
@@ -199,7 +199,7 @@ def test_a_key_that_is_too_short_is_never_quoted(
 
 
 def test_a_collector_knows_nobody() -> None:
-    assert not any(name.startswith("--people") for flags in FLAGS.values() for name in flags)
+    assert not any(about.flag.startswith("people") for _, _, about in USAGE)
 
 
 def test_people_with_many_rows(place: Path) -> None:
