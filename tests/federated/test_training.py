@@ -93,7 +93,7 @@ def test_a_round_that_lost_a_report_is_charged_as_that_too():
 @pytest.mark.exact
 def test_clients_that_were_not_drawn_as_declared_are_never_asked():
     budget = EpsilonBudget(None, DELTA)
-    with pytest.raises(SamplingMismatchError, match=r"sampling gives 5\. Draw another set"):
+    with pytest.raises(SamplingMismatchError, match=r"sampling gives 5\. Draw a new set"):
         train(Summing(DeclaredSampling(100, 5)), lambda n: clients(n, 6), 1, budget)
     assert budget.spent.num_charges == 0
 

@@ -119,7 +119,7 @@ def test_a_short_round_leaves_the_ledger_as_it_was(tmp_path):
     for options, message in (
         (
             {"sampling": DeclaredSampling(100, 5)},
-            "a round of 4 clients has no privacy cost: .*Draw anoth",
+            "a round of 4 clients has no privacy cost: .*Draw a new",
         ),
         ({"min_reports": 5}, "a round of 4 clients gives no result: min_reports is 5. Wait until"),
     ):
