@@ -128,7 +128,7 @@ def set_budget(
     looked_up = (people_ids, people_store, people_key_file)
     if any(looked_up) and not (all(looked_up) and new):
         raise click.UsageError(
-            "--people-ids, --people-store and --people-key-file belong together, and to --new"
+            "--people-ids, --people-store and --people-key-file must be given together, with --new"
         )
     book = open_ledger(ledger)
     with ledger_errors():
@@ -136,7 +136,7 @@ def set_budget(
         if dataset not in known and not new:
             near = get_close_matches(dataset, known, 1, 0.6)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"there is no dataset {dataset!r}{hint} (--new makes it)")
+            raise click.UsageError(f"there is no dataset {dataset!r}{hint} (--new creates it)")
         if dataset in known:
             privacy_unit = book.books.population_of(dataset).privacy_unit
         elsewhere = charged_elsewhere(book, dataset, how["population"])
@@ -168,9 +168,9 @@ def look_up(
     try:
         people = [line for line in ids.read_text("utf-8").split("\n") if line]
     except (OSError, UnicodeError):
-        raise click.UsageError("--people-ids must be a file with one id a line") from None
+        raise click.UsageError("--people-ids must be a file with one id per line") from None
     if not people:
-        raise click.UsageError("--people-ids holds nobody")
+        raise click.UsageError("--people-ids holds no id")
     key = read_key(key_file, "--people-key-file")
     store = store.removeprefix("file://")
     held = [book.state.populations[name] for name in populations]
@@ -183,8 +183,8 @@ def warn_of_people_elsewhere(
     """Say that a new population's people may be charged already, and what that is known by."""
     if found is None:
         compared = (
-            "Whether they are the same people was not looked up: --people-ids does, with "
-            "--people-store and --people-key-file, where runs left hashed ids"
+            "Whether they are the same people was not checked: give --people-ids, --people-store "
+            "and --people-key-file to check, where runs left hashed ids"
         )
     else:
         compared = "By hashed ids, " + "; ".join(map(str, found))
@@ -192,8 +192,8 @@ def warn_of_people_elsewhere(
     names = ", ".join(elsewhere[:3]) + (" and others" if len(elsewhere) > 3 else "")
     console.print(
         f"{'' if certain else '[yellow]warning:[/yellow] '}{escape(printable(dataset))} is a "
-        f"population of its own, with a budget beside that of {escape(printable(names))}, which is "
-        "charged already: somebody who is in both loses the sum. "
+        f"population of its own, with a budget beside that of {escape(printable(names))}, which "
+        "has been charged: for somebody who is in both, the costs add up. "
         f"{escape(printable(compared))}. The same people share a budget with --population",
         soft_wrap=True,
     )
@@ -248,7 +248,7 @@ def accept_time(ledger: str | None, why: str, by: str | None) -> None:
     book = open_ledger(ledger)
     with ledger_errors():
         now = book.accept_time(why=why, by=by)
-    Console().print(f"the ledger goes on at {now}", soft_wrap=True)
+    Console().print(f"the ledger continues at {now}", soft_wrap=True)
 
 
 @budget.command("show")
@@ -267,7 +267,7 @@ def show(ledger: str | None, dataset: str | None, form: str) -> None:
         return
     console = Console()
     if not found:
-        console.print("no budget was granted yet: `beam-ldp budget set`")
+        console.print("no budget has been granted yet: see `beam-ldp budget set`")
     for status in found:
         show_status(console, status)
     sys.stdout.flush()
@@ -294,7 +294,7 @@ def people(ledger: str | None, dataset: str, people_store: str) -> None:
     console = Console()
     for run_id, why in counted.left_out.items():
         said = escape(printable(run_id))
-        console.print(f"run {said} counts as if it had asked everybody: {why}", soft_wrap=True)
+        console.print(f"run {said} counts as if everybody had taken part: {why}", soft_wrap=True)
     show_status(console, status)
 
 
@@ -374,7 +374,7 @@ def show_status(console: Console, status: BudgetStatus) -> None:
         f"local epsilons per {unit}: {local} {limit}, for somebody who took part in everything"
     )
     for held in status.quotas:
-        console.print(f"{held.share:g} of it is kept for {escape(printable(held.name))}")
+        console.print(f"{held.share:g} of it is reserved for {escape(printable(held.name))}")
     if status.people is not None:
         show_people(console, status, status.people, unit)
     kinds = next_runs(status)
@@ -396,7 +396,7 @@ def show_people(
     left_out = len(status.uncounted)
     known = f"{len(people.covered)} of {len(people.covered) + left_out} runs counted"
     if left_out:
-        known += "; the others are taken to have asked everybody"
+        known += "; in the others, everybody is assumed to have taken part"
     console.print(
         f"by hashed ids, no {unit} more than {number(status.local_maximum)} ({known})",
         soft_wrap=True,

@@ -84,14 +84,14 @@ class Collect(DeviceReports, Frequency):
         for path, found, expected in self._lists():
             if found != expected:
                 raise UsageError(
-                    f"--domain {path}: not the list that the devices had (another value, another "
-                    "order or another --other-label)"
+                    f"--domain {path}: this is not the list that the devices used (a value, the "
+                    "order or the --other-label differs)"
                 )
         if self.in_parts:
             self.record_type = CollectPartsRecord  # type: ignore[assignment,misc]
         if settings.people.group_by is not None and agreed.groups_digest != self.groups.digest:
             raise UsageError(
-                f"--groups {settings.groups}: not the list of groups that the devices had"
+                f"--groups {settings.groups}: this is not the list of groups that the devices used"
             )
 
     def _lists(self) -> list[tuple[str, str, str]]:
@@ -132,9 +132,9 @@ class Collect(DeviceReports, Frequency):
         columns = asked.columns if isinstance(asked, DeviceListsQuestion) else ()
         if ("groups" in given["people"]) != (agreed.group_by is not None):
             raise UsageError(
-                "--groups is missing: the public list of groups that the devices had"
+                "--groups is missing: the public list of groups that the devices used"
                 if agreed.group_by is not None
-                else "--groups is not for reports without groups"
+                else "--groups cannot be used: these reports have no groups"
             )
         if agreed.group_by is not None:
             given = Given({"people": {"group_by": agreed.group_by}}, []).over(given)
@@ -150,8 +150,8 @@ class Collect(DeviceReports, Frequency):
         settings = check_collected(given, agreed, question)
         if agreed.group_by is not None and "min_reports" not in given["shuffle"]:
             raise UsageError(
-                "--min-reports is missing: the least number of reports in a group, which decides "
-                "how much noise the smallest group takes"
+                "--min-reports is missing: the smallest number of reports in a group, which "
+                "decides how much noise the smallest group needs"
             )
         return settings
 
@@ -192,13 +192,13 @@ def _number_question(told: dict[str, Any], asked: DeviceQuestion | None) -> Numb
     wanted = asked.wanted if isinstance(asked, DeviceNumberQuestion) else None
     if given and (wanted is None or not wanted.needs_tree):
         raise UsageError(
-            f"--{given[0]}: these reports are not of a number with a tree, which the devices have "
-            "to be asked for (`randomize --quantiles`)"
+            f"--{given[0]}: these reports have no tree of bins; devices send one with `randomize "
+            "--quantiles`"
         )
     if wanted is None:
         return None
     if "domain" in told:
-        raise UsageError("--domain is for values of a list; these reports are about a number")
+        raise UsageError("--domain is for lists of values; these reports are about a number")
     if "quantiles" in given:
         wanted = replace(wanted, quantiles=levels_of(told["quantiles"]))
     if "between" in given:

@@ -166,7 +166,7 @@ def _refuse_own_options(context: click.Context) -> None:
     for name in context.params:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             flag = "--" + name.replace("_", "-")
-            raise click.UsageError(f"{flag} stands behind `{context.invoked_subcommand}`", context)
+            raise click.UsageError(f"{flag} must follow `{context.invoked_subcommand}`", context)
 
 
 def run(
@@ -196,7 +196,7 @@ def run(
         people, listed, users, epsilon, max_local_epsilon, delta, output / "release"
     )
     console.print(Panel(_story(corpus, users, words, people, truth), title="The data"))
-    console.print("[bold]What runs now[/bold], and what you would type for data of your own:")
+    console.print("[bold]What runs now[/bold], and what you would type for your own data:")
     console.print(f"[green]{escape(_command(flags))}[/green]\n", soft_wrap=True)
     flags += ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
     code, result = run_flags(Frequency, flags, console, truth)
@@ -237,7 +237,8 @@ def say_coverage(console: Console, result: RunResult, truth: np.ndarray) -> None
         0 if top.truth is None else int(np.sum((top.low <= top.truth) & (top.truth <= top.high)))
     )
     console.print(
-        f"\n[bold]Are the intervals honest?[/bold] Of all {total:,} pointwise 95 % intervals, "
+        "\n"
+        f"[bold]Are the intervals honest?[/bold] Of all {total:,} pointwise 95 % intervals, "
         f"{holds:,} hold the truth ({holds / total:.1%}); about {expected:,.0f} should, give or "
         f"take {spread:,.0f}. Of the {len(top.labels)} in the table, which hold for all words at "
         f"once, {listed} do. A typical error of a rare word is "
@@ -326,7 +327,7 @@ def _ask(
     from beam_ldp.pipelines.run import run_flags
 
     console.print(Panel(example.story, title=example.title))
-    console.print("[bold]What runs now[/bold], and what you would type for data of your own:")
+    console.print("[bold]What runs now[/bold], and what you would type for your own data:")
     console.print(f"[green]{escape(_command(example.flags))}[/green]\n", soft_wrap=True)
     flags = [part for flag in example.flags for part in _words(flag)]
     flags += ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
@@ -352,10 +353,11 @@ def say_means_coverage(console: Console, result: RunResult) -> None:
     at_once = int(np.count_nonzero(result.answer.view.held))  # type: ignore[attr-defined]
     spread = 2 * math.sqrt(total * 0.95 * 0.05)
     console.print(
-        f"\n[bold]Are the intervals honest?[/bold] Of the {total} pointwise 95 % intervals of "
+        "\n"
+        f"[bold]Are the intervals honest?[/bold] Of the {total} pointwise 95 % intervals of "
         f"estimates.csv, {holds} hold the truth; about {0.95 * total:.0f} should, give or take "
-        f"{spread:.0f}, or more where errors are those of worse values than these. Of the {total} "
-        f"that hold all at once, {at_once} do.\n"
+        f"{spread:.0f}, or more where errors are for worse values than these. Of the {total} that "
+        f"hold all at once, {at_once} do.\n"
     )
 
 

@@ -49,9 +49,9 @@ def finalize(
         if code is None:
             _refuse_stream(output)
             raise click.UsageError(
-                f"{output} holds no privacy record, and no run with this output was lost on the "
-                "way. A reservation whose run left nothing at all stays charged; if you know that "
-                "nothing of it was released, `beam-ldp budget abandon` gives it back"
+                f"{output} holds no privacy record, and no run with this output was lost. A "
+                "reservation whose run left nothing at all stays charged; if you know that nothing "
+                "of it was released, return it with `beam-ldp budget abandon`"
             )
         sys.exit(code)
     book = _settle(record, ledger, console)
@@ -68,9 +68,9 @@ def _refuse_stream(output: str) -> None:
     run_id = run_of(output)
     if run_id is not None:
         raise click.UsageError(
-            f"{output} holds a stream, each window of which was settled before it appeared. If it "
-            f"was lost, start it again with the same flags, or end its job and `beam-ldp "
-            f"budget abandon {run_id}` what it did not use"
+            f"{output} holds a stream, whose windows were each settled before they appeared. If it "
+            "was lost, start it again with the same flags, or end its job and return what it did "
+            f"not use with `beam-ldp budget abandon {run_id}`"
         )
 
 
@@ -89,7 +89,7 @@ def _settle(record: dict[str, Any], ledger: str | None, console: Console) -> Bud
         identity = charging.identity_of(book, record)
         if charge.identity != identity:
             raise click.UsageError(
-                f"the release is not that of run {record['run_id']!r}: it differs in its "
+                f"the release is not the one of run {record['run_id']!r}: it differs in its "
                 f"{', '.join(charge.identity.differences(identity))}"
             )
         if charge.status != "settled":
@@ -220,8 +220,9 @@ def _end_reserved(run: LostRun, book: BudgetLedger, say: Any) -> int:
         )
         return DONE
     say(
-        "stays charged at its worst case: its launcher or its job may still be at work elsewhere. "
-        "If you know that it is not and that nothing was released, `beam-ldp budget abandon`"
+        "stays charged at its worst case: its launcher or its job may still be running on another "
+        "machine. If you know that neither is and that nothing was released, use `beam-ldp budget "
+        "abandon`"
     )
     return NOT_YET
 
@@ -275,7 +276,7 @@ def _log(
         metrics |= mlflow_ldp.people_metrics(book, record["dataset"])
     try:
         if mlflow_ldp.has_record(uri, record):
-            console.print("the tracking server shows it already")
+            console.print("the tracking server has it already")
             return True
         logged = mlflow_ldp.log_release(
             record,

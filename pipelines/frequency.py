@@ -93,8 +93,8 @@ class Frequency(Question[FrequencySettings]):
         check_column(settings)
         if question.staged is not None and ledger_url(settings) is not None:
             raise UsageError(
-                "--staged cannot be charged to a ledger, which is asked before data are read: run "
-                "without a template, or say --no-ledger"
+                "--staged cannot be charged to a ledger, which must grant the budget before data "
+                "is read: run without a template, or give --no-ledger"
             )
         return settings
 
@@ -188,14 +188,15 @@ class Frequency(Question[FrequencySettings]):
         found = results.read_all(self.settings.question.staged)
         if not (found.releases or found.withheld):
             raise UsageError(
-                f"--staged {self.settings.question.staged}: no results, or the job is not done yet"
+                f"--staged {self.settings.question.staged}: there are no results, or the job is "
+                "not done yet"
             )
         self._check_staged(choice, found.identity)
         expected = choice.randomizer.to_config()
         if any(dict(release.mechanism) != expected for release in found.releases):
             raise UsageError(
-                f"--staged {self.settings.question.staged}: made with other flags than "
-                "these, by another mechanism"
+                f"--staged {self.settings.question.staged}: it was made with other flags, by "
+                "another mechanism"
             )
         return found
 
@@ -208,8 +209,8 @@ class Frequency(Question[FrequencySettings]):
         if made != asked:
             differs = "its identity" if made is None else ", ".join(asked.differences(made))
             raise UsageError(
-                f"--staged {self.settings.question.staged}: made with other flags than "
-                f"these, for another release: it differs in {differs}"
+                f"--staged {self.settings.question.staged}: it was made with other flags, for "
+                f"another release: it differs in {differs}"
             )
 
     def gate(self, found: results.WorkerResults) -> Release:
@@ -255,8 +256,8 @@ def question_of(given: Given, usage: Usage) -> FrequencyQuestion:
     columns = columns_of(question)
     if numbers is not None and len(columns) > 1:
         raise UsageError(
-            "--bins is about one --column; lists and bins together take a pipeline of your own "
-            "(PrivateQuestions, docs/questions.md)"
+            "--bins takes a single --column; to combine lists and bins, write a pipeline of your "
+            "own (PrivateQuestions, docs/questions.md)"
         )
     return replace(
         question,
@@ -282,7 +283,9 @@ def check_column(settings: FrequencySettings) -> None:
     """A UsageError unless `--column` fits the format."""
     source, column = settings.source, settings.question.column
     if source.format == "text" and (settings.people.id or column):
-        raise UsageError("--column and --user-id are not for text: each line is one value")
+        raise UsageError(
+            "--column and --user-id cannot be used with text input, where each line is one value"
+        )
     if source.format != "text" and not column:
         raise UsageError(f"--column is missing: which column of the {source.format} files?")
 

@@ -59,7 +59,8 @@ class Mean(Question[MeanSettings]):
         self.shape = shape_of(settings.question.shape) or picture_shape(self.labels)
         if self.shape is not None and self.shape[0] * self.shape[1] != self.dimension:
             raise UsageError(
-                f"--shape {self.shape[0]}x{self.shape[1]} has not {self.dimension:,} pixels"
+                f"--shape {self.shape[0]}x{self.shape[1]} must have as many pixels as there are "
+                f"coordinates, {self.dimension:,}"
             )
 
     @classmethod

@@ -253,7 +253,7 @@ def show(done: dict[str, Any], console: Console) -> None:
     for reason, count in (done["bad_rows"] or {}).items():
         console.print(f"  {count:,} rows could not be used: {reason}")
     console.print(f"[bold]Written to[/bold] {escape(done['output'])}", soft_wrap=True)
-    console.print(f"  reports-*{SUFFIX}  [dim]packed reports: they may leave this machine[/dim]")
+    console.print(f"  reports-*{SUFFIX}  [dim]packed reports, which may leave this machine[/dim]")
     console.print(f"  {RELEASE_FILE}   [dim]what the collector needs to know; public[/dim]")
 
 

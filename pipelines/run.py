@@ -148,8 +148,8 @@ def count_people(charge: NoCharge, console: Console) -> None:
         charge.count_people()
     except Exception as error:
         console.print(
-            f"[yellow]warning:[/yellow] what each person was charged could not be counted "
-            f"({type(error).__name__}): the run counts as if it had asked everybody, until "
+            "[yellow]warning:[/yellow] what each person was charged could not be counted "
+            f"({type(error).__name__}): the run counts as if everybody had taken part, until "
             "`beam-ldp budget people`",
             soft_wrap=True,
         )
@@ -381,7 +381,7 @@ def show(result: RunResult, console: Console) -> None:
     terminal.say_files(console, result.output, result.answer.purposes)
     if result.bad_rows_file is not None:
         console.print(
-            f"[bold]Bad rows[/bold] are listed for you alone: {escape(result.bad_rows_file)}"
+            f"[bold]Bad rows[/bold] are listed in a private file: {escape(result.bad_rows_file)}"
         )
     if result.logged is not None:
         console.print(f"[bold]MLflow[/bold] run {result.logged.run_id}")

@@ -117,8 +117,10 @@ class Settings(Generic[Q]):
     def persons_unknown(self) -> str:
         """What is warned of where nothing says whose row it is."""
         if self.people.one_row:
-            return "--one-row-per-person was declared, not checked: each row was taken for a person"
-        return "no --user-id: each row was taken for a person"
+            return (
+                "--one-row-per-person was declared, not checked: every row was counted as a person"
+            )
+        return "no --user-id: every row was counted as a person"
 
 
 S = TypeVar("S", bound=Settings[Any])

@@ -195,8 +195,8 @@ class Stream:
                     )  # fmt: skip
         except Exception as error:
             console.print(
-                f"[yellow]warning:[/yellow] the ledger could not be written "
-                f"({type(error).__name__}): what is left of run {escape(str(self.budget.run_id))} "
+                "[yellow]warning:[/yellow] the ledger could not be written "
+                f"({type(error).__name__}): the rest of run {escape(str(self.budget.run_id))} "
                 "stays charged until `beam-ldp budget abandon`"
             )
 
@@ -226,7 +226,7 @@ def run_stream(given: Given, console: Console) -> int:
         elif job.budget is not None:
             console.print(
                 "[yellow]warning:[/yellow] the job may still run: all that it reserved stays "
-                "charged. End it, then `beam-ldp budget abandon` what it did not use"
+                "charged. End it, then return what it did not use with `beam-ldp budget abandon`"
             )
         if has_ended(state, 0.0):
             forget_unfinished(job.folder)

@@ -47,8 +47,8 @@ def build(
     settings = question.settings
     if ledger_url(settings) is not None:
         raise UsageError(
-            "a template cannot charge a ledger, which is asked before data are read: run "
-            f"`beam-ldp {program.name}`, or say --no-ledger"
+            "a template cannot charge a ledger, which must grant the budget before data is read: "
+            f"run `beam-ldp {program.name}`, or give --no-ledger"
         )
     folder = settings.output.folder.rstrip("/") + STAGED
     if _holds_files(folder):

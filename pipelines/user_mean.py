@@ -99,7 +99,7 @@ class UserLevelMean(Mean):
         limit = settings.privacy.max_local_epsilon
         if limit is not None and found.local_epsilon > limit:
             raise UsageError(
-                f"--max-local-epsilon {limit:g}: the plan for --epsilon takes a local epsilon of "
+                f"--max-local-epsilon {limit:g}: the plan for --epsilon needs a local epsilon of "
                 f"{number(found.local_epsilon)}; give --local-epsilon {limit:g} instead"
             )
         return found

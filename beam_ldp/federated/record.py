@@ -296,7 +296,7 @@ def planned_event(
         if num_clients < config.min_reports:
             raise SamplingMismatchError(
                 f"a round of {num_clients} clients gives no result: min_reports is "
-                f"{config.min_reports}. Wait until more of them can be had"
+                f"{config.min_reports}. Wait until more of them are available"
             )
         if config.sampling is not None:
             check_clients(num_clients, *config.sampling.allowed)
@@ -367,7 +367,7 @@ def _last_reports(record: Record) -> int:
 def _found(state: Any) -> list[Record]:
     found = privacy_records(state)
     if not found:
-        raise ValueError("state must hold a privacy record; was it made by tff_adapters?")
+        raise ValueError("state must hold a privacy record, as made by tff_adapters")
     return found
 
 

@@ -420,7 +420,7 @@ def _ran(
     """
     if rounds_run(state) != number + 1:
         raise SamplingMismatchError(
-            f"round {number} is not the last one in the record of its own state; its result is "
+            f"round {number} is not the last round in the record of its own state; its result is "
             "dropped"
         )
     ran = last_event(state)
@@ -439,6 +439,6 @@ def _refuse_unknown(budget: TrainingBudget, rounds: int) -> None:
         return
     if budget.spent.num_charges < rounds:
         raise ValueError(
-            f"budget must hold the {rounds} rounds that the state has run; it knows of "
+            f"budget must hold the {rounds} rounds that the state has run; it holds "
             f"{budget.spent.num_charges}"
         )

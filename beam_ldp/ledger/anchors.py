@@ -97,7 +97,7 @@ def read_anchors(path: str | Path) -> list[Anchor]:
         try:
             found.append(Anchor(**json.loads(line)))
         except (ValueError, TypeError):
-            raise ValueError(f"anchors: line {number} of {path} is no anchor") from None
+            raise ValueError(f"anchors: line {number} of {path} is not an anchor") from None
     return found
 
 

@@ -124,7 +124,7 @@ def audit(
         rows: all of a ledger, in the order of their numbers.
         anchors: heads that were kept elsewhere; None if none were given. None in what was given
             is a fault.
-        anchor_lag: rows after the newest anchor that may have none.
+        anchor_lag: number of rows after the newest anchor that may lack one.
         elsewhere: heads that a tracking server holds; those are never signed.
         public_key: the auditor's; `anchors` that it did not sign are then faults, and changes of
             budgets that it has accepted are none.
@@ -398,13 +398,13 @@ def _tracked(
     ]
     said = [f"{n} runs were not to be logged, and said so ({w})" for w, n in untracked.items()]
     if under_way:
-        said.append(f"{under_way} streams may go on: of these no more is shown than was released")
+        said.append(f"{under_way} streams may go on: no more of these is shown than was released")
     return Check(title, "failed" if findings else "passed", (*findings, *said))
 
 
 def _succession(rows: Sequence[Row], state: LedgerState, key: Ed25519PublicKey | None) -> Check:
     """What this ledger took over from a damaged one; told for ever."""
-    name = "what was taken over from another ledger is told"
+    name = "what was taken over from another ledger is stated"
     found = Succession.of(rows[0]) if rows else None
     if found is None:
         return Check(name, "no evidence", ("this ledger began with nothing",))

@@ -230,7 +230,7 @@ class Books:
                 name: Population.from_json(name, held) for name, held in told["populations"].items()
             }
         except Exception:  # a forged row may hold anything
-            raise LedgerCorruptedError(f"row {row.number} is no checkpoint") from None
+            raise LedgerCorruptedError(f"row {row.number} is not a checkpoint") from None
         books.head = row.head
         return books
 
@@ -341,7 +341,7 @@ def _epsilon(value: float) -> float:
 
 def _check_fixed(before: Budget, now: Budget) -> None:
     if (before.orders, before.period_days) != (now.orders, now.period_days):
-        raise ValueError("orders and periods stay once something is charged")
+        raise ValueError("orders and periods cannot change once something is charged")
 
 
 def _budget(row: Row, before: Budget | None) -> Budget:

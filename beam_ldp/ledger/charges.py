@@ -217,11 +217,11 @@ def followed(charge: Charge, row: Row) -> Charge:
     body = row.body
     if row.kind == RESUME:
         if charge.status != "reserved" or not charge.memoized:
-            raise ValueError("only an open charge of memoized noise is taken up again")
+            raise ValueError("only an open charge of memoized noise can be resumed")
         return replace(charge, attempt=_name(body["attempt"]), attempts=charge.attempts + 1)
     if row.kind == REPLACE:
         if charge.status != "settled":
-            raise ValueError("only what was released is released again")
+            raise ValueError("only what was released can be released again")
         event = body["event"] or charge.settled
         return replace(
             charge,
@@ -236,7 +236,7 @@ def followed(charge: Charge, row: Row) -> Charge:
     if charge.is_block:
         if body["part"] or row.kind == ABANDON:
             return _rest(charge, int(body["count"]))
-        raise ValueError("of a block its parts are settled")
+        raise ValueError("a block is settled part by part")
     return _ended(charge, row)
 
 
@@ -378,9 +378,9 @@ def check_question(identity: ReleaseIdentity, first: Charge) -> None:
     if differs:
         names = ["secret key" if name == "key" else name for name in differs]
         raise LedgerError(
-            f"release id {identity.release_id!r} of dataset {identity.dataset!r} stands for "
-            f"another question already (run {first.run_id!r}): it differs in its "
-            f"{', '.join(names)}. Another question needs a release id of its own"
+            f"release id {identity.release_id!r} of dataset {identity.dataset!r} already stands "
+            f"for another question (run {first.run_id!r}): it differs in its {', '.join(names)}. "
+            "Use a new release id for another question"
         )
 
 
@@ -397,7 +397,7 @@ def check_not_again(identity: ReleaseIdentity, equal: Iterable[Charge]) -> None:
         if charge.status == "reserved":
             raise LedgerError(
                 f"run {charge.run_id!r} is releasing this very release ({identity.release_id!r}): "
-                "take it up again under its own name, or wait for it to end"
+                "resume it under its own name, or wait for it to end"
             )
         if charge.status == "settled" and not charge.is_block:
             raise LedgerError(

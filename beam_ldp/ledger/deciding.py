@@ -145,7 +145,7 @@ def population_of(state: Books, dataset: str) -> Population:
         near = get_close_matches(dataset, state.datasets, 1, 0.6)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise LedgerError(
-            f"the ledger knows no dataset {dataset!r}{hint} (`beam-ldp budget set` makes one)"
+            f"the ledger knows no dataset {dataset!r}{hint} (`beam-ldp budget set` creates one)"
         ) from None
 
 

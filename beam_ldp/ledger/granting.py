@@ -61,7 +61,7 @@ class LedgerGranting(LedgerReading):
             orders: Rényi orders that are fixed with the budget, the most important first; default:
                 what suits many small releases. Each reads the total at a share of delta. Once
                 something is charged they stay as they are, whatever becomes of the budget.
-            period_days: grant it anew after so many days; stays too.
+            period_days: renew the budget after this number of days; stays too.
             by, why: for the record; default: the login name.
 
         Raises:
@@ -169,7 +169,9 @@ class LedgerGranting(LedgerReading):
         found = [found for found in self.rows() if found.number == row]
         acceptable = found and (found[0].kind == BUDGET or "succeeds" in found[0].body)
         if not acceptable:
-            raise LedgerError(f"row {row} is no budget, and no succession, that could be accepted")
+            raise LedgerError(
+                f"row {row} is neither a budget nor a succession, and cannot be accepted"
+            )
         with self._writing() as it:
             made = Acceptance(it.books.ledger_id, row, found[0].hash, by, why).sign(key)
             it.append(ACCEPT, made.to_json())
@@ -250,5 +252,5 @@ def _check_periods(found: Population | None, terms: dict[str, Any]) -> None:
         said = "none" if before is None else f"of {before} days"
         raise LedgerError(
             f"the periods of population {found.name!r} ({said}) were fixed with the first charge: "
-            "other ones would grant what is spent anew"
+            "changing them would grant anew what is spent"
         )

@@ -72,8 +72,8 @@ class BudgetLedger(LedgerGranting, LedgerReserving, LedgerSettling, LedgerRepubl
             last = population_of(it.books, dataset).people.get(period)
             if last is not None and last.covered and not counted.covered:
                 raise LedgerError(
-                    "store holds no hashes that can be counted, though people were counted before: "
-                    "is it another folder?"
+                    "store holds no hashes that can be counted, although people were counted "
+                    "before: it may be the wrong folder"
                 )
             if counted != last and (counted.covered or last is not None):
                 body = {"population": known.name, "period": period, **counted.to_json()}

@@ -158,8 +158,8 @@ class OpenLedger:
         url = url or os.environ.get(URL_VARIABLE)
         if not url:
             raise LedgerError(
-                f"no ledger is named: give its URL (--ledger) or set {URL_VARIABLE}, "
-                "for example sqlite:///privacy.db"
+                f"no ledger is given: give its URL (--ledger) or set {URL_VARIABLE}, for example "
+                "sqlite:///privacy.db"
             )
         self._store = RowStore(url)
         self._store.check()
@@ -193,7 +193,7 @@ class OpenLedger:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "a BudgetLedger does not travel: pass its URL, and open it where it is used"
+            "a BudgetLedger cannot be pickled: pass its URL, and open it where it is used"
         )
 
     @property

@@ -158,7 +158,7 @@ def read_tags(files: Files, folder: str, name: str) -> tuple[bytes, np.ndarray]:
     content = files.read(f"{folder}/{name}")
     sound = content.startswith(_MAGIC) and len(content) >= _HEADER
     if not sound or name != f"{name[:2]}-{_digest(content)}{_ENDING}":
-        raise DamagedTagsError(f"{folder}/{name} is damaged: its content does not fit its name")
+        raise DamagedTagsError(f"{folder}/{name} is damaged: its content does not match its name")
     tags = np.frombuffer(content[_HEADER:], dtype="<u8").astype(np.uint64)
     return content[len(_MAGIC) : _HEADER], tags
 

@@ -221,7 +221,9 @@ def _rows_of(
         told = told.astype(np.uint64).reshape(-1, _WORDS)
         sound &= bool(np.all(told[:, 0] >> np.uint64(58) == shard))  # 64 shards, by leading bits
         if not sound or name != f"{shard:02d}-{_digest(content)}{_ENDING}":
-            raise DamagedTagsError(f"{folder}/{name} is damaged: its content does not fit its name")
+            raise DamagedTagsError(
+                f"{folder}/{name} is damaged: its content does not match its name"
+            )
         keys.add(content[len(_MAGIC) : _HEADER])
         rows.append(told)
     return np.unique(np.concatenate(rows), axis=0), keys

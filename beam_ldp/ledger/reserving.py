@@ -205,8 +205,8 @@ class LedgerReserving(LedgerReading):
         if not (equal and charge.memoized and body["memoized"] and charge.status == "reserved"):
             said = "" if charge.identity.to_json() == body["identity"] else _differing(charge, body)
             raise LedgerError(
-                f"run {charge.run_id!r} has its charge already ({charge.status}): a repetition "
-                f"draws new noise and needs a name and a charge of its own{said}"
+                f"run {charge.run_id!r} already has its charge ({charge.status}): a repetition "
+                f"draws new noise and needs a new name and a new charge{said}"
             )
         it.append(RESUME, {**place(charge), "attempt": body["attempt"], "left": charge.count,
                            "about": body["about"]})  # fmt: skip
@@ -314,7 +314,7 @@ def _published(
     check_identity(whole, identity)
     charge = ended_part(it.appender, whole, label)
     if charge is None or charge.status != "settled" or not charge.memoized:
-        raise LedgerError(f"run {run_id!r} is no settled release of memoized noise")
+        raise LedgerError(f"run {run_id!r} is not a settled release of memoized noise")
     return charge, {**place(charge, run_id=run_id, part=label), "left": whole.count}
 
 
@@ -327,6 +327,6 @@ def _check_covering(charge: Charge, run_id: str, told: Any, published: int | Non
         )
     if told is None:
         raise LedgerError(
-            f"the reports of run {run_id!r} are not those that were published: name what "
-            "both publications cost together (event), if only people were exchanged"
+            f"the reports of run {run_id!r} differ from those published: give what both "
+            "publications cost together (event), if only people were exchanged"
         )

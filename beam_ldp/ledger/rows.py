@@ -301,8 +301,8 @@ def row_time(now: str, last: str, *, decides: bool, trusted: bool) -> str:
         return max(now, last)
     if decides:
         raise LedgerError(
-            f"this machine's clock says {now}, and the last row is of {last}: more than "
-            f"{JUMP_DAYS} days before. If the clock is right, `beam-ldp budget accept-time` says "
-            "so, in a row that audits show; a wrong one would grant budgets anew"
+            f"this machine's clock says {now}, and the last row is from {last}, more than "
+            f"{JUMP_DAYS} days before. If the clock is right, confirm it with `beam-ldp budget "
+            "accept-time`, in a row that audits show; a wrong clock would renew budgets"
         )
     return last

@@ -133,9 +133,9 @@ class Anchoring:
             if head.count > 1:
                 raise AnchorError(
                     f"{self._sink.name} holds no anchor of ledger {ledger_id}, which has "
-                    f"{head.count:,} rows: it is another place, or was emptied. Nothing was "
-                    "reserved. If anchoring begins now, audit the ledger and say so: `beam-ldp "
-                    "audit --write-anchor`"
+                    f"{head.count:,} rows: it is the wrong place, or was emptied. Nothing was "
+                    "reserved. If anchoring begins now, audit the ledger and leave an anchor: "
+                    "`beam-ldp audit --write-anchor`"
                 )
             self._put(ledger_id, head)
             return
@@ -145,7 +145,7 @@ class Anchoring:
             raise AnchorError(
                 f"{bare:,} rows of ledger {ledger_id} have no anchor in {self._sink.name} (the "
                 f"last one is of {anchor.time}); at most {self._lag.rows} may: somebody writes "
-                "without leaving any, or that place was set back. Nothing was reserved. Audit the "
+                "without leaving anchors, or that place was reset. Nothing was reserved. Audit the "
                 "ledger, then `beam-ldp audit --write-anchor`"
             )
         if bare >= self._lag.every or (bare and self._age(anchor) > self._lag.seconds):
@@ -182,9 +182,9 @@ class Anchoring:
             found = self._sink.last(ledger_id)
         except Exception as error:
             raise AnchorError(
-                f"{self._sink.name} cannot be asked what the ledger once held "
-                f"({type(error).__name__}). Nothing was reserved: a database that was set back "
-                "would be overspent"
+                f"{self._sink.name} cannot be read ({type(error).__name__}), so that it is unknown "
+                "what the ledger held. Nothing was reserved: a database that was reset would be "
+                "overspent"
             ) from None
         self._known, self._asked = found, time.monotonic()
         return found
@@ -200,7 +200,7 @@ class Anchoring:
         )
         if anchor.count > head.count:
             gone = anchor.count - head.count
-            raise RolledBackError(f"the ledger was set back: {gone:,} rows are gone. {said}")
+            raise RolledBackError(f"the ledger was reset: {gone:,} rows are gone. {said}")
         if anchor.count == head.count:
             same = anchor.hash == head.hash
         else:
@@ -208,7 +208,7 @@ class Anchoring:
             same = bool(rows) and rows[0].hash == anchor.hash
         if not same:
             raise RolledBackError(
-                f"the ledger was set back, and went another way from there. {said}"
+                f"the ledger was reset, and continued differently from there. {said}"
             )
 
     def _put(self, ledger_id: str, head: Head) -> None:
@@ -218,8 +218,8 @@ class Anchoring:
             self._sink.put(anchor)
         except Exception as error:
             raise AnchorError(
-                f"{self._sink.name} takes no anchor ({type(error).__name__}): what is in the "
-                "ledger stays charged, and nothing may be released until it does"
+                f"{self._sink.name} cannot store an anchor ({type(error).__name__}): what is in "
+                "the ledger stays charged, and nothing may be released until it does"
             ) from None
         self._known, self._asked, self._bare = anchor, time.monotonic(), None
 
@@ -391,10 +391,12 @@ def _lag(query: str, usual: Lag) -> Lag:
     told = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     unknown = sorted(set(told) - {"every", "rows", "seconds"})
     if unknown:
-        raise ValueError(f"anchors: the URL may say every, rows and seconds, not {unknown[0][:40]}")
+        raise ValueError(
+            f"anchors: the URL may give every, rows and seconds, not {unknown[0][:40]}"
+        )
     try:
         every = int(told.get("every", usual.every))
         rows = int(told.get("rows", max(every, usual.rows)))
         return Lag(every, rows, float(told.get("seconds", usual.seconds)))
     except ValueError as error:
-        raise ValueError(f"anchors: the URL's lag is none ({error})") from None
+        raise ValueError(f"anchors: the URL's lag is not valid ({error})") from None

@@ -238,8 +238,8 @@ class RowStore:
         found = self.version()
         if found is None:
             raise LedgerMissingError(
-                f"{self.shown_url} holds no ledger. A mistyped URL never makes one: "
-                "`beam-ldp budget init` does, or BudgetLedger.create(url)"
+                f"{self.shown_url} holds no ledger. Create one with `beam-ldp budget init` or "
+                "BudgetLedger.create(url); a mistyped URL never does"
             )
         if found > SCHEMA:
             raise LedgerMissingError(
@@ -248,8 +248,8 @@ class RowStore:
             )
         if found < SCHEMA:
             raise LedgerMissingError(
-                f"{self.shown_url} has form {found}, which no release of beam-ldp ever wrote: it "
-                f"is not read by this one (form {SCHEMA}); make another ledger"
+                f"{self.shown_url} has form {found}, which no release of beam-ldp ever wrote and "
+                f"this one (form {SCHEMA}) cannot read; create another ledger"
             )
 
     # Reading and writing -------------------------------------------------------------------

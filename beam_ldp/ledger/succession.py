@@ -149,7 +149,7 @@ def succeed(
     lost_local_epsilon: float | None = None,
     anchors: Iterable[Anchor] = (),
 ) -> Succession:
-    """Make a ledger that goes on where a damaged one cannot.
+    """Create a ledger that continues a damaged one.
 
     Args:
         old: the damaged ledger; it is only read. Nobody may use it any more.
@@ -173,8 +173,8 @@ def succeed(
     gone, said = _gone(rows, old_id, anchors)
     if sound == len(rows) and not gone:
         raise LedgerError(
-            "the old ledger holds together: there is nothing to succeed. If its database was set "
-            "back, give the anchors that show it"
+            "the old ledger is intact: there is nothing to succeed. If its database was reset, "
+            "give the anchors that show it"
         )
     unknown = gone + _missing(rows, sound)
     wrong = [*list(faults(rows))[:_MOST_FAULTS], *said] or ["a row does not follow from the others"]
@@ -211,11 +211,11 @@ def _old(old: RowStore) -> tuple[list[Row], str]:
 
 def _write(new: RowStore, found: Succession, carried: _Carried) -> None:
     if new.version() is not None:
-        raise LedgerError(f"{new.shown_url} holds a ledger already: name a new place")
+        raise LedgerError(f"{new.shown_url} already holds a ledger: give a new place")
     new.make()
     with new.writing() as appender:
         if appender.rows(0):
-            raise LedgerError(f"{new.shown_url} holds a ledger already: name a new place")
+            raise LedgerError(f"{new.shown_url} already holds a ledger: give a new place")
         for row in carried.chained({"ledger_id": uuid.uuid4().hex, "succeeds": found.to_json()}):
             appender.append(row)
 

@@ -103,7 +103,7 @@ def plan_questions(
         honest_fraction: share of people whose reports are certainly not fake.
         designs: "one", "all", or both.
         oracles: default: all `question_oracles()`.
-        max_bits: most bits that a person may send.
+        max_bits: largest number of bits that a person may send.
         max_local_epsilon: most local budget under a central target. Default: what drawing one
             question takes, where both designs are compared; else no limit.
 

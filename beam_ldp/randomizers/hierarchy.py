@@ -52,7 +52,7 @@ class Hierarchy:
 
     def __post_init__(self) -> None:
         if self.num_cells > MAX_CELLS:
-            raise ValueError(f"bins must number at most {MAX_CELLS - 2:,}, got {self.bins.count:,}")
+            raise ValueError(f"there must be at most {MAX_CELLS - 2:,}, got {self.bins.count:,}")
         if self.fan_out != int(self.fan_out) or self.fan_out < 2:
             raise ValueError(f"fan_out must be an integer >= 2, got {self.fan_out}")
 
@@ -280,7 +280,7 @@ class RangeEstimate:
         place = int(np.searchsorted(edges, value))
         if place == len(edges) or edges[place] != value:
             near = edges[min(range(len(edges)), key=lambda i: abs(edges[i] - value))]
-            raise ValueError(f"{value:g} is no edge of the bins; the nearest is {near:g}")
+            raise ValueError(f"{value:g} is not an edge of the bins; the nearest is {near:g}")
         return place
 
     @cached_property

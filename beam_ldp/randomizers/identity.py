@@ -160,7 +160,7 @@ class ReleaseIdentity:
         commitment = key_commitment(key)
         if self.key not in ("", commitment):
             raise ValueError(
-                "key is not the one that this release was begun with (its commitment is another): "
+                "key is not the one that this release was started with (its commitment differs): "
                 "reports under two keys are two reports of each person"
             )
         return replace(self, key=commitment)

@@ -36,7 +36,7 @@ class BlockReader:
     def take(self, count: int) -> bytes:
         chunk = self._data[self._at : self._at + count]
         if count < 0 or len(chunk) != count:
-            raise ValueError("encoded block is cut short")
+            raise ValueError("encoded block is truncated")
         self._at += count
         return chunk
 
@@ -106,7 +106,7 @@ def _write_array(array: np.ndarray | None, out: list[bytes]) -> None:
         _write_bytes(None, out)
         return
     if array.dtype.hasobject:
-        raise TypeError("arrays of Python objects do not travel")
+        raise TypeError("arrays of Python objects cannot be encoded")
     travels = smallest_dtype(array).newbyteorder("<")
     _write_bytes(f"{array.dtype.newbyteorder('<').str} {travels.str}".encode(), out)
     out.append(bytes([array.ndim]))

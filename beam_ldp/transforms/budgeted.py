@@ -422,6 +422,7 @@ def _check_no_password(url: str) -> None:
 
     if RowStore(url).holds_a_password:
         raise ValueError(
-            "url must hold no password, for it travels in the job graph: set BEAM_LDP_LEDGER on "
-            "launcher and workers, or let the driver find the password there (PGPASSFILE)"
+            "url must not contain a password, since it travels in the job graph: set "
+            "BEAM_LDP_LEDGER on launcher and workers, or let the driver find the password there "
+            "(PGPASSFILE)"
         )

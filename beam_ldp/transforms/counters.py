@@ -70,8 +70,8 @@ METRICS = (
     Metric("releases", "counter", "estimate", "releases"),
     Metric("estimates_withheld", "counter", "estimate", "sums of too few reports"),
     Metric("estimate_microseconds", "distribution", "estimate", "time for a release"),
-    Metric("unsettled", "counter", "ChargeTo", "releases that a ledger which was away could not "
-           "write down: they stay charged at their worst case"),
+    Metric("unsettled", "counter", "ChargeTo", "releases that could not be settled because the "
+           "ledger could not be reached: they stay charged at their worst case"),
 )  # fmt: skip
 
 _KINDS = {metric.name: metric.kind for metric in METRICS}

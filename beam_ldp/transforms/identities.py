@@ -61,7 +61,7 @@ def release_identity(
     dataset, release_id = noise.dataset, noise.id
     if budget is not None:
         if dataset not in ("", budget.dataset):
-            raise ValueError("dataset must be that of the budget, or be left out")
+            raise ValueError("dataset must be the one of the budget, or be left out")
         dataset, privacy_unit = budget.dataset, budget.privacy_unit
         if not noise.memoized:  # so a run is a release of its own
             release_id = release_id or budget.run_id or uuid.uuid4().hex

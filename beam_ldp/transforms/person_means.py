@@ -80,7 +80,7 @@ class MeanPerPerson(beam.PTransform):
         if not pcoll.is_bounded:
             raise ValueError(
                 "MeanPerPerson takes bounded data: Beam's grouping, which it uses, drops late rows "
-                "without a word"
+                "silently"
             )
         check_fires_once(
             "MeanPerPerson", pcoll, "a person with rows in two firings would report twice"

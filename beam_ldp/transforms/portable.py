@@ -121,8 +121,8 @@ class PortableDomain:
             )
         if isinstance(domain, Domain) and sum(map(len, domain.values)) > INLINE_BYTES:
             raise ValueError(
-                "domain is too large to travel in the job graph: write it to a file, one value "
-                "per line, and pass the path"
+                "domain is too large for the job graph: write it to a file, one value per line, "
+                "and pass the path"
             )
         self._domain = domain
         self._other = other

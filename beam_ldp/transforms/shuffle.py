@@ -103,10 +103,10 @@ class Shuffle(beam.PTransform):
             raise ValueError(f'scope must be "batch" or "global", got {scope!r}')
         if output == "reports" and scope == "global" and randomizer.messages_per_user > 1:
             raise ValueError(
-                f'scope="global" takes mechanisms of one message per user, got '
-                f"{randomizer.messages_per_user}: the shard of a user would tie the user's "
-                'messages together. Use output="statistic", where every report hides among all, '
-                'or scope="batch"'
+                'scope="global" takes mechanisms of one message per user, got '
+                f"{randomizer.messages_per_user}: the shard of a user would link the user's "
+                'messages. Use output="statistic", where every report hides among all, or '
+                'scope="batch"'
             )
         if num_shards is None:
             num_shards = shards_for(randomizer, min_reports)

@@ -117,8 +117,8 @@ def check_streamed(stage: str, pcoll: beam.PCollection) -> None:
     )
     if not once:
         raise ValueError(
-            f"{stage} refuses triggers for unbounded data: an early pane would be a release of its "
-            "own, of few reports and at a cost of its own, and late rows are gathered until "
+            f"{stage} refuses triggers for unbounded data: an early pane would be a separate "
+            "release of few reports, with its own privacy cost, and late rows are gathered until "
             "allowed_lateness is over and then released once. Do not set a trigger"
         )
 

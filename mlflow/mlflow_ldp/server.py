@@ -201,7 +201,7 @@ def _budget(client: Any, run: Any) -> ShownBudget:
             orders=tuple(map(float, json.loads(run.data.tags[ORDERS_TAG]))),
         )
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"MLflow run {run.info.run_id} shows what is no budget") from None
+        raise ValueError(f"MLflow run {run.info.run_id} shows an invalid budget") from None
 
 
 def _anchor(run: Any) -> Anchor:
@@ -212,7 +212,7 @@ def _anchor(run: Any) -> Anchor:
     try:
         return Anchor(**told)
     except TypeError:
-        raise ValueError(f"MLflow run {run.info.run_id} holds what is no anchor") from None
+        raise ValueError(f"MLflow run {run.info.run_id} holds an invalid anchor") from None
 
 
 def _event(client: Any, run: Any) -> dict[str, Any] | None:
@@ -235,7 +235,7 @@ PRICES = "every privacy cost that is shown is at least that of the stored event"
 EVENTS = "every stored event is the one that was charged"
 STORED = "every release stores what it cost"
 BUDGETS = "together the runs cost no more than their budget"
-SPENT = "together the runs cost no more than is said to be spent"
+SPENT = "together the runs cost no more than is recorded as spent"
 CHAIN = "none was removed or changed"
 
 

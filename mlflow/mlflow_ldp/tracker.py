@@ -277,8 +277,8 @@ class PrivacyTracker:
             )
         except Exception as error:  # a record that is lost must not stop what it records
             warnings.warn(
-                f"the budget's history was not logged ({type(error).__name__}): "
-                "mlflow_ldp.mirror does it later",
+                f"the budget's history was not logged ({type(error).__name__}): mlflow_ldp.mirror "
+                "can log it later",
                 stacklevel=3,
             )
 
@@ -390,7 +390,7 @@ def _open_ledger(ledger: BudgetLedger | str | None) -> BudgetLedger | None:
         return ledger
     if ledger is None and not os.environ.get(URL_VARIABLE):
         warnings.warn(
-            f"no ledger is named (ledger=..., or {URL_VARIABLE}): nothing is charged across runs, "
+            f"no ledger is given (ledger=..., or {URL_VARIABLE}): nothing is charged across runs, "
             "and the record says so",
             stacklevel=3,
         )

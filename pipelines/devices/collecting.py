@@ -80,8 +80,8 @@ def check_collected(given: Given, agreed: ReleaseFile, question: Q) -> CollectSe
         raise UsageError("--strict needs --epsilon, the target to enforce")
     if given["release"].get("frozen_values") and not agreed.terms.identity.key:
         raise UsageError(
-            "--frozen-values is about a second publication of the same reports, and the devices of "
-            "this release draw new noise each time (`randomize --memoize-key-file` does not)"
+            "--frozen-values is for a second publication of the same reports, but the devices of "
+            "this release draw new noise each time (unlike with `randomize --memoize-key-file`)"
         )
     _check_named(given, agreed)
     envelopes = given["reports"]

@@ -52,7 +52,8 @@ class CollectMean(DeviceReports, Mean):
         self.shape = shape_of(settings.question.shape) or picture_shape(self.labels)
         if self.shape is not None and self.shape[0] * self.shape[1] != self.dimension:
             raise UsageError(
-                f"--shape {self.shape[0]}x{self.shape[1]} has not {self.dimension:,} pixels"
+                f"--shape {self.shape[0]}x{self.shape[1]} must have as many pixels as there are "
+                f"coordinates, {self.dimension:,}"
             )
 
     @classmethod
@@ -60,7 +61,7 @@ class CollectMean(DeviceReports, Mean):
         """The settings, with every rule checked. Raises UsageError."""
         asked = given["question"]
         if "domain" in asked:
-            raise UsageError("--domain is for values of a list; these reports are about numbers")
+            raise UsageError("--domain is for lists of values; these reports are about numbers")
         if "quantiles" in asked or "between" in asked:
             raise UsageError("--quantiles and --between: these reports are about means")
         randomizer = agreed.terms.randomizer

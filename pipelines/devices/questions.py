@@ -55,7 +55,9 @@ class DeviceQuestion(ABC):
         if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
             (column,) = _names([found["column"]])
             return DeviceNumberQuestion(column, _number_question(found))
-        raise ValueError("questions must be the text of a JSON object about lists, or a number")
+        raise ValueError(
+            "questions must be the text of a JSON object about lists or about a number"
+        )
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class DeviceListsQuestion(DeviceQuestion):
     def __post_init__(self) -> None:
         distinct = len(set(self.columns)) == len(self.columns) == len(self.lists)
         if not distinct or len(self.columns) < 2:
-            raise ValueError("questions must be two or more, of different names, each with a list")
+            raise ValueError("questions must be two or more, with distinct names, each with a list")
 
     def to_json(self) -> dict[str, Any]:
         return {"columns": list(self.columns), "lists": list(self.lists)}
@@ -105,7 +107,7 @@ class DeviceNumberQuestion(DeviceQuestion):
 
     def __post_init__(self) -> None:
         if (self.wanted.fan_out is None) == self.wanted.needs_tree:
-            raise ValueError("questions: a tree, and nothing else, has a fan-out")
+            raise ValueError("questions: fan_out must be given for a tree, and for nothing else")
 
     def to_json(self) -> dict[str, Any]:
         wanted = self.wanted
@@ -145,7 +147,7 @@ _OF_NUMBER = {"column", "edges", "fan_out", "quantiles", "between"}
 
 def _names(found: Any) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
-        raise ValueError("questions must have names, and lists digests")
+        raise ValueError("questions must be a list of names, and lists a list of digests")
     return tuple(found)
 
 

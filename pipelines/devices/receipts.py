@@ -80,12 +80,12 @@ def outsized(received: Receipts) -> tuple[str, ...]:
             f"{received.largest_file} holds {received.in_largest_file:,} of {received.reports:,} "
             f"reports, and the other {received.files - 1:,} files "
             f"{_mean_of_others(received.in_largest_file, received.reports, received.files):,.0f} "
-            "on average: whoever sent it speaks for many, or sent many"
+            "on average: its sender speaks for many people, or sent many reports"
         )
     if _is_outsized(received.in_largest_envelope, received.reports, received.envelopes):
         found.append(
             f"one envelope holds {received.in_largest_envelope:,} of {received.reports:,} reports: "
-            "whoever sent it speaks for many, or sent many"
+            "its sender speaks for many people, or sent many reports"
         )
     return tuple(found)
 

@@ -139,7 +139,7 @@ def terms_of(
     if reports_per_envelope != 1 and settings.noise.key_file is not None:
         raise UsageError(
             "--reports-per-envelope must be 1 with --memoize-key-file: every person has an "
-            "envelope of their own, by which copies are known"
+            "envelope of their own, by which copies are recognized"
         )
     try:
         identity = release_identity(

@@ -19,11 +19,11 @@ def check_groups(settings: Settings[Any]) -> None:
         return
     if settings.shuffle.min_reports is None:
         raise UsageError(
-            "--group-by needs --min-reports: the least number of reports in a group, which decides "
-            "how much noise the smallest group takes"
+            "--group-by needs --min-reports: the smallest number of reports in a group, which "
+            "decides how much noise the smallest group needs"
         )
     if people.group_by in (*settings.question.column, people.id):
-        raise UsageError("--group-by must name a column of its own")
+        raise UsageError("--group-by must name a column that is used for nothing else")
 
 
 def load_groups(path: str | None) -> Domain:

@@ -82,7 +82,10 @@ def number_question_of(question: FrequencyQuestion) -> NumberQuestion | None:
             raise UsageError(f"--{given[0].replace('_', '-')} needs --bins")
         return None
     if question.domain:
-        raise UsageError("--bins and --domain exclude each other: a column holds numbers or values")
+        raise UsageError(
+            "--bins and --domain exclude each other: a column holds either numbers or "
+            "values of a list"
+        )
     try:
         bins = Bins.parse(question.bins)
     except ValueError as error:
@@ -91,7 +94,7 @@ def number_question_of(question: FrequencyQuestion) -> NumberQuestion | None:
         bins, levels_of(question.quantiles), ranges_of(question.between), question.fan_out
     )
     if wanted.needs_tree and question.bad_rows == "other":
-        raise UsageError("--bad-rows other is not for --quantiles and --between")
+        raise UsageError("--bad-rows other cannot be used with --quantiles and --between")
     check_number_question(wanted)
     return wanted
 
@@ -103,7 +106,7 @@ def check_number_question(wanted: NumberQuestion) -> None:
             raise UsageError("--fan-out needs --quantiles or --between")
         return
     if not all(0 < level < 1 for level in wanted.quantiles):
-        raise UsageError("--quantiles must be numbers in (0, 1) with commas")
+        raise UsageError("--quantiles must be numbers in (0, 1), separated by commas")
     try:
         tree = Hierarchy(wanted.bins, 2 if wanted.fan_out is None else wanted.fan_out)
     except ValueError as error:
@@ -125,7 +128,7 @@ def levels_of(text: str | None) -> tuple[float, ...]:
     except ValueError:
         levels = (0.0,)
     if not all(0 < level < 1 for level in levels):
-        raise UsageError(f"--quantiles must be numbers in (0, 1) with commas, got {text}")
+        raise UsageError(f"--quantiles must be numbers in (0, 1), separated by commas, got {text}")
     return levels
 
 
@@ -162,7 +165,7 @@ class NumberTree(Survey):
     def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:
         fan_out = self.wanted.fan_out
         if settings.mechanism.name != "auto":
-            raise UsageError("--mechanism must be auto for --quantiles and --between")
+            raise UsageError("--mechanism must be auto with --quantiles and --between")
         best = plan_ranges(
             settings.planned_reports,
             self.wanted.bins,

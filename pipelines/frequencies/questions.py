@@ -187,7 +187,7 @@ def columns_of(question: FrequencyQuestion) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise UsageError("--column names a column twice")
     if not all(columns):
-        raise UsageError("--column is missing: it names nothing")
+        raise UsageError("--column is missing: it is empty")
     return columns
 
 

@@ -131,7 +131,9 @@ def dimension_of(fields: Sequence[Field], stated: int | None) -> int:
     if len(fields) > 1:
         lists = [field.name for field in fields if field.is_list]
         if lists:
-            raise UsageError(f"--column: {lists[0]} holds lists; such a column stands alone")
+            raise UsageError(
+                f"--column: {lists[0]} holds lists; such a column must be the only one"
+            )
         known: int | None = len(fields)
     elif fields[0].is_list:
         known = fields[0].length
@@ -139,7 +141,7 @@ def dimension_of(fields: Sequence[Field], stated: int | None) -> int:
         return stated or 1
     if known is None and stated is None:
         raise UsageError(
-            f"--dimension is missing: how many numbers has a list of {fields[0].name}?"
+            f"--dimension is missing: the number of entries in the lists of column {fields[0].name}"
         )
     if known is not None and stated not in (None, known):
         raise UsageError(f"--dimension is {stated}, but the input has {known} numbers per person")

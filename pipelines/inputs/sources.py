@@ -150,7 +150,9 @@ class ReadTable(beam.PTransform):
         if bad_rows not in ("dead_letter", "other", "zero"):
             raise ValueError(f'bad_rows must be "dead_letter", "other" or "zero", got {bad_rows!r}')
         if input_format == "text" and user_id is not None:
-            raise ValueError("user_id must be None for text: a line holds nothing but the value")
+            raise ValueError(
+                "user_id must be None for text, where a line holds nothing but the value"
+            )
         # Workers may stand in another folder than the launcher.
         self._patterns = tuple(map(full_path, patterns))
         values = (columns,) if isinstance(columns, str) else tuple(columns)
@@ -267,7 +269,7 @@ class _Reader:
             for lines in self._lines(file):
                 yield from self._from_lines(split.path, lines)
             if _is_cut(file):
-                raise InputFileError(f"{split.path}: the compressed file ends too early")
+                raise InputFileError(f"{split.path}: the compressed file is truncated")
 
     def _lines(self, file: BinaryIO) -> Iterator[Lines]:
         if self.input_format == "csv":

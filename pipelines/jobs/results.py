@@ -225,7 +225,7 @@ def read_all(folder: str) -> WorkerResults:
     """All that the workers left."""
     digests = set(_read_bytes(folder, DIGEST))
     if len(digests) > 1:  # of two attempts, each with other reports
-        raise JobError("two attempts of the job left results, with other reports each")
+        raise JobError("two attempts of the job left results, each with different reports")
     told = _read_bytes(folder, IDENTITY)
     return WorkerResults(
         *read_releases(folder),

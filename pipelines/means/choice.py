@@ -138,9 +138,9 @@ def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | Non
         return fitting[0]
     if usable:
         raise UsageError(
-            f"--scope global with --shuffle-output reports takes one message per person, and "
+            "--scope global with --shuffle-output reports takes one message per person, and "
             f"{usable[0].mechanism} sends {usable[0].messages_per_user:,}: the shard of a person "
-            "would tie them together. Take --shuffle-output statistic, or --scope batch"
+            "would link them. Use --shuffle-output statistic or --scope batch"
         )
     if settings.mechanism.name == "auto":
         raise UsageError("no mechanism fits these flags (see `beam-ldp plan mean`)")

@@ -41,7 +41,9 @@ def check_mean(given: Given, usage: Usage) -> MeanSettings:
     question = with_ball(section_from(given, usage, "question", MeanQuestion), given)
     settings = checked_means(settings_from(given, usage, question, MeanSettings))
     if question.one_row_each and settings.people.id is None:
-        raise UsageError("--one-row-each needs --user-id: without it each row is a person anyway")
+        raise UsageError(
+            "--one-row-each needs --user-id: without it every row counts as a person anyway"
+        )
     return settings
 
 
@@ -66,7 +68,9 @@ def _check_columns(settings: MeanSettings) -> None:
     """Text has no columns; everything else needs some."""
     form, column = settings.source.format, settings.question.column
     if form == "text" and (settings.people.id or column):
-        raise UsageError("--column and --user-id are not for text: each line is one value")
+        raise UsageError(
+            "--column and --user-id cannot be used with text input, where each line is one value"
+        )
     if form != "text" and not column:
         raise UsageError(f"--column is missing: which columns of the {form} files?")
 
@@ -78,16 +82,20 @@ def with_ball(question: MeanQuestion, given: Given) -> MeanQuestion:
     if question.range is not None or question.ranges is not None:
         flag = "--range" if question.ranges is None else "--ranges"
         if given["question"].get("norm", "linf") != "linf" or question.radius:
-            raise UsageError(f"{flag} bounds each number: it goes without --norm and --radius")
+            raise UsageError(
+                f"{flag} bounds each number: it cannot be combined with --norm and --radius"
+            )
         return replace(question, norm="linf", radius=1.0)
     if question.norm == "binary":
         if question.radius:
-            raise UsageError("--radius does not go with --norm binary: numbers are 0 or 1")
+            raise UsageError(
+                "--radius cannot be combined with --norm binary, where numbers are 0 or 1"
+            )
         return replace(question, radius=1.0)
     if not question.radius:
         raise UsageError(
-            "--radius is missing: the public bound on the values, in their own unit (or --range "
-            "LOW HIGH, --ranges FILE, --norm binary)"
+            "--radius is missing: the public bound on the values, in their units (or --range LOW "
+            "HIGH, --ranges FILE, --norm binary)"
         )
     return replace(question, radius=radius_of(question.radius))
 
@@ -146,7 +154,7 @@ def _ranges_in(path: str) -> dict[str, tuple[float, float]]:
     for row in rows:
         name = row["column"]
         if name in found:
-            raise UsageError(f"--ranges {path}: {name} stands there twice")
+            raise UsageError(f"--ranges {path}: {name} is listed twice")
         try:
             found[name] = float(row["low"]), float(row["high"])
         except (TypeError, ValueError):

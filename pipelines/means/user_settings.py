@@ -22,7 +22,7 @@ def check_user_mean(given: Given) -> UserMeanSettings:
     left = round(1 - LEVEL, 12)
     if not 0 < question.failure_probability < left:
         raise UsageError(
-            f"--failure-probability must lie in (0, {left:g}): intervals of {LEVEL:.0%} "
+            f"--failure-probability must lie in (0, {left:g}): intervals at level {LEVEL:.0%} "
             f"leave no more, got {question.failure_probability}"
         )
     return checked_means(settings_from(given, USAGE, question, UserMeanSettings))

@@ -232,7 +232,7 @@ def spent_unless_settled(charge: NoCharge, console: Console) -> Iterator[None]:
         if "run_id" in charge.facts:
             console.print(
                 f"run {escape(charge.facts['run_id'])} stays charged at its worst case; if "
-                "provably nothing of it was released, `beam-ldp budget abandon` gives it back",
+                "provably nothing of it was released, return it with `beam-ldp budget abandon`",
                 soft_wrap=True,
             )
         raise

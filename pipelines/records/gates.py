@@ -116,7 +116,7 @@ def gate_reports(
         raise JobError(f"{len(releases)} releases came back where one was expected")
     if not withheld:
         raise JobError(
-            "no result came back: workers must be able to write beside --output "
+            "no result came back: workers must be able to write next to --output "
             f"({settings.output.folder})"
         )
     notice = max(withheld, key=lambda notice: notice.num_reports)
@@ -206,7 +206,7 @@ def gate_price(
         if messages > 1:
             seen = f"all {messages:,} messages of a person learns the values"
         if not settings.trusts_the_shuffler:
-            rests = "on nobody's seeing the reports"
+            rests = "on the reports being seen by nobody"
         warnings.append(
             f"local epsilon is {number(local)}: whoever sees {seen} almost surely, and all "
             f"protection rests {rests}"
@@ -214,7 +214,7 @@ def gate_price(
     if settings.trusts_the_shuffler and settings.privacy.delta * release.num_reports >= 1:
         warnings.append(
             f"delta is {settings.privacy.delta:g}, one in {release.num_reports:,} reports or more: "
-            "such a delta allows publishing somebody's value; take it far below"
+            "such a delta allows publishing somebody's value; choose it far below"
         )
     if settings.people.id is None:
         warnings.append(settings.persons_unknown)

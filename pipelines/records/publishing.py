@@ -109,13 +109,13 @@ def publish(folder: outputs.OutputFolder) -> None:
     except (OSError, BeamIOError, outputs.OutputError) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise NotPublishedError(
-            f"nothing was published: {why}. What was released is settled, and kept beside "
+            f"nothing was published: {why}. What was released is settled, and kept next to "
             f"--output: `beam-ldp finalize {folder.path}` publishes it"
         ) from None
     folder.keep = False
 
 
-_OWN_NAME = "Give it a release id of its own: that is a charge of its own, with new noise"
+_OWN_NAME = "Give it a release id of its own, for a new charge with new noise"
 
 
 class Republication(RunCharge):
@@ -159,8 +159,8 @@ class Republication(RunCharge):
             )
         if not isinstance(randomizer, LocalRandomizer):
             raise NotPublishedError(
-                "nothing was released: the reports are not those that were published under this "
-                f"release id, and later rounds depend on who answered the first. {_OWN_NAME}"
+                "nothing was released: the reports differ from those published under this release "
+                f"id, and later rounds depend on who answered the first. {_OWN_NAME}"
             )
         compared = self._compared(found.num_reports)
         if compared is not None and compared.changed:
@@ -279,7 +279,7 @@ def take(ledger: BudgetLedger, record: Mapping[str, Any], note: Note) -> None:
     """
     charge = ledger.charge(note.run_id)
     if note.identity is not None and record.get("identity") != note.identity:
-        raise ValueError("the record is of another release than the run that left it")
+        raise ValueError("the record belongs to another release than the run that left it")
     if record.get("publication", 1) == 1:
         charging.settle(ledger, record, note.attempt, note.publications)
     elif (charge.published, charge.report_digest) != (
@@ -302,11 +302,11 @@ def _unknown(found: results.WorkerResults) -> str:
     )
     if found.report_digest is None:  # they were drawn on devices, whose key is not here
         return (
-            "reports of this release were published before, and whether these are the same ones, "
-            "or somebody's value changed in between, only the devices can tell. What was published "
+            "reports of this release were published before, and only the devices know whether "
+            "these are the same ones or somebody's value changed in between. What was published "
             f"can be copied. {frozen}"
         )
     return (
-        "the reports are not those that were published under this release id, and nothing tells "
-        f"whether people were exchanged or values changed (--people-store does). {frozen}"
+        "the reports differ from those published under this release id, and it is unknown whether "
+        f"people were exchanged or values changed (--people-store would tell). {frozen}"
     )

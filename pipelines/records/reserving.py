@@ -151,7 +151,8 @@ def _check_quota(settings: ChargeSettings, published: Charge) -> None:
     if settings.charge.quota != published.quota:
         raise UsageError(
             f"--quota must be {published.quota!r}: this release was published by run "
-            f"{published.run_id!r}, charged to that share, and a second publication counts there"
+            f"{published.run_id!r}, charged to that quota, and a second publication is charged "
+            "there too"
         )
 
 
@@ -159,7 +160,7 @@ def _check_key(settings: ChargeSettings, identity: ReleaseIdentity) -> None:
     if settings.noise.key_file is not None and not identity.key:
         raise UsageError(
             "--memoize-key-file must be readable where the run is started too: the ledger keeps a "
-            "commitment to the key, which tells releases apart"
+            "commitment to the key, which distinguishes releases"
         )
 
 
@@ -168,8 +169,8 @@ def _check_alone(settings: ChargeSettings, run_id: str) -> None:
     for run in find_lost_runs(settings.output.folder) if settings.output.folder else ():
         if run.note.run_id == run_id and run.note.launcher.ended == "under way":
             raise UsageError(
-                f"run {run_id!r} is under way: its launcher, process {run.note.launcher.pid}, "
-                "lives, and has this --output"
+                f"run {run_id!r} is under way: its launcher, process {run.note.launcher.pid}, is "
+                "alive and has this --output"
             )
 
 
@@ -257,6 +258,6 @@ def check_may_be_uncharged() -> None:
     """A UsageError where a run without a ledger is not allowed (BEAM_LDP_REQUIRE_LEDGER)."""
     if os.environ.get(REQUIRE_VARIABLE, "") not in ("", "0"):
         raise UsageError(
-            f"{REQUIRE_VARIABLE} is set: every run that is no simulation is charged to a ledger "
+            f"{REQUIRE_VARIABLE} is set: every run but a simulation is charged to a ledger "
             f"(--ledger or {LEDGER_VARIABLE}), and --no-ledger is not allowed"
         )

@@ -27,9 +27,11 @@ def check_stream(given: Given) -> StreamSettings:
     stream: StreamSettings = section_from(given, USAGE, "stream", StreamSettings)
     _check_windows(stream, given["people"].get("id"))
     if (given["release"].get("windows") or 0) < 1:
-        raise UsageError("--budget-windows must be >= 1: how many releases may happen?")
+        raise UsageError(
+            "--budget-windows must be >= 1: the number of releases to reserve budget for"
+        )
     if given["source"].get("format") == "text":
-        raise UsageError("--stream needs columns: text has none")
+        raise UsageError("--stream needs a format with columns, which text has not")
     for home, names in _NOT_STREAMED.items():
         for name in names:
             if name in given[home]:
@@ -37,8 +39,8 @@ def check_stream(given: Given) -> StreamSettings:
                 raise UsageError(f"{flag} cannot be used with --stream")
     if len(given["question"].get("column", ())) > 1:
         raise UsageError(
-            "--column must be given once with --stream: several questions are asked of files that "
-            "are all there (docs/streaming.md)"
+            "--column must be given once with --stream: several questions need input that is "
+            "complete (docs/streaming.md)"
         )
     if given["privacy"].get("strict"):
         raise UsageError(

@@ -36,24 +36,23 @@ def run_that_goes_on(
     told = _read(folder)
     if told is None:
         raise UsageError(
-            f"--output {folder} is not empty; a stream only adds files, so give it a folder of its "
-            "own"
+            f"--output {folder} is not empty; a stream only adds files, so give it a new folder"
         )
     first = told["identity"] and ReleaseIdentity.from_json(told["identity"])
     if first is None or identity is None or not (first.key and identity.key):
         raise UsageError(
-            f"--output {folder} holds a stream, and only memoized noise (--memoize-key-file) goes "
-            "on: with fresh noise the same people would send second reports"
+            f"--output {folder} holds a stream, which only memoized noise (--memoize-key-file) can "
+            "continue: with fresh noise the same people would send second reports"
         )
     if first != identity:
         differs = ", ".join(first.differences(identity))
         raise UsageError(
             f"--output {folder} holds another stream: it differs in its {differs}. Give this one a "
-            "folder and a release id of its own"
+            "new folder and a new release id"
         )
     if run_id not in (None, told["run_id"]):
         raise UsageError(
-            f"--output {folder} is that of run {told['run_id']}: a stream goes on under its own "
+            f"--output {folder} belongs to run {told['run_id']}: a stream continues under its own "
             "--run-id"
         )
     return str(told["run_id"])
@@ -72,7 +71,7 @@ def begin(folder: Path, identity: ReleaseIdentity | None, run_id: str) -> None:
         "identity": None if identity is None else identity.to_json(),
     }
     if not write_once(str(folder / STREAM), as_json(told)) and _read(folder) != told:
-        raise UsageError(f"--output {folder}: another stream began here at the same moment")
+        raise UsageError(f"--output {folder}: another stream started here at the same moment")
 
 
 def run_of(folder: str) -> str | None:

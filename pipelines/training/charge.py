@@ -126,7 +126,7 @@ def _refuse_where_local(settings: TrainSettings) -> None:
         return  # whatever it is, the reservation meets it too, and says what is wrong
     if limit is not None:
         raise NothingReleasedError(
-            f"the budget of {settings.dataset!r} allows a local epsilon of {limit:g}, and "
+            f"the budget of {settings.dataset!r} allows a local epsilon of {limit:g}, but "
             f"--algorithm {settings.algorithm} has none: its server is trusted with what clients "
             "send. Nothing was trained"
         )

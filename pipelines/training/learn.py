@@ -60,7 +60,9 @@ def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
     if settings.bundled:
         expected = bundled_facts(settings.data, settings.points_per_client)
         if facts != expected:
-            raise JobError(f"{settings.data} is not as expected: {facts} instead of {expected}")
+            raise JobError(
+                f"{settings.data} is not what was expected: {facts} instead of {expected}"
+            )
     return clients, facts
 
 

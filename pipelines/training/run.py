@@ -393,7 +393,7 @@ def rounds(
             release_managers=log.release_managers,
         )
     if training.stopped_by == "budget":
-        raise JobError("the budget and the plan do not agree: nothing is released")
+        raise JobError("the budget and the plan disagree: nothing is released")
     check_events(plan, training.state, ran.begun)
     ran.flows = training.flows
     ran.report = learner.report()

@@ -216,7 +216,7 @@ def _check_algorithm(values: argparse.Namespace, given: Given) -> None:
     for name, algorithms in _ONLY.items():
         if getattr(values, name) is not None and algorithm not in algorithms:
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} is of {' and '.join(algorithms)}, not of {algorithm}")
+            raise UsageError(f"{flag} is for {' and '.join(algorithms)}, not for {algorithm}")
         if getattr(values, name) is None:
             setattr(values, name, _ONLY_DEFAULTS.get(name))
     if algorithm != ADAPED:
@@ -245,7 +245,10 @@ def _check_sampling(values: argparse.Namespace) -> None:
     elif values.clients_per_round is None or values.clients_per_round < 1:
         raise UsageError("--clients-per-round must be given, and >= 1")
     if values.algorithm != CLDP_SGD and values.points_sampled != 1:
-        raise UsageError("--points-sampled is of cldp-sgd: elsewhere a client uses all its data")
+        raise UsageError(
+            "--points-sampled is for cldp-sgd only: with the other algorithms, a "
+            "client uses all its data"
+        )
     shards = values.shards_per_client
     if shards is not None and values.points_per_client % shards:
         raise UsageError("--points-per-client must be a multiple of --shards-per-client")
@@ -259,12 +262,14 @@ def _check_files(values: argparse.Namespace) -> None:
     of_files = ("features", "label", "client_id", "classes", "shape", "test_data")
     given = [name for name in of_files if getattr(values, name)]
     if values.data in BUNDLED and given:
-        raise UsageError(f"--{given[0].replace('_', '-')} is for files, not for {values.data}")
+        raise UsageError(
+            f"--{given[0].replace('_', '-')} is for files, not for the bundled data {values.data}"
+        )
     if values.data in BUNDLED and values.public_clients:
         raise UsageError(f"--public-clients is for files; {values.data} is public")
     if values.data not in BUNDLED:
         if values.shards_per_client is not None:
-            raise UsageError("--shards-per-client is for named data")
+            raise UsageError("--shards-per-client is for bundled data")
         if not os.path.exists(values.data):
             raise UsageError(
                 f"--data must be one of {', '.join(BUNDLED)}, or a file or folder that exists; "
@@ -297,7 +302,7 @@ def _clip(values: argparse.Namespace) -> tuple[float, bool]:
         return usual, False
     if values.clip == ADAPTIVE:
         if values.algorithm not in (CLDP_SGD, FEDAVG):
-            raise UsageError(f"--clip {ADAPTIVE} is of {CLDP_SGD} and {FEDAVG}")
+            raise UsageError(f"--clip {ADAPTIVE} is for {CLDP_SGD} and {FEDAVG}")
         return usual, True
     try:
         return POSITIVE.read(values.clip), False
@@ -312,7 +317,7 @@ def _psi_range(values: argparse.Namespace) -> tuple[float, float]:
         low, high = map(POSITIVE.read, values.psi_range.split(":"))
     except ValueError:
         raise UsageError(
-            f"--psi-range must be like 2:50, numbers > 0, got {values.psi_range}"
+            f"--psi-range must look like 2:50, two numbers > 0, got {values.psi_range}"
         ) from None
     if not low < high or not low <= values.psi <= high:
         raise UsageError("--psi-range must be LOW:HIGH with LOW < HIGH and --psi inside")
@@ -340,7 +345,7 @@ def _audit(text: str | None) -> tuple[tuple[str, tuple[float, ...]], ...]:
         try:
             numbers = tuple(map(POSITIVE.read, words))
             if kind not in _TARGETS or len(numbers) != _TARGETS[kind][1]:
-                raise ValueError("diffuse:784:0.5 and sparse:20:2000:0.5:0.5 are understood")
+                raise ValueError("examples are diffuse:784:0.5 and sparse:20:2000:0.5:0.5")
             target_of(kind, numbers)
         except ValueError as error:
             raise UsageError(f"--audit: {part!r} cannot be used ({error})") from None
@@ -360,7 +365,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     except ValueError:
         shape = ()
     if not 1 <= len(shape) <= 3 or min(shape) < 1:
-        raise UsageError(f"--shape must be like 28x28x1, got {text}")
+        raise UsageError(f"--shape must look like 28x28x1, got {text}")
     return shape if len(shape) != 2 else (*shape, 1)
 
 
@@ -379,7 +384,7 @@ def _rates(values: argparse.Namespace, clip: float) -> tuple[tuple[tuple[float, 
     growing = ends == sorted(set(ends)) and all(end >= 1 for end in ends)
     if not growing or not all(math.isfinite(r) and r > 0 for r in rates):
         raise UsageError(
-            "--learning-rate must be a number > 0, or pieces like 12:30,4:60,3.5, got "
+            "--learning-rate must be a number > 0, or steps such as 12:30,4:60,3.5, got "
             f"{values.learning_rate}"
         )
     return tuple(parsed), rate
@@ -389,5 +394,5 @@ def _baselines(values: argparse.Namespace) -> tuple[str, ...]:
     chosen = tuple(_split([values.baselines] if values.baselines else None))
     for name in chosen:
         if name not in BASELINES:
-            raise UsageError(f"--baselines must be of {', '.join(BASELINES)}, got {name!r}")
+            raise UsageError(f"--baselines must be among {', '.join(BASELINES)}, got {name!r}")
     return chosen

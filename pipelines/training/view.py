@@ -171,7 +171,7 @@ def _price_table(plan: TrainingPlan) -> Table:
 def _say_flows(console: Console, flows: Sequence[Flow] | None) -> None:
     if flows is None:
         console.print(
-            "What leaves a client is read from the computation, which needs TensorFlow Federated",
+            "What leaves a client is taken from the computation, which needs TensorFlow Federated",
             style="dim",
         )
         return

@@ -98,7 +98,9 @@ def show_costs(
             table.add_row(name, _SAID[output], *cells)
     console.print(table)
     for name in here:
-        console.print(f"{name} is not in the model: timed on this machine", style="dim")
+        console.print(
+            f"{name} is not covered by the cost model: timed on this machine", style="dim"
+        )
 
 
 _SAID = {

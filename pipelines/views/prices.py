@@ -114,7 +114,7 @@ def _answer(schedule: Schedule, bound: PrivacyBound, prices: Sequence[MethodPric
             f"[bold]epsilon = {number(seen)}[/bold] against readers who see who took part, for "
             f"data used in {schedule.seen.rounds:,} of {_counted(schedule.rounds, 'round')}"
         )
-        lines.append(f"  nobody's is used more often, but with a chance of {UNLIKELY:.0e}")
+        lines.append(f"  the probability that anybody's is used more often is {UNLIKELY:.0e}")
     return lines
 
 

@@ -130,7 +130,7 @@ def test_an_accepted_row_that_is_written_anew(ledger: BudgetLedger) -> None:
 
 def test_what_cannot_be_accepted(ledger: BudgetLedger) -> None:
     for row in (0, 1, 3, 5, -1):
-        with pytest.raises(LedgerError, match="no budget"):
+        with pytest.raises(LedgerError, match="neither a budget"):
             ledger.accept(row, KEY, why="x")
     with pytest.raises(ValueError, match="why"):
         ledger.accept(4, KEY, why="\x1b[2J")

@@ -85,7 +85,7 @@ def test_a_renamed_dataset_keeps_what_it_was_charged(ledger: BudgetLedger) -> No
         grant(ledger, "visits", population="sessions")
     with pytest.raises(LedgerError, match="there is, or was"):
         ledger.rename("sessions", "visits")
-    with pytest.raises(LedgerError, match="stands for another question already.*dataset"):
+    with pytest.raises(LedgerError, match="already stands for another question.*dataset"):
         ledger.reserve("sessions", "again", PURE, identity=asked("sessions", "run"))
     spend(ledger, "new", "sessions")
     assert ledger.status("sessions").spent == 0.5 and audit(ledger.rows()).clean

@@ -245,7 +245,7 @@ def test_only_open_memoized_charges_are_taken_up() -> None:
     assert followed(charge, then("resume", attempt="two")).attempts == 2
     ended = followed(charge, then("settle"))
     for one in (reservation(reserved(memoized=False)), ended):
-        with pytest.raises(ValueError, match="taken up again"):
+        with pytest.raises(ValueError, match="can be resumed"):
             followed(one, then("resume", attempt="two"))
     for row in (then("settle"), then("abandon")):
         with pytest.raises(ValueError, match="ends once"):
@@ -272,7 +272,7 @@ def test_a_block_is_used_up_part_by_part() -> None:
     assert done.loss == no_loss((0.0, 0.0))
     with pytest.raises(ValueError, match="no more parts"):
         followed(one, then("abandon", count=3))
-    with pytest.raises(ValueError, match="parts are settled"):
+    with pytest.raises(ValueError, match="settled part by part"):
         followed(block, then("settle"))
     part = part_of(block, then("settle", part="1"))
     assert (part.run_id, part.identity.part, part.is_block) == ("run/1", "1", False)
@@ -317,7 +317,7 @@ def test_release_keys_fit_their_column_and_tell_releases_apart() -> None:
 def test_what_is_no_checkpoint_opens_nothing(books: Any) -> None:
     """Half of its books would be a ledger in which less is spent."""
     row = next_row(Head(7, "1" * 64), "checkpoint", {"time": "", "books": books})
-    with pytest.raises(LedgerCorruptedError, match="row 7 is no checkpoint"):
+    with pytest.raises(LedgerCorruptedError, match="row 7 is not a checkpoint"):
         Books.from_checkpoint(row)
     whole = Books().to_json()
     row = next_row(Head(7, "1" * 64), "checkpoint", {"time": "2026", "books": whole})

@@ -339,7 +339,7 @@ def test_a_crashed_run_stays_charged(ledger: BudgetLedger, url: str, clock: Cloc
 def test_a_repetition_is_a_new_charge(ledger: BudgetLedger) -> None:
     grant(ledger)
     ledger.reserve("visits", "run", PURE, identity=asked("visits", "run"))
-    with pytest.raises(LedgerError, match="a name and a charge of its own"):
+    with pytest.raises(LedgerError, match="a new name and a new charge"):
         ledger.reserve("visits", "run", PURE, identity=asked("visits", "run"))
 
 
@@ -447,5 +447,5 @@ def test_a_memoized_run_that_starts_again_is_the_same_run_in_everything(
         ("visits", PURE, {"key": "cd" * 16}),
     ):
         identity = asked(dataset, "run", **{"key": KEY, **change})
-        with pytest.raises(LedgerError, match="has its charge already"):
+        with pytest.raises(LedgerError, match="already has its charge"):
             ledger.reserve(dataset, "run", event, identity=identity, memoized=True)

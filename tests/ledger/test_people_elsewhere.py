@@ -108,6 +108,6 @@ def test_that_nobody_was_found_everywhere_is_no_warning(
 
 
 def test_flags_that_belong_together(charged: BudgetLedger, url: str, tmp_path: Path) -> None:
-    assert "and to --new" in said(url, tmp_path, "1\n")
-    assert "holds nobody" in said(url, tmp_path, "\n", "--new")
+    assert "with --new" in said(url, tmp_path, "1\n")
+    assert "holds no id" in said(url, tmp_path, "\n", "--new")
     assert "late" not in charged.books.datasets

@@ -93,7 +93,7 @@ def test_who_waits_too_long_is_told(
 
 
 @pytest.mark.parametrize(
-    ("version", "message"), [("9999", "newer beam-ldp"), ("0001", "make another ledger")]
+    ("version", "message"), [("9999", "newer beam-ldp"), ("0001", "create another ledger")]
 )
 def test_another_version_of_the_schema_is_refused(
     ledger: BudgetLedger, url: str, version: str, message: str

@@ -108,7 +108,7 @@ def test_what_was_spent_stays_spent(lived: BudgetLedger, tmp_path: Path, clock: 
 def test_names_and_releases_stay_taken(lived: BudgetLedger, tmp_path: Path, clock: Clock) -> None:
     change(lived, "UPDATE beam_ldp_ledger SET hash = 'x' WHERE run_id = 'open'")
     new, _ = follow(lived, tmp_path, clock, lost_local_epsilon=0.25)
-    with pytest.raises(LedgerError, match="has its charge already"):
+    with pytest.raises(LedgerError, match="already has its charge"):
         new.reserve("visits", "run 1", PURE, identity=asked("visits", "week 1"))
     with pytest.raises(LedgerError, match="stands for another question"):
         new.reserve("visits", "x", PURE, identity=asked("visits", "week 1", columns=("hiv",)))
@@ -210,7 +210,7 @@ def test_balances_that_do_not_fit_are_a_fault(
 def test_nothing_is_written_over(lived: BudgetLedger, tmp_path: Path, clock: Clock) -> None:
     change(lived, "UPDATE beam_ldp_ledger SET hash = 'x' WHERE run_id = 'open'")
     BudgetLedger.create(f"sqlite:///{tmp_path / 'new.db'}")
-    with pytest.raises(LedgerError, match="holds a ledger already"):
+    with pytest.raises(LedgerError, match="already holds a ledger"):
         follow(lived, tmp_path, clock)
 
 

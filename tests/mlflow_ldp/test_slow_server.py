@@ -163,7 +163,7 @@ def test_a_release_is_written_and_logged_later(
     store = f"sqlite:///{data}/mlflow.db"
     first, second = (CliRunner().invoke(group, [*later, "--mlflow-uri", store]) for _ in range(2))
     assert (first.exit_code, second.exit_code) == (0, 0), first.output + second.output
-    assert "MLflow run" in first.output and "shows it already" in second.output
+    assert "MLflow run" in first.output and "has it already" in second.output
     logged = mlflow.MlflowClient(store).search_runs(["1"])  # the budget's own run is another
     (run,) = (run for run in logged if "privacy.epsilon" in run.data.metrics)
     record = json.loads((data / "out" / "privacy.json").read_text())

@@ -323,7 +323,7 @@ def test_a_damaged_ledger_has_a_successor(
     assert audit(new).exit_code == 0
     assert "the disk" in audit(new).output
     again = CliRunner().invoke(group, [*told, "--why", "again"])
-    assert again.exit_code == 2 and "holds a ledger already" in again.output
+    assert again.exit_code == 2 and "already holds a ledger" in again.output
 
 
 def test_a_sample_is_told(ledger: BudgetLedger, url: str) -> None:

@@ -117,7 +117,7 @@ def test_from_nothing_to_a_budget(url: str) -> None:
     set_ = ["budget", "set", "--ledger", url, "--dataset", "visits", "--privacy-unit", "user",
             "--epsilon", "4", "--delta", "1e-8", "--local-epsilon", "16"]  # fmt: skip
     refused = command(*set_)
-    assert refused.exit_code == MISUSED and "--new makes it" in refused.output
+    assert refused.exit_code == MISUSED and "--new creates it" in refused.output
     granted = command(*set_, "--new")
     assert granted.exit_code == 0, granted.output
     assert "4 left of 4 at delta = 1e-08" in " ".join(granted.output.split())
@@ -162,7 +162,7 @@ def test_a_budget_beside_people_who_are_charged_elsewhere_warns(
     ledger.reserve("visits", "run", WORST, identity=asked("visits", "run"))
     told = " ".join(command(*new, "--dataset", "late").output.split())
     assert "budget beside that of visits" in told and "--population" in told
-    assert "Whether they are the same people was not looked up" in told
+    assert "Whether they are the same people was not checked" in told
     same = command(*new, "--dataset", "purchases", "--population", "visits")
     assert "warning" not in same.output
 
@@ -220,7 +220,7 @@ def test_show_what_the_next_runs_would_cost(ledger: BudgetLedger, url: str) -> N
 
 def test_show_says_when_nothing_is_granted(url: str) -> None:
     BudgetLedger.create(url)
-    assert "no budget was granted yet" in command("budget", "show", "--ledger", url).output
+    assert "no budget has been granted yet" in command("budget", "show", "--ledger", url).output
 
 
 def test_hostile_names_cannot_colour_or_steer_the_terminal(ledger: BudgetLedger, url: str) -> None:
@@ -398,7 +398,7 @@ def test_a_ledger_that_is_away_is_settled_later(
     first, second = command(*later), command(*later)
     assert (first.exit_code, second.exit_code) == (0, 0), first.output + second.output
     assert charges(ledger) == {run_id: "settled"}
-    assert "MLflow run" in first.output and "shows it already" in second.output
+    assert "MLflow run" in first.output and "has it already" in second.output
     assert _audited(url, store) == 0
 
     import mlflow

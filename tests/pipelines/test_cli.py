@@ -147,7 +147,7 @@ def test_a_small_demo_of_means(tmp_path: Path) -> None:
 
 def test_options_in_front_of_a_demos_name_are_not_lost(tmp_path: Path) -> None:
     shown = run("demo", "--users", "5", "mean", "--output", str(tmp_path / "x"))
-    assert shown.exit_code == 2 and "--users stands behind `mean`" in shown.output
+    assert shown.exit_code == 2 and "--users must follow `mean`" in shown.output
     assert not (tmp_path / "x").exists()
 
 

@@ -169,11 +169,11 @@ def test_every_question_of_every_group(place: Path, tmp_path: Path, capsys: Any)
     capsys.readouterr()
     for more, message in (
         (groups, "--domain is missing"),
-        ([*lists(place, "eyes", "hair"), *groups], "not the list that the devices had"),
+        ([*lists(place, "eyes", "hair"), *groups], "not the list that the devices used"),
         ([*lists(place, "hair", "eyes", "eyes"), *groups], "3 lists for 2 columns"),
         (domains, "--groups is missing"),
         ([*domains, f"--groups={place}/hair.txt"], "not the list of groups"),
-        ([*domains, *groups, "--quantiles=0.5"], "not of a number with a tree"),
+        ([*domains, *groups, "--quantiles=0.5"], "these reports have no tree of bins"),
     ):
         assert gather(tmp_path / "no", reports, *more, "--min-reports=500") == MISUSED, more
         assert message in " ".join(capsys.readouterr().err.split()), more
@@ -198,7 +198,7 @@ def test_a_histogram_arrives(place: Path, tmp_path: Path, capsys: Any) -> None:
     assert json.loads((out / "privacy.json").read_text())["epsilon"] <= 1
     capsys.readouterr()
     assert gather(tmp_path / "no", reports, "--min-reports=9", "--quantiles=0.5") == MISUSED
-    assert "not of a number with a tree" in " ".join(capsys.readouterr().err.split())
+    assert "these reports have no tree of bins" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.e2e
@@ -208,8 +208,8 @@ def test_a_histogram_arrives(place: Path, tmp_path: Path, capsys: Any) -> None:
         (["--column=age", "--bins=5"], "--bins 5: bins must"),
         (["--column=age", "--bins=0,9", "--domain=hair.txt"], "exclude each other"),
         (["--column=age", "--quantiles=0.5"], "--quantiles needs --bins"),
-        (["--column=age", "--column=uid", "--bins=0,9"], "--bins is about one --column"),
-        ([*TREE, "--bad-rows=other"], "--bad-rows other is not for"),
+        (["--column=age", "--column=uid", "--bins=0,9"], "--bins takes a single --column"),
+        ([*TREE, "--bad-rows=other"], "--bad-rows other cannot be used with"),
         ([*TREE, "--mechanism=KRandomizedResponse"], "--mechanism must be auto"),
         (["--column=age", "--radius=9", "--bins=0,9"], "about numbers, --bins about values"),
         (["--column=hair", "--column=hair"], "--domain is missing"),
@@ -298,14 +298,14 @@ def test_questions_that_another_mechanism_answers(
         ('{"columns":["a","b"]}', "text of a JSON object"),
         ('{"columns":["a","b"],"lists":["00"]}', "each with a list"),
         ('{"columns":["a"],"lists":["00"]}', "two or more"),
-        ('{"columns":["a","a"],"lists":["00","11"]}', "different names"),
-        ('{"columns":["a",7],"lists":["00","11"]}', "must have names"),
+        ('{"columns":["a","a"],"lists":["00","11"]}', "distinct names"),
+        ('{"columns":["a",7],"lists":["00","11"]}', "must be a list of names"),
         ('{"column":"a","edges":[0,1],"more":1}', "text of a JSON object"),
-        ('{"column":"","edges":[0,1]}', "must have names"),
+        ('{"column":"","edges":[0,1]}', "must be a list of names"),
         ('{"column":"a","edges":[1,0]}', "increasing edges"),
         ('{"column":"a","edges":7}', "wrong type"),
         ('{"column":"a","edges":[0,1],"fan_out":2}', "needs --quantiles"),
-        ('{"column":"a","edges":[0,1],"quantiles":[0.5]}', "a tree, and nothing else"),
+        ('{"column":"a","edges":[0,1],"quantiles":[0.5]}', "fan_out must be given for a tree"),
         ('{"column":"a","edges":[0,1],"quantiles":[2],"fan_out":2}', r"in \(0, 1\)"),
         ('{"column":"a","edges":[0,1],"quantiles":[0.5],"fan_out":1}', "fan_out must be"),
         ('{"column":"a","edges":[0,1],"quantiles":[0.5],"fan_out":2.0}', "wrong type"),

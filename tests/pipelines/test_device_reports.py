@@ -166,7 +166,7 @@ def test_groups_arrive(place: Path, tmp_path: Path) -> None:
     assert "which group a person is in" in (out / "privacy.md").read_text()
     for more, message in (
         ([], "--groups is missing"),
-        ([f"--groups={place}/d.txt"], "not the list of groups that the devices had"),
+        ([f"--groups={place}/d.txt"], "not the list of groups that the devices used"),
     ):
         flags = [f"--domain={place}/d.txt", "--min-reports=300", *more]
         assert gather(tmp_path / "no", reports, *flags) == MISUSED, message
@@ -241,7 +241,7 @@ def test_numbers_misused(place: Path, tmp_path: Path, capsys: Any) -> None:
     for flags, message in (
         (["--column=minutes", "--local-epsilon=2"], "--radius is missing"),
         ([*numbers, "--bad-rows=other"], "--bad-rows of numbers must be dead-letter or zero"),
-        ([*numbers, "--group-by=country"], "about numbers, --group-by about values of a list"),
+        ([*numbers, "--group-by=country"], "for numbers, --group-by for values of a list"),
         ([*numbers, "--mechanism=KRandomizedResponse"], "is unknown"),
         (["--column=nowhere", "--radius=1", "--local-epsilon=2"], "nowhere"),
     ):
@@ -250,7 +250,7 @@ def test_numbers_misused(place: Path, tmp_path: Path, capsys: Any) -> None:
     assert device(place, reports, *numbers) == DONE
     capsys.readouterr()
     for more, message in (
-        ([f"--domain={place}/d.txt"], "--domain is for values of a list"),
+        ([f"--domain={place}/d.txt"], "--domain is for lists of values"),
         (["--shape=2x2"], "--shape 2x2 has not 1 pixels"),
         (["--shape=2"], "--shape must be HEIGHTxWIDTH"),
     ):

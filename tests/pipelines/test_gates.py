@@ -70,7 +70,7 @@ def test_one_release_passes_and_no_other_number_of_them() -> None:
     assert gate_reports([one], [], asked()) is one
     with pytest.raises(JobError, match="2 releases came back where one was expected"):
         gate_reports([one, one], [], asked())
-    with pytest.raises(JobError, match="workers must be able to write beside --output"):
+    with pytest.raises(JobError, match="workers must be able to write next to --output"):
         gate_reports([], [], asked())
 
 
@@ -125,7 +125,7 @@ def test_a_weak_local_promise_is_said_from_above_8() -> None:
     said = warned(price(), weak, asked())
     assert "a report learns its value" in said and "on the shuffler" in said
     said = warned(price(), weak, asked(trusts_the_shuffler=False), messages=3)
-    assert "all 3 messages of a person" in said and "on nobody's seeing the reports" in said
+    assert "all 3 messages of a person" in said and "on the reports being seen by nobody" in said
 
 
 def test_a_delta_of_one_in_the_people_is_said() -> None:

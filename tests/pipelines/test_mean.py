@@ -550,7 +550,7 @@ def test_mistakes_are_named_before_anything_is_read(
     [
         ("f0,0,1\n", "first line must be column,low,high"),
         ("column,low,high\nf0,0,1\n", "no range for f1"),
-        ("column,low,high\nf0,0,1\nf0,0,2\n", "f0 stands there twice"),
+        ("column,low,high\nf0,0,1\nf0,0,2\n", "f0 is listed twice"),
         ("column,low,high\nf0,0\n", "f0 needs two numbers"),
         ("column,low,high\nf0,0,1\nf1,0,1\nf2,0,1\nf3,2,1\n", "low must be below high"),
     ],

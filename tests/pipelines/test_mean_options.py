@@ -59,8 +59,14 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, "--norm=l3"], "--norm must be l2, l1, linf, binary or a number >= 1, got l3"),
         ([*CENTRAL, "--norm=0.5"], "number >= 1"),
         ([*CENTRAL, "--norm=l2", "--radius=1e300"], r"--radius must lie in \[1e-100, 1e\+100\]"),
-        ([*CENTRAL, "--norm=binary", "--radius=1"], "--radius does not go with --norm binary"),
-        ([*CENTRAL, "--range", "0", "1", "--radius=1"], "goes without --norm and --radius"),
+        (
+            [*CENTRAL, "--norm=binary", "--radius=1"],
+            "--radius cannot be combined with --norm binary",
+        ),
+        (
+            [*CENTRAL, "--range", "0", "1", "--radius=1"],
+            "cannot be combined with --norm and --radius",
+        ),
         ([*CENTRAL, "--ranges=r.csv", "--norm=l2"], "--ranges bounds each number"),
         ([*CENTRAL, "--range", "0", "1", "--ranges=r.csv"], "exclude each other"),
         ([*CENTRAL, *BALL, "--shape=8"], "--shape must be HEIGHTxWIDTH"),

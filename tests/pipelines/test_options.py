@@ -176,7 +176,7 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, "--memoize-key-file=k", "--user-id=u", "--release-id=r", "--dataset=d",
           "--seed=1"],
          "exclude each other"),
-        ([*CENTRAL, "--input-format=text"], "not for text"),
+        ([*CENTRAL, "--input-format=text"], "cannot be used with text"),
         ([*CENTRAL, "--input=nowhere-at-all.csv"], "--input nowhere-at-all.csv: no file matches"),
     ],
 )  # fmt: skip

@@ -136,7 +136,7 @@ def test_a_later_count_by_hand(place: Path) -> None:
     done = command("budget", "people", "--dataset", "visits", "--people-store", f"{place}/people")
     assert done.exit_code == 0 and "no user more than 1 (1 of 1 runs counted)" in done.output
     done = command("budget", "people", "--dataset", "visits", "--people-store", f"{place}/none")
-    assert done.exit_code == MISUSED and "another folder" in done.output
+    assert done.exit_code == MISUSED and "the wrong folder" in done.output
     path = next(p for p in (place / "people").rglob("*.tags"))
     path.write_bytes(path.read_bytes()[:-1])
     arguments = ["--dataset", "visits", "--people-store", f"{place}/people"]
@@ -160,7 +160,7 @@ def test_a_store_that_is_gone_costs_the_count_not_the_release(
 
     monkeypatch.setattr(BudgetLedger, "count_people", gone)
     assert main(flags(place, "a", "--no-mlflow")) == DONE
-    assert "counts as if it had asked everybody" in " ".join(capsys.readouterr().err.split())
+    assert "counts as if everybody had taken part" in " ".join(capsys.readouterr().err.split())
     status = BudgetLedger().status("visits")
     assert (status.people, status.local_maximum) == (None, 1.0)
 

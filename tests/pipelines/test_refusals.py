@@ -48,7 +48,7 @@ def test_streams_ask_one_question_of_one_list(flags: list[str], message: str) ->
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--column=c", "--column=x", "--bins=0:10:5"], "--bins is about one --column"),
+        (["--column=c", "--column=x", "--bins=0:10:5"], "--bins takes a single --column"),
         (["--column=c", "--column=x", "--domain={}/d.txt", "--bins=0:10:5"], "exclude each other"),
         (["--column=x", "--domain={}/d.txt", "--bins=0:10:5"], "exclude each other"),
         (["--column=x", "--column=x", "--domain={}/d.txt"], "names a column twice"),
@@ -56,7 +56,7 @@ def test_streams_ask_one_question_of_one_list(flags: list[str], message: str) ->
           "--domain={0}/d.txt"], "3 lists for 2 columns"),
         (["--column=c", "--domain={}/d.txt", "--quantiles=0.5"], "--quantiles needs --bins"),
         (["--column=c", "--column=x", "--bins=0:10:5", "--quantiles=0.5"],
-         "--bins is about one --column"),
+         "--bins takes a single --column"),
     ],
 )  # fmt: skip
 def test_lists_and_bins_are_asked_apart(

@@ -334,7 +334,10 @@ def test_people_do_not_report_twice_by_accident(place: Path, capsys: Any) -> Non
         (["--radius=1"], "--radius is about numbers, --domain about values of a list"),
         (["--bad-rows=zero"], "--bad-rows of a list must be dead-letter or other"),
         (["--group-by=g"], "--group-by and --groups belong together"),
-        (["--group-by=c", "--groups=d.txt"], "--group-by must name a column of its own"),
+        (
+            ["--group-by=c", "--groups=d.txt"],
+            "--group-by must name a column that is used for nothing else",
+        ),
         (["--mechanism=Nothing"], "--mechanism Nothing is unknown"),
         (["--memoize-key-file=key"], "--memoize-key-file needs --user-id"),
         (["--domain=nowhere.txt"], "--domain nowhere.txt: cannot be read"),
@@ -356,14 +359,14 @@ def test_misused_collectors(place: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "mean.json").write_text(json.dumps(mean))
     (tmp_path / "d2.txt").write_text("green\nred\nblue\n")
     for more, message in (
-        ([f"--domain={tmp_path}/d2.txt"], "not the list that the devices had"),
-        (["--other-label=rest"], "not the list that the devices had"),
+        ([f"--domain={tmp_path}/d2.txt"], "not the list that the devices used"),
+        (["--other-label=rest"], "not the list that the devices used"),
         ([f"--release={tmp_path}/nowhere.json"], "cannot be read"),
         ([f"--release={tmp_path}/broken.json"], "broken.json: "),
         ([f"--release={tmp_path}/list.json"], "no JSON object"),
         ([f"--release={tmp_path}/changed.json"], "contradict themselves: release_id"),
         ([f"--release={tmp_path}/mean.json"], "lack coordinates"),
-        ([f"--groups={place}/d.txt"], "--groups is not for reports without groups"),
+        ([f"--groups={place}/d.txt"], "--groups cannot be used: these reports have no groups"),
         (["--dataset=others"], "--dataset others: "),
         (["--release-id=week-48"], "--release-id week-48: "),
         (["--privacy-unit=day"], "--privacy-unit day: "),

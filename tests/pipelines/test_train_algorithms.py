@@ -79,7 +79,7 @@ def price(event, rounds):
         (ADAPED, "--norm linf", "--norm must be l2 with --algorithm adaped"),
         (ADAPED, "--clip adaptive", "--clip adaptive is of cldp-sgd and fedavg"),
         (ADAPED, "--psi-range 7:50", "and --psi inside"),
-        (ADAPED, "--psi-range 7", "--psi-range must be like 2:50"),
+        (ADAPED, "--psi-range 7", "--psi-range must look like 2:50"),
         (ADAPED, "--local-steps 0", "--local-steps must be >= 1"),
         (ADAPED, "--public-clients", "--public-clients is for files; digits is public"),
         (CENTRAL, "--sampling fixed", "--sampling must be self with --algorithm local-central"),

@@ -51,11 +51,11 @@ def plan_of(text, more=""):
         ("--runner DirectRunner", "unknown flag --runner"),
         ("--learning-rate 1:3,2:2,1", "--learning-rate must be"),
         ("--learning-rate 0", "--learning-rate must be"),
-        ("--baselines central-dp,magic", "--baselines must be of .* got 'magic'"),
+        ("--baselines central-dp,magic", "--baselines must be among .* got 'magic'"),
         ("--points-sampled 2", "--points-sampled must be at most --points-per-client"),
         ("--sampling full", "takes no --clients-per-round"),
         ("--sampling self --points-per-client 2 --points-sampled 2", "must be 1 with"),
-        ("--algorithm fedavg --points-per-client 4 --points-sampled 2", "is of cldp-sgd"),
+        ("--algorithm fedavg --points-per-client 4 --points-sampled 2", "is for cldp-sgd"),
         ("--label y", "--label is for files, not for mnist5k"),
         ("--shape 28", "--shape is for files"),
         ("--ledger a --no-ledger", "exclude each other"),
@@ -303,7 +303,7 @@ def test_a_dry_run_for_people(capsys):
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "of 100: the target of 0.2 ends it" in out
     assert "Theorem 5.4.1" in out and "who also see who took part" in out
-    assert "What leaves a client is read from the computation, which needs TensorFlow" in out
+    assert "What leaves a client is taken from the computation, which needs TensorFlow" in out
 
 
 @pytest.mark.exact

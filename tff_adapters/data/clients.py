@@ -147,8 +147,8 @@ def _mnist(points_per_client: int) -> Clients:
         (pixels, labels), (test_pixels, test_labels) = tf.keras.datasets.mnist.load_data()
     except Exception as error:
         raise DataMissingError(
-            "MNIST could not be downloaded by Keras (no network?). data 'mnist5k' ships 5,000 of "
-            "its images; or put mnist.npz into ~/.keras/datasets/"
+            "MNIST could not be downloaded by Keras (no network?). data 'mnist5k' has 5,000 of its "
+            "images; or put mnist.npz into ~/.keras/datasets/"
         ) from error
     return dealt(
         "mnist",
@@ -179,7 +179,7 @@ def _imported(module: str, package: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise DataMissingError(
-            f"this data ships with {package}, which is not installed; `make tff` makes an "
+            f"this data comes with {package}, which is not installed; `make tff` makes an "
             "environment that has it"
         ) from None
 
