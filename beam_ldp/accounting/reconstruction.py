@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, log1mexp
 
 Bound = Literal["sharp", "paper"]
@@ -61,8 +62,7 @@ class DiffuseTarget:
     def __post_init__(self) -> None:
         if self.dimension < 2 or self.dimension != int(self.dimension):
             raise ValueError(f"dimension must be an integer >= 2, got {self.dimension}")
-        if not 0 < self.cosine < 1:
-            raise ValueError(f"cosine must lie in (0, 1), got {self.cosine}")
+        check_fraction("cosine", self.cosine)
         if not (self.excess >= 0 and math.isfinite(self.excess)):
             raise ValueError(f"excess must be a finite number >= 0, got {self.excess}")
 
@@ -127,7 +127,7 @@ def largest_epsilon(target: Target, probability: float) -> float:
         target: what counts as rebuilt.
         probability: allowed chance of a successful guess, in (0, 1).
     """
-    _check_probability(probability)
+    check_fraction("probability", probability)
     prior = target.log_prior
     return (
         -math.inf if prior >= 0.0 else math.log(probability / (1 - probability)) - _log_odds(prior)
@@ -150,7 +150,7 @@ def smallest_dimension(
     >>> smallest_dimension(60.0, cosine=0.5, probability=0.01)
     428
     """
-    _check_probability(probability)
+    check_fraction("probability", probability)
 
     def safe(dimension: int) -> bool:
         target = DiffuseTarget(dimension, cosine, excess)
@@ -175,7 +175,7 @@ def excluded_cosine(
     >>> round(excluded_cosine(60.0, dimension=784, probability=0.01), 3)
     0.381
     """
-    _check_probability(probability)
+    check_fraction("probability", probability)
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -191,11 +191,6 @@ def _log_odds(log_probability: float) -> float:
     if log_probability == -math.inf:
         return -math.inf
     return log_probability - log1mexp(log_probability)
-
-
-def _check_probability(probability: float) -> None:
-    if not 0 < probability < 1:
-        raise ValueError(f"probability must lie in (0, 1), got {probability}")
 
 
 # Rebuilding which words somebody used: the best blind guess, exactly ----------------------
@@ -242,8 +237,7 @@ class SparseTarget:
                 f"domain must be an integer from items + 1 to {_LARGEST_DOMAIN}, got {self.domain}"
             )
         for name in ("precision", "recall"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)}")
+            check_fraction(name, getattr(self, name), "(]")
 
     @property
     def log_prior(self) -> float:

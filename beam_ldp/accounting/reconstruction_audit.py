@@ -16,6 +16,7 @@ import numpy as np
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, Target, breach_probability
 from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
@@ -48,8 +49,7 @@ def direction_attack(mechanism: PrivUnit, cosine: float) -> float:
     >>> round(direction_attack(PrivUnit(128, 8.0, inputs="sphere"), 0.2393717), 4)
     0.9039
     """
-    if not 0 < cosine < 1:
-        raise ValueError(f"cosine must lie in (0, 1), got {cosine}")
+    check_fraction("cosine", cosine)
     near, cap = SphericalCap(mechanism.dimension, cosine), mechanism.cap
     p = mechanism.coin.probability
     if cosine >= cap.threshold:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import attr
 
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import (
     SMALLER_GROUP_CHANCE,
     ProofStatus,
@@ -418,8 +419,7 @@ class SampledReports:
 
 def hidden_users(num_users: int, honest_fraction: float) -> int:
     """The users whose reports are certainly not fake: those who hide each other."""
-    if not 0.0 < honest_fraction <= 1.0:
-        raise ValueError(f"honest_fraction must be in (0, 1], got {honest_fraction!r}")
+    check_fraction("honest_fraction", honest_fraction, "(]")
     # The fraction as written: floor(0.1 * 10) must be 1 and floor(0.29 * 100) must be 29.
     return max(1, math.floor(num_users * Fraction(repr(float(honest_fraction)))))
 

@@ -26,6 +26,7 @@ from beam_ldp.ledger.rows import (
     login,
 )
 from beam_ldp.ledger.state import Acceptance
+from beam_ldp.randomizers.checks import check_fraction
 
 Append = Callable[[str, dict[str, Any]], None]
 
@@ -110,8 +111,7 @@ class LedgerGranting(LedgerReading):
         check_name("quota", quota)
         check_name("by", by := by or login())
         check_text("why", why)
-        if not 0 <= share <= 1:
-            raise ValueError(f"share must lie in [0, 1], got {share}")
+        check_fraction("share", share, "[]")
         with self._writing() as it:
             population = population_of(it.books, dataset)
             period = budget_of(population, dataset).period_of(it.time(QUOTA))

@@ -24,6 +24,8 @@ from typing import Any
 
 import rfc8785
 
+from beam_ldp.randomizers.checks import check_positive
+
 
 class LedgerError(ValueError):
     """The ledger refuses; the message says what is wrong and what to do."""
@@ -248,8 +250,8 @@ def check_budget(
 ) -> None:
     """A ValueError for numbers that make no budget."""
     for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a finite number > 0, got {value}")
+        if value is not None:
+            check_positive(name, value)
     if not LEAST_DELTA <= delta < 1:  # shares of a smaller one vanish
         raise ValueError(f"delta must lie in [{LEAST_DELTA:g}, 1), got {delta}")
     given = (2.0,) if orders is None else orders

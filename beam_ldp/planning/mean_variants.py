@@ -13,6 +13,7 @@ from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.randomizers import mean, registry
 from beam_ldp.randomizers.bits import bits_for
+from beam_ldp.randomizers.checks import check_positive
 from beam_ldp.randomizers.mean import MeanRandomizer, lower_bounds
 from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.mean.base import check_numbers
@@ -62,8 +63,7 @@ class MeanTask:
                 )
         elif not self.norm >= 1:
             raise ValueError(f"norm must be a name or a number >= 1, got {self.norm!r}")
-        if not (math.isfinite(self.radius) and self.radius > 0):
-            raise ValueError(f"radius must be a finite number > 0, got {self.radius!r}")
+        check_positive("radius", self.radius)
         if self.norm == "binary" and self.radius != 1.0:
             raise ValueError(f"radius must be 1 for binary vectors, got {self.radius!r}")
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from beam_ldp.randomizers.checks import check_fraction
+
 _EQUAL = 1.01  # errors within 1 % count as equal: then fewer bits win
 
 
@@ -55,7 +57,7 @@ def check_target(
             raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
     if epsilon is not None and delta is None and shuffled:
         raise ValueError("delta must be given with epsilon")
-    if delta is not None and not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must be in (0, 1), got {delta!r}")
+    if delta is not None:
+        check_fraction("delta", delta)
     if max_bits is not None and not max_bits >= 1:
         raise ValueError(f"max_bits must be >= 1, got {max_bits!r}")

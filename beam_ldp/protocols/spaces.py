@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from beam_ldp.randomizers.base import check_integer
+from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.balls import check_radius, clip_to_ball
 from beam_ldp.randomizers.mean.base import MeanEstimate
@@ -147,8 +147,7 @@ class Ball:
     def __post_init__(self) -> None:
         check_integer("dimension", self.dimension, 1, _MAX_DIMENSION)
         check_radius(self.radius)
-        if not (math.isfinite(self.cutoff) and self.cutoff > 0):
-            raise ValueError(f"cutoff must be a finite number > 0, got {self.cutoff!r}")
+        check_positive("cutoff", self.cutoff)
 
     def for_release(self, identity: ReleaseIdentity) -> Ball:
         if self.rotation_seed is not None:

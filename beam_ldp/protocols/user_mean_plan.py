@@ -42,7 +42,7 @@ from beam_ldp.protocols.range_search import (
 )
 from beam_ldp.protocols.spaces import Ball, Concentration, Radii, RotatedMeans, Space, SubGaussian
 from beam_ldp.protocols.user_means import Model, UserMean, fewest
-from beam_ldp.randomizers.base import check_integer
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.mean import LInfMean, PrivUnitInf, ScalarMean
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 
@@ -397,16 +397,15 @@ def _check_target(
     if (epsilon is None) == (local_epsilon is None):
         raise ValueError("exactly one of epsilon and local_epsilon must be given")
     for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+        if value is not None:
+            check_positive(name, value)
     if epsilon is not None and model == "shuffle" and delta is None:
         raise ValueError("delta must be given with epsilon in the shuffle model")
-    if delta is not None and not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta!r}")
+    if delta is not None:
+        check_fraction("delta", delta)
 
 
 def _check_shares(outliers: float, failure_probability: float) -> None:
     if not 0 <= outliers < 1 / 3:
         raise ValueError(f"outliers must lie in [0, 1/3), got {outliers!r}")
-    if not 0 < failure_probability < 1:
-        raise ValueError(f"failure_probability must lie in (0, 1), got {failure_probability!r}")
+    check_fraction("failure_probability", failure_probability)

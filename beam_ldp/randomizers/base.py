@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -25,6 +25,7 @@ from beam_ldp.randomizers.bits import (
     split_rows,
     unpack_uints,
 )
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.randomness import UserRandomness, word_source
@@ -422,14 +423,6 @@ def own_crowd_rule(mechanism: Any) -> bool:
     """
     rule = getattr(mechanism, "crowd_size", None)
     return rule is not None and getattr(rule, "__func__", None) is not LocalRandomizer.crowd_size
-
-
-def check_integer(name: str, number: Any, least: int, most: int) -> int:
-    """The number as an int, or a ValueError that names the argument."""
-    whole = isinstance(number, Integral) or (isinstance(number, float) and number.is_integer())
-    if isinstance(number, bool) or not whole or not least <= number <= most:
-        raise ValueError(f"{name} must be an integer from {least} to {most}, got {number!r}")
-    return int(number)
 
 
 def check_sampling(sampling: str) -> None:

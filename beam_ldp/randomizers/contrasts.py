@@ -20,6 +20,7 @@ import numpy as np
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling, check_sampling
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.estimate import Estimate
 
 # Exact variances and covariances of what a frequency oracle estimates ---------------------
@@ -268,8 +269,7 @@ def fieller(
     level: float = 0.95,
 ) -> Ratio:
     """Fieller's set: all r for which numerator - r * denominator may be zero."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), got {level}")
+    check_fraction("level", level)
 
     z2 = float(special.ndtri((1 - level) / 2)) ** 2
     value = numerator / denominator if denominator else math.nan

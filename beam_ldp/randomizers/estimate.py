@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_fraction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +55,7 @@ class Estimate:
                 for every list that was chosen by looking at the estimates, such as a top 20:
                 pointwise intervals of selected components cover less than they say.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie in (0, 1), got {level}")
+        check_fraction("level", level)
         miss = (1 - level) / (max(1, self.value.size) if simultaneous else 1)
 
         half_width = -special.ndtri(miss / 2) * self.raw.standard_error

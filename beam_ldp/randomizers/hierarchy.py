@@ -21,6 +21,7 @@ import numpy as np
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
 from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.contrasts import combination_variance
 from beam_ldp.randomizers.estimate import Estimate
 
@@ -303,16 +304,14 @@ class RangeEstimate:
             levels: in (0, 1).
             coverage: of each interval by itself.
         """
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage must lie in (0, 1), got {coverage}")
+        check_fraction("coverage", coverage)
 
         edges = self.hierarchy.bins.edges
         below, error = self.cumulative.value, self.cumulative.standard_error
         reach = -special.ndtri((1 - coverage) / 2) * error
         found = []
         for level in levels:
-            if not 0 < level < 1:
-                raise ValueError(f"quantiles must lie in (0, 1), got {level}")
+            check_fraction("quantiles", level)
             # Edges that certainly lie below the quantile, and such that certainly lie above it.
             low = np.flatnonzero(below + reach < level)
             high = np.flatnonzero(below - reach > level)

@@ -18,10 +18,10 @@ from beam_ldp.randomizers.base import (
     FrequencyOracle,
     LocalRandomizer,
     Sampling,
-    check_integer,
     check_sampling,
     own_crowd_rule,
 )
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.estimate import Estimate
 
 MAX_QUESTIONS = 256  # so that the question's index is one byte of a report

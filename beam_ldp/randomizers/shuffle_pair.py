@@ -33,6 +33,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from beam_ldp.randomizers.checks import check_fraction
+
 ProofStatus = Literal["proved", "conjectured"]
 
 _TOLERANCE = 1e-9
@@ -72,8 +74,7 @@ class ShufflePair:
         probabilities = tuple(float(p) for p in self.probabilities)
         object.__setattr__(self, "ratios", ratios)
         object.__setattr__(self, "probabilities", probabilities)
-        if not 0.0 < self.blanket_mass <= 1.0:
-            raise ValueError(f"blanket_mass must be in (0, 1], got {self.blanket_mass!r}")
+        check_fraction("blanket_mass", self.blanket_mass, "(]")
         if not ratios or len(ratios) != len(probabilities):
             raise ValueError(
                 "ratios and probabilities must be non-empty and of equal length, "
@@ -333,8 +334,7 @@ def _witness(table: list[tuple[tuple[float, float], float]], source: str) -> Shu
 def _check_two_level(likelihood_ratio: float, support: float, overlap: float) -> None:
     if not (math.isfinite(likelihood_ratio) and likelihood_ratio > 1.0):
         raise ValueError(f"likelihood_ratio must be finite and > 1, got {likelihood_ratio!r}")
-    if not 0.0 < support < 1.0:
-        raise ValueError(f"support must be in (0, 1), got {support!r}")
+    check_fraction("support", support)
     least = max(0.0, 2.0 * support - 1.0)
     if not least - _TOLERANCE <= overlap <= support:
         raise ValueError(f"overlap must be in [{least!r}, {support!r}], got {overlap!r}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_fraction, check_positive
 from beam_ldp.randomizers.roots import brentq
 
 _LOG_SQRT_PI = 0.5 * math.log(math.pi)
@@ -43,8 +44,7 @@ class SphericalCap:
     def __post_init__(self) -> None:
         if self.dimension < 2 or self.dimension != int(self.dimension):
             raise ValueError(f"dimension must be an integer >= 2, got {self.dimension}")
-        if not 0.0 <= self.threshold < 1.0:
-            raise ValueError(f"threshold must lie in [0, 1), got {self.threshold}")
+        check_fraction("threshold", self.threshold, "[)")
 
     @cached_property
     def log_first_moment(self) -> float:
@@ -234,5 +234,4 @@ def _logaddexp(x: float, y: float) -> float:
 
 
 def _check_epsilon(epsilon: float) -> None:
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}")
+    check_positive("epsilon", epsilon)

@@ -190,7 +190,7 @@ def test_nobody_hides_among_more_than_came():
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.0000001, float("nan")])
 def test_a_share_of_honest_people_is_a_share(share):
-    with pytest.raises(ValueError, match="honest_fraction must be in"):
+    with pytest.raises(ValueError, match="honest_fraction must lie in"):
         hidden_users(100, share)
 
 

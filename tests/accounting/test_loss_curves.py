@@ -175,7 +175,7 @@ def test_a_mechanism_that_tells_all_but_hardly_ever_needs_no_long_grid():
 
 
 def test_bad_rates_are_refused():
-    with pytest.raises(ValueError, match="rate must be in"):
+    with pytest.raises(ValueError, match="rate must lie in"):
         hockey_stick(ShufflePair.clones(1.0), 10, 0.1, rate=0.0)
 
 

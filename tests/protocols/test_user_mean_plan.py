@@ -129,7 +129,7 @@ def test_fake_reports_hide_nobody():
     assert found.split == "budget" and found.num_users == 5000
     assert 0.99 < float(user_mean_price(found, 2500, 2500, 1e-6).total) <= 1.0
     assert error(found) > 1.2 * error(plan(5000, 400, epsilon=1.0, delta=1e-6))
-    with pytest.raises(ValueError, match="honest_fraction must be in"):
+    with pytest.raises(ValueError, match="honest_fraction must lie in"):
         plan(honest_fraction=1.5, local_epsilon=1.0)
 
 

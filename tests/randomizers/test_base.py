@@ -15,7 +15,7 @@ import pytest
 
 from beam_ldp.randomizers import FrequencyOracle, LocalRandomizer, ShufflePair, UserRandomness
 from beam_ldp.randomizers import base as base_module
-from beam_ldp.randomizers.base import check_integer
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.identities import identity
 

@@ -35,6 +35,7 @@ from beam_ldp.accounting.shuffle.one_release import (
     shuffle_delta,
     shuffle_epsilon,
 )
+from beam_ldp.randomizers.checks import check_fraction
 
 STATE_VERSION = 2
 _OWN = (
@@ -137,8 +138,7 @@ class ShuffleAccountant(PrivacyAccountant):
         `.lower` is what concrete data sets cost with these very mechanisms; `.class_lower` what
         binary and ternary randomized response of the same local epsilons cost on this schedule.
         """
-        if not 0 <= target_delta <= 1:
-            raise ValueError(f"target_delta must lie in [0, 1], got {target_delta}")
+        check_fraction("target_delta", target_delta, "[]")
         single = self._single_shuffle()
         if single is not None and target_delta < 1:
             return shuffle_epsilon(single.local_event, single.num_honest, target_delta)

@@ -29,6 +29,7 @@ from beam_ldp.accounting.reports import (
     ShuffledReports,
 )
 from beam_ldp.accounting.shuffle.mean_price import l2_messages_rdp
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.two_response import message_pair
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -55,8 +56,7 @@ def thinned(pair: ShufflePair, join: float) -> ShufflePair:
     >>> round(half.blanket_mass, 4), [(round(a, 3), round(b, 3)) for a, b in half.ratios]
     (0.6839, [(2.718, 1.0), (1.0, 2.718), (0.684, 0.684)])
     """
-    if not 0.0 < join <= 1.0:
-        raise ValueError(f"join must be in (0, 1], got {join!r}")
+    check_fraction("join", join, "(]")
     if join == 1.0:
         return pair
     blended = join * pair.blanket_mass

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from beam_ldp.randomizers.checks import check_fraction
+
 _LEAST_ORDER = 1.01
 
 
@@ -26,7 +28,7 @@ def rdp_to_epsilon(
     Source: Canonne, Kamath and Steinke 2020, Proposition 12; thesis, Lemma 2.1.3 (its second
     formula is not legible in print).
     """
-    _check_probability("delta", delta)
+    check_fraction("delta", delta)
     order, value = _usable(orders, rdp)
     epsilon = value + epsilon_above_rdp(order, delta)
     best = int(np.argmin(epsilon))
@@ -96,7 +98,7 @@ def closed_form_epsilon(rho: float, delta: float) -> float:
 
     Source: thesis, Lemma 2.1.5: rho + 2 sqrt(rho log(1/delta)).
     """
-    _check_probability("delta", delta)
+    check_fraction("delta", delta)
     return float(rho + 2 * np.sqrt(rho * np.log(1 / delta)))
 
 
@@ -119,8 +121,3 @@ def _usable(
     if not keep.any():
         raise ValueError(f"orders must hold a finite order >= {_LEAST_ORDER}")
     return order[keep], value[keep]
-
-
-def _check_probability(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must lie in (0, 1), got {value}")

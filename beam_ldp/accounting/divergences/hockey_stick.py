@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_parts
 from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -86,8 +87,7 @@ def hockey_stick(
     n = check_reports(num_reports)
     if not (math.isfinite(epsilon) and epsilon >= 0.0):
         raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
-    if not 0.0 < rate <= 1.0:
-        raise ValueError(f"rate must be in (0, 1], got {rate!r}")
+    check_fraction("rate", rate, "(]")
     return _delta(pair, n, epsilon, FINE, rate)
 
 

@@ -18,6 +18,7 @@ from beam_ldp.accounting.divergences import binomials
 from beam_ldp.accounting.divergences.moments import binomial_log_pmf, binomial_window
 from beam_ldp.accounting.divergences.shuffle_rdp import leading_constant
 from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -214,8 +215,7 @@ def compose_kov_exact(
 
 def subsample(epsilon: float, delta: float, rate: float) -> tuple[float, float]:
     """A guarantee for a uniformly drawn fixed-size fraction; thesis, Lemma 2.1.1 (replace-one)."""
-    if not 0 < rate <= 1:
-        raise ValueError(f"rate must lie in (0, 1], got {rate}")
+    check_fraction("rate", rate, "(]")
     return float(np.log1p(rate * np.expm1(epsilon))), rate * delta
 
 

@@ -16,6 +16,7 @@ from beam_ldp.accounting.literature.closed_forms import (
 from beam_ldp.accounting.literature.methods import DEFAULT, Kind, Method, method, methods
 from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
@@ -94,8 +95,7 @@ def compare(
     >>> prices[0].method, round(prices[0].epsilon, 4)
     ('clone pair, privacy losses', 0.0204)
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta!r}")
+    check_fraction("delta", delta)
     prices = []
     for entry in methods():
         if conjectured or _status(entry, schedule) != "conjectured":

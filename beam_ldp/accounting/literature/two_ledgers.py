@@ -24,6 +24,7 @@ from beam_ldp.accounting.composition.central import canonical, divergences
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 
 _MOST_NOISE = 1e100  # its square is a number
@@ -39,8 +40,7 @@ def central_round_event(sampling_rate: float, noise_multiplier: float) -> dp_acc
     >>> central_round_event(0.1, 2.0).sampling_probability
     0.1
     """
-    if not 0 < sampling_rate <= 1:
-        raise ValueError(f"sampling_rate must lie in (0, 1], got {sampling_rate}")
+    check_fraction("sampling_rate", sampling_rate, "(]")
     if not 0 < noise_multiplier <= _MOST_NOISE:
         raise ValueError(
             f"noise_multiplier must be > 0 and <= {_MOST_NOISE:g}, got {noise_multiplier}"

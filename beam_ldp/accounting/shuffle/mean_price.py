@@ -20,6 +20,7 @@ from beam_ldp.accounting.shuffle.multi_message import (
     witness_epsilon,
 )
 from beam_ldp.accounting.shuffle.randomizer_events import shuffled_messages
+from beam_ldp.randomizers.checks import check_fraction
 
 # The multi-message price of vectors of bounded Euclidean length: tighter than flipping every bit.
 #
@@ -76,8 +77,7 @@ def l2_messages_epsilon(
         raise ValueError("message_epsilon must lie in (0, 40] and squared_change be > 0")
     if num_reports != int(num_reports) or num_reports < 1:
         raise ValueError(f"num_reports must be an integer >= 1, got {num_reports}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+    check_fraction("delta", delta)
 
     @cache
     def epsilon(at: int) -> float:

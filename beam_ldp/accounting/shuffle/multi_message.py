@@ -39,6 +39,7 @@ from beam_ldp.accounting.divergences.moments import Atoms, binomial_log_pmf
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
 from beam_ldp.accounting.lower import bit_atoms, connected_losses, lower_epsilon
 from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_fraction, check_positive
 from beam_ldp.randomizers.roots import brentq
 
 Method = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
@@ -266,8 +267,7 @@ def checked_messages(
         raise ValueError("messages must hold counts >= 1 and message epsilons in (0, 40]")
     if num_reports != int(num_reports) or num_reports < 1:
         raise ValueError(f"num_reports must be an integer >= 1, got {num_reports}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+    check_fraction("delta", delta)
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     return columns
@@ -303,8 +303,7 @@ def calibrate_messages(
     Raises:
         ValueError: if no budget of at most 30 per message can be calibrated.
     """
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}")
+    check_positive("epsilon", epsilon)
     relative = np.asarray(shape, dtype=float)
     if len(counts) != len(relative) or not np.all(relative > 0):
         raise ValueError("shape must hold one number > 0 per level")
@@ -333,10 +332,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
     Source: Balle and Wang 2018; many small shuffled messages tend to it: mu^2 = sum x^2/n.
     """
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+    check_positive("epsilon", epsilon)
+    check_fraction("delta", delta)
 
     def excess(log_mu: float) -> float:
         mu = math.exp(log_mu)

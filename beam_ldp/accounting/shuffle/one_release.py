@@ -35,6 +35,7 @@ from beam_ldp.accounting.shuffle.randomizer_events import (
     messages_per_user,
     smaller_crowd_chance,
 )
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 MAX_LOCAL_EPSILON = 30.0  # beyond it a report is the value itself
@@ -271,8 +272,7 @@ def _bound(
 
 def check_delta(delta: float) -> None:
     """A ValueError unless `delta` lies in [0, 1)."""
-    if not 0.0 <= delta < 1.0:
-        raise ValueError(f"delta must be in [0, 1), got {delta!r}")
+    check_fraction("delta", delta, "[)")
 
 
 def check_epsilon(epsilon: float) -> None:

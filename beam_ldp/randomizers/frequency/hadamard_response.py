@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, check_integer
+from beam_ldp.randomizers.base import ExtraWords
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.frequency.symbol_oracle import BlockOracle
 from beam_ldp.randomizers.jit import WORD_BITS, kernel, odd_parity
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below, check_integer
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.difference_sets import is_prime
 from beam_ldp.randomizers.frequency import affine_hash
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high

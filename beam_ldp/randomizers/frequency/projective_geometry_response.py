@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from beam_ldp.randomizers.base import check_integer
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.difference_sets import (
     MAX_MODULUS,
     DifferenceSet,

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Rng, Sampling, check_integer
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Rng, Sampling
 from beam_ldp.randomizers.bits import bits_for
+from beam_ldp.randomizers.checks import check_fraction, check_integer
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.frequency.packed_bits import bit_dominating_pair, one_hot_witnesses
 from beam_ldp.randomizers.frequency.rappor_parts import (
@@ -170,8 +171,7 @@ class Rappor(FrequencyOracle):
         Raises:
             ValueError: as the constructor, and if `permanent_noise` is not in (0, 1).
         """
-        if not 0 < permanent_noise < 1:
-            raise ValueError(f"permanent_noise must lie in (0, 1), got {permanent_noise}")
+        check_fraction("permanent_noise", permanent_noise)
         if not 0 <= zero_rate < one_rate <= 1:
             raise ValueError(f"zero_rate < one_rate must lie in [0, 1], got {zero_rate, one_rate}")
         flip = permanent_noise / 2

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below, check_integer
+from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
 from beam_ldp.randomizers.bits import bits_for, pack_uints, smallest_uint, unpack_uints
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses

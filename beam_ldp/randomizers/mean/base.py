@@ -18,6 +18,7 @@ import numpy as np
 
 from beam_ldp.randomizers import registry, special
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.mean.balls import (
     Clipping,
@@ -116,8 +117,7 @@ class MeanEstimate(Estimate):
 
         Infinite where the failure probability alone exceeds what the level leaves.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie in (0, 1), got {level}")
+        check_fraction("level", level)
         if level + self.failure_probability >= 1 > level:
             everything = np.full(self.value.shape, np.inf)
             return -everything, everything

@@ -19,6 +19,7 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, Sampling
 from beam_ldp.randomizers.bits import pack_uints, unpack_uints
+from beam_ldp.randomizers.checks import check_positive
 from beam_ldp.randomizers.jit import kernel, subroutine
 from beam_ldp.randomizers.mean.balls import NORM_TOLERANCE, Norm
 from beam_ldp.randomizers.mean.base import MeanRandomizer
@@ -47,8 +48,7 @@ class FixedPoint:
     bits: int = 32
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.limit) and self.limit > 0):
-            raise ValueError(f"limit must be a finite number > 0, got {self.limit}")
+        check_positive("limit", self.limit)
         if not 2 <= self.bits <= _MAX_REPORT_BITS:
             raise ValueError(f"bits must lie in [2, {_MAX_REPORT_BITS}], got {self.bits}")
 

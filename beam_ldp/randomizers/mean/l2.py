@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.base import accounting
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean, Preset
@@ -222,8 +223,7 @@ class L2Mean(BlockMean):
         Markov's inequality, for vectors that do not depend on the signs. Intervals use more: see
         `intervals`.
         """
-        if not 0 < failure_probability <= 1:
-            raise ValueError(f"failure_probability must lie in (0, 1], got {failure_probability!r}")
+        check_fraction("failure_probability", failure_probability, "(]")
         return self.bias_bound / failure_probability
 
     @property

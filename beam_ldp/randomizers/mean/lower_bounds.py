@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_fraction, check_positive
 from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, optimal_threshold
@@ -142,8 +143,7 @@ def central_lower_bound(
     2014. Conditions: epsilon of order one, n epsilon >= 1, delta below 1/n.
     """
     _check(dimension, num_users, epsilon, radius)
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {delta}")
+    check_fraction("delta", delta)
     if not bits_per_user > 0:
         raise ValueError(f"bits_per_user must be > 0, got {bits_per_user}")
     d, n = dimension, num_users
@@ -191,10 +191,8 @@ def laplace_reference(
 def _check(dimension: int, num_users: int, epsilon: float, radius: float) -> None:
     if dimension < 1 or num_users < 1:
         raise ValueError("dimension and num_users must be integers >= 1")
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}")
-    if not (math.isfinite(radius) and radius > 0):
-        raise ValueError(f"radius must be a finite number > 0, got {radius}")
+    check_positive("epsilon", epsilon)
+    check_positive("radius", radius)
 
 
 # Errors of older mechanisms on a unit vector, one report: for comparison and planning -----

@@ -12,6 +12,7 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, Sampling, below, check_below
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.jit import kernel, multiply_high
 from beam_ldp.randomizers.mean.balls import Norm
 from beam_ldp.randomizers.mean.base import MeanRandomizer
@@ -196,8 +197,7 @@ class ScalarMean(MeanRandomizer):
             )
         if self.cells is not None and not 1 <= self.cells <= _MAX_CELLS:
             raise ValueError(f"cells must lie in [1, {_MAX_CELLS}], got {self.cells}")
-        if not 0 < self.floor < 1:
-            raise ValueError(f"floor must lie in (0, 1), got {self.floor}")
+        check_fraction("floor", self.floor)
         if not self.ratio > 1:
             raise ValueError(f"ratio must be > 1, got {self.ratio}")
         _ = self._law  # refuses parameters that the words cannot resolve

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from beam_ldp.randomizers.base import Sampling
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.directions import DirectionMean, lengths, unit_vectors
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit, PrivUnitPreset
 from beam_ldp.randomizers.mean.scalar_mean import GridResponse, ScalarMean
@@ -99,8 +100,7 @@ class SeparatedMean(DirectionMean):
             raise ValueError(
                 f'strategy must be "product", "lift" or "sign_flip", got {self.strategy!r}'
             )
-        if not 0 < self.typical_length <= 1:
-            raise ValueError(f"typical_length must lie in (0, 1], got {self.typical_length}")
+        check_fraction("typical_length", self.typical_length, "(]")
         if self.magnitude_epsilon is not None and not (
             0 < self.magnitude_epsilon < self.local_epsilon
         ):
