@@ -40,19 +40,7 @@ __all__ = [
 class LocalRandomizerDpEvent(LocalReports, dp_accounting.DpEvent):
     """Everything that one person sends in one release, seen by somebody who knows whose it is.
 
-    It holds all of a mechanism that its shuffle is priced by, so that an event around it costs what
-    the mechanism does.
-
-    Attributes:
-        local_epsilon: The declared local budget.
-        pair: The mechanism's own dominating pair (a `ShufflePair`, stored as `pack_pair` does), or
-            None if only the local epsilon is known. Refused where one of its reports tells two
-            values apart by more than `local_epsilon`.
-        witnesses: Its witness pairs, for lower bounds (stored likewise, refused likewise).
-        public_groups: Groups that split a crowd: everybody is in one of them, at random, for all to
-            see (see `LocalRandomizer.public_groups`). `UNKNOWN_GROUPS` where the crowd splits by a
-            rule of the mechanism's own: then only a counted crowd has a price.
-        messages: Messages that all this is, each permuted on its own.
+    Attributes, and what they mean: `beam_ldp.accounting.reports.LocalReports`.
     """
 
     def shuffled(self, num_reports: int) -> ShuffledDpEvent:
@@ -66,12 +54,7 @@ class LocalRandomizerDpEvent(LocalReports, dp_accounting.DpEvent):
 class ShuffledDpEvent(ShuffledReports, dp_accounting.DpEvent):
     """The shuffled reports of `num_reports` people (or any function of their multiset).
 
-    Neighbouring data sets differ in the value of one person (replace-one).
-
-    Attributes:
-        local_event: How each report was randomized.
-        num_reports: Well-formed reports received.
-        num_fakes: Of them, as many as may be fake, at most: those hide nobody.
+    Attributes, and who is protected: `beam_ldp.accounting.reports.ShuffledReports`.
     """
 
     def __attrs_post_init__(self) -> None:
@@ -82,19 +65,7 @@ class ShuffledDpEvent(ShuffledReports, dp_accounting.DpEvent):
 class ShuffledMessagesDpEvent(ShuffledMessages, dp_accounting.DpEvent):
     """The shuffled messages of `num_reports` people, several each, every column permuted alone.
 
-    Each message is a two-response report: a noisy bit, about a place that does not depend on the
-    data. Nothing links a person's messages. Neighbouring data sets differ in the value of one
-    person (replace-one), hence in one message per column.
-
-    Attributes:
-        messages: `(count, message_epsilon)`: so many columns of that local budget each.
-        num_reports: Honest people whose messages each shuffler permuted.
-        squared_change: For vectors of bounded length, how far they can be apart (see
-            `beam_ldp.accounting.shuffle.mean_price`); None if all of a person's bits may flip.
-        local_epsilon: The declared local budget of all messages of one person; by default the sum.
-        witness: A concrete pair of data sets, for lower bounds: `(count, first, second)`, so many
-            columns in which the victim's bit is one with probability `first` or `second`, and
-            everybody else's with `second`. Empty where none is known.
+    Attributes, and who is protected: `beam_ldp.accounting.reports.ShuffledMessages`.
     """
 
 
@@ -102,30 +73,7 @@ class ShuffledMessagesDpEvent(ShuffledMessages, dp_accounting.DpEvent):
 class SubsampledShuffledDpEvent(SampledReports, dp_accounting.DpEvent):
     """A shuffle of the reports of a random sample.
 
-    The credit for sampling holds against readers who see how many reports there are but not who
-    took part. Against one who sees that, a round costs `ShuffledDpEvent(local_event, reports)` to
-    everybody who took part in it.
-
-    Neighbouring data sets differ in the value of one data point (replace-one), for every sampling:
-    the number of clients is public, and that somebody is a client is not hidden.
-
-    * "without_replacement": a uniformly random set of `num_drawn` clients; each sends a report
-      about each of `points_sampled` of its `points_per_client` data points, drawn likewise.
-    * "self": every client joins by its own coin, of probability `num_drawn / num_users`, and
-      reports one of its points, drawn evenly.
-    * "poisson": every data point is reported by its own coin, `num_drawn` on average.
-
-    Several messages of one person count as one report here, of the sum of their local epsilons.
-
-    Attributes:
-        local_event: How each report was randomized; not one whose crowd splits.
-        num_users: Clients to draw from.
-        num_drawn: Clients drawn; with coins, how many reports there are on average.
-        num_received: Of those drawn, whose reports came; None: all. Fewer have no price yet.
-        num_fakes: Reports received that may be fake, at most. Other than 0 has no price yet.
-        points_per_client: Data points that each client holds.
-        points_sampled: Data points that a drawn client reports; 1 with coins.
-        sampling: As above.
+    Attributes, samplings, and against whom: `beam_ldp.accounting.reports.SampledReports`.
     """
 
     def __attrs_post_init__(self) -> None:

@@ -260,7 +260,7 @@ _TOLERANCE = 1e-6  # relative; what a row may state below the recomputed
 _FEW = 64  # events that are priced here, and not by other processes
 
 
-class Question(NamedTuple):
+class ChargedEvent(NamedTuple):
     """What is priced: an event (JSON), at the orders of a budget, and at printed deltas."""
 
     event: str
@@ -286,10 +286,10 @@ class Repricing:
         answers: what was priced anew.
     """
 
-    stated: dict[Question, dict[Loss, int]] = field(default_factory=dict)
+    stated: dict[ChargedEvent, dict[Loss, int]] = field(default_factory=dict)
     local: list[str] = field(default_factory=list)
-    deltas: dict[Question, set[float]] = field(default_factory=dict)
-    answers: dict[Question, Answer] = field(default_factory=dict)
+    deltas: dict[ChargedEvent, set[float]] = field(default_factory=dict)
+    answers: dict[ChargedEvent, Answer] = field(default_factory=dict)
 
     def look_at_next(self, rows: Iterable[Row]) -> None:
         """Look at the row that does not follow: maybe it is its local epsilon that is too small."""
@@ -300,7 +300,7 @@ class Repricing:
 
     def epsilon(self, event: Mapping[str, Any], orders: tuple[float, ...], delta: float) -> Any:
         """Epsilon of an event at a delta; None if it was not priced."""
-        answer = self.answers.get(Question(_text(event), orders))
+        answer = self.answers.get(ChargedEvent(_text(event), orders))
         return None if answer is None else answer.epsilons.get(delta)
 
     def findings(self) -> list[str]:
@@ -330,7 +330,7 @@ def stated_by(rows: Iterable[Row], state: LedgerState) -> Repricing:
             body = row.body
             budget = state.populations[body["population"]].budget
             assert budget is not None  # or it could not have been charged
-            question = Question(_text(body["event"]), budget.orders)
+            question = ChargedEvent(_text(body["event"]), budget.orders)
             found.stated.setdefault(question, {}).setdefault(
                 Loss.from_json(body["loss"]), row.number
             )
@@ -375,7 +375,7 @@ def price(found: Repricing, *, sample: int | None = None, workers: int = 1) -> N
     found.answers.update(zip(questions, answers))
 
 
-def _answer(asked: tuple[Question, tuple[float, ...]]) -> Answer:
+def _answer(asked: tuple[ChargedEvent, tuple[float, ...]]) -> Answer:
     question, deltas = asked
     event = json.loads(question.event)
     try:

@@ -39,10 +39,10 @@ _LARGEST_SEARCH_EPSILON = 20.0
 
 
 @dataclass(frozen=True)
-class Bins:
+class SearchBins:
     """[-1, 1] in bins of width exactly 2 `near`; the last one may overhang.
 
-    >>> bins = Bins(near=0.3)
+    >>> bins = SearchBins(near=0.3)
     >>> bins.count, bins.of(np.array([-1.0, -0.41, 0.99, 1.0])).tolist()
     (4, [0, 0, 3, 3])
     >>> bins.middles.round(2).tolist()
@@ -163,8 +163,8 @@ class RangeSearch:
     outliers: float = 0.0
 
     @property
-    def bins(self) -> Bins:
-        return Bins(self.radii.near)
+    def bins(self) -> SearchBins:
+        return SearchBins(self.radii.near)
 
     @cached_property
     def oracle(self) -> FrequencyOracle:

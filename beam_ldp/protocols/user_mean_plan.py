@@ -33,9 +33,9 @@ from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.protocols.range_search import (
     MAX_BINS,
-    Bins,
     Oracle,
     RangeSearch,
+    SearchBins,
     least_epsilon,
     least_users,
     oracle_for,
@@ -277,7 +277,7 @@ class _Task:
         return min(plans, key=_width)
 
     def _budget_split(self, radii: Radii, budget: float) -> Iterator[UserMean]:
-        oracle = oracle_for(Bins(radii.near).count)
+        oracle = oracle_for(SearchBins(radii.near).count)
         each = self._half_failure / self.size
         asked = self.num_users / self.size
         first = least_epsilon(radii, oracle, asked, each, self.outliers, 0.99 * budget)
@@ -286,7 +286,7 @@ class _Task:
             yield self.plan(final, RangeSearch(radii, first, oracle, self.outliers), "budget")
 
     def _user_split(self, radii: Radii, budget: float) -> Iterator[UserMean]:
-        oracle = oracle_for(Bins(radii.near).count)
+        oracle = oracle_for(SearchBins(radii.near).count)
         search = RangeSearch(radii, budget, oracle, self.outliers)
         most = _MOST_SEARCHED * self.num_users / self.size
         each = least_users(search, self._half_failure / self.size, most)
@@ -330,7 +330,7 @@ class _Task:
     def _searches(self) -> Iterator[RangeSearch]:
         asked, each = self.num_users / self.size, self._half_failure / self.size
         for radii in self._radii():
-            oracle: Oracle = oracle_for(Bins(radii.near).count)
+            oracle: Oracle = oracle_for(SearchBins(radii.near).count)
             first = least_epsilon(radii, oracle, asked, each, self.outliers, math.inf)
             if first is not None:
                 yield RangeSearch(radii, first, oracle, self.outliers)

@@ -32,7 +32,7 @@ from beam_ldp.randomizers.randomness import UserRandomness, word_source
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, smallest_group
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 Sampling = Literal["fixed", "iid"]
 Rng = np.random.Generator | UserRandomness | None

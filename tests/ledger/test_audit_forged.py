@@ -188,7 +188,7 @@ def test_several_processes_price_the_same(rows: list[Row], monkeypatch: pytest.M
 
 def test_an_event_without_a_price_is_a_fault(rows: list[Row]) -> None:
     found = recomputing.Repricing()
-    question = recomputing.Question('{"version": 9}', (2.0,))
+    question = recomputing.ChargedEvent('{"version": 9}', (2.0,))
     found.stated[question] = {Loss((1.0,), 1.0): 7}
     recomputing.price(found)
     assert found.findings() == ["row 7 holds an event without a privacy cost: ValueError"]

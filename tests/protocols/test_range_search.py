@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from beam_ldp.protocols.range_search import (
-    Bins,
     RangeSearch,
+    SearchBins,
     Vote,
     failure_bound,
     least_epsilon,
@@ -28,7 +28,7 @@ from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, 
     ("near", "count"), [(1.0, 1), (0.6, 2), (0.5, 2), (0.499, 3), (0.25, 4), (1 / 3, 3), (0.3, 4)]
 )
 def test_bins_have_exactly_their_width_and_the_last_one_overhangs(near, count):
-    bins = Bins(near)
+    bins = SearchBins(near)
     assert bins.count == count
     np.testing.assert_allclose(np.diff(bins.middles), 2 * near)
     assert bins.middles[0] == -1 + near
@@ -38,7 +38,7 @@ def test_bins_have_exactly_their_width_and_the_last_one_overhangs(near, count):
 
 @pytest.mark.exact
 def test_both_ends_of_the_range_have_a_bin():
-    bins = Bins(0.3)
+    bins = SearchBins(0.3)
     assert bins.of(np.array([-1.0, 1.0])).tolist() == [0, 3]
     assert bins.of(np.array([-1.5, 1.5])).tolist() == [0, 3]  # rounding beyond the ends is harmless
 
@@ -47,7 +47,7 @@ def test_both_ends_of_the_range_have_a_bin():
 def test_whoever_is_near_lies_in_at_most_two_bins_about_the_centre():
     """Not so for narrower bins: with the last one shortened to fit, three of them can be met."""
     for near in (0.07, 0.11, 0.3):
-        bins = Bins(near)
+        bins = SearchBins(near)
         narrow = 1 / bins.count  # half the width of as many bins that fit the range exactly
         met_by_narrow = 0
         for centre in np.linspace(-1 + near, 1 - near, 997):
@@ -65,7 +65,7 @@ def test_whoever_is_near_lies_in_at_most_two_bins_about_the_centre():
 @pytest.mark.parametrize("near", [0.0, -0.1, 1.1, math.nan])
 def test_bins_refuse_widths_out_of_range(near):
     with pytest.raises(ValueError, match="near must lie in"):
-        Bins(near)
+        SearchBins(near)
 
 
 # Votes ---------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def shuffle_delta(
 
 
 @dataclass(frozen=True)
-class Target:
+class PricedReports:
     """What is priced."""
 
     local_epsilon: float
@@ -154,14 +154,16 @@ class Target:
             yield 3, ShufflePair.clones(self.local_epsilon, strong=True)
 
 
-def price_target(local: Any, num_reports: int, with_witnesses: bool = True) -> tuple[Target, int]:
+def price_target(
+    local: Any, num_reports: int, with_witnesses: bool = True
+) -> tuple[PricedReports, int]:
     """What is priced, and among how many reports it hides."""
     if isinstance(local, ShuffledReports):
         raise ValueError("local must be a local epsilon, a randomizer or a LocalRandomizerDpEvent")
     if isinstance(local, (int, float)):
         if not (math.isfinite(local) and 0.0 < local <= MAX_LOCAL_EPSILON):
             raise ValueError(f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local!r}")
-        return Target(float(local), None, ()), check_reports(num_reports)
+        return PricedReports(float(local), None, ()), check_reports(num_reports)
     if isinstance(local, LocalReports) and local.messages != 1:
         raise ValueError(
             f"local must be of one message, got an event of {local.messages}: price the randomizer "
@@ -181,11 +183,11 @@ def price_target(local: Any, num_reports: int, with_witnesses: bool = True) -> t
             f"local_epsilon must be in (0, {MAX_LOCAL_EPSILON}], got {local.local_epsilon!r}"
         )
     own = local.dominating_pair() if local.pair is not None else None
-    return Target(local.local_epsilon, own, local.witness_pairs(), chance), n
+    return PricedReports(local.local_epsilon, own, local.witness_pairs(), chance), n
 
 
 def upper_delta(
-    target: Target, n: int, epsilon: float, conjectured: bool
+    target: PricedReports, n: int, epsilon: float, conjectured: bool
 ) -> tuple[float, str, str]:
     """The smallest proved delta, its method and its status."""
     if epsilon >= target.local_epsilon:
@@ -209,7 +211,7 @@ def upper_delta(
 
 
 def _least(
-    target: Target,
+    target: PricedReports,
     conjectured: bool,
     known: tuple[float, str],
     upper: Callable[[ShufflePair, float], float],
@@ -239,7 +241,7 @@ def _bound(
     value: float,
     method: str,
     status: str,
-    target: Target,
+    target: PricedReports,
     lower: Callable[[ShufflePair], float],
     class_lower: float | Callable[[], float],
     exceeds: Callable[[ShufflePair, float], bool] | None = None,

@@ -36,7 +36,7 @@ from beam_ldp.randomizers.mean.two_response import (
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 Preset = Literal["thesis"]
 
