@@ -242,7 +242,7 @@ def test_clients_that_were_not_drawn_as_declared_are_never_asked():
     declared = DeclaredSampling(100, 5)
     process = LocallyPrivateMeanFactory(MECHANISM, sampling=declared).create(FLOATS3)
     budget = EpsilonBudget(None, DELTA)
-    with pytest.raises(SamplingMismatchError, match=r"sampling gives 5\. Draw another set"):
+    with pytest.raises(SamplingMismatchError, match=r"sampling gives 5\. Draw a new set"):
         train(process, lambda n: clients(n, 6), 3, budget)
     assert budget.spent.num_charges == 0
     training = train(process, lambda n: clients(n, 5), 2, budget)
