@@ -28,6 +28,8 @@ from typing import Any, BinaryIO
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from beam_ldp.transforms.listing import paths_matching
+
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 FINISHED = "finished"  # what a folder is called whose files are all there
@@ -104,7 +106,7 @@ class OutputFolder:
     def _exists(self) -> bool:
         if self._local:
             return self._target.exists() and any(self._target.iterdir())
-        return bool(_listed(self.path + "/*"))
+        return bool(paths_matching(self.path + "/*", or_none=True))
 
     def _foreign(self) -> bool:
         if not self._target.is_dir():
@@ -201,7 +203,7 @@ class OutputFolder:
 
     def _forget(self) -> None:
         """The manifest goes first: from here on the old output is none."""
-        old = _listed(self.path + "/*")
+        old = paths_matching(self.path + "/*", or_none=True)
         manifest = f"{self.path}/{MANIFEST}"
         if manifest in old:
             FileSystems.delete([manifest])
@@ -261,22 +263,15 @@ def remove(folder: str) -> None:
     if is_local(folder):
         shutil.rmtree(folder.removeprefix("file://"), ignore_errors=True)
         return
-    left = _listed(folder + "/**")
+    left = paths_matching(folder + "/**", or_none=True)
     if left:
         with suppress(BeamIOError):  # somebody else was faster
             FileSystems.delete(left)
 
 
-def _listed(pattern: str) -> list[str]:
-    try:
-        return [file.path for file in FileSystems.match([pattern])[0].metadata_list]
-    except BeamIOError:
-        return []
-
-
 def _names(folder: str) -> set[str]:
     """Of the files in a folder of a store."""
-    return {path.rpartition("/")[2] for path in _listed(f"{folder}/*")}
+    return {path.rpartition("/")[2] for path in paths_matching(f"{folder}/*", or_none=True)}
 
 
 def _flush(path: Path) -> None:

@@ -41,6 +41,7 @@ from beam_ldp.transforms import (
     WriteReports,
 )
 from beam_ldp.transforms.device import Reports
+from beam_ldp.transforms.listing import paths_matching
 from beam_ldp.transforms.report_files import SUFFIX
 
 _NAME = "randomize"
@@ -85,7 +86,7 @@ def _is_there(path: str) -> bool:
     if FileSystems.exists(path):
         return True
     try:
-        return bool(_listed(f"{path.rstrip('/')}/*"))
+        return bool(paths_matching(f"{path.rstrip('/')}/*"))
     except BeamIOError:
         return False
 
@@ -150,7 +151,7 @@ def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -
         result = _run(device, beam_flags, staging, console)
         reasons = _reasons(staging)
         gate_bad_rows(reasons.total(), settings)
-        written = _listed(f"{staging}/{_REPORTS}/*{SUFFIX}")
+        written = paths_matching(f"{staging}/{_REPORTS}/*{SUFFIX}")
         if not written:
             raise NothingReleasedError(
                 f"nothing was written: no row could be used{_most_often(reasons)}"
@@ -227,10 +228,6 @@ def _warnings(settings: Settings[Any], randomizer: LocalRandomizer) -> list[str]
     if settings.people.id is None:
         found.append(settings.persons_unknown)
     return found
-
-
-def _listed(pattern: str) -> list[str]:
-    return sorted(file.path for file in FileSystems.match([pattern])[0].metadata_list)
 
 
 def _copy(path: str, writer: outputs.FolderWriter) -> None:

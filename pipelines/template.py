@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from rich.console import Console
 
@@ -30,6 +28,7 @@ from beam_ldp.pipelines.jobs.job import pipeline_flags
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.reserving import ledger_url
+from beam_ldp.transforms.listing import paths_matching
 
 STAGED = ".staged"
 
@@ -51,18 +50,11 @@ def build(
             f"run `beam-ldp {program.name}`, or give --no-ledger"
         )
     folder = settings.output.folder.rstrip("/") + STAGED
-    if _holds_files(folder):
+    if paths_matching(f"{folder}/*/*", or_none=True):
         raise UsageError(f"{folder} holds the results of a job: finish it, or remove the folder")
     pipeline = beam.Pipeline(options=PipelineOptions(pipeline_flags(settings, given.beam_flags)))
     question.stages(pipeline, question.choose()).write(folder)
     return pipeline, question, folder
-
-
-def _holds_files(folder: str) -> bool:
-    try:
-        return any(FileSystems.match([f"{folder}/*/*"])[0].metadata_list)
-    except BeamIOError:
-        return False
 
 
 def main(argv: Sequence[str] | None = None) -> int:

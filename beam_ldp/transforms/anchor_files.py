@@ -8,6 +8,7 @@ from dataclasses import asdict
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.ledger.anchors import Anchor
+from beam_ldp.transforms.listing import paths_matching
 
 _JSON = "application/json"
 
@@ -54,8 +55,7 @@ class StoredAnchors:
         return [_read(path) for path in self._paths("*/*.json")]
 
     def _paths(self, pattern: str) -> list[str]:
-        found = FileSystems.match([f"{self._folder}/{pattern}"])[0].metadata_list
-        return sorted(file.path for file in found)
+        return paths_matching(f"{self._folder}/{pattern}")
 
 
 def _read(path: str) -> Anchor:

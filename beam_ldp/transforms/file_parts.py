@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from beam_ldp.transforms.listing import matching_or_inside
 from beam_ldp.transforms.report_terms import BINARY
 
 PART_BYTES = 1 << 24
@@ -80,7 +81,7 @@ def _found(patterns: Sequence[str]) -> list[tuple[str, int, float]]:
     found: dict[str, tuple[str, int, float]] = {}
     for pattern in patterns:
         try:
-            listed = _listed(pattern)
+            listed = matching_or_inside(pattern)
         except (BeamIOError, OSError, ValueError) as error:
             raise ValueError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
         files = {file.path: file for file in listed if not _left_out(file.path)}
@@ -89,16 +90,6 @@ def _found(patterns: Sequence[str]) -> list[tuple[str, int, float]]:
         for path, file in files.items():
             found[path] = path, file.size_in_bytes, float(file.last_updated_in_seconds or 0)
     return sorted(found.values())
-
-
-def _listed(pattern: str) -> list[Any]:
-    """Files that match; a pattern that names a folder stands for what is in it."""
-    found = list(FileSystems.match([pattern])[0].metadata_list)
-    own = pattern.rstrip("/")
-    if all(file.path.rstrip("/") == own for file in found):
-        inside = list(FileSystems.match([f"{own}/*"])[0].metadata_list)
-        found = inside or found
-    return found
 
 
 def _left_out(path: str) -> bool:

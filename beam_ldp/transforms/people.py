@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.typehints import typehints
 
 from beam_ldp.transforms.blocks import ValueBlock
 from beam_ldp.transforms.gate import window_bounds
 from beam_ldp.transforms.keys import read_key
+from beam_ldp.transforms.listing import paths_matching
 from beam_ldp.transforms.windows import is_streamed
 
 if TYPE_CHECKING:  # the extra `ledger` is needed only where hashes are left
@@ -31,11 +31,8 @@ class BeamFiles:
     """Files of any file system that Beam knows."""
 
     def names(self, folder: str) -> list[str]:
-        try:
-            found = FileSystems.match([f"{folder}/*"])[0].metadata_list
-        except BeamIOError:
-            return []
-        return sorted(file.path.rsplit("/", 1)[-1] for file in found)
+        found = paths_matching(f"{folder}/*", or_none=True)
+        return sorted(path.rsplit("/", 1)[-1] for path in found)
 
     def read(self, path: str) -> bytes:
         with FileSystems.open(path, _BINARY, "uncompressed") as stream:

@@ -19,6 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.blocks import ShuffledBlock
 from beam_ldp.transforms.counters import counter
+from beam_ldp.transforms.listing import paths_matching
 from beam_ldp.transforms.portable import PortableRandomizer
 from beam_ldp.transforms.stage_types import StageError, expect
 from beam_ldp.transforms.sums import check_digest
@@ -151,8 +152,7 @@ def _publish(element: tuple[str, Iterable[str]], folder: str) -> Iterator[str]:
                 raise FileExistsError(f"{folder} holds permuted reports already")
             continue  # a repeated attempt
         FileSystems.rename([old], [new])
-    left = FileSystems.match([f"{folder}/{_ASIDE}/*"])[0].metadata_list
-    FileSystems.delete([file.path for file in left] + [f"{folder}/{_ASIDE}"])
+    FileSystems.delete([*paths_matching(f"{folder}/{_ASIDE}/*"), f"{folder}/{_ASIDE}"])
     yield from paths
 
 

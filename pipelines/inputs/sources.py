@@ -20,6 +20,7 @@ from apache_beam.metrics import Metrics
 from beam_ldp.pipelines.inputs import csv_format, line_formats, parquet_format
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 from beam_ldp.transforms.blocks import BadRowBlock, TableBlock
+from beam_ldp.transforms.listing import matching_or_inside
 
 InputFormat = Literal["parquet", "csv", "jsonl", "text"]
 BadRows = Literal["dead_letter", "other", "zero"]
@@ -57,10 +58,7 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
         InputFileError: if nothing matches or the place cannot be reached.
     """
     try:
-        found = FileSystems.match([pattern])[0].metadata_list
-        if not found or all(file.path.rstrip("/") == pattern.rstrip("/") for file in found):
-            inside = FileSystems.match([pattern.rstrip("/") + "/*"])[0].metadata_list
-            found = inside or found
+        found = matching_or_inside(pattern)
     except (BeamIOError, ValueError, OSError) as error:
         raise InputFileError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
     names = [(str(f.path), int(f.size_in_bytes or 0)) for f in found]

@@ -23,6 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, WithheldRelease
+from beam_ldp.transforms.listing import paths_matching
 
 RELEASES, WITHHELD, BAD_ROWS = "releases", "withheld", "bad_rows"
 DIGEST, IDENTITY = "digest", "identity"
@@ -149,7 +150,7 @@ def _as_json(text: str) -> str:
 def read_results(folder: str, name: str, kind: type) -> list[Any]:
     """What `WriteResults` wrote, in the order of groups and windows."""
     found = []
-    for path in _paths(f"{folder}/{name}/*.bin"):
+    for path in paths_matching(f"{folder}/{name}/*.bin", or_none=True):
         with FileSystems.open(path, _BINARY, "uncompressed") as stream:
             found.append(registry.get_coder(kind).decode(stream.read()))
     return sorted(found, key=lambda block: (block.group or "", block.window or (0, 0)))
@@ -158,7 +159,7 @@ def read_results(folder: str, name: str, kind: type) -> list[Any]:
 def _read_bytes(folder: str, name: str) -> list[bytes]:
     """What `WriteResults` wrote of a collection of bytes."""
     found = []
-    for path in _paths(f"{folder}/{name}/*.bin"):
+    for path in paths_matching(f"{folder}/{name}/*.bin", or_none=True):
         with FileSystems.open(path, _BINARY, "uncompressed") as stream:
             found.append(registry.get_coder(bytes).decode(stream.read()))
     return found
@@ -166,7 +167,7 @@ def _read_bytes(folder: str, name: str) -> list[bytes]:
 
 def bad_row_parts(folder: str) -> Iterator[bytes]:
     """What `WriteBadRows` wrote, piece by piece."""
-    for path in _paths(f"{folder}/{BAD_ROWS}/part*"):
+    for path in paths_matching(f"{folder}/{BAD_ROWS}/part*", or_none=True):
         with FileSystems.open(path, _BINARY, "uncompressed") as stream:
             while piece := stream.read(1 << 20):
                 yield piece
@@ -238,10 +239,3 @@ def read_all(folder: str) -> WorkerResults:
 def read_releases(folder: str) -> tuple[list[Release], list[WithheldRelease]]:
     """All that was released, and all that was not."""
     return read_results(folder, RELEASES, Release), read_results(folder, WITHHELD, WithheldRelease)
-
-
-def _paths(pattern: str) -> list[str]:
-    try:
-        return sorted(file.path for file in FileSystems.match([pattern])[0].metadata_list)
-    except BeamIOError:
-        return []

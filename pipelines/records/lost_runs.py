@@ -24,6 +24,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs import results
+from beam_ldp.transforms.listing import paths_matching
 
 NOTE = "run.json"
 BEGUN = "begun"  # one byte for every round that began
@@ -296,11 +297,8 @@ def _stagings(output: str) -> list[str]:
         target = Path(path.removeprefix("file://")).absolute()
         ours = re.compile(re.escape(f".{target.name}.staging-") + _TOKEN)
         return sorted(str(p) for p in target.parent.glob("*") if ours.fullmatch(p.name))
-    try:
-        notes = FileSystems.match([f"{path}.staging-*/{NOTE}"])[0].metadata_list
-    except BeamIOError:
-        return []
-    folders = (file.path.rpartition("/")[0] for file in notes)
+    notes = paths_matching(f"{path}.staging-*/{NOTE}", or_none=True)
+    folders = (note.rpartition("/")[0] for note in notes)
     ours = re.compile(re.escape(f"{path}.staging-") + _TOKEN)
     return sorted(folder for folder in folders if ours.fullmatch(folder))
 
