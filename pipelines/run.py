@@ -22,6 +22,7 @@ from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.flags import Given, UsageError, read_flags
 from beam_ldp.pipelines.jobs import job
+from beam_ldp.pipelines.jobs.lean import load_mlflow
 from beam_ldp.pipelines.jobs.results import WorkerResults
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.programs import DONE
@@ -328,6 +329,7 @@ def log_run(
     settings = question.settings
     if settings.output.no_mlflow:
         return None
+    load_mlflow()
     if not mlflow_ldp.available():
         console.print("MLflow is not installed: the run was not logged", style="dim")
         return None

@@ -1,4 +1,4 @@
-"""Beam in the launcher's process, without what it loads and works out for nobody.
+"""Beam and MLflow in the launcher's process, without what they load and work out for nobody.
 
 A job of ten thousand rows takes less time than Beam's own start. Nothing that runs is changed.
 """
@@ -9,41 +9,76 @@ import logging
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from importlib import metadata
 from importlib.abc import MetaPathFinder
 from inspect import Signature
 from typing import Any
 
 # Beam loads these where they are installed, half a second, and does without them where they are
 # not: data frames, which Arrow looks for too, and connectors that no program of ours has.
-_UNUSED = ("pandas", "pymongo", "apache_beam.io.gcp.bigquery")
+_NOT_FOR_BEAM = ("pandas", "pymongo", "apache_beam.io.gcp.bigquery")
 
 
 class _Absent(MetaPathFinder):
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        if fullname in _UNUSED:
+        if fullname in self._names:
             raise ModuleNotFoundError(f"{fullname} is not looked for here", name=fullname)
 
 
-def load_beam() -> None:
-    """Load `apache_beam`, if it is not loaded, as where what we do not use is not installed.
+@contextmanager
+def _without(*names: str) -> Iterator[None]:
+    """As where those are not installed. Whoever needs them afterwards loads them as ever."""
+    absent = _Absent(names)
+    sys.meta_path.insert(0, absent)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(absent)
 
-    Whoever needs it later in the same process loads it as ever.
-    """
+
+def load_beam() -> None:
+    """Load `apache_beam`, if it is not loaded, as where what we do not use is not installed."""
     if "apache_beam" in sys.modules or "pandas" in sys.modules:
         return
-    absent, told = _Absent(), logging.getLogger("apache_beam.io.mongodbio")
-    sys.meta_path.insert(0, absent)
+    told = logging.getLogger("apache_beam.io.mongodbio")
     told.disabled = True  # that its client is not installed
-    try:
+    with _without(*_NOT_FOR_BEAM):
         import apache_beam  # noqa: F401
         import pyarrow
 
         pyarrow.array([0])  # looks for pandas when it is first called, and not again
-    finally:
-        told.disabled = False
-        sys.meta_path.remove(absent)
+    told.disabled = False
     remember_signatures()
+
+
+def load_mlflow() -> None:
+    """Load `mlflow`, if it is installed and not loaded, likewise without pandas.
+
+    Not where somebody's plugin is installed, which it loads then and which may need pandas. It
+    reads what all packages say of their plugins a dozen times; here they are read once.
+    """
+    if "mlflow" in sys.modules:
+        return
+    theirs = metadata.entry_points
+    found = theirs()
+    plugins = {
+        plugin.value.split(":")[0].split(".")[0]
+        for group in found.groups
+        if group.startswith("mlflow.")
+        for plugin in found.select(group=group)
+    }
+    metadata.entry_points = found.select  # type: ignore[assignment]
+    others = plugins - {"mlflow", "mlflow_ldp"}
+    try:
+        with nullcontext() if others else _without("pandas"), suppress(ImportError):
+            import mlflow.tracking  # noqa: F401
+    finally:
+        metadata.entry_points = theirs
 
 
 _functions: weakref.WeakKeyDictionary[Any, Signature] = weakref.WeakKeyDictionary()

@@ -12,6 +12,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
@@ -175,3 +176,34 @@ def test_signatures_are_those_that_beam_works_out() -> None:
     found = decorators.get_signature(Stage().process)
     assert found == inspect.signature(Stage().process) and "self" not in found.parameters
     assert decorators.get_signature(Stage.process) == inspect.signature(Stage.process)
+
+
+MLFLOW = """
+import importlib.metadata, json, sys
+from pathlib import Path
+from beam_ldp.pipelines.jobs.lean import load_mlflow
+
+sys.path.insert(0, sys.argv[1])
+theirs = importlib.metadata.entry_points
+load_mlflow()
+assert importlib.metadata.entry_points is theirs
+import mlflow_ldp
+loaded = "pandas" in sys.modules
+import pandas  # who wants it has it
+print(json.dumps({"found": [mlflow_ldp.available(), loaded]}))
+"""
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("somebodys", [False, True])
+def test_the_log_needs_no_data_frames_unless_somebodys_plugin_does(
+    somebodys: bool, tmp_path: Path
+) -> None:
+    if somebodys:
+        (tmp_path / "theirs-1.dist-info").mkdir()
+        (tmp_path / "theirs-1.dist-info" / "METADATA").write_text("Name: theirs\nVersion: 1\n")
+        (tmp_path / "theirs-1.dist-info" / "entry_points.txt").write_text(
+            "[mlflow.request_header_provider]\nx = theirs:Provider\n"
+        )
+        (tmp_path / "theirs.py").write_text("import pandas\nclass Provider:\n    pass\n")
+    assert told(MLFLOW, str(tmp_path)) == {"found": [True, somebodys]}
