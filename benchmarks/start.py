@@ -33,13 +33,25 @@ def commands(folder: Path) -> Iterator[tuple[str, list[str], float]]:
     task = ["--epsilon", "1", "--delta", "1e-8"]
     yield (
         "plan frequency",
-        ["plan", "frequency", "--users", "1e6", "--domain-size", "1000", *task],
+        ["plan", "frequency", "--expected-users", "1e6", "--domain-size", "1000", *task],
         PRICED,
     )
-    yield "plan mean", ["plan", "mean", "--users", "1e5", "--dimension", "784", *task], PRICED
+    yield "plan mean", [
+        "plan", "mean", "--expected-users", "1e5", "--dimension", "784", *task,
+    ], PRICED  # fmt: skip
     yield (
         "privacy",
-        ["privacy", "--local-epsilon", "2", "--users", "1e6", "--rounds", "30", "--delta", "1e-8"],
+        [
+            "privacy",
+            "--local-epsilon",
+            "2",
+            "--expected-users",
+            "1e6",
+            "--rounds",
+            "30",
+            "--delta",
+            "1e-8",
+        ],
         PRICED,
     )
     run = [

@@ -67,9 +67,9 @@ def group() -> None:
     \b
     examples:
       beam-ldp demo --output demo-out
-      beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
-      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8
-      beam-ldp privacy --local-epsilon 2 --users 1e6 --rounds 30 --delta 1e-8
+      beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
+      beam-ldp plan mean --expected-users 1e5 --dimension 784 --epsilon 1 --delta 1e-8
+      beam-ldp privacy --local-epsilon 2 --expected-users 1e6 --rounds 30 --delta 1e-8
       beam-ldp frequency --help
       beam-ldp mean --help
       beam-ldp user-mean --help

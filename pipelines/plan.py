@@ -43,7 +43,11 @@ def plan() -> None:
 
 @plan.command("frequency")
 @click.option(
-    "--users", type=whole, required=True, help="number of people who report, for example 1e6"
+    "--expected-users",
+    "users",
+    type=whole,
+    required=True,
+    help="number of people who report, for example 1e6",
 )
 @click.option("--domain-size", type=whole, required=True,
               help="values of the public list, without `other`")  # fmt: skip
@@ -82,12 +86,12 @@ def frequency(
 
     \b
     examples:
-      beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
-      beam-ldp plan frequency --users 1e6 --domain-size 1000 --local-epsilon 4 --delta 1e-8 \\
-          --max-bits 32 --format json
-      beam-ldp plan frequency --users 1e10 --domain-size 1000 --epsilon 1 --delta 1e-12 \\
+      beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
+      beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --local-epsilon 4 \\
+          --delta 1e-8 --max-bits 32 --format json
+      beam-ldp plan frequency --expected-users 1e10 --domain-size 1000 --epsilon 1 --delta 1e-12 \\
           --workers 100 --price-per-core-hour 0.05
-      beam-ldp plan frequency --users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8 \\
+      beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8 \\
           --plot plan.png
     """
     from beam_ldp.planning import plan_frequencies
@@ -315,7 +319,11 @@ def norm_of(text: str) -> Norm | float:
 
 @plan.command("mean", short_help="Mechanisms for the mean of vectors, best first.")
 @click.option(
-    "--users", type=whole, required=True, help="number of people who report, for example 1e6"
+    "--expected-users",
+    "users",
+    type=whole,
+    required=True,
+    help="number of people who report, for example 1e6",
 )
 @click.option("--dimension", type=whole, required=True, help="numbers per person")
 @click.option("--norm", type=norm_of, default="l2", show_default=True,
@@ -373,11 +381,13 @@ def plan_mean(
 
     \b
     examples:
-      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 --plot plan.png
-      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 --max-bits 512
-      beam-ldp plan mean --users 1e5 --dimension 784 --epsilon 4 --model local
-      beam-ldp plan mean --users 1e5 --dimension 1 --norm linf --radius 24 --local-epsilon 2 \\
-          --delta 1e-8 --format json
+      beam-ldp plan mean --expected-users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 \\
+          --plot plan.png
+      beam-ldp plan mean --expected-users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 \\
+          --max-bits 512
+      beam-ldp plan mean --expected-users 1e5 --dimension 784 --epsilon 4 --model local
+      beam-ldp plan mean --expected-users 1e5 --dimension 1 --norm linf --radius 24 \\
+          --local-epsilon 2 --delta 1e-8 --format json
     """
     names = ("workers", "price_per_core_hour", "plot", "form")
     shown = {name: target.pop(name) for name in names}

@@ -41,12 +41,15 @@ class CostQuestion:
         """The schedule, once nothing is unknown."""
         from beam_ldp.accounting.literature.schedule import Schedule
 
-        for flag, value in (("--local-epsilon", self.local_epsilon), ("--users", self.users)):
+        for flag, value in (
+            ("--local-epsilon", self.local_epsilon),
+            ("--expected-users", self.users),
+        ):
             if value is None:
                 raise ValueError(f"{flag} is missing; or name it as the unknown with --solve")
         assert self.local_epsilon is not None and self.users is not None
         if self.sampled is not None and self.sampled > self.users:
-            raise ValueError(f"--sampled must be at most --users, got {self.sampled}")
+            raise ValueError(f"--sampled must be at most --expected-users, got {self.sampled}")
         return Schedule(
             self.local_epsilon,
             self.users,
@@ -61,7 +64,7 @@ class CostQuestion:
 
 @click.command(short_help="What releases cost, by every method; or what fits a target.")
 @click.option("--local-epsilon", type=float, help="local epsilon of each report")
-@click.option("--users", type=whole, help="number of people, for example 1e6")
+@click.option("--expected-users", "users", type=whole, help="number of people, for example 1e6")
 @click.option(
     "--sampled", type=whole, help="number of people who report in each round  [default: all]"
 )
@@ -131,12 +134,14 @@ def privacy(
 
     \b
     examples:
-      beam-ldp privacy --local-epsilon 2 --users 60000 --sampled 2000 --rounds 6000 --delta 1e-5
-      beam-ldp privacy --local-epsilon 4 --users 1e5 --delta 1e-6 \\
+      beam-ldp privacy --local-epsilon 2 --expected-users 60000 --sampled 2000 \\
+          --rounds 6000 --delta 1e-5
+      beam-ldp privacy --local-epsilon 4 --expected-users 1e5 --delta 1e-6 \\
           --mechanism SubsetSelection --domain-size 1000
-      beam-ldp privacy --users 1e6 --rounds 30 --delta 1e-8 \\
+      beam-ldp privacy --expected-users 1e6 --rounds 30 --delta 1e-8 \\
           --epsilon 1 --solve local-epsilon
-      beam-ldp privacy --local-epsilon 2 --users 1e6 --rounds 1e4 --delta 1e-8 --plot price.png
+      beam-ldp privacy --local-epsilon 2 --expected-users 1e6 --rounds 1e4 --delta 1e-8 \\
+          --plot price.png
     """
     from beam_ldp.pipelines.views.prices import as_json, show
 
@@ -241,7 +246,7 @@ def _solved(
         return replace(question, rounds=int(found))
     if unknown == "sampled":
         if question.users is None:
-            raise ValueError("--users is missing")
+            raise ValueError("--expected-users is missing")
         found = solved(lambda x: replace(question, sampled=int(x)), 1, question.users)
         return replace(question, sampled=int(found))
     # More people cost less: the parameter that grows with the price is 1 / users.

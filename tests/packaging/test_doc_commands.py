@@ -38,13 +38,13 @@ def parse(tmp_path: Path, text: str) -> list[Block]:
 @pytest.mark.exact
 def test_blocks_are_found_as_a_reader_finds_them(tmp_path: Path) -> None:
     text = (
-        "Text\n\n```sh\nbeam-ldp plan frequency --users 1 \\\n    --x 2   # why\n```\n\n"
+        "Text\n\n```sh\nbeam-ldp plan frequency --expected-users 1 \\\n    --x 2   # why\n```\n\n"
         "    export A=b\n    beam-ldp frequency ... --dataset d\n\n"
         "<!-- not run: needs a moon -->\n\n```\nmake demo\n```\n\n"
         "```python\nbeam = 1\n```\n\n    not a program\n\n```\nvalues | Randomize(...)\n```\n"
     )
     one, two, three = parse(tmp_path, text)
-    assert one.lines == ("beam-ldp plan frequency --users 1  --x 2",) and one.line == 3
+    assert one.lines == ("beam-ldp plan frequency --expected-users 1  --x 2",) and one.line == 3
     assert two.script == ["export A=b", "beam-ldp frequency --help"] and not two.reason
     assert three.reason == "needs a moon" and three.script == []
 

@@ -13,7 +13,7 @@ from beam_ldp import __version__
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.nearest import nearest
 
-PLAN = ["plan", "frequency", "--users", "1e6", "--domain-size", "1000", "--delta", "1e-8"]
+PLAN = ["plan", "frequency", "--expected-users", "1e6", "--domain-size", "1000", "--delta", "1e-8"]
 
 
 def run(*arguments: str) -> Result:
@@ -49,7 +49,7 @@ def test_an_unknown_command_names_the_nearest() -> None:
         (["--epsilom", "1"], "--epsilon"),
         ([], "--epsilon (central target) and --local-epsilon"),
         (["--epsilon", "1", "--local-epsilon", "1"], "give one of"),
-        (["--epsilon", "1", "--users", "1.5"], "whole number"),
+        (["--epsilon", "1", "--expected-users", "1.5"], "whole number"),
         (["--epsilon", "1", "--delta", "2"], "delta"),
         (["--epsilon", "-1"], "epsilon"),
         (["--epsilon", "1", "--format", "xml"], "--format"),
@@ -112,7 +112,7 @@ def test_a_small_demo(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--users", "x"], "--users"),
+        (["--expected-users", "x"], "--expected-users"),
         (["--words", "0"], "--words"),
         (["--words", "999999"], "--words"),
     ],

@@ -99,7 +99,7 @@ def test_a_difference_set_is_all_that_a_cyclic_oracle_needs(elsewhere: Path, siz
 
 @pytest.mark.exact
 def test_plans_compare_price_and_describe_it(elsewhere: Path) -> None:
-    task = ["--users", "1e5", "--epsilon", "1", "--delta", "1e-6"]
+    task = ["--expected-users", "1e5", "--epsilon", "1", "--delta", "1e-6"]
     plan = ["plan", "frequency", *task, "--domain-size", "30", "--mechanism", PALEY]
     found = json.loads(said(*plan, "--workers", "3", "--format", "json"))["plans"]
     (row,) = (row for row in found if row["mechanism"]["mechanism"] == PALEY)
@@ -117,7 +117,16 @@ def test_plans_compare_price_and_describe_it(elsewhere: Path) -> None:
 
 @pytest.mark.exact
 def test_it_is_priced_by_its_own_pair(elsewhere: Path) -> None:
-    flags = ["--local-epsilon", "2", "--users", "1e4", "--delta", "1e-6", "--domain-size", "30"]
+    flags = [
+        "--local-epsilon",
+        "2",
+        "--expected-users",
+        "1e4",
+        "--delta",
+        "1e-6",
+        "--domain-size",
+        "30",
+    ]
     assert "PaleyResponse" in said("privacy", *flags, "--mechanism", PALEY)
 
 
@@ -143,8 +152,8 @@ def test_the_doctor_looks_at_it_and_sees_what_is_broken(
 @pytest.mark.parametrize("name", ["toy_ldp:Nothing", "toy_ldp:np", "no_such_package:Mine", "a b:C"])
 def test_what_is_no_mechanism_is_refused_by_its_flag(elsewhere: Path, name: str) -> None:
     done = CliRunner().invoke(
-        group, ["plan", "frequency", "--users", "1e4", "--domain-size", "5", "--local-epsilon", "1",
-                "--delta", "1e-6", "--mechanism", name],
+        group, ["plan", "frequency", "--expected-users", "1e4", "--domain-size", "5",
+                "--local-epsilon", "1", "--delta", "1e-6", "--mechanism", name],
     )  # fmt: skip
     assert done.exit_code == 2 and f"--mechanism {name}" in " ".join(done.output.split())
 

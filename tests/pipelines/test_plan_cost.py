@@ -11,9 +11,10 @@ from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.views.plans import amount, duration
 
 pytestmark = pytest.mark.exact
-FREQUENCY = ["plan", "frequency", "--users", "1e9", "--domain-size", "265", "--local-epsilon", "4",
+FREQUENCY = ["plan", "frequency", "--expected-users", "1e9", "--domain-size", "265",
+             "--local-epsilon", "4",
              "--delta", "1e-10"]  # fmt: skip
-MEAN = ["plan", "mean", "--users", "1e6", "--dimension", "16", "--local-epsilon", "4",
+MEAN = ["plan", "mean", "--expected-users", "1e6", "--dimension", "16", "--local-epsilon", "4",
         "--delta", "1e-8"]  # fmt: skip
 
 

@@ -13,8 +13,9 @@ from beam_ldp.randomizers.base import LocalRandomizer
 
 pytestmark = pytest.mark.exact
 
-LOCAL = ["plan", "mean", "--users", "1e5", "--dimension", "200", "--local-epsilon", "2"]
-CENTRAL = ["plan", "mean", "--users", "1e4", "--dimension", "30", "--epsilon", "1", "--delta",
+LOCAL = ["plan", "mean", "--expected-users", "1e5", "--dimension", "200", "--local-epsilon", "2"]
+CENTRAL = ["plan", "mean", "--expected-users", "1e4", "--dimension", "30", "--epsilon", "1",
+           "--delta",
            "1e-8"]  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def test_json_rows_hold_mechanisms_that_can_be_built() -> None:
 
 
 def test_nobody_trusted() -> None:
-    flags = ["plan", "mean", "--users", "1e5", "--dimension", "200", "--epsilon", "2"]
+    flags = ["plan", "mean", "--expected-users", "1e5", "--dimension", "200", "--epsilon", "2"]
     shown = json.loads(run(*flags, "--model", "local", "--format", "json").output)
     best = shown["plans"][0]
     assert best["local_epsilon"] == best["epsilon"] == 2.0
@@ -82,9 +83,12 @@ def test_no_mechanism_is_said_plainly() -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--users", "1e5", "--dimension", "9"], "--epsilon (central target) and --local-epsilon"),
+        (
+            ["--expected-users", "1e5", "--dimension", "9"],
+            "--epsilon (central target) and --local-epsilon",
+        ),
         ([*LOCAL[2:], "--epsilon", "1"], "give one of"),
-        (["--users", "9", "--dimension", "9", "--epsilon", "1"], "needs --delta"),
+        (["--expected-users", "9", "--dimension", "9", "--epsilon", "1"], "needs --delta"),
         ([*LOCAL[2:], "--norm", "l3"], "l2, l1, linf, binary or a number >= 1"),
         ([*LOCAL[2:], "--norm", "0.5"], "number >= 1"),
         ([*LOCAL[2:], "--radius", "0"], "radius"),

@@ -109,8 +109,8 @@ def run(tmp_path: Path, *flags: str, code: int = 0) -> str:
     return shown.output
 
 
-FREQUENCY = ["frequency", "--users", "1e3", "--domain-size", "4", "--delta", "1e-6"]
-MEAN = ["mean", "--users", "1e4", "--dimension", "2", "--model", "local", "--epsilon", "2"]
+FREQUENCY = ["frequency", "--expected-users", "1e3", "--domain-size", "4", "--delta", "1e-6"]
+MEAN = ["mean", "--expected-users", "1e4", "--dimension", "2", "--model", "local", "--epsilon", "2"]
 
 
 @pytest.mark.parametrize("flags", [[*FREQUENCY, "--local-epsilon", "1"], MEAN])

@@ -15,7 +15,7 @@ from beam_ldp.pipelines.views.prices import crowds_along, rounds_along
 
 pytestmark = pytest.mark.exact
 
-TRAINING = "--local-epsilon 2 --users 60000 --sampled 2000 --delta 1e-5"
+TRAINING = "--local-epsilon 2 --expected-users 60000 --sampled 2000 --delta 1e-5"
 
 
 def run(arguments: str, code: int = 0):
@@ -45,7 +45,7 @@ def test_training_run_by_every_method():
 
 
 def test_one_full_shuffle_is_the_direct_price():
-    found = prices("--local-epsilon 4 --users 100000 --delta 1e-6")
+    found = prices("--local-epsilon 4 --expected-users 100000 --delta 1e-6")
     assert found["epsilon"] == pytest.approx(0.16977, rel=1e-4)
     assert found["reader"] == "every reader of the shuffled reports"
     assert found["busiest"] is None
@@ -53,7 +53,7 @@ def test_one_full_shuffle_is_the_direct_price():
 
 
 def test_a_mechanism_is_priced_by_its_own_pair():
-    flags = "--local-epsilon 4 --users 100000 --delta 1e-6 --mechanism KRandomizedResponse"
+    flags = "--local-epsilon 4 --expected-users 100000 --delta 1e-6 --mechanism KRandomizedResponse"
     found = prices(f"{flags} --domain-size 1000")
     assert found["epsilon"] == pytest.approx(0.0243, abs=1e-4)
     assert found["method"] == "own pair, privacy losses"
@@ -65,7 +65,9 @@ def test_a_mechanism_is_priced_by_its_own_pair():
 
 
 def test_several_messages_per_person_are_priced_by_their_columns():
-    found = prices("--local-epsilon 4 --users 1e5 --delta 1e-6 --mechanism LInfMean --dimension 8")
+    found = prices(
+        "--local-epsilon 4 --expected-users 1e5 --delta 1e-6 --mechanism LInfMean --dimension 8"
+    )
     own = next(row for row in found["methods"] if row["method"] == "own messages")
     assert found["method"] == "own messages" and own["epsilon"] == found["epsilon"]
     refused = next(row for row in found["methods"] if row["method"] == "own pair, privacy losses")
@@ -73,7 +75,7 @@ def test_several_messages_per_person_are_priced_by_their_columns():
 
 
 def test_conjectures_are_priced_only_when_asked_for():
-    flags = "--local-epsilon 2 --users 1e4 --delta 1e-6"
+    flags = "--local-epsilon 2 --expected-users 1e4 --delta 1e-6"
     plain = {row["status"] for row in prices(flags)["methods"]}
     asked = prices(f"{flags} --conjectured")["methods"]
     assert plain == {"proved", "approximation"}
@@ -90,9 +92,9 @@ def test_table_says_what_holds_for_whom():
 
 
 def test_points_of_a_person_are_drawn_too():
-    one = prices("--local-epsilon 2 --users 6000 --sampled 200 --rounds 10 --delta 1e-6")
+    one = prices("--local-epsilon 2 --expected-users 6000 --sampled 200 --rounds 10 --delta 1e-6")
     ten = prices(
-        "--local-epsilon 2 --users 6000 --sampled 200 --rounds 10 --delta 1e-6 "
+        "--local-epsilon 2 --expected-users 6000 --sampled 200 --rounds 10 --delta 1e-6 "
         "--points-per-client 10"
     )
     assert 0.05 * one["epsilon"] < ten["epsilon"] < 0.2 * one["epsilon"]
@@ -101,7 +103,7 @@ def test_points_of_a_person_are_drawn_too():
 
 def test_a_plot_is_drawn_where_it_was_asked_for(tmp_path):
     picture = tmp_path / "price.png"
-    flags = "--local-epsilon 2 --users 1e4 --rounds 3 --delta 1e-6"
+    flags = "--local-epsilon 2 --expected-users 1e4 --rounds 3 --delta 1e-6"
     assert str(picture) in run(f"{flags} --plot {picture}").replace("\n", "")
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
     assert "No such file" in run(f"{flags} --plot {tmp_path}/none/p.png", code=2)
@@ -120,10 +122,10 @@ def test_a_plot_covers_what_was_asked_for():
 @pytest.mark.parametrize(
     ("arguments", "unknown", "grows"),
     [
-        ("--users 1e5 --rounds 5 --delta 1e-6", "local-epsilon", True),
-        ("--users 1e5 --local-epsilon 2 --delta 1e-6", "rounds", True),
+        ("--expected-users 1e5 --rounds 5 --delta 1e-6", "local-epsilon", True),
+        ("--expected-users 1e5 --local-epsilon 2 --delta 1e-6", "rounds", True),
         ("--rounds 5 --local-epsilon 2 --delta 1e-6", "users", False),
-        ("--rounds 20 --local-epsilon 4 --users 1e5 --delta 1e-6", "sampled", True),
+        ("--rounds 20 --local-epsilon 4 --expected-users 1e5 --delta 1e-6", "sampled", True),
     ],
 )
 def test_the_unknown_meets_the_target_and_no_more(arguments, unknown, grows):
@@ -146,23 +148,39 @@ def test_the_unknown_meets_the_target_and_no_more(arguments, unknown, grows):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--users 100 --delta 1e-6", "--local-epsilon is missing"),
-        ("--local-epsilon 1 --delta 1e-6", "--users is missing"),
-        ("--local-epsilon 1 --users 100 --delta 2", "--delta must lie in (0, 1)"),
-        ("--local-epsilon 1 --users 100 --delta 1e-6 --solve rounds", "go together"),
-        ("--local-epsilon 1 --users 100 --sampled 200 --delta 1e-6", "--sampled must be at most"),
-        ("--local-epsilon -1 --users 100 --delta 1e-6", "local_epsilon must lie in"),
-        ("--local-epsilon 40 --users 100 --delta 1e-6", "local_epsilon must lie in"),
-        ("--local-epsilon 1 --users 100 --delta 1e-6 --points-sampled 2", "points_sampled must be"),
-        ("--local-epsilon 1 --users 100 --delta 1e-6 --domain-size 2", "go with --mechanism"),
-        ("--local-epsilon 1 --users 100 --delta 1e-6 --mechanism Rapor", "did you mean Rappor?"),
-        ("--local-epsilon 1 --users 100 --delta 1e-6 --mechanism Rappor", "needs --domain-size"),
+        ("--expected-users 100 --delta 1e-6", "--local-epsilon is missing"),
+        ("--local-epsilon 1 --delta 1e-6", "--expected-users is missing"),
+        ("--local-epsilon 1 --expected-users 100 --delta 2", "--delta must lie in (0, 1)"),
+        ("--local-epsilon 1 --expected-users 100 --delta 1e-6 --solve rounds", "go together"),
         (
-            "--local-epsilon 1 --users 100 --delta 1e-6 --mechanism PrivUnit --domain-size 3",
+            "--local-epsilon 1 --expected-users 100 --sampled 200 --delta 1e-6",
+            "--sampled must be at most",
+        ),
+        ("--local-epsilon -1 --expected-users 100 --delta 1e-6", "local_epsilon must lie in"),
+        ("--local-epsilon 40 --expected-users 100 --delta 1e-6", "local_epsilon must lie in"),
+        (
+            "--local-epsilon 1 --expected-users 100 --delta 1e-6 --points-sampled 2",
+            "points_sampled must be",
+        ),
+        (
+            "--local-epsilon 1 --expected-users 100 --delta 1e-6 --domain-size 2",
+            "go with --mechanism",
+        ),
+        (
+            "--local-epsilon 1 --expected-users 100 --delta 1e-6 --mechanism Rapor",
+            "did you mean Rappor?",
+        ),
+        (
+            "--local-epsilon 1 --expected-users 100 --delta 1e-6 --mechanism Rappor",
+            "needs --domain-size",
+        ),
+        (
+            "--local-epsilon 1 --expected-users 100 --delta 1e-6 --mechanism PrivUnit "
+            "--domain-size 3",
             "needs --dimension",
         ),
         (
-            "--local-epsilon 2 --users 100 --delta 1e-6 --epsilon 0.001 --solve rounds",
+            "--local-epsilon 2 --expected-users 100 --delta 1e-6 --epsilon 0.001 --solve rounds",
             "is exceeded even at 1",
         ),
     ],

@@ -109,9 +109,9 @@ from beam_ldp.pipelines.cli import group
 
 heavy, found = json.loads(sys.argv[1]), {}
 for line in (
-    "plan frequency --users 1e5 --domain-size 50 --epsilon 1 --delta 1e-8",
-    "plan mean --users 1e4 --dimension 12 --epsilon 1 --delta 1e-8",
-    "privacy --local-epsilon 2 --users 1e5 --rounds 9 --delta 1e-8",
+    "plan frequency --expected-users 1e5 --domain-size 50 --epsilon 1 --delta 1e-8",
+    "plan mean --expected-users 1e4 --dimension 12 --epsilon 1 --delta 1e-8",
+    "privacy --local-epsilon 2 --expected-users 1e5 --rounds 9 --delta 1e-8",
 ):
     shown = CliRunner().invoke(group, line.split())
     assert shown.exit_code == 0, shown.output
