@@ -11,7 +11,7 @@ from beam_ldp.ledger.books import NEIGHBOURS, REPLACE_ONE, UNIT, Books, Populati
 from beam_ldp.ledger.charges import Quota
 from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, quota_refusal
 from beam_ldp.ledger.losses import orders_for
-from beam_ldp.ledger.reading import LedgerReading
+from beam_ldp.ledger.opening import LedgerReading
 from beam_ldp.ledger.rows import (
     ACCEPT,
     BUDGET,

@@ -21,9 +21,10 @@ from beam_ldp.ledger.charges import (
 )
 from beam_ldp.ledger.deciding import budget_of, check_fits, population_of, same
 from beam_ldp.ledger.losses import as_json, exceeds, local_loss_of, loss_of
-from beam_ldp.ledger.opening import Writing, after
-from beam_ldp.ledger.reading import (
+from beam_ldp.ledger.opening import (
     LedgerReading,
+    Writing,
+    after,
     charge_of,
     ended_part,
     equal_releases,

@@ -18,7 +18,7 @@ from beam_ldp.ledger.charges import (
 )
 from beam_ldp.ledger.deciding import same
 from beam_ldp.ledger.losses import Loss, as_json, local_loss_of
-from beam_ldp.ledger.reading import (
+from beam_ldp.ledger.opening import (
     LedgerReading,
     charge_of,
     ended_part,

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from beam_ldp.accounting import PrivacyBound, shuffle_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports import hidden_users
+from beam_ldp.planning.frequencies import best_first, check_target
 from beam_ldp.planning.mean_variants import MeanTask, mechanisms, variants
-from beam_ldp.planning.targets import best_first, check_target
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.balls import Norm

@@ -27,7 +27,7 @@ from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import largest_below
-from beam_ldp.planning.targets import best_first, check_target
+from beam_ldp.planning.frequencies import best_first, check_target
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion, Questions

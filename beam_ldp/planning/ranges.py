@@ -20,6 +20,7 @@ from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffled_event
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.reports import hidden_users
+from beam_ldp.planning.frequencies import check_target
 from beam_ldp.planning.questions import (
     DESIGNS,
     Design,
@@ -27,7 +28,6 @@ from beam_ldp.planning.questions import (
     price_if_known,
     question_oracles,
 )
-from beam_ldp.planning.targets import check_target
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.frequency import SubsetSelection
 from beam_ldp.randomizers.hierarchy import Hierarchy, rare_variance

@@ -27,7 +27,7 @@ _PACKAGE = "beam_ldp.randomizers"
 _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 OWN_MODULES = {
     "BinaryHadamard": "frequency.binary_hadamard",
-    "BinaryVectorMean": "mean.binary_vector",
+    "BinaryVectorMean": "mean.lp",
     "BlockMean": "mean.block_mean",
     "BlockOracle": "frequency.symbol_oracle",
     "CodebookMean": "mean.codebooks",

@@ -1,11 +1,16 @@
 """Mean mechanisms: vectors of a norm ball in, their mean out."""
 
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
-from beam_ldp.randomizers.mean.binary_vector import BinaryVectorMean
 from beam_ldp.randomizers.mean.directions import FixedPoint
 from beam_ldp.randomizers.mean.kashin_mean import KashinMean
 from beam_ldp.randomizers.mean.l2 import L2Mean
-from beam_ldp.randomizers.mean.lp import L1Mean, LInfMean, lp_mean, lp_mean_for_shuffle
+from beam_ldp.randomizers.mean.lp import (
+    BinaryVectorMean,
+    L1Mean,
+    LInfMean,
+    lp_mean,
+    lp_mean_for_shuffle,
+)
 from beam_ldp.randomizers.mean.minimal_random_coding import MinimalRandomCoding
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
