@@ -14,10 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.records.statement import number
-
 if TYPE_CHECKING:
-    from beam_ldp.planning import MeanPlan, Plan
+    from beam_ldp.planning import Plan
     from beam_ldp.randomizers.mean.balls import Norm
     from beam_ldp.randomizers.registry import Task
 
@@ -94,6 +92,7 @@ def frequency(
       beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8 \\
           --plot plan.png
     """
+    from beam_ldp.pipelines.views.plans import frequency_row, show_frequencies
     from beam_ldp.planning import plan_frequencies
 
     if (epsilon is None) == (local_epsilon is None):
@@ -112,8 +111,8 @@ def frequency(
             asked,
             plans_at,
             task={"users": users, "domain_size": domain_size, "delta": delta},
-            row=lambda plan: _row(plan, users),
-            show=lambda plans: _show(plans, users, title),
+            row=lambda plan: frequency_row(plan, users),
+            show=lambda plans: show_frequencies(plans, users, title),
             error=lambda plan: plan.standard_error * users,
             subtitle=title,
             across="local epsilon" if epsilon is None else "epsilon of readers, after shuffling",
@@ -257,51 +256,6 @@ def draw_plans(path: Path, question: PlanQuestion, plans: Sequence[Any]) -> None
     )
 
 
-def _row(plan: Plan, users: int) -> dict[str, Any]:
-    if plan.randomizer is None or plan.epsilon is None:
-        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
-    return {
-        "mechanism": plan.config,
-        "local_epsilon": plan.local_epsilon,
-        "epsilon": float(plan.epsilon),
-        "epsilon_lower": plan.epsilon.lower or None,
-        "method": plan.epsilon.method,
-        "standard_error": plan.standard_error,
-        "count_standard_error": plan.standard_error * users,
-        "rms_error": plan.rms_error,
-        "bits_per_report": plan.bits_per_report,
-        "decoding": plan.decoding,
-        "excluded": plan.excluded or None,
-    }
-
-
-def _show(plans: Sequence[Plan], users: int, title: str) -> None:
-    table = Table(
-        title=title,
-        title_justify="left",
-        caption="error: standard error of the count of a value that hardly anybody holds",
-        caption_justify="left",
-    )
-    table.add_column("mechanism", no_wrap=True)
-    for heading in ("local epsilon", "epsilon", "error (people)", "bits"):
-        table.add_column(heading, justify="right")
-    usable = [plan for plan in plans if not plan.excluded]
-    for i, plan in enumerate(usable):
-        table.add_row(
-            plan.mechanism,
-            number(plan.local_epsilon),
-            number(plan.epsilon),
-            f"{plan.standard_error * users:,.0f}",
-            f"{plan.bits_per_report:,}",
-            style="bold" if i == 0 else None,
-        )
-    console = Console()
-    console.print(table)
-    for plan in plans:
-        if plan.excluded:
-            console.print(f"left out: {plan.mechanism} ({escape(plan.excluded)})", style="dim")
-
-
 def norm_of(text: str) -> Norm | float:
     """A norm by its name, or as the p of an l_p norm: a type for click's options."""
     names: tuple[Norm, ...] = ("l2", "l1", "linf", "binary")
@@ -398,6 +352,7 @@ def _mean_question(
     users: int, dimension: int, norm: Norm | float, target: dict[str, Any]
 ) -> PlanQuestion:
     """What is planned for the mean of vectors; `target`: of `plan_means`."""
+    from beam_ldp.pipelines.views.plans import mean_row, show_means
     from beam_ldp.planning import plan_means
 
     central, local = target["epsilon"], target["local_epsilon"]
@@ -414,8 +369,8 @@ def _mean_question(
         target[name],
         lambda budget: plan_means(users, dimension, norm, **{**target, name: budget}),
         task={"users": users, "dimension": dimension, "norm": norm, **target},
-        row=_mean_row,
-        show=lambda plans: _show_means(plans, title),
+        row=mean_row,
+        show=lambda plans: show_means(plans, title),
         error=lambda plan: plan.rms_error,
         subtitle=title + delta,
         across="epsilon of readers, after shuffling" if shuffled else "local epsilon",
@@ -428,64 +383,3 @@ def _ball(norm: Norm | float, radius: float) -> str:
         return "each 0 or 1"
     name = norm if isinstance(norm, str) else f"l{norm:g}"
     return f"{name} ball of radius {radius:g}"
-
-
-def _mean_row(plan: MeanPlan) -> dict[str, Any]:
-    if plan.randomizer is None:
-        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
-    price = plan.epsilon
-    times = plan.times_lower_bound
-    return {
-        "mechanism": plan.config,
-        "messages_per_user": plan.messages_per_user,
-        "local_epsilon": plan.local_epsilon,
-        "epsilon": None if price is None else float(price),
-        "epsilon_lower": None if price is None else price.lower or None,
-        "method": None if price is None else price.method,
-        "mean_squared_error": plan.mean_squared_error,
-        "standard_error": plan.standard_error,
-        "rms_error": plan.rms_error,
-        "times_lower_bound": times if math.isfinite(times) else None,
-        "lower_bound_name": plan.lower_bound_name,
-        "bits_per_report": plan.bits_per_report,
-        "decoding": plan.decoding,
-        "excluded": plan.excluded or None,
-    }
-
-
-def _show_means(plans: Sequence[MeanPlan], title: str) -> None:
-    usable = [one for one in plans if not one.excluded]
-    reference = usable[0].lower_bound_name if usable else ""
-    table = Table(
-        title=title,
-        title_justify="left",
-        caption="error: of one coordinate (standard) and of the whole vector (RMS)\n"
-        f"times: squared error over {reference}",
-        caption_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
-    table.add_column("\nmechanism", no_wrap=True)
-    for heading in ("\nsent", "local\nepsilon", "\nepsilon", "standard\nerror", "RMS\nerror",
-                    "\ntimes", "\nbits"):  # fmt: skip
-        table.add_column(heading, justify="right", no_wrap=True)
-    for i, one in enumerate(usable):
-        table.add_row(
-            one.mechanism,
-            f"{one.messages_per_user:,}",
-            number(one.local_epsilon),
-            number(one.epsilon),
-            f"{one.standard_error:.3g}",
-            f"{one.rms_error:.3g}",
-            f"{one.times_lower_bound:,.3g}",
-            f"{one.bits_per_report:,}",
-            style="bold" if i == 0 else None,
-        )
-    console = Console()
-    if usable:
-        console.print(table)
-    else:
-        console.print("no mechanism meets these limits")
-    for one in plans:
-        if one.excluded:
-            console.print(f"left out: {one.mechanism} ({escape(one.excluded)})", style="dim")

@@ -40,7 +40,7 @@ def _undocumented() -> Iterator[None]:
     from matplotlib import artist
 
     theirs = artist.kwdoc
-    artist.kwdoc = lambda kind: ""
+    artist.kwdoc = lambda artist: ""
     try:
         yield
     finally:

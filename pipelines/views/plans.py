@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -26,6 +28,10 @@ from beam_ldp.pipelines.views.pictures import (
 )
 from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
 from beam_ldp.randomizers.base import LocalRandomizer
+
+if TYPE_CHECKING:
+    from beam_ldp.planning import MeanPlan, Plan
+
 
 OUTPUTS: tuple[Output, ...] = ("statistic", "batch", "global")
 SHOWN = 3  # mechanisms in the table, the most accurate ones
@@ -232,3 +238,113 @@ def _style(axes: Any, budgets: Sequence[float], across: str, upward: str) -> Non
     bare(axes, "top", "right")
     axes.set_xlabel(across, color=GREY)
     axes.set_ylabel(upward, color=GREY)
+
+
+def frequency_row(plan: Plan, users: int) -> dict[str, Any]:
+    """A plan for frequencies, for programs."""
+    if plan.randomizer is None or plan.epsilon is None:
+        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
+    return {
+        "mechanism": plan.config,
+        "local_epsilon": plan.local_epsilon,
+        "epsilon": float(plan.epsilon),
+        "epsilon_lower": plan.epsilon.lower or None,
+        "method": plan.epsilon.method,
+        "standard_error": plan.standard_error,
+        "count_standard_error": plan.standard_error * users,
+        "rms_error": plan.rms_error,
+        "bits_per_report": plan.bits_per_report,
+        "decoding": plan.decoding,
+        "excluded": plan.excluded or None,
+    }
+
+
+def show_frequencies(plans: Sequence[Plan], users: int, title: str) -> None:
+    """Plans for frequencies, the best first, and why others are left out."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption="error: standard error of the count of a value that hardly anybody holds",
+        caption_justify="left",
+    )
+    table.add_column("mechanism", no_wrap=True)
+    for heading in ("local epsilon", "epsilon", "error (people)", "bits"):
+        table.add_column(heading, justify="right")
+    usable = [plan for plan in plans if not plan.excluded]
+    for i, plan in enumerate(usable):
+        table.add_row(
+            plan.mechanism,
+            number(plan.local_epsilon),
+            number(plan.epsilon),
+            f"{plan.standard_error * users:,.0f}",
+            f"{plan.bits_per_report:,}",
+            style="bold" if i == 0 else None,
+        )
+    console = Console()
+    console.print(table)
+    for plan in plans:
+        if plan.excluded:
+            console.print(f"left out: {plan.mechanism} ({escape(plan.excluded)})", style="dim")
+
+
+def mean_row(plan: MeanPlan) -> dict[str, Any]:
+    """A plan for means, for programs."""
+    if plan.randomizer is None:
+        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
+    price = plan.epsilon
+    times = plan.times_lower_bound
+    return {
+        "mechanism": plan.config,
+        "messages_per_user": plan.messages_per_user,
+        "local_epsilon": plan.local_epsilon,
+        "epsilon": None if price is None else float(price),
+        "epsilon_lower": None if price is None else price.lower or None,
+        "method": None if price is None else price.method,
+        "mean_squared_error": plan.mean_squared_error,
+        "standard_error": plan.standard_error,
+        "rms_error": plan.rms_error,
+        "times_lower_bound": times if math.isfinite(times) else None,
+        "lower_bound_name": plan.lower_bound_name,
+        "bits_per_report": plan.bits_per_report,
+        "decoding": plan.decoding,
+        "excluded": plan.excluded or None,
+    }
+
+
+def show_means(plans: Sequence[MeanPlan], title: str) -> None:
+    """Plans for means, likewise."""
+    usable = [one for one in plans if not one.excluded]
+    reference = usable[0].lower_bound_name if usable else ""
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption="error: of one coordinate (standard) and of the whole vector (RMS)\n"
+        f"times: squared error over {reference}",
+        caption_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("\nmechanism", no_wrap=True)
+    for heading in ("\nsent", "local\nepsilon", "\nepsilon", "standard\nerror", "RMS\nerror",
+                    "\ntimes", "\nbits"):  # fmt: skip
+        table.add_column(heading, justify="right", no_wrap=True)
+    for i, one in enumerate(usable):
+        table.add_row(
+            one.mechanism,
+            f"{one.messages_per_user:,}",
+            number(one.local_epsilon),
+            number(one.epsilon),
+            f"{one.standard_error:.3g}",
+            f"{one.rms_error:.3g}",
+            f"{one.times_lower_bound:,.3g}",
+            f"{one.bits_per_report:,}",
+            style="bold" if i == 0 else None,
+        )
+    console = Console()
+    if usable:
+        console.print(table)
+    else:
+        console.print("no mechanism meets these limits")
+    for one in plans:
+        if one.excluded:
+            console.print(f"left out: {one.mechanism} ({escape(one.excluded)})", style="dim")
