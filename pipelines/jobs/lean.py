@@ -72,7 +72,7 @@ def load_mlflow() -> None:
         if group.startswith("mlflow.")
         for plugin in found.select(group=group)
     }
-    metadata.entry_points = found.select  # type: ignore[assignment]
+    metadata.entry_points = found.select
     others = plugins - {"mlflow", "mlflow_ldp"}
     try:
         with nullcontext() if others else _without("pandas"), suppress(ImportError):
