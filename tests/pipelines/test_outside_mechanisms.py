@@ -112,7 +112,8 @@ def test_plans_compare_price_and_describe_it(elsewhere: Path) -> None:
     listed = said("plan", "mechanisms", "--mechanism", PALEY, "--format", "markdown")
     assert f"| {PALEY} |  | frequency | Paley response" in listed
     for kind in (*registry.offered("frequency"), *registry.offered("mean")):
-        assert f"| {registry.name_of(kind)} | {kind.task}" in listed
+        names = kind.also_known_as.replace("|", "\\|")
+        assert f"| {registry.name_of(kind)} | {names} | {kind.task}" in listed
 
 
 @pytest.mark.exact
