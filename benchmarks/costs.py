@@ -27,7 +27,7 @@ from beam_ldp.planning.costs import SIZES, STEPS, JobCost, job_cost, sizes, step
 from beam_ldp.randomizers import frequency, mean
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
-from beam_ldp.transforms.permutation import permute, scatter
+from beam_ldp.transforms.shuffler.batches import permute, scatter
 from benchmarks.oracles import least_seconds
 
 COSTS = Path(__file__).resolve().parents[1] / "beam_ldp" / "planning" / "costs.json"

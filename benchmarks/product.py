@@ -35,9 +35,9 @@ from beam_ldp.randomizers.frequency import (
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import L2Mean, PrivUnit
 from beam_ldp.randomizers.randomness import FreshWords, UserRandomness
-from beam_ldp.transforms.block_coder import BlockCoder
-from beam_ldp.transforms.blocks import ReportBlock
-from beam_ldp.transforms.permutation import permute
+from beam_ldp.transforms.elements.block_coder import BlockCoder
+from beam_ldp.transforms.elements.blocks import ReportBlock
+from beam_ldp.transforms.shuffler.batches import permute
 
 COMMITTED = Path(__file__).with_name("ratios.json")
 WORSE = 2.0  # times the committed ratio: the gate fails

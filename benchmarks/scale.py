@@ -169,10 +169,10 @@ def profile(bench: Bench) -> Rows:
 
     from beam_ldp.randomizers.frequency import KRandomizedResponse
     from beam_ldp.randomizers.randomness import FreshWords
-    from beam_ldp.transforms.block_coder import BlockCoder
-    from beam_ldp.transforms.permutation import permute, scatter
-    from beam_ldp.transforms.pieces import PieceFormat, ReportPiece
-    from beam_ldp.transforms.portable import IntegerDomain
+    from beam_ldp.transforms.elements.block_coder import BlockCoder
+    from beam_ldp.transforms.elements.portable import IntegerDomain
+    from beam_ldp.transforms.shuffler.batches import permute, scatter
+    from beam_ldp.transforms.shuffler.exchange import PieceFormat, ReportPiece
 
     oracle, records = KRandomizedResponse(NUM_VALUES, 4.0), bench.bounded(1 << 22)
     form, coder = PieceFormat(oracle), BlockCoder(ReportPiece)

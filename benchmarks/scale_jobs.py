@@ -35,7 +35,7 @@ from beam_ldp.transforms import (
     ValueBlock,
     WriteShuffledReports,
 )
-from beam_ldp.transforms.shuffle import ShuffleInParts
+from beam_ldp.transforms.shuffler.shuffle import ShuffleInParts
 from benchmarks.scale_input import NUM_VALUES, probabilities
 
 BLOCK = 1 << 19

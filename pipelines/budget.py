@@ -163,7 +163,7 @@ def look_up(
 ) -> list[AskedElsewhere]:
     """Which of the people of a file left hashed ids in runs about these populations."""
     from beam_ldp.ledger.people_before import asked_elsewhere
-    from beam_ldp.transforms.keys import read_key
+    from beam_ldp.transforms.device.noise import read_key
 
     try:
         people = [line for line in ids.read_text("utf-8").split("\n") if line]
@@ -304,7 +304,7 @@ def files_at(store: str) -> Files:
 
     if "://" not in store.removeprefix("file://"):
         return LocalFiles()
-    from beam_ldp.transforms.people import BeamFiles
+    from beam_ldp.transforms.device.people import BeamFiles
 
     return BeamFiles()
 

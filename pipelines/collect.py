@@ -50,7 +50,7 @@ from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ from beam_ldp.pipelines.usage.stream import StreamSettings
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.queries import FrequencyQuery, Query
 from beam_ldp.transforms.questions import SurveyQuery
 

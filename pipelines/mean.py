@@ -31,8 +31,8 @@ from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement import many, number
 from beam_ldp.pipelines.usage.mean import USAGE
-from beam_ldp.transforms.blocks import Release
 from beam_ldp.transforms.composite import PrivateEstimate
+from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.queries import MeanQuery, Query
 
 

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.transforms.listing import paths_matching
+from beam_ldp.transforms.elements.listing import paths_matching
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"

@@ -40,9 +40,9 @@ from beam_ldp.transforms import (
     WriteMemoizedReports,
     WriteReports,
 )
-from beam_ldp.transforms.device import Reports
-from beam_ldp.transforms.listing import paths_matching
-from beam_ldp.transforms.report_files import SUFFIX
+from beam_ldp.transforms.device.side import Reports
+from beam_ldp.transforms.elements.listing import paths_matching
+from beam_ldp.transforms.wire import SUFFIX
 
 _NAME = "randomize"
 _REPORTS = "reports"  # folder beside the output, while the job runs

@@ -39,7 +39,7 @@ from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
 from beam_ldp.pipelines.views import tables, terminal
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release
 
 
 def execute(

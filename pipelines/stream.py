@@ -47,10 +47,10 @@ from beam_ldp.pipelines.streams.source import WatchTable
 from beam_ldp.pipelines.usage.stream import StreamSettings
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.transforms import ChargeTo, PrivateEstimate, SlidingSums, WindowRules
-from beam_ldp.transforms.blocks import TableBlock
-from beam_ldp.transforms.keys import read_key
-from beam_ldp.transforms.limits import FirstReleases
-from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms.collector.panes import FirstReleases
+from beam_ldp.transforms.device.noise import read_key
+from beam_ldp.transforms.elements.blocks import TableBlock
+from beam_ldp.transforms.elements.portable import PortableDomain
 
 LOOK_EVERY = 0.5  # seconds between two looks at the results
 ASK_EVERY = 1.0  # seconds between two questions about the job

@@ -35,7 +35,7 @@ from beam_ldp.protocols import (
     plan_user_mean,
     user_mean_price,
 )
-from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.user_means import PrivateUserMean
 
 _BALL_SHARE = 0.1  # of the failure probability: that a rotated coordinate is cut off

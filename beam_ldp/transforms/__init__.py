@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from beam_ldp.transforms.aggregate import Aggregate
-from beam_ldp.transforms.blocks import (
+from beam_ldp.transforms.budgeted import ChargeTo
+from beam_ldp.transforms.collector.estimate import EstimateFrequencies, EstimateMean
+from beam_ldp.transforms.collector.panes import SlidingSums
+from beam_ldp.transforms.collector.release_rows import (
+    FrequencyRow,
+    MeanRow,
+    ReleaseToRows,
+    arrow_schema,
+    as_record,
+    bigquery_schema,
+    rows_of,
+    sql_table,
+)
+from beam_ldp.transforms.collector.side import Aggregate, CollectorSide, Releases
+from beam_ldp.transforms.composite import PrivateEstimate, PrivateFrequencies, PrivateMean
+from beam_ldp.transforms.device.bounding import BoundContributions
+from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
+from beam_ldp.transforms.device.randomize import Randomize
+from beam_ldp.transforms.device.side import DeviceSide, Reports
+from beam_ldp.transforms.elements.blocks import (
     BadRow,
     BadRowBlock,
     Release,
@@ -17,34 +35,17 @@ from beam_ldp.transforms.blocks import (
     ValueBlock,
     WithheldRelease,
 )
-from beam_ldp.transforms.bounding import BoundContributions
-from beam_ldp.transforms.budgeted import ChargeTo
-from beam_ldp.transforms.collector import CollectorSide, Releases
-from beam_ldp.transforms.composite import PrivateEstimate, PrivateFrequencies, PrivateMean
-from beam_ldp.transforms.device import DeviceSide, Reports
-from beam_ldp.transforms.encode import EncodeRows
-from beam_ldp.transforms.estimate import EstimateFrequencies, EstimateMean
-from beam_ldp.transforms.panes import SlidingSums
-from beam_ldp.transforms.portable import IntegerDomain
+from beam_ldp.transforms.elements.portable import IntegerDomain
+from beam_ldp.transforms.elements.stage_types import StageError
+from beam_ldp.transforms.elements.windows import WindowRules
 from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery
-from beam_ldp.transforms.randomize import Randomize
-from beam_ldp.transforms.release_rows import FrequencyRow, MeanRow, ReleaseToRows, rows_of
-from beam_ldp.transforms.report_files import ReadReports, WriteMemoizedReports, WriteReports
-from beam_ldp.transforms.row_schemas import (
-    arrow_schema,
-    as_record,
-    bigquery_schema,
-    sql_table,
-)
-from beam_ldp.transforms.shuffle import Shuffle
-from beam_ldp.transforms.shuffled_files import WriteShuffledReports, read_shuffled_reports
-from beam_ldp.transforms.stage_types import StageError
-from beam_ldp.transforms.sums import MismatchError
-from beam_ldp.transforms.vectors import EncodeVectors
-from beam_ldp.transforms.windows import WindowRules
+from beam_ldp.transforms.shuffler.shuffle import Shuffle
+from beam_ldp.transforms.shuffler.sums import MismatchError
+from beam_ldp.transforms.wire import ReadReports, WriteMemoizedReports, WriteReports
+from beam_ldp.transforms.wire.shuffled_files import WriteShuffledReports, read_shuffled_reports
 
 if TYPE_CHECKING:
-    from beam_ldp.transforms.encode_questions import (
+    from beam_ldp.transforms.device.encode_questions import (
         BinQuestion,
         EncodeQuestions,
         LevelsQuestion,
@@ -117,7 +118,7 @@ def __getattr__(name: str) -> Any:
 
         return PrivateUserMean
     if name in ("BinQuestion", "EncodeQuestions", "LevelsQuestion", "ListQuestion"):
-        from beam_ldp.transforms import encode_questions
+        from beam_ldp.transforms.device import encode_questions
 
         return getattr(encode_questions, name)
     if name in ("PrivateQuestions", "SurveyQuery"):

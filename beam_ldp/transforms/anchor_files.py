@@ -8,7 +8,7 @@ from dataclasses import asdict
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.ledger.anchors import Anchor
-from beam_ldp.transforms.listing import paths_matching
+from beam_ldp.transforms.elements.listing import paths_matching
 
 _JSON = "application/json"
 

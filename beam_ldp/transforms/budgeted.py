@@ -15,16 +15,15 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_ldp import log_events
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import Release, WithheldRelease
-from beam_ldp.transforms.collector import Releases
-from beam_ldp.transforms.counters import counter
-from beam_ldp.transforms.gate import part_of, window_bounds
-from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
+from beam_ldp.transforms.collector.side import Releases
+from beam_ldp.transforms.device.people import LeaveHashes, PeopleFolder
+from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
+from beam_ldp.transforms.elements.counters import counter
+from beam_ldp.transforms.elements.stage_types import USED_UP, part_of, window_bounds
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
 
-USED_UP = "the windows of the budget are used up"
 ENDED_BEFORE = "released or withheld already by an earlier start of this run"
 
 

@@ -14,12 +14,13 @@ from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
-from beam_ldp.transforms.collector import CollectorSide, Releases, named
-from beam_ldp.transforms.columns import MAX_VALUE_BYTES
-from beam_ldp.transforms.device import DeviceSide, Reports
+from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
+from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.side import DeviceSide, Reports
+from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
+from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_min_reports
+from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
 from beam_ldp.transforms.identities import bounding_of, of_release, release_identity
-from beam_ldp.transforms.noise import NoiseSource
-from beam_ldp.transforms.portable import IntegerDomain, PortableDomain, check_min_reports
 from beam_ldp.transforms.queries import (
     BadLists,
     BadNumbers,
@@ -27,7 +28,6 @@ from beam_ldp.transforms.queries import (
     MeanQuery,
     Query,
 )
-from beam_ldp.transforms.windows import DEFAULT_RULES, WindowRules
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

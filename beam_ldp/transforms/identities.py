@@ -16,8 +16,8 @@ from beam_ldp.randomizers.identity import (
     one_row_of,
 )
 from beam_ldp.settings import Noise, People
-from beam_ldp.transforms.keys import read_key
-from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms.device.noise import read_key
+from beam_ldp.transforms.elements.portable import PortableDomain
 
 if TYPE_CHECKING:
     from beam_ldp.transforms.budgeted import ChargeTo

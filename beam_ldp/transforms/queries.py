@@ -19,12 +19,10 @@ from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import People, Privacy
-from beam_ldp.transforms.columns import MAX_VALUE_BYTES
-from beam_ldp.transforms.encode import EncodeRows
-from beam_ldp.transforms.estimate import EstimateFrequencies, EstimateMean
-from beam_ldp.transforms.mechanisms import check_mean
-from beam_ldp.transforms.portable import IntegerDomain, PortableDomain
-from beam_ldp.transforms.vectors import EncodeVectors
+from beam_ldp.transforms.collector.estimate import EstimateFrequencies, EstimateMean
+from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
+from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
+from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_mean
 
 if TYPE_CHECKING:
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges

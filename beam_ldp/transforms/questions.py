@@ -12,14 +12,14 @@ from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.settings import People, Privacy
-from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.columns import MAX_VALUE_BYTES
+from beam_ldp.transforms.collector.estimate import EstimateFrequencies
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.encode_questions import ColumnQuestion, EncodeQuestions
-from beam_ldp.transforms.estimate import EstimateFrequencies
-from beam_ldp.transforms.portable import PortableRandomizer
+from beam_ldp.transforms.device.encode_questions import ColumnQuestion, EncodeQuestions
+from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
+from beam_ldp.transforms.elements.portable import PortableRandomizer
+from beam_ldp.transforms.elements.stage_types import expect
 from beam_ldp.transforms.queries import BadLists, Query, target_of
-from beam_ldp.transforms.stage_types import expect
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -133,7 +133,7 @@ class PrivateQuestions(PrivateEstimate):
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
     >>> from beam_ldp.randomizers.questions import OneQuestion
     >>> from beam_ldp.randomizers.domain import Domain
-    >>> from beam_ldp.transforms.encode_questions import ListQuestion
+    >>> from beam_ldp.transforms.device.encode_questions import ListQuestion
     >>> survey = OneQuestion((KRandomizedResponse(3, 2.0), KRandomizedResponse(4, 2.0)))
     >>> lists = {"hair": Domain(("red", "fair")), "eyes": Domain(("a", "b", "c"))}
     >>> questions = [ListQuestion(column, domain) for column, domain in lists.items()]

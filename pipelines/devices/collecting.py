@@ -29,9 +29,9 @@ from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.settings import Mechanism, Noise
 from beam_ldp.transforms import CollectorSide, ReadReports, Releases
-from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.queries import Query
-from beam_ldp.transforms.report_files import find_report_files
+from beam_ldp.transforms.wire import find_report_files
 
 PERSONS_UNKNOWN = (
     "each report was counted as a person: whoever lets devices send must see to it that nobody "

@@ -16,7 +16,7 @@ from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened, top_list
 from beam_ldp.pipelines.views.tables import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release
 
 SCHEMA = pa.schema(
     [

@@ -30,8 +30,8 @@ from beam_ldp.planning.ranges import plan_ranges, range_errors
 from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
-from beam_ldp.transforms.blocks import Release
-from beam_ldp.transforms.encode_questions import LevelsQuestion
+from beam_ldp.transforms.device.encode_questions import LevelsQuestion
+from beam_ldp.transforms.elements.blocks import Release
 
 QUANTILES = pa.schema(
     [

@@ -25,7 +25,7 @@ from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import price_if_known
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.transforms.blocks import Release, WithheldRelease
+from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 
 @dataclass(frozen=True, eq=False)

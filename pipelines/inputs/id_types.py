@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs.sources import InputFileError, opened
-from beam_ldp.transforms.user_id_columns import is_id_type
+from beam_ldp.transforms.elements.user_id_columns import is_id_type
 
 _AT_ONCE = 16  # footers that are read at the same time: most of the time is waiting
 

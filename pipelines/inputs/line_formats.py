@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from beam_ldp.randomizers.user_ids import canonical_id
-from beam_ldp.transforms.columns import BAD_USER, REASONS
+from beam_ldp.transforms.elements.columns import BAD_USER, REASONS
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 16 << 20

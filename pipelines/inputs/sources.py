@@ -19,8 +19,8 @@ from apache_beam.metrics import Metrics
 
 from beam_ldp.pipelines.inputs import csv_format, line_formats, parquet_format
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
-from beam_ldp.transforms.blocks import BadRowBlock, TableBlock
-from beam_ldp.transforms.listing import matching_or_inside
+from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
+from beam_ldp.transforms.elements.listing import matching_or_inside
 
 InputFormat = Literal["parquet", "csv", "jsonl", "text"]
 BadRows = Literal["dead_letter", "other", "zero"]

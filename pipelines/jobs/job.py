@@ -17,9 +17,8 @@ from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import Release, WithheldRelease
-from beam_ldp.transforms.people import LeaveHashes, PeopleFolder
-from beam_ldp.transforms.traces import DigestReports, LeaveReports
+from beam_ldp.transforms.device.people import DigestReports, LeaveHashes, LeaveReports, PeopleFolder
+from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 
 class JobOptions(PipelineOptions):

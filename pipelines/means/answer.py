@@ -18,7 +18,7 @@ from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.views.pictures import shortened
 from beam_ldp.pipelines.views.tables import LEVEL, PLACE, errors_against, place_columns
-from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release
 
 SCHEMA = pa.schema(
     [

@@ -17,7 +17,7 @@ from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, many, number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.transforms.blocks import Release, WithheldRelease
+from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.pipelines.streams.source import StampTables
-from beam_ldp.transforms.blocks import TableBlock
+from beam_ldp.transforms.elements.blocks import TableBlock
 
 HELD_ROWS = 1 << 14  # of one partition, before they leave as a block
 

@@ -40,10 +40,10 @@ from beam_ldp.pipelines.outputs import SCHEMA_VERSION, as_json, private_folder, 
 from beam_ldp.pipelines.records.gates import price_of
 from beam_ldp.pipelines.views.tables import as_csv
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
-from beam_ldp.transforms.gate import part_of
-from beam_ldp.transforms.portable import PortableDomain
-from beam_ldp.transforms.windows import LATE, TOO_LATE
+from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
+from beam_ldp.transforms.elements.portable import PortableDomain
+from beam_ldp.transforms.elements.stage_types import part_of
+from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
 
 OPENED = ".opened"  # folder with one empty file per window that a row was seen of
 BAD_ROWS = "bad_rows"

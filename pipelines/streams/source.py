@@ -21,7 +21,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadFiles, is_hidden
-from beam_ldp.transforms.blocks import BadRowBlock, TableBlock
+from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 
 NO_TIME = "no time, or not one that can be read"
 _MICROSECONDS = 10**6

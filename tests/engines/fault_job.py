@@ -40,9 +40,9 @@ from beam_ldp.transforms import (
     TableBlock,
     WithheldRelease,
 )
-from beam_ldp.transforms.bounding import NUM_SHARDS
 from beam_ldp.transforms.budgeted import charge
-from beam_ldp.transforms.noise import FRESH, NoiseSource
+from beam_ldp.transforms.device.bounding import NUM_SHARDS
+from beam_ldp.transforms.device.noise import FRESH, NoiseSource
 from tests.identities import identity
 
 COLOURS = Domain(("red", "green", "blue"))

@@ -24,7 +24,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, WindowRules
-from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms.elements.portable import PortableDomain
 from tests.engines.kafka import TOPIC, Kafka
 
 DOMAIN = Domain(("red", "green"))

@@ -24,7 +24,7 @@ from beam_ldp.pipelines.records.gates import (
 )
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms.blocks import Release, WithheldRelease
+from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 pytestmark = pytest.mark.exact
 

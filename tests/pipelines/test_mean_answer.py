@@ -16,7 +16,7 @@ from beam_ldp.pipelines.means.plots import plot_mean
 from beam_ldp.pipelines.means.view import MeanView, decimals, mean_view, picture_shape
 from beam_ldp.pipelines.views.tables import as_csv
 from beam_ldp.randomizers.mean import CoordinateRanges, MeanEstimate
-from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release
 
 
 def estimate(size: int, error: float = 0.01) -> MeanEstimate:

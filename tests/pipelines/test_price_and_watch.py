@@ -29,7 +29,7 @@ from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.records.gates import expected_price, price_of
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms.blocks import BadRow, BadRowBlock, Release, WithheldRelease
+from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, Release, WithheldRelease
 
 ORACLE = KRandomizedResponse(5, 3.0)
 

@@ -20,7 +20,7 @@ from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTH
 from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release
 from tests.pipelines.test_stream import parsed
 
 pytestmark = pytest.mark.exact

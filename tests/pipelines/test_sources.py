@@ -41,8 +41,8 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import People
 from beam_ldp.transforms import BoundContributions, EncodeRows
-from beam_ldp.transforms.blocks import BadRow, BadRowBlock, TableBlock
-from beam_ldp.transforms.noise import NoiseSource
+from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, TableBlock
 from tests.transforms.helpers import run
 
 SECRET = "the-raw-value"

@@ -47,9 +47,9 @@ from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times
 from beam_ldp.pipelines.usage.stream import SECONDS
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.transforms.blocks import Release, TableBlock, WithheldRelease
-from beam_ldp.transforms.portable import PortableDomain
-from beam_ldp.transforms.windows import LATE, TOO_LATE
+from beam_ldp.transforms.elements.blocks import Release, TableBlock, WithheldRelease
+from beam_ldp.transforms.elements.portable import PortableDomain
+from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
 from tests.engines.servers import running
 from tests.engines.victims import pooled_workers
 from tests.ledger.parts import parts_of

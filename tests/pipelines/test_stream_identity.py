@@ -21,7 +21,7 @@ from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
 from beam_ldp.pipelines.streams.results import STREAM, Pricing, told_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms import ChargeTo
-from beam_ldp.transforms.gate import part_of
+from beam_ldp.transforms.elements.stage_types import part_of
 from tests.pipelines.test_stream import ORACLE, a_release
 
 pytestmark = pytest.mark.exact

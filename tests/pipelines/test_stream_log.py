@@ -24,7 +24,7 @@ from beam_ldp.pipelines.streams.place import begin
 from beam_ldp.pipelines.streams.results import Pricing, _WriteRelease
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.budgeted import Reservation
-from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms.elements.portable import PortableDomain
 from mlflow_ldp.runs import SECONDS_VARIABLE
 from mlflow_ldp.server import PRICES, STORED
 from tests.mlflow_ldp.slow_server import slow_server

@@ -31,7 +31,7 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies, ValueBlock
 from beam_ldp.transforms.budgeted import ENDED_BEFORE
-from beam_ldp.transforms.portable import PortableDomain
+from beam_ldp.transforms.elements.portable import PortableDomain
 from tests.ledger.parts import parts_of
 
 pytestmark = pytest.mark.pipeline

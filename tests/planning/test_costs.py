@@ -10,8 +10,9 @@ import pytest
 from beam_ldp.planning import costs
 from beam_ldp.planning.costs import SIZES, STEPS, coefficients, is_fitted, job_cost, sizes
 from beam_ldp.randomizers import frequency, mean, registry
-from beam_ldp.transforms import batches, exchange, mechanisms
-from beam_ldp.transforms.pieces import PieceFormat
+from beam_ldp.transforms.elements import portable
+from beam_ldp.transforms.shuffler import batches, exchange
+from beam_ldp.transforms.shuffler.exchange import PieceFormat
 from benchmarks.costs import WITHIN, fit_steps, held_out, kernels, mechanism, points
 
 ORACLE = frequency.KRandomizedResponse(266, 4.0)
@@ -63,13 +64,13 @@ def test_the_points_of_the_fit_follow_from_the_mechanisms() -> None:
 def test_sizes_are_the_stages_own() -> None:
     """The model stands below the stages and repeats some of their numbers."""
     for randomizer in (ORACLE, frequency.UnaryEncoding(100, 1.0), mean.PrivUnit(50, 4.0)):
-        assert costs.report_bytes(randomizer) == mechanisms.report_bytes(randomizer)
+        assert costs.report_bytes(randomizer) == portable.report_bytes(randomizer)
         wire = min(randomizer.bits_per_report, 8 * costs.report_bytes(randomizer))
         assert wire <= PieceFormat(randomizer).bits_per_report <= 1.25 * wire
     assert costs.BATCH_REPORTS == batches.BATCH_REPORTS
     assert costs.LEFTOVER_REPORTS == batches.SMALL_REPORTS
     assert costs.SHARD_BYTES == exchange.SHARD_BYTES
-    assert costs.BLOCK_BYTES == mechanisms.BLOCK_BYTES
+    assert costs.BLOCK_BYTES == portable.BLOCK_BYTES
     assert sizes(ORACLE).tolist()[:4] == [1.0, 1.0, 2.0, 266.0]
 
 

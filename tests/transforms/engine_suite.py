@@ -46,7 +46,7 @@ from beam_ldp.transforms import (
     ShuffledBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.noise import NoiseSource
+from beam_ldp.transforms.device.noise import NoiseSource
 from tests.engines.fixtures import run_within
 from tests.identities import identity
 
@@ -247,7 +247,7 @@ class EveryMean(Part):
     memoized = True
     mechanisms: dict[str, tuple[MeanRandomizer, dict[str, Any]]] = {
         "linf": (LInfMean(3, 8.0), {"ranges": RANGES}),
-        "l2": (L2Mean(20, 6.0), {"output": "reports"}),
+        "l2": (L2Mean(20, 6.0), {"shuffle": Shuffling(output="reports")}),
         "PrivUnit": (PrivUnit(20, 4.0), {}),
     }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.transforms import block_coder, blocks
+from beam_ldp.transforms.elements import block_coder, blocks
 from tests.transforms.helpers import ORACLE
 
 pytestmark = pytest.mark.exact

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.transforms.columns import ABSENT, REASONS, Column, Encoder
-from beam_ldp.transforms.portable import IntegerDomain
+from beam_ldp.transforms.elements.columns import ABSENT, REASONS, Column, Encoder
+from beam_ldp.transforms.elements.portable import IntegerDomain
 
 pytestmark = pytest.mark.exact
 

@@ -26,8 +26,8 @@ from beam_ldp.transforms import (
     Shuffle,
     WriteReports,
 )
-from beam_ldp.transforms.columns import REASONS
-from beam_ldp.transforms.counters import (
+from beam_ldp.transforms.elements.columns import REASONS
+from beam_ldp.transforms.elements.counters import (
     BY_REASON,
     CROWD,
     METRICS,
@@ -236,8 +236,10 @@ class Told:
 def test_no_time_of_fewer_than_a_thousand_people_is_told(monkeypatch) -> None:
     """Blocks of one report each, as a stream has them: what is told is a sum over a crowd."""
     told, clock = Told(), iter(range(0, 10**9, 3_000))
-    monkeypatch.setattr("beam_ldp.transforms.counters.distribution", lambda name: told)
-    monkeypatch.setattr("beam_ldp.transforms.counters.time.perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr("beam_ldp.transforms.elements.counters.distribution", lambda name: told)
+    monkeypatch.setattr(
+        "beam_ldp.transforms.elements.counters.time.perf_counter_ns", lambda: next(clock)
+    )
     timed = Stopwatch("randomize_microseconds", CROWD)
     for _ in range(CROWD - 1):
         with timed(1):

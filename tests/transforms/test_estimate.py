@@ -17,7 +17,7 @@ from beam_ldp.transforms import (
     Release,
     ShuffledBlock,
 )
-from beam_ldp.transforms.blocks import StatisticBlock
+from beam_ldp.transforms.elements.blocks import StatisticBlock
 from tests.transforms.helpers import ORACLE, blocks_of, run
 
 pytestmark = pytest.mark.pipeline

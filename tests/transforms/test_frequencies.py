@@ -12,7 +12,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateFrequencies, ReleaseToRows, SlidingSums, ValueBlock
-from beam_ldp.transforms.panes import add_releases
+from beam_ldp.transforms.collector.panes import add_releases
 from tests.transforms.helpers import (
     ORACLE,
     TRUTH,

@@ -16,7 +16,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import PrivateFrequencies, ValueBlock
-from beam_ldp.transforms.portable import PortableRandomizer
+from beam_ldp.transforms.elements.portable import PortableRandomizer
 from tests.transforms.helpers import ORACLE
 
 pytestmark = pytest.mark.exact

@@ -41,11 +41,11 @@ from beam_ldp.transforms import (
     SlidingSums,
     StatisticBlock,
     ValueBlock,
-    bounding,
 )
-from beam_ldp.transforms.noise import NoiseSource
-from beam_ldp.transforms.stage_types import StageError
-from beam_ldp.transforms.sums import RunningSum
+from beam_ldp.transforms.device import bounding
+from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.elements.stage_types import StageError
+from beam_ldp.transforms.shuffler.sums import RunningSum
 from tests.identities import identity
 from tests.transforms.helpers import ORACLE, blocks_of, held_blocks_of, run, value_blocks
 from tests.transforms.mean_mechanisms import MECHANISMS, vectors_for

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.transforms.columns import ABSENT, REASONS, Column
-from beam_ldp.transforms.number_columns import VectorEncoder, typed_runs
+from beam_ldp.transforms.device.number_columns import VectorEncoder, typed_runs
+from beam_ldp.transforms.elements.columns import ABSENT, REASONS, Column
 
 pytestmark = pytest.mark.exact
 

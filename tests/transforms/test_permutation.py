@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from beam_ldp.transforms import ReportBlock, Shuffle
-from beam_ldp.transforms.permutation import _fisher_yates, permute, scatter
+from beam_ldp.transforms.shuffler.batches import _fisher_yates, permute, scatter
 from tests.transforms.helpers import ORACLE, chi_square, run
 
 DRAWS = 24_000

@@ -12,9 +12,9 @@ from beam_ldp.randomizers.frequency import (
     SubsetSelection,
     UnaryEncoding,
 )
-from beam_ldp.transforms.block_coder import BlockCoder
-from beam_ldp.transforms.mechanisms import report_bytes
-from beam_ldp.transforms.pieces import PieceFormat, ReportPiece
+from beam_ldp.transforms.elements.block_coder import BlockCoder
+from beam_ldp.transforms.elements.portable import report_bytes
+from beam_ldp.transforms.shuffler.exchange import PieceFormat, ReportPiece
 from tests.transforms.mean_mechanisms import MECHANISMS, vectors_for
 
 pytestmark = pytest.mark.exact

@@ -17,13 +17,13 @@ from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 from beam_ldp.settings import People, Shuffling
 from beam_ldp.transforms import PrivateFrequencies, Randomize, ReleaseToRows, ValueBlock
-from beam_ldp.transforms.encode_questions import (
+from beam_ldp.transforms.device.encode_questions import (
     BinQuestion,
     EncodeQuestions,
     LevelsQuestion,
     ListQuestion,
 )
-from beam_ldp.transforms.noise import NoiseSource
+from beam_ldp.transforms.device.noise import NoiseSource
 from beam_ldp.transforms.questions import PrivateQuestions
 from tests.identities import identity
 from tests.transforms.helpers import local, run
@@ -178,7 +178,7 @@ SCHEMA = {
 
 def test_rows_fit_parquet_and_a_table_of_bigquery(tmp_path):
     """Rows go into Beam's Parquet sink as dictionaries, and have the names and types of a table."""
-    from beam_ldp.transforms.release_rows import FrequencyRow
+    from beam_ldp.transforms.collector.release_rows import FrequencyRow
 
     assert list(FrequencyRow._fields) == list(SCHEMA)
     arrow = pa.schema(

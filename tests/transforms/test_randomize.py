@@ -12,7 +12,7 @@ import pytest
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.transforms import Randomize, ValueBlock
-from beam_ldp.transforms.noise import NoiseSource
+from beam_ldp.transforms.device.noise import NoiseSource
 from tests.identities import identity
 from tests.transforms.helpers import ORACLE, blocks_of, run, truth_values, value_blocks
 
@@ -42,7 +42,7 @@ def by_user(blocks, stage):
     for block in blocks:
         from apache_beam.transforms.window import GlobalWindow
 
-        from beam_ldp.transforms.randomize import origin_of
+        from beam_ldp.transforms.device.randomize import origin_of
 
         places[origin_of(block, GlobalWindow())] = block.user_ids
     out = {}

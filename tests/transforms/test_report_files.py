@@ -30,12 +30,11 @@ from beam_ldp.transforms import (
     StageError,
     WriteMemoizedReports,
     WriteReports,
-    file_parts,
 )
-from beam_ldp.transforms.envelope_copies import listed_ids, named_before
-from beam_ldp.transforms.file_parts import FilePart, PartReader, find_parts
-from beam_ldp.transforms.noise import NoiseSource
-from beam_ldp.transforms.report_files import DUPLICATE, Tally
+from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.wire import DUPLICATE, Tally, file_parts
+from beam_ldp.transforms.wire.envelopes import listed_ids, named_before
+from beam_ldp.transforms.wire.file_parts import FilePart, PartReader, find_parts
 from tests.randomizers.wire_terms import terms_of
 from tests.transforms.helpers import (
     ORACLE,

@@ -12,23 +12,23 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindow, Timestampe
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import ReportBlock, Shuffle, ShuffledBlock, ShuffledSum
-from beam_ldp.transforms import batches as batches_module
-from beam_ldp.transforms import exchange as exchange_module
-from beam_ldp.transforms import shuffle as shuffle_module
-from beam_ldp.transforms.batches import BatchCutter
-from beam_ldp.transforms.exchange import (
+from beam_ldp.transforms.elements.portable import PortableRandomizer
+from beam_ldp.transforms.shuffler import batches as batches_module
+from beam_ldp.transforms.shuffler import exchange as exchange_module
+from beam_ldp.transforms.shuffler import shuffle as shuffle_module
+from beam_ldp.transforms.shuffler.batches import BatchCutter
+from beam_ldp.transforms.shuffler.exchange import (
     CACHED_BYTES,
     EXCHANGE_BYTES,
     MANY_SHARDS,
     MOST_EXCHANGES,
     SHARD_BYTES,
+    PieceFormat,
     _Scatter,
     exchanges_for,
     routing_words,
     shards_for,
 )
-from beam_ldp.transforms.pieces import PieceFormat
-from beam_ldp.transforms.portable import PortableRandomizer
 from tests.transforms.helpers import ORACLE, local, run
 from tests.transforms.mean_mechanisms import MECHANISMS, vectors_for
 

@@ -16,7 +16,7 @@ from beam_ldp.transforms import (
     WriteShuffledReports,
     read_shuffled_reports,
 )
-from beam_ldp.transforms.shuffle import ShuffleInParts
+from beam_ldp.transforms.shuffler.shuffle import ShuffleInParts
 
 pytestmark = pytest.mark.pipeline
 ORACLE = KRandomizedResponse(266, 4.0)

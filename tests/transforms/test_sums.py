@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
-from beam_ldp.transforms import MismatchError, ShuffledSum, StatisticBlock, sums
-from beam_ldp.transforms.block_coder import BlockCoder
-from beam_ldp.transforms.portable import PortableRandomizer
-from beam_ldp.transforms.sums import RunningSum, SumStatistics, split_groups, zero_statistic
+from beam_ldp.transforms import MismatchError, ShuffledSum, StatisticBlock
+from beam_ldp.transforms.elements.block_coder import BlockCoder
+from beam_ldp.transforms.elements.portable import PortableRandomizer
+from beam_ldp.transforms.shuffler import sums
+from beam_ldp.transforms.shuffler.sums import (
+    RunningSum,
+    SumStatistics,
+    split_groups,
+    zero_statistic,
+)
 from tests.transforms.helpers import ORACLE
 
 pytestmark = pytest.mark.exact
@@ -88,7 +94,7 @@ def test_another_mechanism_stops_the_sum(other):
 
 @pytest.mark.parametrize("fold_at", [1, 7, 10**6])
 def test_running_sum_equals_accumulate(monkeypatch, fold_at):
-    monkeypatch.setattr("beam_ldp.transforms.sums.FOLD_BYTES", fold_at)
+    monkeypatch.setattr("beam_ldp.transforms.shuffler.sums.FOLD_BYTES", fold_at)
     reports = np.random.default_rng(3).integers(0, 5, 1000).astype(np.uint8)
     running = RunningSum(ORACLE)
     for part in np.array_split(reports, 13):

@@ -13,9 +13,13 @@ from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateFrequencies, Randomize
-from beam_ldp.transforms.noise import NoiseSource
-from beam_ldp.transforms.people import PeopleFolder
-from beam_ldp.transforms.traces import DigestReports, LeaveReports, publication_folder
+from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.people import (
+    DigestReports,
+    LeaveReports,
+    PeopleFolder,
+    publication_folder,
+)
 from beam_ldp.transforms.user_means import PrivateUserMean
 from tests.identities import identity
 from tests.transforms.helpers import ORACLE, blocks_of, run, truth_values, value_blocks

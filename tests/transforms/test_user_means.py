@@ -15,8 +15,8 @@ from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import ValueBlock
-from beam_ldp.transforms.block_coder import BlockCoder
-from beam_ldp.transforms.blocks import Release, WithheldRelease
+from beam_ldp.transforms.elements.block_coder import BlockCoder
+from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 from beam_ldp.transforms.user_means import PrivateUserMean
 from tests.transforms.helpers import blocks_of, run
 

@@ -25,9 +25,9 @@ from beam_ldp.transforms import (
     SlidingSums,
     WindowRules,
 )
-from beam_ldp.transforms.gate import TOO_FEW
-from beam_ldp.transforms.noise import NoiseSource
-from beam_ldp.transforms.windows import (
+from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.elements.stage_types import TOO_FEW
+from beam_ldp.transforms.elements.windows import (
     COMPACT_AT,
     LATE,
     TOO_LATE,
@@ -280,7 +280,7 @@ def test_a_stream_stops_when_its_budget_is_used(tmp_path):
 @pytest.mark.pipeline
 def test_without_a_ledger_the_first_releases_leave():
     from beam_ldp.transforms.budgeted import USED_UP
-    from beam_ldp.transforms.limits import FirstReleases
+    from beam_ldp.transforms.collector.panes import FirstReleases
 
     _KEPT.clear()
     with beam.Pipeline(options=PipelineOptions([LOCAL], streaming=True)) as pipeline:

@@ -1,0 +1,1 @@
+"""The collector's half: reports become releases."""

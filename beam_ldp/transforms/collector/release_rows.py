@@ -1,0 +1,242 @@
+"""Releases as rows with a schema, for any sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.utils.timestamp import Timestamp
+
+from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain
+from beam_ldp.transforms.elements.stage_types import Task, expect
+
+
+class FrequencyRow(NamedTuple):
+    """One value of one release. Counts are numbers of people, frequencies fractions of them."""
+
+    question: str
+    group: str | None
+    window_start: Timestamp | None
+    window_end: Timestamp | None
+    value: str
+    count: float  # type: ignore[assignment]
+    count_standard_error: float
+    count_low: float
+    count_high: float
+    frequency: float
+    frequency_standard_error: float
+    frequency_low: float
+    frequency_high: float
+
+
+class MeanRow(NamedTuple):
+    """One coordinate of one release, in the unit of the data."""
+
+    question: str
+    group: str | None
+    window_start: Timestamp | None
+    window_end: Timestamp | None
+    coordinate: str
+    mean: float
+    standard_error: float
+    low: float
+    high: float
+
+
+for _kind in (FrequencyRow, MeanRow):
+    beam.coders.registry.register_coder(_kind, beam.coders.RowCoder)
+
+
+class ReleaseToRows(beam.PTransform):
+    """One `FrequencyRow` per value, or one `MeanRow` per coordinate, of every release.
+
+    In: `Release`s, with or without keys. Out: rows that have a Beam schema.
+
+    Args:
+        domain: for frequencies: the public list of values, as given to `EncodeRows`; None names
+            them 0, 1, ...
+        coordinates: for means: the names of the coordinates, or how many there are (they are then
+            named 0, 1, ...).
+        level: probability with which an interval covers the truth.
+        simultaneous: intervals that cover all values, or coordinates, at once.
+
+    Raises:
+        ValueError: for arguments that do not fit together; at run time for releases of the other
+            kind.
+    """
+
+    def __init__(
+        self,
+        domain: Domain | IntegerDomain | Bins | str | Path | None = None,
+        *,
+        coordinates: int | Sequence[str] | None = None,
+        level: float = 0.95,
+        simultaneous: bool = False,
+    ) -> None:
+        super().__init__()
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1), got {level}")
+        if domain is not None and coordinates is not None:
+            raise ValueError(
+                "domain is for frequencies and coordinates for means: give one of them"
+            )
+        if isinstance(coordinates, int):
+            coordinates = [str(i) for i in range(coordinates)]
+        self._coordinates = None if coordinates is None else tuple(coordinates)
+        self._domain = None if domain is None else PortableDomain(domain)
+        self._level = level
+        self._simultaneous = simultaneous
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        task: Task = "frequency" if self._coordinates is None else "mean"
+        element = expect("ReleaseToRows", pcoll, Release, task=task)
+        releases = pcoll
+        if element.keyed:
+            releases = pcoll | "Drop key" >> beam.Values().with_output_types(Release)
+        kind: Any = FrequencyRow if self._coordinates is None else MeanRow
+        doer = _Rows(kind, self._domain, self._coordinates, self._level, self._simultaneous)
+        return releases | "Rows" >> beam.ParDo(doer).with_output_types(kind)
+
+
+class _Rows(beam.DoFn):
+    def __init__(
+        self,
+        kind: type,
+        domain: PortableDomain | None,
+        coordinates: tuple[str, ...] | None,
+        level: float,
+        simultaneous: bool,
+    ) -> None:
+        self._kind = kind
+        self._domain = domain
+        self._labels = coordinates
+        self._level = level
+        self._simultaneous = simultaneous
+
+    def setup(self) -> None:
+        if self._domain is not None:
+            self._labels = self._domain.load().labels
+
+    def process(self, release: Release) -> Iterator[FrequencyRow | MeanRow]:
+        if is_mean_release(release) != (self._kind is MeanRow):
+            raise ValueError(
+                "ReleaseToRows needs coordinates=... for releases of means, and only for them"
+            )
+        yield from rows_of(release, self._labels, self._level, self._simultaneous)
+
+
+def is_mean_release(release: Release) -> bool:
+    """Whether the estimate is a mean vector, not a list of frequencies."""
+    return hasattr(release.estimate, "bias_bound")
+
+
+def rows_of(
+    release: Release,
+    labels: tuple[str, ...] | None = None,
+    level: float = 0.95,
+    simultaneous: bool = False,
+) -> Iterator[FrequencyRow | MeanRow]:
+    """The rows of one release; also for programs that hold releases outside a pipeline.
+
+    `labels` name the values or the coordinates; None names them 0, 1, ...
+    """
+    estimate = release.estimate
+    if labels is None:
+        labels = tuple(map(str, range(estimate.value.size)))
+    if len(labels) != estimate.value.size:
+        name = "coordinates" if is_mean_release(release) else "domain"
+        raise ValueError(f"{name} must name {estimate.value.size} values, got {len(labels)}")
+    start, end = (
+        (None, None)
+        if release.window is None
+        else (Timestamp(micros=bound) for bound in release.window)
+    )
+    place = (release.question, release.group, start, end)
+    low, high = estimate.confidence_interval(level, simultaneous=simultaneous)
+    columns: list[Any] = [estimate.value, estimate.standard_error, low, high]
+    for name, numbers in zip(labels, zip(*(column.tolist() for column in columns))):
+        if is_mean_release(release):
+            yield MeanRow(*place, name, *numbers)
+        else:
+            counts = (fraction * release.num_reports for fraction in numbers)
+            yield FrequencyRow(*place, name, *counts, *numbers)
+
+
+# The rows of `ReleaseToRows` for sinks that want records and a schema: Parquet, BigQuery, SQL.
+
+
+RowKind = type[FrequencyRow] | type[MeanRow]
+Sort = Literal["text", "number", "time"]
+
+_ARROW = {"text": pa.string(), "number": pa.float64(), "time": pa.timestamp("us", "UTC")}
+_BIGQUERY = {"text": "STRING", "number": "FLOAT", "time": "TIMESTAMP"}
+_SQL = {"text": "VARCHAR", "number": "DOUBLE PRECISION", "time": "TIMESTAMP WITH TIME ZONE"}
+
+
+def fields_of(kind: RowKind) -> Iterator[tuple[str, Sort, bool]]:
+    """Name, sort and whether it may be null, of every field, in their order."""
+    for name, hint in get_type_hints(kind).items():
+        nullable = type(None) in getattr(hint, "__args__", ())
+        of = next(one for one in getattr(hint, "__args__", (hint,)) if one is not type(None))
+        sort: Sort = "text" if of is str else "time" if of is Timestamp else "number"
+        yield name, sort, nullable
+
+
+def arrow_schema(kind: RowKind) -> pa.Schema:
+    """For `beam.io.WriteToParquet`.
+
+    >>> arrow_schema(MeanRow).field("mean").type
+    DataType(double)
+    """
+    return pa.schema([pa.field(name, _ARROW[sort], null) for name, sort, null in fields_of(kind)])
+
+
+def bigquery_schema(kind: RowKind) -> dict[str, Any]:
+    """For `beam.io.WriteToBigQuery(schema=...)`.
+
+    >>> bigquery_schema(MeanRow)["fields"][0]
+    {'name': 'question', 'type': 'STRING', 'mode': 'REQUIRED'}
+    """
+    return {
+        "fields": [
+            {"name": name, "type": _BIGQUERY[sort], "mode": "NULLABLE" if null else "REQUIRED"}
+            for name, sort, null in fields_of(kind)
+        ]
+    }
+
+
+def sql_table(kind: RowKind, table: str) -> str:
+    """A `CREATE TABLE` in standard SQL. Names are quoted, for one of them is `count`.
+
+    Raises:
+        ValueError: if the name of the table is no identifier.
+
+    >>> print(sql_table(MeanRow, "means").splitlines()[1].strip())
+    "question" VARCHAR NOT NULL,
+    """
+    if not table.isidentifier():
+        raise ValueError(f"table must be an identifier, got {table!r}")
+    columns = ",\n  ".join(
+        f'"{name}" {_SQL[sort]}{"" if null else " NOT NULL"}'
+        for name, sort, null in fields_of(kind)
+    )
+    return f'CREATE TABLE "{table}" (\n  {columns}\n)'
+
+
+def as_record(row: FrequencyRow | MeanRow) -> dict[str, Any]:
+    """The row as a dictionary of plain Python values; times are in UTC."""
+    return {name: _plain(value) for name, value in row._asdict().items()}
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, Timestamp):
+        return value
+    seconds, micros = divmod(value.micros, 1_000_000)
+    return datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=micros)

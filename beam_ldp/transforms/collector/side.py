@@ -1,0 +1,270 @@
+"""The collector's half of a release: reports become an estimate, and nothing else is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.typehints import typehints
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.settings import Shuffling
+from beam_ldp.transforms.elements.blocks import (
+    Release,
+    ShuffledBlock,
+    ShuffledSum,
+    StatisticBlock,
+    WithheldRelease,
+)
+from beam_ldp.transforms.elements.counters import BlockCounters
+from beam_ldp.transforms.elements.portable import PortableDomain, PortableRandomizer, task_of
+from beam_ldp.transforms.elements.stage_types import (
+    NO_KEY,
+    TOO_FEW,
+    Element,
+    element_of,
+    expect,
+    is_global,
+)
+from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules, is_streamed
+from beam_ldp.transforms.shuffler.shuffle import Shuffle, ShuffleInParts
+from beam_ldp.transforms.shuffler.sums import (
+    RunningSum,
+    SumReports,
+    check_digest,
+    combine_sums,
+)
+
+# The collector's sum of what the shuffler released ----------------------------------------
+
+
+class Aggregate(beam.PTransform):
+    """Adds up everything that the shuffler released: one sum per group and window.
+
+    In: `ShuffledBlock`s or `ShuffledSum`s, with or without keys; or a tuple of such collections.
+    Out: one `StatisticBlock` per key and window, with the key where there was one.
+
+    Args:
+        randomizer: the mechanism that made the reports; reports of another one stop the run.
+
+    Raises:
+        StageError: if the input did not go through `Shuffle`.
+        MismatchError: at run time, for reports of another mechanism.
+    """
+
+    def __init__(self, randomizer: LocalRandomizer) -> None:
+        super().__init__()
+        self._carried = PortableRandomizer(randomizer)
+
+    def expand(self, pcoll: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
+        parts = pcoll if isinstance(pcoll, tuple) else (pcoll,)
+        accepted, task = (ShuffledBlock, ShuffledSum), task_of(self._carried.randomizer)
+        elements = [expect("Aggregate", part, *accepted, task=task) for part in parts]
+        element = elements[0]
+        output = "reports" if element.kind is ShuffledBlock else "statistic"
+        if len(parts) == 1 and is_streamed(parts[0]):  # each block is the whole of its release
+            return self._one_by_one(parts[0], element, output)
+        sums = [
+            part
+            | f"Partial sums {i}"
+            >> beam.ParDo(self._summer(output, element.keyed)).with_output_types(
+                typehints.Tuple[element.key or str, StatisticBlock]
+            )
+            for i, part in enumerate(parts)
+        ]
+        together = sums[0] if len(sums) == 1 else sums | "All sums" >> beam.Flatten()
+        return (
+            together
+            | combine_sums(self._carried, "Add sums")
+            | "Name output"
+            >> beam.Map(_finish, output=output, keyed=element.keyed).with_output_types(
+                element.of(StatisticBlock)
+            )
+        )
+
+    def _one_by_one(
+        self, pcoll: beam.PCollection, element: Element, output: str
+    ) -> beam.PCollection:
+        doer = _AsStatistic(self._carried, element.keyed)
+        return (
+            pcoll
+            | "Sum"
+            >> beam.ParDo(doer).with_output_types(
+                typehints.Tuple[element.key or str, StatisticBlock]
+            )
+            | "Name output"
+            >> beam.Map(_finish, output=output, keyed=element.keyed).with_output_types(
+                element.of(StatisticBlock)
+            )
+        )
+
+    def _summer(self, output: str, keyed: bool) -> beam.DoFn:
+        if output == "reports":
+            return SumReports("Aggregate", self._carried, keyed)
+        return _AsStatistic(self._carried, keyed)
+
+    def display_data(self) -> dict[str, Any]:
+        return {"mechanism": type(self._carried.randomizer).__name__}
+
+
+class _AsStatistic(beam.DoFn):
+    """A released sum as a statistic, or a whole release of reports: they left together."""
+
+    def __init__(self, carried: PortableRandomizer, keyed: bool) -> None:
+        self._carried = carried
+        self._keyed = keyed
+
+    def setup(self) -> None:
+        self._digest = self._carried.randomizer.config_digest()
+        self._blocks = BlockCounters("aggregate")
+
+    def process(self, element: Any) -> Iterator[tuple[Any, StatisticBlock]]:
+        key, released = element if self._keyed else (NO_KEY, element)
+        check_digest("Aggregate", released.mechanism_digest, self._digest)
+        with self._blocks.timed():
+            statistic, num_reports = self._sum_of(released)
+        self._blocks.add(num_reports)
+        yield (
+            key,
+            StatisticBlock(
+                statistic,
+                num_reports,
+                num_reports,
+                released.mechanism_digest,
+                released.simulated,
+                late=released.late,
+            ),
+        )
+
+    def _sum_of(self, released: ShuffledBlock | ShuffledSum) -> tuple[np.ndarray, int]:
+        if isinstance(released, ShuffledSum):
+            return released.statistic, released.num_reports
+        return self._sum(released.reports), len(released)
+
+    def _sum(self, reports: np.ndarray) -> np.ndarray:
+        running = RunningSum(self._carried.randomizer)
+        running.add(reports, len(reports), False)
+        return running.total().statistic
+
+
+def _finish(element: tuple[Any, StatisticBlock], output: str, keyed: bool) -> Any:
+    key, total = element
+    total = replace(total, output=output)
+    return (key, total) if keyed else total
+
+
+@dataclass(frozen=True)
+class Releases:
+    """What a collector lets out.
+
+    Attributes:
+        releases: `Release`s, or `(group, Release)`s; what the last stage makes of sums.
+        withheld: `WithheldRelease`s: what is not released, and why.
+    """
+
+    releases: beam.PCollection
+    withheld: beam.PCollection
+
+
+class CollectorSide(beam.PTransform):
+    """Shuffles reports, adds them up and estimates.
+
+    Each report hides among all that are released with it, from whoever sees only what comes out;
+    whoever sees inside the runner sees reports as they arrived.
+
+    In: `ReportBlock`s. Out: `Releases`.
+
+    Args:
+        randomizer: the mechanism that made the reports.
+        estimator: sums to releases, from a question.
+        shuffle: what the shuffler does; it names `min_reports`.
+        groups: the public list of groups, where blocks hold reports of many. A declared group of
+            which nothing came is withheld too, and said to be.
+        windows: for unbounded data: when windows close, and what becomes of late reports.
+    """
+
+    def __init__(
+        self,
+        randomizer: LocalRandomizer,
+        estimator: beam.PTransform,
+        *,
+        shuffle: Shuffling,
+        groups: Domain | str | Path | None = None,
+        windows: WindowRules = DEFAULT_RULES,
+    ) -> None:
+        super().__init__()
+        self._min_reports = shuffle.least(None)
+        self._shuffle = Shuffle(
+            randomizer,
+            self._min_reports,
+            shuffle.output,
+            shuffle.scope,
+            groups=groups,
+            windows=windows,
+        )
+        self._randomizer = randomizer
+        self._estimator = estimator
+        self._groups = None if groups is None else PortableDomain(groups)
+
+    def expand(self, reports: beam.PCollection) -> Releases:
+        shuffled = reports | "Shuffle" >> ShuffleInParts(self._shuffle)
+        sums = shuffled | "Aggregate" >> Aggregate(self._randomizer)
+        releases = sums | "Estimate" >> self._estimator
+        notices = [shuffled[0].withheld]
+        if hasattr(releases, "withheld"):
+            notices.append(releases.withheld)
+        withheld = notices | "Withheld" >> beam.Flatten()
+        of_groups = self._groups is not None and element_of(releases).keyed
+        if of_groups and is_global(releases) and releases.is_bounded:
+            assert self._groups is not None
+            absent = self._absent(releases, withheld, self._groups)
+            withheld = (withheld, absent) | "All groups withheld" >> beam.Flatten()
+        return Releases(releases, withheld)
+
+    def _absent(
+        self, releases: beam.PCollection, withheld: beam.PCollection, groups: PortableDomain
+    ) -> beam.PCollection:
+        """A notice for every declared group that sent no report at all; `other` is none.
+
+        Only for bounded data in one window: elsewhere nobody knows when a window has ended that no
+        element was ever in.
+        """
+        seen = (
+            releases | "Released groups" >> beam.Map(_group_of).with_output_types(str),
+            withheld | "Withheld groups" >> beam.Map(_group_of).with_output_types(str),
+        ) | "Groups seen" >> beam.Flatten()
+        doer = beam.ParDo(_Absent(groups, self._min_reports), beam.pvalue.AsIter(seen))
+        start = releases.pipeline | "Start groups" >> beam.Impulse()
+        return start | "Absent groups" >> doer.with_output_types(WithheldRelease)
+
+
+def _group_of(element: tuple[str, Release] | WithheldRelease) -> str:
+    return (element.group or "") if isinstance(element, WithheldRelease) else element[0]
+
+
+class _Absent(beam.DoFn):
+    def __init__(self, groups: PortableDomain, min_reports: int) -> None:
+        self._groups = groups
+        self._min_reports = min_reports
+
+    def process(self, element: bytes, seen: Iterable[str]) -> Iterator[WithheldRelease]:
+        known = set(seen)
+        for label in self._groups.load().labels[:-1]:
+            if label not in known:
+                yield WithheldRelease(0, self._min_reports, TOO_FEW, group=label)
+
+
+def named(withheld: beam.PCollection, question: str) -> beam.PCollection:
+    """Notices that say what was asked."""
+    return withheld | "Name" >> beam.Map(_with_question, question).with_output_types(
+        WithheldRelease
+    )
+
+
+def _with_question(withheld: WithheldRelease, question: str) -> WithheldRelease:
+    return replace(withheld, question=question)

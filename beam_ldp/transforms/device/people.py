@@ -1,0 +1,293 @@
+"""What a run leaves of the people whom it asks: keyed hashes for the ledger to count, and what
+memoized reports are known by.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.typehints import typehints
+
+from beam_ldp.randomizers.randomness import add_digests, digest_of_hashes
+from beam_ldp.transforms.device.noise import read_key
+from beam_ldp.transforms.elements.blocks import ValueBlock
+from beam_ldp.transforms.elements.listing import paths_matching
+from beam_ldp.transforms.elements.stage_types import window_bounds
+from beam_ldp.transforms.elements.windows import is_streamed
+
+if TYPE_CHECKING:
+    from beam_ldp.ledger.people import Files, PeopleKey
+
+
+# Leaving keyed hashes of the people whom a run asks, for the ledger to count --------------
+#
+# What a hash tells, and to whom, is in `beam_ldp.ledger.people`.
+
+
+_BINARY = "application/octet-stream"
+
+
+class BeamFiles:
+    """Files of any file system that Beam knows."""
+
+    def names(self, folder: str) -> list[str]:
+        found = paths_matching(f"{folder}/*", or_none=True)
+        return sorted(path.rsplit("/", 1)[-1] for path in found)
+
+    def read(self, path: str) -> bytes:
+        with FileSystems.open(path, _BINARY, "uncompressed") as stream:
+            return bytes(stream.read())
+
+    def write(self, path: str, content: bytes) -> None:
+        with FileSystems.create(path, _BINARY, "uncompressed") as stream:  # whole when it is closed
+            stream.write(content)
+
+
+def files_at(store: str) -> Files:
+    """Access to the folder of hashes."""
+    from beam_ldp.ledger.people import LocalFiles
+
+    if FileSystems.get_scheme(store) in (None, "", "file"):
+        return LocalFiles()
+    return BeamFiles()
+
+
+@dataclass(frozen=True)
+class PeopleFolder:
+    """Where a run leaves hashes of its people; travels in the job graph, where the key does not.
+
+    Attributes:
+        store: folder of all runs' hashes, on any file system that Beam knows.
+        key_file: file with at least 32 secret bytes, read on the workers.
+        population: as the ledger calls the people.
+        run: name of the run in the ledger.
+    """
+
+    store: str
+    key_file: str
+    population: str
+    run: str
+
+    def at(self, window: Any) -> str:
+        """The folder of a window."""
+        from beam_ldp.ledger.people import folder_of
+
+        store = self.store.removeprefix("file://")
+        return folder_of(store, self.population, self.run, window_bounds(window))
+
+    def key(self) -> PeopleKey:
+        """The key, read on the worker.
+
+        Raises:
+            ValueError: if the file cannot be read or is too short. Nothing of it is quoted.
+        """
+        from beam_ldp.ledger.people import PeopleKey
+
+        return PeopleKey(read_key(self.key_file, "people_key_file"), self.population)
+
+
+class LeaveHashes(beam.PTransform):
+    """Writes a keyed hash of everybody's id, each window's people into a folder of their own.
+
+    In: `ValueBlock`s with user ids. Out: paths of the files, for tests; nothing that tells who.
+    Every worker sorts what it was sent, so files tell nothing about the order of rows.
+
+    Args:
+        folder: where.
+    """
+
+    def __init__(self, folder: PeopleFolder) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        if is_streamed(pcoll):  # where Beam drops what comes at the close of a window
+            here = beam.ParDo(_WriteHere(self._folder)).with_output_types(str)
+            return pcoll | "Hash ids" >> here
+        return (
+            pcoll
+            | "Hash ids"
+            >> beam.ParDo(_Hash(self._folder)).with_output_types(typehints.Tuple[int, bytes])
+            | "Part hashes" >> beam.GroupByKey()
+            | "Write hashes" >> beam.ParDo(_Write(self._folder)).with_output_types(str)
+        )
+
+
+class _WithKey(beam.DoFn):
+    def __init__(self, folder: PeopleFolder) -> None:
+        self._folder = folder
+
+    def setup(self) -> None:
+        self._key = self._folder.key()
+
+    def _tags(self, block: ValueBlock) -> np.ndarray:
+        if block.user_ids is None:
+            raise ValueError("hashes of people need user ids: name the user id column")
+        return self._key.tags(block.user_ids)
+
+
+class _Hash(_WithKey):
+    def process(self, block: ValueBlock) -> Iterator[tuple[int, bytes]]:
+        from beam_ldp.ledger.people import shards_of
+
+        for shard, tags in shards_of(self._tags(block)):
+            yield shard, tags.astype("<u8").tobytes()
+
+
+class _WriteHere(_WithKey):
+    """Every bundle writes files of its own: more of them, and nothing is grouped."""
+
+    def start_bundle(self) -> None:
+        self._held: dict[Any, list[np.ndarray]] = defaultdict(list)
+
+    def process(self, block: ValueBlock, window: Any = beam.DoFn.WindowParam) -> None:
+        self._held[window].append(self._tags(block))
+
+    def finish_bundle(self) -> None:
+        from beam_ldp.ledger.people import shards_of, write_tags
+
+        files = files_at(self._folder.store)
+        for window, held in self._held.items():
+            for shard, tags in shards_of(np.concatenate(held)):
+                write_tags(files, self._folder.at(window), shard, self._key.key_id, tags)
+
+
+class _Write(beam.DoFn):
+    def __init__(self, folder: PeopleFolder) -> None:
+        self._folder = folder
+
+    def setup(self) -> None:
+        self._key_id = self._folder.key().key_id
+
+    def process(
+        self, element: tuple[int, Iterable[bytes]], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[str]:
+        from beam_ldp.ledger.people import write_tags
+
+        shard, parts = element
+        tags = np.unique(np.frombuffer(b"".join(parts), dtype="<u8").astype(np.uint64))
+        files = files_at(self._folder.store)
+        yield write_tags(files, self._folder.at(window), shard, self._key_id, tags)
+
+
+# What memoized reports leave behind: a keyed digest of all of them, and hashes of each ----
+#
+# With them a second publication of one release is told from the first: see
+# `beam_ldp.randomizers.randomness` and `beam_ldp.ledger.people_before`.
+
+
+_BYTES = 16  # of a digest
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Who sent which report: stays between two stages of one worker.
+
+    Attributes:
+        user_ids: `(n,)`.
+        hashes: `(n, 2)` uint64, from `report_hashes`.
+        groups: `(n,)` integers, the public group of each; None where there is one.
+    """
+
+    user_ids: np.ndarray
+    hashes: np.ndarray
+    groups: np.ndarray | None = None
+
+
+class DigestReports(beam.PTransform):
+    """In: `Trace`s. Out: for each window one digest of all of them, 16 bytes; none of nothing."""
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        return (
+            pcoll
+            | "Digest blocks" >> beam.Map(_digest).with_output_types(typehints.Tuple[str, bytes])
+            | "Bring digests together" >> beam.GroupByKey()
+            | "Add up digests" >> beam.Map(_add).with_output_types(bytes)
+        )
+
+
+def _digest(trace: Trace) -> tuple[str, bytes]:
+    """Under a key that Beam need not pickle."""
+    return "", digest_of_hashes(trace.hashes).to_bytes(_BYTES, "big")
+
+
+def _add(element: tuple[str, Iterable[bytes]]) -> bytes:
+    digests = element[1]
+    return add_digests(int.from_bytes(d, "big") for d in digests).to_bytes(_BYTES, "big")
+
+
+class LeaveReports(beam.PTransform):
+    """Writes each person's tag, hash of the report and group, for publications to be compared.
+
+    In: `Trace`s. Out: paths of the files.
+
+    Args:
+        folder: of the run's people.
+        publication: name of this publication in it.
+    """
+
+    def __init__(self, folder: PeopleFolder, publication: str) -> None:
+        super().__init__()
+        self._folder = folder
+        self._publication = publication
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        return (
+            pcoll
+            | "Tag reports"
+            >> beam.ParDo(_Tag(self._folder)).with_output_types(typehints.Tuple[int, bytes])
+            | "Part reports" >> beam.GroupByKey()
+            | "Write reports"
+            >> beam.ParDo(_WriteReports(self._folder, self._publication)).with_output_types(str)
+        )
+
+
+class _Tag(beam.DoFn):
+    def __init__(self, folder: PeopleFolder) -> None:
+        self._folder = folder
+
+    def setup(self) -> None:
+        self._key = self._folder.key()
+
+    def process(self, trace: Trace) -> Iterator[tuple[int, bytes]]:
+        from beam_ldp.ledger.people import shards_of
+
+        tags = self._key.tags(trace.user_ids)
+        groups = np.zeros(len(tags)) if trace.groups is None else trace.groups
+        rows = np.stack([tags, trace.hashes[:, 0], groups.astype(np.uint64)], axis=1)
+        order = np.argsort(tags, kind="stable")
+        tags, rows = tags[order], rows[order]
+        for shard, part in shards_of(tags):
+            chosen = rows[np.searchsorted(tags, part[0]) : np.searchsorted(tags, part[-1], "right")]
+            yield shard, chosen.astype("<u8").tobytes()
+
+
+class _WriteReports(beam.DoFn):
+    def __init__(self, folder: PeopleFolder, publication: str) -> None:
+        self._folder = folder
+        self._publication = publication
+
+    def setup(self) -> None:
+        self._key_id = self._folder.key().key_id
+
+    def process(
+        self, element: tuple[int, Iterable[bytes]], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[str]:
+        from beam_ldp.ledger.people_before import write_reports
+
+        shard, parts = element
+        rows = np.frombuffer(b"".join(parts), dtype="<u8").reshape(-1, 3)
+        files = files_at(self._folder.store)
+        place = publication_folder(self._folder.at(window), self._publication)
+        yield write_reports(files, place, shard, self._key_id, *rows.T)
+
+
+def publication_folder(folder: str, publication: str) -> str:
+    """Where the reports of one publication are told, in the folder of the run's people."""
+    return f"{folder}/{publication}"

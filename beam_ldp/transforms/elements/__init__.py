@@ -1,0 +1,1 @@
+"""What travels between the stages, and what all of them share."""

@@ -1,0 +1,293 @@
+"""Columns of a batch of rows as indices, and why each row that cannot be used is bad.
+
+Works on Arrow arrays, whole columns at a time. Reasons are fixed phrases: no value is quoted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.elements.portable import IntegerDomain
+
+# Columns of integers looked up in a list of text, without making text of them -------------
+
+
+_LARGEST_TABLE = 1 << 22
+_MOST = 2**63 - 1
+_WRITTEN_INTEGER = re.compile("0|-?[1-9][0-9]*", re.ASCII)
+
+
+class IntegerLookup:
+    """The integers among the values of a list, to look up columns of integers without text."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._other = domain.size - 1
+        written = {
+            int(value): i
+            for i, value in enumerate(domain.values)
+            if len(value) <= 20 and _WRITTEN_INTEGER.fullmatch(value)
+        }
+        numbers = sorted(n for n in written if -_MOST <= n <= _MOST)
+        self._first, self._last = (numbers[0], numbers[-1]) if numbers else (0, -1)
+        self._sorted = np.array(numbers, dtype=np.int64)
+        self._indices = np.array([written[n] for n in numbers], dtype=np.int64)
+        self._table: np.ndarray | None = None
+        if self._last - self._first < _LARGEST_TABLE:
+            dtype = np.min_scalar_type(self._other)
+            self._table = np.full(max(0, self._last - self._first + 1), self._other, dtype=dtype)
+            self._table[self._sorted - self._first] = self._indices
+
+    def look_up(self, values: np.ndarray) -> np.ndarray:
+        """Index of each integer. O(n), or O(n log k) where those of the list lie far apart."""
+        if not len(self._sorted) or not len(values):
+            return np.full(len(values), self._other)
+        if self._table is not None and self._first <= values.min() and values.max() <= self._last:
+            return self._table[values.astype(np.int64) - self._first if self._first else values]
+        inside = values <= np.uint64(_MOST) if values.dtype == np.uint64 else True
+        values = values.astype(np.int64)
+        inside = inside & (values >= self._first) & (values <= self._last)
+        safe = np.where(inside, values, self._first)
+        if self._table is not None:
+            found = self._table[safe - self._first]
+        else:
+            at = np.searchsorted(self._sorted, safe)
+            inside = inside & (self._sorted[at] == safe)
+            found = self._indices[at]
+        return np.where(inside, found, found.dtype.type(self._other))
+
+
+SOUND = 0
+REASONS = (
+    "",
+    "missing column",
+    "null",
+    "wrong type",
+    "NaN",
+    "over-long value",
+    "undecodable text",
+    "no user id",
+    "user id of wrong type",
+    "no group",
+    "infinite",
+    "not a number",
+    "wrong number of coordinates",
+    "neither 0 nor 1",
+)
+MISSING, NULL, WRONG_TYPE, NAN, LONG, UNDECODABLE, NO_USER, BAD_USER, NO_GROUP = range(1, 10)
+INFINITE, NOT_A_NUMBER, WRONG_LENGTH, NOT_BINARY = range(10, 14)
+MAX_VALUE_BYTES = 4096
+_INDEX_IN_UP_TO = 1 << 12  # larger lists are looked up by distinct values of the batch
+
+
+Codes = np.ndarray  # uint8, an index in REASONS per row
+
+
+class Column:
+    """One column of a batch: an Arrow array, or a list of Python values of any type.
+
+    Args:
+        data: the column; None where the batch has no such column.
+        num_rows: rows of the batch.
+    """
+
+    def __init__(self, data: pa.Array | Sequence[Any] | None, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self.data = data
+
+
+class Absent:
+    """Stands in a list of values for a row without the column."""
+
+
+ABSENT = Absent()
+
+
+class Encoder:
+    """Values of a column to indices of a public list.
+
+    Args:
+        domain: the list. Text is looked up as it is; integers and booleans are written as text. For
+            an `IntegerDomain`, integers are indices already.
+        max_bytes: a longer value is bad.
+    """
+
+    def __init__(self, domain: Domain | IntegerDomain, max_bytes: int = MAX_VALUE_BYTES) -> None:
+        self._domain = domain
+        self._max_bytes = max_bytes
+        self._other = domain.size - 1
+        self._numbers: IntegerLookup | None = None
+        self._list: pa.Array | None = None
+        if isinstance(domain, Domain) and domain.size <= _INDEX_IN_UP_TO:
+            self._list = pa.array(domain.values, pa.large_string())
+
+    def encode(self, column: Column) -> tuple[np.ndarray, Codes]:
+        """`(indices, codes)`, one per row; the index of a bad row is `other`. O(n) beyond the list.
+
+        Integer columns of an `IntegerDomain` without nulls are not copied.
+        """
+        data = column.data
+        if data is None:
+            return self._all_bad(column.num_rows, MISSING)
+        if not isinstance(data, pa.Array):
+            data, codes = _as_arrow(data, isinstance(self._domain, IntegerDomain))
+            indices, more = self._encode_arrow(data)
+            return indices, np.where(codes != SOUND, codes, more).astype(np.uint8)
+        return self._encode_arrow(data)
+
+    def _all_bad(self, num_rows: int, code: int) -> tuple[np.ndarray, Codes]:
+        return np.full(num_rows, self._other), np.full(num_rows, code, dtype=np.uint8)
+
+    def _encode_arrow(self, data: pa.Array) -> tuple[np.ndarray, Codes]:
+        kind = data.type
+        if pa.types.is_dictionary(kind):
+            return self._encode_dictionary(data)
+        codes = null_codes(data)
+        if pa.types.is_null(kind):
+            return self._all_bad(len(data), NULL)
+        if pa.types.is_floating(kind):
+            codes[(codes == SOUND) & _mask(pc.is_nan(data))] = NAN
+            codes[codes == SOUND] = WRONG_TYPE
+            return np.full(len(data), self._other), codes
+        if isinstance(self._domain, IntegerDomain):
+            if not pa.types.is_integer(kind):
+                codes[codes == SOUND] = WRONG_TYPE
+                return np.full(len(data), self._other), codes
+            if data.null_count:
+                data = data.fill_null(0)
+            return self._domain.clip(data.to_numpy()), codes
+        if pa.types.is_integer(kind):
+            if self._numbers is None:
+                self._numbers = IntegerLookup(self._domain)
+            return self._numbers.look_up(data.fill_null(0).to_numpy()), codes
+        if pa.types.is_boolean(kind):
+            data = data.cast(pa.large_string())
+        elif is_text(kind):
+            sound = decodable(data)
+            if sound is None:
+                data = data.cast(pa.large_string())
+            else:
+                data, undecodable = sound
+                codes[(codes == SOUND) & undecodable] = UNDECODABLE
+            codes[(codes == SOUND) & self._too_long(data)] = LONG
+        else:
+            codes[codes == SOUND] = WRONG_TYPE
+            return np.full(len(data), self._other), codes
+        return self._look_up(data), codes
+
+    def _too_long(self, data: pa.Array) -> np.ndarray:
+        lengths = pc.binary_length(data)
+        if (pc.max(lengths).as_py() or 0) <= self._max_bytes:
+            return np.zeros(len(data), dtype=bool)
+        return _mask(pc.greater(lengths, self._max_bytes))
+
+    def _look_up(self, data: pa.Array) -> np.ndarray:
+        if self._list is not None:
+            found = pc.index_in(data, value_set=self._list)
+            return found.fill_null(self._other).to_numpy()
+        distinct = data.dictionary_encode()
+        known = [value or "" for value in distinct.dictionary.to_pylist()]
+        indices = np.append(self._domain.encode(known), self._other)  # type: ignore[union-attr]
+        return indices[distinct.indices.fill_null(len(known)).to_numpy()]
+
+    def _encode_dictionary(self, data: pa.DictionaryArray) -> tuple[np.ndarray, Codes]:
+        """Each distinct value once. Nulls may sit in the indices and in the dictionary."""
+        indices, codes = self._encode_arrow(data.dictionary)
+        at = data.indices.fill_null(len(indices)).to_numpy()
+        indices, codes = np.append(indices, self._other), np.append(codes, np.uint8(NULL))
+        return indices[at], codes[at]
+
+
+def null_codes(data: pa.Array) -> Codes:
+    """NULL for every null, SOUND for the rest."""
+    codes = np.zeros(len(data), dtype=np.uint8)
+    if data.null_count:
+        codes[_mask(data.is_null())] = NULL
+    return codes
+
+
+def _mask(data: pa.Array) -> np.ndarray:
+    return data.fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether entries are text, or bytes that should be text."""
+    views = ("string_view", "binary_view")
+    return (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or str(kind) in views
+    )
+
+
+def decodable(data: pa.Array) -> tuple[pa.Array, np.ndarray] | None:
+    """None where all of it is UTF-8; else the text with nulls for the rest, and which they are."""
+    try:
+        data.cast(pa.large_binary()).cast(pa.large_string()).validate(full=True)
+        return None
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        pass
+    texts: list[str | None] = []
+    bad = np.zeros(len(data), dtype=bool)
+    for i, raw in enumerate(data.cast(pa.large_binary()).to_pylist()):
+        try:
+            texts.append(None if raw is None else raw.decode())
+        except UnicodeDecodeError:
+            texts.append(None)
+            bad[i] = True
+    return pa.array(texts, pa.large_string()), bad
+
+
+def _as_arrow(values: Sequence[Any], integers: bool) -> tuple[pa.Array, Codes]:
+    """Python values of any type as one Arrow array, with nulls for those that are bad."""
+    kinds = set(map(type, values))
+    codes = np.zeros(len(values), dtype=np.uint8)
+    wanted = pa.int64() if integers else pa.large_string()
+    if kinds == {int} if integers else kinds == {str}:
+        try:
+            return pa.array(values, wanted), codes
+        except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+            pass
+    sound: list[Any] = []
+    for i, value in enumerate(values):
+        kept, codes[i] = _judge(value, integers)
+        sound.append(kept)
+    return pa.array(sound, wanted), codes
+
+
+def _judge(value: Any, integers: bool) -> tuple[Any, int]:
+    """A value in the form that is looked up, or None and why it is bad."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is ABSENT:
+        return None, MISSING
+    if value is None:
+        return None, NULL
+    if isinstance(value, float):
+        return None, NAN if math.isnan(value) else WRONG_TYPE
+    if isinstance(value, int) and integers and not isinstance(value, bool):
+        return (value if -(2**63) <= value < 2**63 else -1), SOUND  # -1 becomes `other`
+    if integers:
+        return None, WRONG_TYPE
+    if isinstance(value, bool):
+        return ("true" if value else "false"), SOUND
+    if isinstance(value, int):
+        return (str(value) if value.bit_length() < 512 else ""), SOUND
+    try:
+        if isinstance(value, str):
+            value.encode()
+            return str(value), SOUND
+        if isinstance(value, bytes):
+            return value.decode(), SOUND
+    except UnicodeError:
+        return None, UNDECODABLE
+    return None, WRONG_TYPE

@@ -1,0 +1,242 @@
+"""What stages carry to the workers: small things in the job graph, big ones as paths."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.settings import People
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from beam_ldp.randomizers.mean.base import MeanRandomizer
+    from beam_ldp.transforms.elements.stage_types import Task
+
+
+NAMESPACE = "beam_ldp"  # of all Beam metrics
+INLINE_BYTES = 1 << 18
+
+
+class PortableRandomizer:
+    """A randomizer that travels as its parameters: tables computed from them stay behind."""
+
+    def __init__(self, randomizer: LocalRandomizer) -> None:
+        if not isinstance(randomizer, LocalRandomizer):
+            raise TypeError(
+                f"randomizer must be a LocalRandomizer, got {type(randomizer).__name__}"
+            )
+        self.randomizer = randomizer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind: Any = type(self.randomizer)
+        parameters = tuple(
+            (f.name, getattr(self.randomizer, f.name)) for f in fields(kind) if f.init
+        )
+        return _rebuild, (kind, parameters)
+
+
+@functools.lru_cache(maxsize=32)
+def _rebuild(
+    kind: type[LocalRandomizer], parameters: tuple[tuple[str, Any], ...]
+) -> PortableRandomizer:
+    return PortableRandomizer(kind(**dict(parameters)))
+
+
+class ValueList(Protocol):
+    """A public list of values as workers use it."""
+
+    @property
+    def size(self) -> int:
+        """Number of indices, `other` included."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of every index."""
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the list and the name of `other`."""
+
+
+@dataclass(frozen=True)
+class IntegerDomain:
+    """The integers 0, ..., size - 1 as a domain: for columns that hold indices already.
+
+    Like every domain it ends with `other`: integers outside become `size - 1`.
+
+    Args:
+        size: number of indices, `other` included; at least 2.
+        other: label of the last index.
+    """
+
+    size: int
+    other: str = OTHER
+
+    def __post_init__(self) -> None:
+        if self.size != int(self.size) or self.size < 2:
+            raise ValueError(f"size must be an integer >= 2, got {self.size}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*map(str, range(self.size - 1)), self.other)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the size and the name of `other`."""
+        return digest_of(b"integers", b"%d" % self.size, self.other.encode())
+
+    def clip(self, values: np.ndarray) -> np.ndarray:
+        """Indices of integer values, in the same dtype where that holds them."""
+        last = self.size - 1
+        if not len(values) or (int(values.min()) >= 0 and int(values.max()) <= last):
+            return values
+        dtype = np.result_type(values.dtype, np.min_scalar_type(last))
+        return np.where((values >= 0) & (values <= last), values, last).astype(dtype)
+
+
+class PortableDomain:
+    """A public list of values that travels inline where it is small, else as a path.
+
+    Args:
+        domain: a `Domain`, an `IntegerDomain`, `Bins`, or the path of a file with one value per
+            line, which every worker reads through Beam's file systems.
+        other: label of `other`, where `domain` is a path.
+
+    Raises:
+        ValueError: if an inline list is larger than 256 KiB.
+    """
+
+    def __init__(
+        self, domain: Domain | IntegerDomain | Bins | str | Path, other: str = OTHER
+    ) -> None:
+        if isinstance(domain, Path):
+            domain = str(domain)
+        if not isinstance(domain, (Domain, IntegerDomain, Bins, str)):
+            raise TypeError(
+                "domain must be a Domain, an IntegerDomain, Bins or the path of a file, got "
+                f"{type(domain).__name__}"
+            )
+        if isinstance(domain, Domain) and sum(map(len, domain.values)) > INLINE_BYTES:
+            raise ValueError(
+                "domain is too large for the job graph: write it to a file, one value per line, "
+                "and pass the path"
+            )
+        self._domain = domain
+        self._other = other
+
+    def check_size(self, expected: int) -> None:
+        """At construction, where the list is at hand: it must fit the randomizer."""
+        if not isinstance(self._domain, str):
+            check_domain_size(self._domain.size, expected)
+
+    def load(self) -> Domain | IntegerDomain | Bins:
+        """The list; read once per worker and version of the file."""
+        if not isinstance(self._domain, str):
+            return self._domain
+        found = FileSystems.match([self._domain], [1])[0].metadata_list
+        if not found:
+            raise FileNotFoundError(f"domain: no file {self._domain}")
+        return _read_domain(
+            self._domain, self._other, found[0].size_in_bytes, found[0].last_updated_in_seconds
+        )
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the list, which is read for them."""
+        return self.load().digest
+
+    def describe(self) -> str:
+        if isinstance(self._domain, str):
+            return self._domain
+        return f"{self._domain.size} values"
+
+
+def groups_of(people: People) -> PortableDomain | None:
+    """The public list of the groups that people are parted into, if they are.
+
+    Raises:
+        ValueError: for a column of groups without the list.
+    """
+    if people.groups is not None:
+        return PortableDomain(people.groups)
+    if people.group_by is not None:
+        raise ValueError("groups must be given with group_by: the list of groups is public")
+    return None
+
+
+def check_domain_size(size: int, expected: int) -> None:
+    """Refuse a list that the randomizer was not made for."""
+    if size != expected:
+        raise ValueError(
+            f"domain has {size} values with `other` and the randomizer's domain_size is "
+            f"{expected}: they must be equal"
+        )
+
+
+@functools.lru_cache(maxsize=4)
+def _read_domain(path: str, other: str, size: int, updated: float) -> Domain:
+    with FileSystems.open(path, mime_type="application/octet-stream") as file:
+        return Domain.from_lines(file.read(), other)
+
+
+def check_min_reports(min_reports: int) -> int:
+    """The argument as an int, or a ValueError."""
+    if isinstance(min_reports, bool) or min_reports != int(min_reports) or min_reports < 1:
+        raise ValueError(f"min_reports must be an integer >= 1, got {min_reports}")
+    return int(min_reports)
+
+
+# What stages ask of a mechanism before any value is at hand -------------------------------
+
+
+BLOCK_BYTES = 1 << 23  # reports that are made, counted or passed on together
+BLOCK_ROWS = 1 << 20
+
+
+def is_mean(randomizer: Any) -> TypeGuard[MeanRandomizer]:
+    """Whether the mechanism takes vectors.
+
+    Mean mechanisms take long to import; a program that has not done so has none.
+    """
+    module = sys.modules.get("beam_ldp.randomizers.mean.base")
+    return module is not None and isinstance(randomizer, module.MeanRandomizer)
+
+
+def task_of(randomizer: Any) -> Task:
+    """What the mechanism's reports are for."""
+    return "mean" if is_mean(randomizer) else "frequency"
+
+
+def check_mean(randomizer: Any) -> None:
+    """A TypeError unless the mechanism is one for means."""
+    if not is_mean(randomizer):
+        raise TypeError(f"randomizer must be a MeanRandomizer, got {type(randomizer).__name__}")
+
+
+def vector_size(randomizer: LocalRandomizer) -> int | None:
+    """Numbers in one value; None where a value is one number."""
+    return randomizer.dimension if is_mean(randomizer) and randomizer.dimension > 1 else None
+
+
+def report_bytes(randomizer: LocalRandomizer) -> int:
+    """What one user's report takes in memory."""
+    size = randomizer.report_dtype.itemsize
+    for length in randomizer.report_shape:
+        size *= length
+    return max(1, size)
+
+
+def rows_in(num_bytes: int, row_bytes: int) -> int:
+    """Rows of that size in a block of at most `num_bytes` bytes and `BLOCK_ROWS` rows."""
+    return min(BLOCK_ROWS, max(1, num_bytes // row_bytes))

@@ -1,0 +1,282 @@
+"""What a stage accepts, checked when the pipeline is built.
+
+Beam lets an untyped collection through every check. After `Randomize` that would let raw values
+reach the collector, so the later stages refuse anything whose type is not the one they take, and
+say which stage is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms import window as windows
+from apache_beam.transforms.trigger import AccumulationMode, AfterWatermark, DefaultTrigger
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.typehints import typehints
+
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.transforms.elements.blocks import (
+    Release,
+    ReportBlock,
+    ShuffledBlock,
+    ShuffledSum,
+    StatisticBlock,
+    ValueBlock,
+    WithheldRelease,
+)
+from beam_ldp.transforms.elements.portable import PortableDomain
+
+Task = Literal["frequency", "mean"]
+
+# Each type with the stage that makes it, in the order of the pipeline: the stage for frequencies
+# and the one for means, where they differ.
+_MADE_BY: tuple[tuple[tuple[type, ...], str, str], ...] = (
+    ((ValueBlock,), "EncodeRows", "EncodeVectors"),
+    ((ReportBlock,), "Randomize", "Randomize"),
+    ((ShuffledBlock, ShuffledSum), "Shuffle", "Shuffle"),
+    ((StatisticBlock,), "Aggregate", "Aggregate"),
+    ((Release,), "EstimateFrequencies", "EstimateMean"),
+)
+_KEYS = (str, int, bytes)
+
+
+class StageError(TypeError):
+    """A stage was given what it does not take; the message names the missing stage."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """The declared element type of a collection.
+
+    Attributes:
+        kind: the block class, or whatever else was declared.
+        key: type of the key; None where elements are not `(key, block)`.
+    """
+
+    kind: Any
+    key: Any = None
+
+    @property
+    def keyed(self) -> bool:
+        return self.key is not None
+
+    @property
+    def is_any(self) -> bool:
+        return self.kind == typehints.Any
+
+    def of(self, kind: type) -> Any:
+        """The type hint of the same element with another block in it."""
+        return typehints.Tuple[self.key, kind] if self.keyed else kind
+
+
+def element_of(pcoll: beam.PCollection) -> Element:
+    """The declared type, taken apart into key and block."""
+    hint = pcoll.element_type
+    parts = getattr(hint, "tuple_types", None)
+    if parts is not None and len(parts) == 2:
+        return Element(parts[1], parts[0])
+    return Element(typehints.Any if hint is None or hint is object else hint)
+
+
+def expect(
+    stage: str, pcoll: beam.PCollection, *accepted: type, task: Task | None = None
+) -> Element:
+    """The element type of `pcoll`, which must be one of `accepted`, with or without a key.
+
+    `task` is what the pipeline asks for, where the stage knows it; it names the missing stages.
+
+    Raises:
+        StageError: otherwise; untyped collections are refused.
+    """
+    element = element_of(pcoll)
+    if element.kind in accepted:
+        check_key(stage, element)
+        return element
+    names = " or ".join(kind.__name__ for kind in accepted)
+    raise StageError(
+        f"{stage} takes {names}, got {_name(element.kind)}: {_advice(element, accepted, task)}"
+    )
+
+
+def check_key(stage: str, element: Element) -> None:
+    """Refuse keys by which an engine cannot group."""
+    if element.keyed and element.key not in _KEYS:
+        raise StageError(
+            f"{stage} takes keys of type str, int or bytes, got {_name(element.key)}: NumPy "
+            "and other keys do not group reliably"
+        )
+
+
+def _made_by(rank: int, task: Task | None) -> str:
+    _, frequency, mean = _MADE_BY[rank]
+    if task is None and frequency != mean:
+        return f"{frequency} or {mean}"
+    return mean if task == "mean" else frequency
+
+
+def _advice(element: Element, accepted: tuple[type, ...], task: Task | None) -> str:
+    target = _rank(accepted[0])
+    if element.is_any:
+        return (
+            f"only the typed output of {_made_by(target, task)} goes in; apply it first, and "
+            "declare the type after a step of your own with .with_output_types(...)"
+        )
+    found = _rank(element.kind)
+    if found > target:
+        return f"these elements are already past {_made_by(target + 1, task)}"
+    first = max(found + 1, min(target, 1))
+    missing = [_made_by(rank, task) for rank in range(first, target + 1)]
+    return f"put {' and then '.join(missing)} before it"
+
+
+def _rank(kind: type) -> int:
+    for i, (kinds, *_) in enumerate(_MADE_BY):
+        if kind in kinds:
+            return i
+    return -1
+
+
+def _name(hint: Any) -> str:
+    return (
+        "elements of undeclared type"
+        if hint == typehints.Any
+        else getattr(hint, "__name__", str(hint))
+    )
+
+
+def check_windows(stage: str, pcoll: beam.PCollection, public_bounds: bool = False) -> None:
+    """Refuse windows in which one report would be released more than once.
+
+    `public_bounds` says that the bounds of sessions are declared public.
+
+    Raises:
+        ValueError: for sliding windows, for session windows whose bounds are not public, and for
+            accumulating panes.
+    """
+    windowing = pcoll.windowing
+    if isinstance(windowing.windowfn, windows.SlidingWindows):
+        raise ValueError(
+            f"{stage} refuses sliding windows: overlapping releases expose the difference of two "
+            "of them. Use FixedWindows(period) and add the panes with SlidingSums(size, period)"
+        )
+    if isinstance(windowing.windowfn, windows.Sessions) and not public_bounds:
+        raise ValueError(
+            f"{stage} refuses session windows: their bounds are the times of single events. Use "
+            "FixedWindows, or declare these times public with WindowRules(public_bounds=True)"
+        )
+    if windowing.accumulation_mode == AccumulationMode.ACCUMULATING:
+        raise ValueError(
+            f"{stage} refuses accumulating panes: they would release the same reports twice. "
+            "Use accumulation_mode=AccumulationMode.DISCARDING"
+        )
+
+
+def check_fires_once(stage: str, pcoll: beam.PCollection, otherwise: str) -> None:
+    """Refuse windows that fire more than once, where all rows must meet before the first leaves.
+
+    Args:
+        stage: name of the stage, for messages.
+        pcoll: its input.
+        otherwise: what would go wrong.
+
+    Raises:
+        ValueError: for early and late firings, and for allowed lateness.
+    """
+    if not fires_once(pcoll):
+        raise ValueError(
+            f"{stage} needs windows that fire once, without allowed_lateness and without triggers "
+            f"before or after the window's end: {otherwise}"
+        )
+
+
+def fires_once(pcoll: beam.PCollection) -> bool:
+    """Whether every window gives all it has at once."""
+    trigger = pcoll.windowing.triggerfn
+    once = isinstance(trigger, DefaultTrigger) or (
+        isinstance(trigger, AfterWatermark) and trigger.early is None and trigger.late is None
+    )
+    return once and not pcoll.windowing.allowed_lateness > 0
+
+
+def is_global(pcoll: beam.PCollection) -> bool:
+    """Whether all elements share one window."""
+    return isinstance(pcoll.windowing.windowfn, windows.GlobalWindows)
+
+
+# Which part of a release something is, and what is said about one that did not happen -----
+
+
+NO_KEY = ""  # the key of collections without keys
+USED_UP = "the windows of the budget are used up"
+TOO_FEW = "fewer reports than min_reports"
+
+
+def window_bounds(window: Any) -> tuple[int, int] | None:
+    """Start and end in microseconds since 1970; None for the global window."""
+    if isinstance(window, GlobalWindow):
+        return None
+    return window.start.micros, window.end.micros
+
+
+def part_of(identity: ReleaseIdentity, said: Release | WithheldRelease) -> ReleaseIdentity:
+    """The identity of a window of a release: late reports of it, and sums of panes, are others.
+
+    Memoized noise is drawn under that of the window, late or not: a person reports in it once.
+    """
+    if said.window is None:
+        return identity
+    window = identity.of_window(*said.window)
+    kind = " sum" if getattr(said, "derived", False) else " late" if said.late else ""
+    return replace(window, part=window.part + kind)
+
+
+class GroupNames:
+    """Public names of the groups whose indices are the keys inside a stage."""
+
+    def __init__(self, groups: PortableDomain | None) -> None:
+        self._groups = groups
+        self._labels: tuple[str, ...] | None = None
+
+    @property
+    def grouped(self) -> bool:
+        return self._groups is not None
+
+    def key_type(self, inner: Any) -> Any:
+        """Type of the key that leaves the stage, given the one inside."""
+        return str if self.grouped else inner
+
+    def load(self) -> None:
+        """Read the list; to be called on the worker."""
+        if self._groups is not None:
+            self._labels = self._groups.load().labels
+
+    def name(self, key: Any) -> Any:
+        """The key that leaves the stage."""
+        return key if self._labels is None else self._labels[key]
+
+    def withheld(self, key: Any, num_reports: int, min_reports: int, window: Any) -> TaggedOutput:
+        bounds = window_bounds(window)
+        return TaggedOutput("withheld", self.notice(key, num_reports, min_reports, TOO_FEW, bounds))
+
+    def notice(
+        self,
+        key: Any,
+        num_reports: int,
+        min_reports: int,
+        reason: str,
+        bounds: tuple[int, int] | None,
+        late: bool = False,
+    ) -> WithheldRelease:
+        """What is said about reports of a group and window that are not released."""
+        group = None if key == NO_KEY else group_name(self.name(key))
+        return WithheldRelease(
+            num_reports, min_reports, reason, group=group, window=bounds, late=late
+        )
+
+
+def group_name(key: Any) -> str:
+    """A key as the name of a public group."""
+    return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)

@@ -1,0 +1,1 @@
+"""What cuts the link between reports and people."""

@@ -1,0 +1,273 @@
+"""The stage that cuts the link between reports and people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import apache_beam as beam
+from apache_beam.typehints import typehints
+
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.transforms.elements.blocks import (
+    ReportBlock,
+    ShuffledBlock,
+    ShuffledSum,
+    StatisticBlock,
+    WithheldRelease,
+)
+from beam_ldp.transforms.elements.counters import counter
+from beam_ldp.transforms.elements.portable import (
+    PortableDomain,
+    PortableRandomizer,
+    check_min_reports,
+    report_bytes,
+    task_of,
+)
+from beam_ldp.transforms.elements.stage_types import (
+    NO_KEY,
+    Element,
+    GroupNames,
+    check_fires_once,
+    check_windows,
+    expect,
+    fires_once,
+    is_global,
+)
+from beam_ldp.transforms.elements.windows import (
+    DEFAULT_RULES,
+    WindowRules,
+    check_streamed,
+    is_streamed,
+)
+from beam_ldp.transforms.shuffler.batches import shuffle_in_batches
+from beam_ldp.transforms.shuffler.exchange import (
+    LARGE_BATCH_BYTES,
+    exchanges_for,
+    shards_for,
+    shuffle_globally,
+)
+from beam_ldp.transforms.shuffler.shuffle_windows import shuffle_in_windows
+from beam_ldp.transforms.shuffler.sums import SumReports, combine_sums, zero_statistic
+
+
+class Shuffle(beam.PTransform):
+    """Drops ids, order and times of the reports and releases them, or their sum, together.
+
+    Each report hides among all that are released with it, from everybody who sees the output of
+    this stage; not from whoever sees inside the runner. A declared public group and the window
+    stay; the timestamp becomes the window's end. Fewer than `min_reports` reports of a group and
+    window release nothing: `.withheld` of the result says so.
+
+    In: `ReportBlock`s or `(key, ReportBlock)`s, where the key is a public group.
+    Out: `ShuffledBlock`s for `output="reports"`, `ShuffledSum`s for `output="statistic"`; with keys
+    where the input has them, or with the names of `groups`. The collection has an attribute
+    `withheld`: a collection of `WithheldRelease`.
+
+    Args:
+        randomizer: the mechanism that made the reports.
+        min_reports: least number of reports that may be released together.
+        output: "reports" permutes the reports and releases them one by one; "statistic" releases
+            only their sum, which does not depend on their order: no report is exchanged.
+        scope: for reports: "batch" permutes within batches of at least `min_reports`, inside the
+            worker where it can; each report hides among its batch. "global" permutes all reports of
+            a group and window together, by exchange between workers; for mechanisms of one
+            message per user. (Several messages per user are permuted column by column, each on its
+            own, within the batch.)
+        groups: the public list of groups (as `EncodeRows` takes it) where blocks hold the reports
+            of many groups.
+        num_shards: for scope="global": shards of the exchange, a power of two; default: as many as
+            keep a shard of `min_reports` reports below 64 MiB, and up to 1,024 as keep it below
+            2 MiB; at least 64. A worker holds one shard at a time. (Shards of so many reports are
+            exchanged in parts of 256 MiB, at most 16: some engines hold all of an exchange in
+            memory, several times.)
+        windows: for unbounded data and sessions: when windows close, and what becomes of late
+            reports. All reports of such a window and group are then permuted together, by one
+            worker.
+
+    Raises:
+        StageError: if the input is not the output of `Randomize`.
+        ValueError: for sliding windows, accumulating panes, and session windows whose bounds are
+            not declared public; for triggers of unbounded data; with scope="global" for windows
+            that fire more than once, and for several messages per user.
+    """
+
+    def __init__(
+        self,
+        randomizer: LocalRandomizer,
+        min_reports: int,
+        output: Literal["reports", "statistic"] = "reports",
+        scope: Literal["batch", "global"] = "batch",
+        *,
+        groups: Domain | str | Path | None = None,
+        num_shards: int | None = None,
+        windows: WindowRules = DEFAULT_RULES,
+    ) -> None:
+        super().__init__()
+        self._carried = PortableRandomizer(randomizer)
+        self._min_reports = check_min_reports(min_reports)
+        if output not in ("reports", "statistic"):
+            raise ValueError(f'output must be "reports" or "statistic", got {output!r}')
+        if scope not in ("batch", "global"):
+            raise ValueError(f'scope must be "batch" or "global", got {scope!r}')
+        if output == "reports" and scope == "global" and randomizer.messages_per_user > 1:
+            raise ValueError(
+                'scope="global" takes mechanisms of one message per user, got '
+                f"{randomizer.messages_per_user}: the shard of a user would link the user's "
+                'messages. Use output="statistic", where every report hides among all, or '
+                'scope="batch"'
+            )
+        if num_shards is None:
+            num_shards = shards_for(randomizer, min_reports)
+        if num_shards < 1 or num_shards & (num_shards - 1):
+            raise ValueError(f"num_shards must be a power of two, got {num_shards}")
+        self._output = output
+        self._scope = scope
+        self._groups = None if groups is None else PortableDomain(groups)
+        self._num_shards = num_shards
+        self._num_exchanges = min(num_shards, exchanges_for(randomizer, min_reports))
+        self._windows = windows
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        parts, withheld = self.parts(pcoll)
+        result = parts[0] if len(parts) == 1 else parts | "All batches" >> beam.Flatten()
+        result.withheld = withheld
+        return result
+
+    def parts(self, pcoll: beam.PCollection) -> tuple[list[beam.PCollection], beam.PCollection]:
+        """The released collections, whose union is the output of the stage, and the withheld one.
+
+        An engine may copy a union of collections; what is added up afterwards can be added up part
+        by part, where the reports are.
+        """
+        task = task_of(self._carried.randomizer)
+        element = expect("Shuffle", pcoll, ReportBlock, task=task)
+        check_windows("Shuffle", pcoll, self._windows.public_bounds)
+        grouped = self._groups is not None
+        if grouped and element.keyed:
+            raise ValueError("groups must be None where elements are (key, block)")
+        inner = Element(None, int if grouped else element.key or str)
+        started = is_global(pcoll) and not element.keyed and not grouped
+        arguments = (pcoll, self._carried, self._min_reports, element, inner)
+        if is_streamed(pcoll):
+            check_streamed("Shuffle", pcoll)
+            parts, withheld = shuffle_in_windows(
+                *arguments, self._names(), self._output, self._windows
+            )
+        elif self._output == "statistic":
+            parts, withheld = self._sum(pcoll, element, inner, started)
+        elif self._scope == "batch" and not self._together(pcoll):
+            parts, withheld = shuffle_in_batches(*arguments, self._names(), started)
+        else:
+            check_fires_once(
+                'Shuffle with scope="global"',
+                pcoll,
+                "a late report would be counted with a crowd that has left already. The other "
+                "forms of output count every firing by itself",
+            )
+            parts, withheld = shuffle_globally(
+                *arguments, self._names(), started, self._num_shards, self._num_exchanges
+            )
+        if not (grouped or element.keyed):
+            kind = ShuffledSum if self._output == "statistic" else ShuffledBlock
+            parts = [
+                part | f"Drop key {i}" >> beam.Values().with_output_types(kind)
+                for i, part in enumerate(parts)
+            ]
+        return parts, withheld
+
+    def _together(self, pcoll: beam.PCollection) -> bool:
+        """Whether a batch is more than a worker should hold, and can be permuted by an exchange."""
+        randomizer = self._carried.randomizer
+        large = self._min_reports * report_bytes(randomizer) > LARGE_BATCH_BYTES
+        return large and randomizer.messages_per_user == 1 and fires_once(pcoll)
+
+    def _names(self) -> GroupNames:
+        return GroupNames(self._groups)
+
+    def _sum(
+        self, pcoll: beam.PCollection, element: Element, inner: Element, started: bool
+    ) -> tuple[list[beam.PCollection], beam.PCollection]:
+        summed = typehints.Tuple[inner.key, StatisticBlock]
+        doer = SumReports("Shuffle", self._carried, element.keyed, self._groups is not None)
+        sums = pcoll | "Sum reports" >> beam.ParDo(doer).with_output_types(summed)
+        if started:  # so that no reports at all are withheld too, and said to be
+            nothing = pcoll.pipeline | "Start" >> beam.Impulse()
+            zero = nothing | "No reports" >> beam.ParDo(_Zero(self._carried)).with_output_types(
+                summed
+            )
+            sums = (sums, zero) | "With start" >> beam.Flatten()
+        out = (
+            sums
+            | combine_sums(self._carried, "Add sums")
+            | "Gate"
+            >> beam.ParDo(_ReleaseSum(self._min_reports, self._names())).with_outputs(
+                "withheld", main="released"
+            )
+        )
+        named = self._names().key_type(inner.key)
+        out.released.element_type = typehints.Tuple[named, ShuffledSum]
+        out.withheld.element_type = WithheldRelease
+        return [out.released], out.withheld
+
+    def display_data(self) -> dict[str, Any]:
+        return {
+            "min_reports": self._min_reports,
+            "output": self._output,
+            "scope": self._scope if self._output == "reports" else "sum",
+        }
+
+
+class ShuffleInParts(beam.PTransform):
+    """A `Shuffle` whose output is the tuple of its parts; the first one has `withheld`."""
+
+    def __init__(self, shuffle: Shuffle) -> None:
+        super().__init__()
+        self._shuffle = shuffle
+
+    def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, ...]:
+        parts, withheld = self._shuffle.parts(pcoll)
+        parts[0].withheld = withheld
+        return tuple(parts)
+
+    def display_data(self) -> dict[str, Any]:
+        return self._shuffle.display_data()
+
+
+class _Zero(beam.DoFn):
+    def __init__(self, carried: PortableRandomizer) -> None:
+        self._carried = carried
+
+    def process(self, element: bytes) -> Iterator[Any]:
+        yield NO_KEY, zero_statistic(self._carried.randomizer)
+
+
+class _ReleaseSum(beam.DoFn):
+    """Lets a sum out if it is one of enough reports."""
+
+    def __init__(self, min_reports: int, names: GroupNames) -> None:
+        self._min_reports = min_reports
+        self._names = names
+
+    def setup(self) -> None:
+        self._names.load()
+        self._released = counter("reports_released")
+        self._kept = counter("reports_withheld")
+
+    def process(
+        self, element: tuple[Any, StatisticBlock], window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[Any]:
+        key, total = element
+        if total.num_reports < self._min_reports:
+            self._kept.inc(total.num_reports)
+            yield self._names.withheld(key, total.num_reports, self._min_reports, window)
+            return
+        self._released.inc(total.num_reports)
+        yield (
+            self._names.name(key),
+            ShuffledSum(
+                total.statistic, total.num_reports, total.mechanism_digest, total.simulated
+            ),
+        )

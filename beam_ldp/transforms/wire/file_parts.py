@@ -1,0 +1,236 @@
+"""Files of envelopes cut into parts that are read apart, and twice if need be."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.randomizers.wire_groups import AnyTerms, GroupTerms
+from beam_ldp.transforms.elements.listing import matching_or_inside
+from beam_ldp.transforms.elements.portable import PortableDomain, PortableRandomizer
+
+# Release terms as they travel to the workers that write and read envelopes ----------------
+
+
+SUFFIX = ".ldp"
+BINARY = "application/octet-stream"
+
+
+class PortableTerms:
+    """Release terms that travel as their parameters, and the public list of groups, if any."""
+
+    def __init__(self, terms: ReleaseTerms, groups: Domain | str | Path | None) -> None:
+        self.carried = PortableRandomizer(terms.randomizer)
+        self._rest = (terms.identity, terms.simulated)
+        self._groups = None if groups is None else PortableDomain(groups)
+
+    @property
+    def terms(self) -> ReleaseTerms:
+        return ReleaseTerms(self.carried.randomizer, *self._rest)
+
+    @property
+    def of_groups(self) -> GroupTerms | None:
+        """The terms of every group; None where there are no groups."""
+        return None if self._groups is None else GroupTerms(self.terms, self._groups.load().labels)
+
+    @property
+    def any(self) -> AnyTerms:
+        """The terms of every group, or the terms."""
+        return self.of_groups or self.terms
+
+
+PART_BYTES = 1 << 24
+_ROUTING_BYTES = 16
+
+
+class FilePart(NamedTuple):
+    """Some bytes of a file, as they travel to a worker.
+
+    Attributes:
+        path: of the file.
+        start, stop: places in it; a file that is compressed is one part, whose `stop` is -1.
+        size, updated: of the file when it was listed.
+        num_parts: into how many parts the ids of envelopes are put.
+        routing: secret bytes of the run by which they are: nobody can fill one part on purpose.
+    """
+
+    path: str
+    start: int
+    stop: int
+    size: int
+    updated: float
+    num_parts: int
+    routing: bytes
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """What tells it from other parts."""
+        return self.path, self.start
+
+
+def find_parts(patterns: Sequence[str], id_bytes: int, smallest: int) -> Iterator[FilePart]:
+    """The parts of all files that the patterns mean.
+
+    Args:
+        patterns: paths, globs, folders.
+        id_bytes: of all envelopes whose ids are compared at a time, in memory.
+        smallest: bytes of an envelope, at least.
+
+    Raises:
+        ValueError: for a pattern that matches no file.
+    """
+    files = _found(patterns)
+    total = sum(size * (1 if _splits(path) else _COMPRESSED) for path, size, _ in files)
+    num_parts = max(1, -(-(total // smallest * BYTES_OF_AN_ID) // id_bytes))
+    routing = os.urandom(_ROUTING_BYTES)
+    for path, size, updated in files:
+        for start in range(0, max(size, 1), PART_BYTES) if _splits(path) else (0,):
+            stop = min(start + PART_BYTES, size) if _splits(path) else -1
+            yield FilePart(path, start, stop, size, updated, num_parts, routing)
+
+
+BYTES_OF_AN_ID = 64  # of memory while an id is compared with others
+_COMPRESSED = 4  # what random bytes with equal beginnings may shrink by, and more
+
+
+def find_report_files(patterns: Sequence[str]) -> list[str]:
+    """The files that the patterns mean, each once.
+
+    Raises:
+        ValueError: for a pattern that matches no file.
+    """
+    return [path for path, *_ in _found(patterns)]
+
+
+def _found(patterns: Sequence[str]) -> list[tuple[str, int, float]]:
+    """Path, size and time of the last change."""
+    found: dict[str, tuple[str, int, float]] = {}
+    for pattern in patterns:
+        try:
+            listed = matching_or_inside(pattern)
+        except (BeamIOError, OSError, ValueError) as error:
+            raise ValueError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
+        files = {file.path: file for file in listed if not _left_out(file.path)}
+        if not files:
+            raise ValueError(f"{pattern}: no file of reports matches")
+        for path, file in files.items():
+            found[path] = path, file.size_in_bytes, float(file.last_updated_in_seconds or 0)
+    return sorted(found.values())
+
+
+def _left_out(path: str) -> bool:
+    name = path.rstrip("/").rsplit("/", 1)[-1]
+    return name.startswith(("_", ".")) or name.endswith(".json")
+
+
+def _splits(path: str) -> bool:
+    """Whether a file can be read from any place on."""
+    return CompressionTypes.detect_compression_type(path) == CompressionTypes.UNCOMPRESSED
+
+
+class Stretch(NamedTuple):
+    """Bytes of a file at hand, and which of them are to be read.
+
+    Attributes:
+        data: the bytes.
+        begin: where in the file they begin.
+        start, stop: which places belong to the stretch.
+    """
+
+    data: bytes
+    begin: int
+    start: int
+    stop: int
+
+
+class PartReader:
+    """Reads a part stretch by stretch, with what lies around each.
+
+    Args:
+        part: which.
+        margin: bytes around a stretch that are needed.
+
+    Attributes:
+        digest: of all bytes of the part, once it was read.
+
+    Raises:
+        ValueError: naming the file, if it cannot be read, or changed since it was listed.
+    """
+
+    def __init__(self, part: FilePart, margin: int) -> None:
+        self._part, self._margin = part, margin
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    @property
+    def digest(self) -> bytes:
+        return self._digest.digest()
+
+    def __iter__(self) -> Iterator[Stretch]:
+        part = self._part
+        self._check_unchanged()
+        try:
+            file = FileSystems.open(part.path, BINARY)
+        except Exception as error:
+            raise ValueError(f"{part.path}: cannot be opened ({type(error).__name__})") from None
+        with file:
+            yield from self._compressed(file) if part.stop < 0 else self._plain(file)
+
+    def _plain(self, file: Any) -> Iterator[Stretch]:
+        part, margin = self._part, self._margin
+        begin = max(0, part.start - margin)
+        if begin:
+            self._call(file.seek, begin)
+        wanted = min(part.stop + margin, part.size) - begin
+        data = self._read(file, wanted)
+        if len(data) < wanted:
+            raise ValueError(f"{part.path}: {CHANGED}")
+        yield Stretch(data, begin, part.start, part.stop)
+
+    def _compressed(self, file: Any) -> Iterator[Stretch]:
+        data, begin, start, ended = b"", 0, 0, False
+        while not ended:
+            wanted = start + PART_BYTES + self._margin - begin
+            more = self._read(file, wanted - len(data))
+            ended = len(more) < wanted - len(data)
+            data += more
+            stop = begin + len(data) if ended else start + PART_BYTES
+            yield Stretch(data, begin, start, stop)
+            keep = max(begin, stop - self._margin)
+            data, begin, start = data[keep - begin :], keep, stop
+
+    def _check_unchanged(self) -> None:
+        part = self._part
+        try:
+            (file,) = FileSystems.match([part.path], [1])[0].metadata_list
+            found = file.size_in_bytes, float(file.last_updated_in_seconds or 0)
+        except Exception as error:
+            raise ValueError(f"{part.path}: cannot be listed ({type(error).__name__})") from None
+        if found != (part.size, part.updated):
+            raise ValueError(f"{part.path}: {CHANGED}")
+
+    def _read(self, file: Any, size: int) -> bytes:
+        pieces = []
+        while size > 0 and (piece := self._call(file.read, size)):
+            self._digest.update(piece)
+            pieces.append(piece)
+            size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _call(self, function: Any, argument: int) -> Any:
+        """A call on the file, whose failures name the file and quote nothing."""
+        try:
+            return function(argument)
+        except Exception as error:
+            kind = type(error).__name__
+            raise ValueError(f"{self._part.path}: cannot be read ({kind})") from None
+
+
+CHANGED = "changed while it was read: give `collect` files that nobody writes to any more"
