@@ -206,6 +206,8 @@ def _example(usage: Usage, home: str) -> str:
 def _loaded(path: str) -> Any:
     try:
         text = Path(path).read_text("utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"{path} cannot be read: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read ({type(error).__name__})") from None
     try:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from beam_ldp.pipelines.flags import Given, UsageError
 from beam_ldp.pipelines.inputs.id_types import check_id_types
@@ -86,11 +86,6 @@ class Settings(Generic[Q]):
         if self.people.id is not None:
             return f"person, by column {self.people.id}"
         return "row, declared to be a person's" if self.people.one_row else "row"
-
-    @property
-    def rows_declared(self) -> Literal["row"] | None:
-        """What composites are told where it is declared that nobody has two rows."""
-        return "row" if self.people.one_row else None
 
     @property
     def groups(self) -> str | None:
