@@ -80,7 +80,7 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, *BALL, "--model=local", "--strict"], "--strict needs a central target"),
         ([*CENTRAL, *BALL, "--model=local", "--max-local-epsilon=2"], "--max-local-epsilon needs"),
         ([*BALL, "--epsilon=1", "--model=local"], "--expected-users or --min-reports"),
-        ([*CENTRAL, *BALL, "--input-format=text"], "not for text"),
+        ([*CENTRAL, *BALL, "--input-format=text"], "cannot be used with text"),
     ],
 )
 def test_rules(files: list[str], extra: list[str], said: str) -> None:

@@ -56,7 +56,7 @@ def plan_of(text, more=""):
         ("--sampling full", "takes no --clients-per-round"),
         ("--sampling self --points-per-client 2 --points-sampled 2", "must be 1 with"),
         ("--algorithm fedavg --points-per-client 4 --points-sampled 2", "is for cldp-sgd"),
-        ("--label y", "--label is for files, not for mnist5k"),
+        ("--label y", "--label is for files, not for the bundled data mnist5k"),
         ("--shape 28", "--shape is for files"),
         ("--ledger a --no-ledger", "exclude each other"),
         ("--ledger sqlite:///x.db", "--dataset must name"),
