@@ -73,7 +73,7 @@ def check(given: Given) -> DeviceValues:
         for name in names:
             if name in given[home]:
                 raise UsageError(
-                    f"{flag} is about numbers, {USAGE.flag_of(f'{home}.{name}')} about values of a "
+                    f"{flag} is for numbers, {USAGE.flag_of(f'{home}.{name}')} about values of a "
                     "list"
                 )
     if given["question"].get("bad_rows") == "other":

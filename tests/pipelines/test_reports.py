@@ -331,7 +331,7 @@ def test_people_do_not_report_twice_by_accident(place: Path, capsys: Any) -> Non
         (["--delta=1e-8"], "--delta needs --epsilon"),
         (["--expected-users=10"], "--expected-users needs --epsilon"),
         (["--honest-fraction=0.5"], "--honest-fraction needs --epsilon"),
-        (["--radius=1"], "--radius is about numbers, --domain about values of a list"),
+        (["--radius=1"], "--radius is for numbers, --domain for values of a list"),
         (["--bad-rows=zero"], "--bad-rows of a list must be dead-letter or other"),
         (["--group-by=g"], "--group-by and --groups belong together"),
         (
