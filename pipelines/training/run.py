@@ -168,12 +168,13 @@ def _no_ledger() -> Iterator[None]:
 def _params(plan: TrainingPlan, charge: NoCharge) -> dict[str, Any]:
     settings = plan.settings
     told = ("algorithm", "sampling", "points_per_client", "points_sampled", "norm", "clip",
-            "adaptive_clip", "epochs", "learning_rate", "target_epsilon",
-            "privacy_unit")  # fmt: skip
+            "adaptive_clip", "epochs", "learning_rate")  # fmt: skip
     charged = {f"privacy.{name}": value for name, value in charge.facts.items()}
     return {
         **charged,
         **{f"train.{name}": getattr(settings, name) for name in told},
+        "train.target_epsilon": settings.privacy.epsilon,
+        "train.privacy_unit": settings.charge.privacy_unit,
         "train.model": plan.model,
         "train.parameters": plan.dimension,
         "train.mechanism": plan.config,
