@@ -73,8 +73,7 @@ def check(given: Given) -> DeviceValues:
         for name in names:
             if name in given[home]:
                 raise UsageError(
-                    f"{flag} is for numbers, {USAGE.flag_of(f'{home}.{name}')} about values of a "
-                    "list"
+                    f"{flag} is for numbers, {USAGE.flag_of(f'{home}.{name}')} for values of a list"
                 )
     if given["question"].get("bad_rows") == "other":
         raise UsageError("--bad-rows of numbers must be dead-letter or zero")

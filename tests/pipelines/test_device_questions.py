@@ -211,7 +211,7 @@ def test_a_histogram_arrives(place: Path, tmp_path: Path, capsys: Any) -> None:
         (["--column=age", "--column=uid", "--bins=0,9"], "--bins takes a single --column"),
         ([*TREE, "--bad-rows=other"], "--bad-rows other cannot be used with"),
         ([*TREE, "--mechanism=KRandomizedResponse"], "--mechanism must be auto"),
-        (["--column=age", "--radius=9", "--bins=0,9"], "about numbers, --bins about values"),
+        (["--column=age", "--radius=9", "--bins=0,9"], "for numbers, --bins for values"),
         (["--column=hair", "--column=hair"], "--domain is missing"),
         (["--column=hair", "--column=hair", "--domain=hair.txt"], "names a column twice"),
     ],
