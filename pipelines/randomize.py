@@ -114,6 +114,11 @@ def _with_target(given: Given) -> Given:
 def _check_list(given: Given) -> FrequencySettings:
     if given["question"].get("bad_rows") == "zero":
         raise UsageError("--bad-rows of a list must be dead-letter or other")
+    if not {"domain", *_OF_LISTS} & set(given["question"]):
+        raise UsageError(
+            "give --domain or --bins for values of a list, or --radius, --range, --ranges or "
+            "--norm for numbers"
+        )
     question = question_of(given, USAGE)
     settings = checked(settings_from(given, USAGE, question, FrequencySettings))
     check_groups(settings)

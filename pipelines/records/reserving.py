@@ -178,7 +178,7 @@ def _identity(settings: ChargeSettings, run_id: str, about: str, mechanism: str)
     """What is released. Where the key cannot be read here, no restart is free."""
     identity = ReleaseIdentity(
         settings.dataset,
-        getattr(settings, "release_id", None) or run_id,
+        settings.noise.id or run_id,
         mechanism,
         tuple(about.split(", ")),
         privacy_unit=settings.charge.privacy_unit,

@@ -331,4 +331,4 @@ def test_a_sample_is_told(ledger: BudgetLedger, url: str) -> None:
     ledger.reserve("visits", "third", other, identity=asked("visits", "third"))
     found = audit(url, "--sample", "1")
     assert found.exit_code == 0
-    assert "1 of 2 distinct events were priced" in " ".join(found.output.split())
+    assert "1 of 2 distinct events were recomputed" in " ".join(found.output.split())

@@ -239,7 +239,7 @@ def test_numbers_misused(place: Path, tmp_path: Path, capsys: Any) -> None:
     reports, out = tmp_path / "reports", tmp_path / "out"
     numbers = ["--column=minutes", "--range", "0", "1440", "--local-epsilon=2"]
     for flags, message in (
-        (["--column=minutes", "--local-epsilon=2"], "--radius is missing"),
+        (["--column=minutes", "--local-epsilon=2"], "give --domain or --bins"),
         ([*numbers, "--bad-rows=other"], "--bad-rows of numbers must be dead-letter or zero"),
         ([*numbers, "--group-by=country"], "for numbers, --group-by for values of a list"),
         ([*numbers, "--mechanism=KRandomizedResponse"], "is unknown"),
@@ -251,7 +251,7 @@ def test_numbers_misused(place: Path, tmp_path: Path, capsys: Any) -> None:
     capsys.readouterr()
     for more, message in (
         ([f"--domain={place}/d.txt"], "--domain is for lists of values"),
-        (["--shape=2x2"], "--shape 2x2 has not 1 pixels"),
+        (["--shape=2x2"], "--shape 2x2 must have as many pixels"),
         (["--shape=2"], "--shape must be HEIGHTxWIDTH"),
     ):
         assert gather(out, reports, "--min-reports=10", *more) == MISUSED, more

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,21 +21,26 @@ from beam_ldp.pipelines.records.gates import (
     price_as_json,
     price_of,
 )
+from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.settings import Noise, Output, People, Privacy, Shuffling, Source
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 pytestmark = pytest.mark.exact
 
 
-def asked(**more: Any) -> Any:
+def asked(**more: Any) -> Settings[Any]:
     """Settings, as far as gates look at them."""
-    found = {
-        "max_bad_rows": None, "seed": None, "epsilon": None, "expected_users": None,
-        "strict": False, "trusts_the_shuffler": True, "delta": 1e-8, "user_id": "uid",
-        "persons_unknown": "each row is a person", "min_reports": 90, "output": "out",
+    told: dict[str, Any] = {
+        "delta": 1e-8, "user_id": "uid", "max_bad_rows": None, "seed": None, **more
     }  # fmt: skip
-    return SimpleNamespace(**{**found, **more})
+    source, noise = Source(max_bad_rows=told.pop("max_bad_rows")), Noise(seed=told.pop("seed"))
+    return Settings(
+        source=source, noise=noise, people=People(id=told.pop("user_id")),
+        privacy=Privacy(**told), shuffle=Shuffling(min_reports=90), output=Output(folder="out"),
+        question=None,
+    )  # fmt: skip
 
 
 def release(num: int = 100, local_epsilon: float = 2.0, **more: Any) -> Release:
@@ -124,18 +128,20 @@ def test_a_weak_local_promise_is_said_from_above_8() -> None:
     weak = release(local_epsilon=8.001)
     said = warned(price(), weak, asked())
     assert "a report learns its value" in said and "on the shuffler" in said
-    said = warned(price(), weak, asked(trusts_the_shuffler=False), messages=3)
+    said = warned(price(), weak, asked(model="local"), messages=3)
     assert "all 3 messages of a person" in said and "on the reports being seen by nobody" in said
 
 
 def test_a_delta_of_one_in_the_people_is_said() -> None:
     assert warned(price(), release(100), asked(delta=0.00999)) == ""
     assert "one in 100 reports or more" in warned(price(), release(100), asked(delta=0.01))
-    assert warned(price(), release(100), asked(delta=0.5, trusts_the_shuffler=False)) == ""
+    assert warned(price(), release(100), asked(delta=0.5, model="local")) == ""
 
 
 def test_rows_that_are_taken_for_persons_are_said() -> None:
-    assert warned(price(), release(), asked(user_id=None)) == "each row is a person"
+    assert warned(price(), release(), asked(user_id=None)) == (
+        "no --user-id: every row was counted as a person"
+    )
 
 
 def test_what_was_simulated_has_no_price_whatever_event_it_carries() -> None:

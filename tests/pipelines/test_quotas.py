@@ -17,7 +17,9 @@ from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audi
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.reserving import charge_to, reserve
+from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.stream import Stream
+from beam_ldp.settings import Charge, Noise, Output, Privacy
 from beam_ldp.transforms import ChargeTo
 from tests.ledger.asked import KEY, asked
 
@@ -39,14 +41,13 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return found
 
 
-def flags(url: str, run_id: str, quota: str = "", **how: Any) -> Any:
+def flags(url: str, run_id: str, quota: str = "", **how: Any) -> Settings[Any]:
     """What a charge asks of every program's settings."""
-    return SimpleNamespace(**{
-        "ledger": url, "no_ledger": False, "dataset": "visits", "delta": 1e-6,
-        "honest_fraction": 1.0, "run_id": run_id, "privacy_unit": "user", "quota": quota,
-        "one_report_per": "row", "memoize_key_file": None, "frozen_values": False,
-        "people_store": None, "people_key_file": None, "output": None, "no_mlflow": True, **how,
-    })  # fmt: skip
+    return Settings(
+        noise=Noise(dataset="visits", **how), privacy=Privacy(delta=1e-6),
+        charge=Charge(ledger=url, run_id=run_id, quota=quota), output=Output(no_mlflow=True),
+        question=None,
+    )  # fmt: skip
 
 
 def memoized(url: str, run_id: str, quota: str, folder: Path) -> Any:
@@ -54,7 +55,7 @@ def memoized(url: str, run_id: str, quota: str, folder: Path) -> Any:
     if not key.exists():
         key.touch(mode=0o600)
         key.write_bytes(bytes(range(32)))
-    return flags(url, run_id, quota, memoize_key_file=str(key), release_id="week")
+    return flags(url, run_id, quota, key_file=str(key), id="week")
 
 
 def test_every_program_that_names_a_charge_names_a_quota() -> None:
@@ -158,8 +159,7 @@ def test_composites_and_streams_pass_it_on(url: str) -> None:
     told = charge_to(PipelineOptions([f"--ledger={url}", "--dataset=visits", "--quota=maps"]))
     assert told is not None and told.quota == "maps"
     stream: Any = SimpleNamespace(
-        settings=flags(url, "live", "maps", seed=None), run_id="live",
-        stream=SimpleNamespace(budget_windows=3),
+        settings=flags(url, "live", "maps"), run_id="live", windows=3,
     )  # fmt: skip
     live = Stream._budget(stream)
     assert live is not None and (live.quota, live.windows) == ("maps", 3)
