@@ -28,7 +28,7 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceQuestion,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.choice import rare_error
 from beam_ldp.pipelines.frequencies.numeric import (
     NumberQuestion,
@@ -108,7 +108,7 @@ class Collect(DeviceReports, Frequency):
         ]
 
     @classmethod
-    def of(cls, given: Given) -> Collect | CollectMean:
+    def of(cls, given: Arguments) -> Collect | CollectMean:
         """The program as it was told: `release.json` says what was asked. Raises UsageError."""
         need(USAGE, given, "reports.reports", "reports.release", "privacy.delta", "output.folder")
         path, place = given["reports"]["release"], given["mechanism"].get("name")
@@ -121,7 +121,9 @@ class Collect(DeviceReports, Frequency):
         return cls(cls.check_agreed(given, agreed))
 
     @classmethod
-    def check_agreed(cls, given: Given, agreed: ReleaseFile) -> CollectSettings[FrequencyQuestion]:
+    def check_agreed(
+        cls, given: Arguments, agreed: ReleaseFile
+    ) -> CollectSettings[FrequencyQuestion]:
         """The settings, with every rule checked. Raises UsageError."""
         if "shape" in given["question"]:
             raise UsageError("--shape is for means; these reports are about frequencies")
@@ -137,7 +139,8 @@ class Collect(DeviceReports, Frequency):
                 else "--groups cannot be used: these reports have no groups"
             )
         if agreed.group_by is not None:
-            given = Given({"people": {"group_by": agreed.group_by}}, []).over(given)
+            agreed_upon = Arguments({"people": {"group_by": agreed.group_by}}, [])
+            given = agreed_upon.over(given)
         question = section_from(given, USAGE, "question", FrequencyQuestion)
         named = asked.column if isinstance(asked, DeviceNumberQuestion) else ", ".join(columns)
         question = replace(
@@ -219,7 +222,7 @@ def _collected_parts(record: CollectPartsRecord) -> Words:
     return collected_words(words, record.num_bad_rows or 0, record.sampling)
 
 
-def run_given(given: Given, console: Console) -> int:
+def run_given(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file."""
     return run.run_and_show(Collect, given, console)
 

@@ -23,7 +23,7 @@ class UsageError(ValueError):
 
 
 @dataclass(frozen=True)
-class Given:
+class Arguments:
     """What somebody asked for, before any rule is checked.
 
     Attributes:
@@ -41,13 +41,13 @@ class Given:
         """Whether this `Action` was asked for."""
         return bool(self[""].get(name))
 
-    def over(self, other: Given) -> Given:
+    def over(self, other: Arguments) -> Arguments:
         """These settings, and those of `other` that are not among them."""
         homes = dict.fromkeys([*other.settings, *self.settings])
-        return Given({home: {**other[home], **self[home]} for home in homes}, self.beam_flags)
+        return Arguments({home: {**other[home], **self[home]} for home in homes}, self.beam_flags)
 
 
-def read_flags(usage: Usage, argv: Sequence[str]) -> Given:
+def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
     """What the flags say.
 
     Args:
@@ -77,7 +77,7 @@ def read_flags(usage: Usage, argv: Sequence[str]) -> Given:
         found.setdefault(part.home, {})[name] = read
     if context.args:
         _check_left_over(usage, context.args)
-    return Given(found, list(context.args))
+    return Arguments(found, list(context.args))
 
 
 def _check_left_over(usage: Usage, left_over: list[str]) -> None:

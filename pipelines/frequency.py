@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.choice import choose
 from beam_ldp.pipelines.frequencies.groups import check_groups, load_groups
@@ -80,7 +80,7 @@ class Frequency(Question[FrequencySettings]):
         return self.survey is not None or self.settings.people.group_by is not None
 
     @classmethod
-    def check(cls, given: Given) -> FrequencySettings:
+    def check(cls, given: Arguments) -> FrequencySettings:
         need(USAGE, given, "source.paths", "privacy.delta", "output.folder")
         question = question_of(given, USAGE)
         stream = section_from(given, USAGE, "stream", StreamSettings)
@@ -99,7 +99,7 @@ class Frequency(Question[FrequencySettings]):
         return settings
 
     @classmethod
-    def run_otherwise(cls, given: Given, console: Console) -> int | None:
+    def run_otherwise(cls, given: Arguments, console: Console) -> int | None:
         if not given["stream"].get("on"):
             return None
         from beam_ldp.pipelines import stream
@@ -243,7 +243,7 @@ class Frequency(Question[FrequencySettings]):
         return FrequencyAnswer(release, self.domain.labels, self.settings.output.top, truth)
 
 
-def question_of(given: Given, usage: Usage) -> FrequencyQuestion:
+def question_of(given: Arguments, usage: Usage) -> FrequencyQuestion:
     """What is asked: columns, lists, bins.
 
     Raises:
@@ -295,7 +295,7 @@ def load_domain(path: str, other: str) -> Domain:
     return load_list("--domain", path, other, hint=" (see --other-label)")
 
 
-def run_given(given: Given, console: Console) -> int:
+def run_given(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file."""
     return run.run_and_show(Frequency, given, console)
 

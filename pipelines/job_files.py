@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.usage import Part, Usage
 from beam_ldp.settings.fields import Setting, SettingError, read_setting
@@ -40,7 +40,7 @@ def usage_of(program: str) -> Usage:
     return found
 
 
-def read_job(path: str) -> list[tuple[str, Given]]:
+def read_job(path: str) -> list[tuple[str, Arguments]]:
     """The programs that a job file runs, each with what it is told, in order.
 
     Args:
@@ -52,7 +52,7 @@ def read_job(path: str) -> list[tuple[str, Given]]:
     return jobs_of(_loaded(path), path)
 
 
-def jobs_of(content: Any, path: str = "the job file") -> list[tuple[str, Given]]:
+def jobs_of(content: Any, path: str = "the job file") -> list[tuple[str, Arguments]]:
     """The same of what a file holds."""
     if not isinstance(content, Mapping):
         raise UsageError(f"{path} must hold sections, such as source, people, privacy and output")
@@ -85,7 +85,7 @@ def jobs_of(content: Any, path: str = "the job file") -> list[tuple[str, Given]]
 _SHARED = ("epsilon", "local_epsilon", "max_local_epsilon", "delta")
 
 
-def _share(given: Given, kind: str, count: int) -> Given:
+def _share(given: Arguments, kind: str, count: int) -> Arguments:
     """One of several releases about the same people: its share of the privacy cost, and a name of
     its own. By basic composition all of them together cost what the file says."""
     found = {home: dict(section) for home, section in given.settings.items()}
@@ -100,7 +100,7 @@ def _share(given: Given, kind: str, count: int) -> Given:
             release[name] += f"-{kind}"
     if "folder" in output:
         output["folder"] = f"{output['folder'].rstrip('/')}/{kind}"
-    return Given(found, [])
+    return Arguments(found, [])
 
 
 def _kind_of(question: Mapping[str, Any], path: str) -> str:
@@ -116,7 +116,7 @@ def _given(
     kind: str | None,
     questions: list[Mapping[str, Any]],
     path: str,
-) -> Given:
+) -> Arguments:
     found: dict[str, dict[str, Any]] = {}
     homes = list(dict.fromkeys(part.home for part in usage.parts))
     for home, section in content.items():
@@ -130,7 +130,7 @@ def _given(
         found[home] = _section(usage, home, _plain(home, section), path)
     if kind is not None:
         found[_QUESTION] = _questions(usage, kind, questions, path)
-    return Given(found, [])
+    return Arguments(found, [])
 
 
 def _questions(
@@ -237,14 +237,14 @@ def _toml(text: str) -> Any:
 # Writing -----------------------------------------------------------------------------------
 
 
-def job_text(usage: Usage, given: Given) -> str:
+def job_text(usage: Usage, given: Arguments) -> str:
     """What was given, as a job file in YAML: `beam-ldp run` of it is the same run."""
     import yaml
 
     return yaml.safe_dump(job_content(usage, given), sort_keys=False, allow_unicode=True, width=100)
 
 
-def job_content(usage: Usage, given: Given) -> dict[str, Any]:
+def job_content(usage: Usage, given: Arguments) -> dict[str, Any]:
     """The same as an object."""
     name = usage.name.replace("-", "_")
     found: dict[str, Any] = {} if usage.question else {_PROGRAM: name}

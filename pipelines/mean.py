@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.fields import choose_fields, dimension_of, read_fields
 from beam_ldp.pipelines.inputs.sources import (
     InputFileError,
@@ -64,7 +64,7 @@ class Mean(Question[MeanSettings]):
             )
 
     @classmethod
-    def check(cls, given: Given) -> MeanSettings:
+    def check(cls, given: Arguments) -> MeanSettings:
         return check_mean(given, USAGE)
 
     @property
@@ -193,7 +193,7 @@ def _error_said(question: Mean, choice: MeanChoice) -> str:
     return number(choice.predicted_error)
 
 
-def run_given(given: Given, console: Console) -> int:
+def run_given(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file."""
     return run.run_and_show(Mean, given, console)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp import log_events
-from beam_ldp.pipelines.flags import Given, UsageError, print_help, read_flags
+from beam_ldp.pipelines.flags import Arguments, UsageError, print_help, read_flags
 from beam_ldp.pipelines.job_files import job_text
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.outputs import OutputError
@@ -22,7 +22,7 @@ from beam_ldp.pipelines.usage import Usage
 
 DONE, FAILED, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 1, 2, 3, 130
 
-RunGiven = Callable[[Given, Console], int]
+RunGiven = Callable[[Arguments, Console], int]
 
 
 def run_flags(usage: Usage, run_given: RunGiven, argv: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def run_flags(usage: Usage, run_given: RunGiven, argv: Sequence[str] | None = No
     return run_told(usage, run_given, given, console)
 
 
-def run_told(usage: Usage, run_given: RunGiven, given: Given, console: Console) -> int:
+def run_told(usage: Usage, run_given: RunGiven, given: Arguments, console: Console) -> int:
     """A program as it was told, by flags or a job file; what went wrong is said on `console`."""
     if given.action("print_job"):
         print(job_text(usage, given), end="")

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results
 from beam_ldp.pipelines.records.gates import (
@@ -129,16 +129,16 @@ class Question(ABC, Generic[S]):
 
     @classmethod
     @abstractmethod
-    def check(cls, given: Given) -> S:
+    def check(cls, given: Arguments) -> S:
         """The settings, with every rule checked. Raises UsageError."""
 
     @classmethod
-    def of(cls, given: Given) -> Question[Any]:
+    def of(cls, given: Arguments) -> Question[Any]:
         """The question as it was asked. Raises UsageError."""
         return cls(cls.check(given))
 
     @classmethod
-    def run_otherwise(cls, given: Given, console: Console) -> int | None:
+    def run_otherwise(cls, given: Arguments, console: Console) -> int | None:
         """Run what is no single release, such as a stream; the exit code, or None where it is."""
         return None
 

@@ -22,7 +22,7 @@ from beam_ldp import log_events
 from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import DeviceValues, ListValues, NumberValues
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.groups import check_groups
 from beam_ldp.pipelines.frequency import FrequencySettings, check_column, question_of
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
@@ -54,7 +54,7 @@ _OF_NUMBERS = [
 _OF_LISTS = ("domain", "bins", "quantiles", "between")
 
 
-def check(given: Given) -> DeviceValues:
+def check(given: Arguments) -> DeviceValues:
     """What to make reports of, with every rule checked. Raises UsageError."""
     need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
     given = _with_target(given)
@@ -90,7 +90,7 @@ def _is_there(path: str) -> bool:
         return False
 
 
-def _with_target(given: Given) -> Given:
+def _with_target(given: Arguments) -> Arguments:
     """A central target, or a local promise, which depends on nothing else."""
     privacy = given["privacy"]
     if ("epsilon" in privacy) == ("local_epsilon" in privacy):
@@ -108,10 +108,10 @@ def _with_target(given: Given) -> Given:
         "privacy": {"model": "local"},
         "shuffle": {"min_reports": 1},
     }
-    return Given(alone, []).over(given)
+    return Arguments(alone, []).over(given)
 
 
-def _check_list(given: Given) -> FrequencySettings:
+def _check_list(given: Arguments) -> FrequencySettings:
     if given["question"].get("bad_rows") == "zero":
         raise UsageError("--bad-rows of a list must be dead-letter or other")
     if not {"domain", *_OF_LISTS} & set(given["question"]):
@@ -268,7 +268,7 @@ def report(device: DeviceValues, done: dict[str, Any], console: Console) -> None
         show(done, Console())
 
 
-def run_given(given: Given, console: Console) -> int:
+def run_given(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file. Raises as `check` and `execute` do."""
     device = check(given)
     report(device, execute(device, given.beam_flags, console), console)

@@ -20,7 +20,7 @@ import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines import outputs, programs
-from beam_ldp.pipelines.flags import Given, UsageError, read_flags
+from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
 from beam_ldp.pipelines.jobs import job
 from beam_ldp.pipelines.jobs.lean import load_mlflow
 from beam_ldp.pipelines.jobs.results import WorkerResults
@@ -395,7 +395,7 @@ def main(program: type[Question[Any]], argv: Sequence[str] | None = None) -> int
     return programs.run_flags(program.usage, partial(run_and_show, program), argv)
 
 
-def run_and_show(program: type[Question[Any]], given: Given, errors: Console) -> int:
+def run_and_show(program: type[Question[Any]], given: Arguments, errors: Console) -> int:
     """A program as it was told; what came out on stdout, everything else on `errors`."""
     if (code := program.run_otherwise(given, errors)) is not None:
         return code
@@ -425,7 +425,7 @@ def run_flags(
     """
     found: list[RunResult] = []
 
-    def run_given(given: Given, console: Console) -> int:
+    def run_given(given: Arguments, console: Console) -> int:
         result = execute(program.of(given), given.beam_flags, console, truth)
         if result is not None:
             found.append(result)

@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from beam_ldp.pipelines.flags import Given, UsageError, read_flags
+from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
 from beam_ldp.pipelines.job_files import job_schema, read_job, usage_of
 
 HELP = """Usage: beam-ldp run JOB [FLAGS]
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     return DONE
 
 
-def _over(program: str, flags: Sequence[str], given: Given) -> Given:
+def _over(program: str, flags: Sequence[str], given: Arguments) -> Arguments:
     """Flags win over the file."""
     return read_flags(usage_of(program), flags).over(given)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.id_types import check_id_types
 from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files, format_of
 from beam_ldp.pipelines.usage import Usage
@@ -130,7 +130,7 @@ _SECTIONS: dict[str, tuple[tuple[str, type], ...]] = {
 }
 
 
-def settings_from(given: Given, usage: Usage, question: Any, kind: Callable[..., S]) -> S:
+def settings_from(given: Arguments, usage: Usage, question: Any, kind: Callable[..., S]) -> S:
     """The sections as they were given; rules between them are for `checked`.
 
     Args:
@@ -150,7 +150,7 @@ def settings_from(given: Given, usage: Usage, question: Any, kind: Callable[...,
     return kind(**sections, question=question, only_plan=given.action("only_plan"))
 
 
-def section_from(given: Given, usage: Usage, home: str, section: type) -> Any:
+def section_from(given: Arguments, usage: Usage, home: str, section: type) -> Any:
     """One section as it was given. Raises UsageError."""
     names = {field.name for field in dataclasses.fields(section)}
     try:
@@ -159,7 +159,7 @@ def section_from(given: Given, usage: Usage, home: str, section: type) -> Any:
         raise UsageError(error.said(usage.flag_of)) from None
 
 
-def need(usage: Usage, given: Given, *names: str) -> None:
+def need(usage: Usage, given: Arguments, *names: str) -> None:
     """A UsageError for the first of these settings, as `section.field`, that is not given."""
     for name in names:
         home, field = name.split(".")

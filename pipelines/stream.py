@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from beam_ldp.pipelines import outputs, run
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs.job import plugin_flags
@@ -201,7 +201,7 @@ class Stream:
             )
 
 
-def run_stream(given: Given, console: Console) -> int:
+def run_stream(given: Arguments, console: Console) -> int:
     """The program as it was told; the exit codes are those of `frequency`."""
     stream = check_stream(given)
     question = Frequency(Frequency.check(given))

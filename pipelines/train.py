@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines import outputs, programs
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.training.charge import charged
 from beam_ldp.pipelines.training.plan import TrainingPlan, bundled_facts
@@ -93,7 +93,7 @@ def _flows(plan: TrainingPlan, console: Console) -> tuple[Flow, ...]:
         return flows_of_plan(plan)
 
 
-def run_given(given: Given, console: Console) -> int:
+def run_given(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file; raises as `execute`."""
     result = execute(check_train(given), console)
     if result is not None and result.plan.settings.output.format == "json":

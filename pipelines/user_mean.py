@@ -16,7 +16,7 @@ from rich.console import Console
 
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines import run
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.answer import MeanAnswer
 from beam_ldp.pipelines.means.user_record import UserMeanRecord
@@ -60,7 +60,7 @@ class UserLevelMean(Mean):
     settings: UserMeanSettings  # type: ignore[assignment]
 
     @classmethod
-    def check(cls, given: Given) -> UserMeanSettings:  # type: ignore[override]
+    def check(cls, given: Arguments) -> UserMeanSettings:  # type: ignore[override]
         return check_user_mean(given)
 
     @property
@@ -237,7 +237,7 @@ def _crowds(release: Release) -> tuple[int, int]:
     return first, second
 
 
-def run_given(given: Given, console: Console) -> int:
+def run_given(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file."""
     return run.run_and_show(UserLevelMean, given, console)
 

@@ -17,7 +17,7 @@ from beam_ldp.pipelines.devices.receipts import (
     read_receipts,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.question import Choice, without_groups
@@ -70,7 +70,7 @@ class CollectSettings(Settings[Q]):
         return self.agreed.sampling
 
 
-def check_collected(given: Given, agreed: ReleaseFile, question: Q) -> CollectSettings[Q]:
+def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> CollectSettings[Q]:
     """The settings, with every rule checked that holds for all reports from elsewhere.
 
     Raises:
@@ -140,7 +140,7 @@ def _check_whose(settings: Settings[Any], agreed: ReleaseFile) -> None:
         )
 
 
-def _check_named(given: Given, agreed: ReleaseFile) -> None:
+def _check_named(given: Arguments, agreed: ReleaseFile) -> None:
     """What a flag names must be what `release.json` names."""
     identity, release = agreed.terms.identity, given["release"]
     for flag, named, found in (

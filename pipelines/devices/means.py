@@ -14,7 +14,7 @@ from beam_ldp.pipelines.devices.collecting import (
     count,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanChoice, chosen
@@ -57,7 +57,7 @@ class CollectMean(DeviceReports, Mean):
             )
 
     @classmethod
-    def check_agreed(cls, given: Given, agreed: ReleaseFile) -> CollectMeanSettings:
+    def check_agreed(cls, given: Arguments, agreed: ReleaseFile) -> CollectMeanSettings:
         """The settings, with every rule checked. Raises UsageError."""
         asked = given["question"]
         if "domain" in asked:

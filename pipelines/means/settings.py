@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN
 from beam_ldp.pipelines.settings import (
     Settings,
@@ -35,7 +35,7 @@ def parts_messages(settings: Settings[Any]) -> bool:
     return not (settings.shuffle.output == "reports" and settings.shuffle.scope == "global")
 
 
-def check_mean(given: Given, usage: Usage) -> MeanSettings:
+def check_mean(given: Arguments, usage: Usage) -> MeanSettings:
     """The settings, with every rule checked. Raises UsageError."""
     need(usage, given, "source.paths", "output.folder", *needed_of_privacy(given))
     question = with_ball(section_from(given, usage, "question", MeanQuestion), given)
@@ -47,7 +47,7 @@ def check_mean(given: Given, usage: Usage) -> MeanSettings:
     return settings
 
 
-def needed_of_privacy(given: Given) -> tuple[str, ...]:
+def needed_of_privacy(given: Arguments) -> tuple[str, ...]:
     """What a mean cannot do without; who trusts nobody but the device needs no delta."""
     return () if given["privacy"].get("model") == "local" else ("privacy.delta",)
 
@@ -75,7 +75,7 @@ def _check_columns(settings: MeanSettings) -> None:
         raise UsageError(f"--column is missing: which columns of the {form} files?")
 
 
-def with_ball(question: MeanQuestion, given: Given) -> MeanQuestion:
+def with_ball(question: MeanQuestion, given: Arguments) -> MeanQuestion:
     """The question with its norm and radius filled in: ranges are the cube. Raises UsageError."""
     if question.range is not None and question.ranges is not None:
         raise UsageError("--range and --ranges exclude each other")

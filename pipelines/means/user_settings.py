@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.means.settings import checked_means, needed_of_privacy, radius_of
 from beam_ldp.pipelines.settings import Settings, need, section_from, settings_from
 from beam_ldp.pipelines.usage.user_mean import USAGE, UserMeanQuestion
@@ -13,7 +13,7 @@ from beam_ldp.pipelines.views.tables import LEVEL
 UserMeanSettings = Settings[UserMeanQuestion]
 
 
-def check_user_mean(given: Given) -> UserMeanSettings:
+def check_user_mean(given: Arguments) -> UserMeanSettings:
     """The settings, with every rule checked. Raises UsageError."""
     need(USAGE, given, "source.paths", "output.folder", "people.id", *needed_of_privacy(given))
     question = _with_space(section_from(given, USAGE, "question", UserMeanQuestion))

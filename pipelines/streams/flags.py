@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.pipelines.usage.stream import STREAM, StreamSettings
@@ -18,7 +18,7 @@ _NOT_STREAMED = {
 }
 
 
-def check_stream(given: Given) -> StreamSettings:
+def check_stream(given: Arguments) -> StreamSettings:
     """What a stream was told, with the rules checked that hold for streams.
 
     Raises:
@@ -76,7 +76,7 @@ def _check_windows(stream: StreamSettings, user_id: str | None) -> None:
             raise UsageError("--window must be a multiple of --slide")
 
 
-def refuse_without_stream(given: Given) -> None:
+def refuse_without_stream(given: Arguments) -> None:
     """A UsageError for a flag that only a stream has."""
     if given["stream"].get("on"):
         return

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Target
-from beam_ldp.pipelines.flags import Given, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE, UNNAMED, need, section_from
 from beam_ldp.pipelines.usage.train import (
     ADAPED,
@@ -129,7 +129,7 @@ class TrainSettings:
         return self.algorithm == CLDP_SGD and self.points_per_client > 1
 
 
-def check_train(given: Given) -> TrainSettings:
+def check_train(given: Arguments) -> TrainSettings:
     """The flags with every rule checked and every default filled in.
 
     Raises:
@@ -191,7 +191,7 @@ def check_train(given: Given) -> TrainSettings:
     return settings
 
 
-def _values(given: Given) -> argparse.Namespace:
+def _values(given: Arguments) -> argparse.Namespace:
     """What was given, or the defaults, by the names of the flags; the rules below fill in more."""
     told = {name: field.default for name, field in TrainingQuestion.__dataclass_fields__.items()}
     told |= given["training"]
@@ -210,7 +210,7 @@ def _values(given: Given) -> argparse.Namespace:
     )
 
 
-def _check_algorithm(values: argparse.Namespace, given: Given) -> None:
+def _check_algorithm(values: argparse.Namespace, given: Arguments) -> None:
     """Each algorithm's own flags, and their defaults."""
     algorithm = values.algorithm
     for name, algorithms in _ONLY.items():

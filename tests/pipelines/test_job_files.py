@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from beam_ldp.pipelines import cli, run_job
-from beam_ldp.pipelines.flags import Given, UsageError, read_flags
+from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.job_files import (
     PROGRAMS,
@@ -50,7 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def only(jobs: list[tuple[str, Given]]) -> Given:
+def only(jobs: list[tuple[str, Arguments]]) -> Arguments:
     ((program, given),) = jobs
     assert program == "frequency"
     return given
@@ -107,7 +107,7 @@ def test_every_setting_of_every_program_survives_the_file(program: str, tmp_path
         if part.home:
             read = read_setting(f"{part.home}.{name}", about, example(name, about))
             given.setdefault(part.home, {})[name] = read
-    (tmp_path / "job.yaml").write_text(job_text(usage, Given(given, [])))
+    (tmp_path / "job.yaml").write_text(job_text(usage, Arguments(given, [])))
     ((found, back),) = read_job(str(tmp_path / "job.yaml"))
     assert found == program and back.settings == given
 

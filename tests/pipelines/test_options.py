@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
-from beam_ldp.pipelines.flags import Given, UsageError, help_text, read_flags
+from beam_ldp.pipelines.flags import Arguments, UsageError, help_text, read_flags
 from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
 from beam_ldp.pipelines.job_files import usage_of
 from beam_ldp.pipelines.jobs import watch
@@ -31,7 +31,7 @@ def files(tmp_path: Path) -> list[str]:
 CENTRAL = ["--epsilon=1", "--expected-users=1e6"]
 
 
-def parse_flags(flags: list[str]) -> Given:
+def parse_flags(flags: list[str]) -> Arguments:
     return read_flags(Frequency.usage, flags)
 
 
