@@ -85,10 +85,9 @@ class Frequency(Question[FrequencySettings]):
         question = question_of(given, USAGE)
         stream = section_from(given, USAGE, "stream", StreamSettings)
         refuse_without_stream(given)
-        settings = checked(
-            settings_from(given, USAGE, question, FrequencySettings), stream=stream.on
-        )
+        settings = settings_from(given, USAGE, question, FrequencySettings)
         check_groups(settings)
+        settings = checked(settings, stream=stream.on)
         settings = with_files(settings, may_be_empty=stream.on)
         check_column(settings)
         if question.staged is not None and ledger_url(settings) is not None:

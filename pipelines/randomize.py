@@ -120,8 +120,9 @@ def _check_list(given: Arguments) -> FrequencySettings:
             "--norm for numbers"
         )
     question = question_of(given, USAGE)
-    settings = checked(settings_from(given, USAGE, question, FrequencySettings))
+    settings = settings_from(given, USAGE, question, FrequencySettings)
     check_groups(settings)
+    settings = checked(settings)
     settings = with_files(settings)
     check_column(settings)
     return settings

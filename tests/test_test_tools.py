@@ -105,7 +105,7 @@ def test_a_shell_finds_warm_programs(tmp_path: Path):
     assert ran.returncode == 3 and not ran.stderr, ran.stderr
     told = {f"read ['0'] w {tmp_path}", "cold", f"piped\n ['3'] w {tmp_path}".split("\n")[1]}
     assert told <= set(ran.stdout.splitlines()), ran.stdout
-    assert "--users" in (tmp_path / "help").read_text()
+    assert "--expected-users" in (tmp_path / "help").read_text()
 
 
 @pytest.mark.exact

@@ -69,7 +69,7 @@ def test_reports_of_windows(key_file, permanent):
 
 def test_the_estimate_of_a_release(key_file):
     oracle, colours = KRandomizedResponse(3, 1.0), Domain(("red", "green"))
-    rows = [{"id": int(i), "colour": colours.labels[v]} for i, v in zip(IDS, VALUES, strict=True)]
+    people = [ValueBlock(VALUES, IDS, source="people", positions=IDS)]
     composite = PrivateFrequencies(
         oracle,
         domain=colours,
@@ -79,7 +79,8 @@ def test_the_estimate_of_a_release(key_file):
         noise=Noise(dataset="people", id="week-1", key_file=key_file),
     )
     with beam.Pipeline(options=PipelineOptions(RUNNER)) as pipeline:
-        pipeline | beam.Create(rows) | composite | beam.Map(keep, "released")
+        blocks = pipeline | beam.Create(people).with_output_types(ValueBlock)
+        blocks | composite | beam.Map(keep, "released")
     (release,) = _KEPT["released"]
     reports = oracle.randomize(VALUES, UserRandomness(KEY, IDS, composite.identity))
     direct = oracle.estimate(oracle.accumulate(reports), len(IDS))

@@ -41,6 +41,7 @@ from beam_ldp.transforms import (
     WithheldRelease,
 )
 from beam_ldp.transforms.budgeted import charge
+from beam_ldp.transforms.collector.side import Releases
 from beam_ldp.transforms.device.bounding import NUM_SHARDS
 from beam_ldp.transforms.device.noise import FRESH, NoiseSource
 from tests.identities import identity
@@ -151,17 +152,16 @@ class FaultJob:
         )
         budget = ChargeTo("visits", self.url, run_id="run")
         withheld = (shuffled.withheld, releases.withheld) | "Withheld" >> beam.Flatten()
-        releases, withheld = charge(
+        found = charge(
             budget,
             budget.worst_event(ORACLE, LEAST),
             tables,
-            releases,
-            withheld,
+            Releases(releases, withheld),
             identity=IDENTITY.committed(KEY) if self.memoized else IDENTITY,
         )
         out = str(self.results)
-        releases | "Write releases" >> WriteResults(out, "releases", Release)
-        withheld | "Write withheld" >> WriteResults(out, "withheld", WithheldRelease)
+        found.releases | "Write releases" >> WriteResults(out, "releases", Release)
+        found.withheld | "Write withheld" >> WriteResults(out, "withheld", WithheldRelease)
         encoded.bad_rows | "Write bad rows" >> WriteBadRows(out)
         return pipeline
 

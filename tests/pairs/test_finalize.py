@@ -192,5 +192,5 @@ def test_an_output_of_another_release_is_not_settled(world: World, change: str) 
     finished.rename(world.folder / "put")
     forge(world.folder / "put" / "privacy.json", FORGED[change])
     code, said = finalize(world, f"{world.folder}/put")
-    assert code == 2 and "is not that of run 'nightly': it differs in" in said, said
+    assert code == 2 and "is not the one of run 'nightly': it differs in" in said, said
     assert world.ledger.charge("nightly").status == "reserved"

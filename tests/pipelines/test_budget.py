@@ -141,7 +141,7 @@ def test_quotas_names_and_times_on_the_command_line(ledger: BudgetLedger, url: s
     for arguments, said in (
         (
             ["quota", "--dataset", "visits", "--quota", "maps", "--share", "0.5"],
-            "0.5 of it is kept",
+            "0.5 of it is reserved",
         ),
         (["rename", "visits", "sessions"], "visits is sessions now"),
         (["accept-time", "--why", "the clock is right"], "the ledger goes on at 2"),
@@ -416,7 +416,7 @@ def test_a_ledger_that_is_away_is_settled_later(
     found = {check["outcome"] for check in json.loads(audited.output)["checks"]}
     assert found == {"passed", "failed", "no evidence"}
     client.log_dict(run.info.run_id, {**record(out)["event"], "version": 9}, "privacy/event.json")
-    assert "no price" in command(*alone).output
+    assert "no privacy cost" in command(*alone).output
 
 
 def _away(*arguments: Any) -> None:

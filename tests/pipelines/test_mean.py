@@ -528,7 +528,7 @@ def test_mlflow_beside_the_output(data: Path, tmp_path: Path) -> None:
         (["--column=fixed", "--dimension=5"], "--dimension is 5, but the input has 4"),
         (["--column=f0,list"], "list holds lists"),
         (["--column=uid,f0", "--user-id=uid"], "which is the --user-id"),
-        (["--shape=3x3"], "--shape 3x3 has not 4 pixels"),
+        (["--shape=3x3"], "--shape 3x3 must have as many pixels"),
         (["--mechanism=PrivUnitt"], "did you mean PrivUnit?"),
         (["--mechanism=LInfMean"], "LInfMean: not for norm l2 in dimension 4"),
         (["--mechanism=PrivUnit", "--max-bits=3"], "max_bits is 3"),

@@ -247,7 +247,7 @@ def test_a_compressed_file_that_is_cut_is_an_error(
     assert len(read(path, "text", "v")) == 200_001
     for size in (len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
-        with pytest.raises(InputFileError, match=f"x.txt.{ending}: .* ends too early"):
+        with pytest.raises(InputFileError, match=f"x.txt.{ending}: .* is truncated"):
             read(path, "text", "v")
 
 

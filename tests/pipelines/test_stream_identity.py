@@ -54,7 +54,7 @@ def test_an_equal_stream_goes_on_as_the_run_that_it_was(tmp_path):
     assert run_that_goes_on(tmp_path, MEMOIZED, None) == "run-1"
     assert run_that_goes_on(tmp_path, MEMOIZED, "run-1") == "run-1"
     begin(tmp_path, MEMOIZED, "run-1")
-    with pytest.raises(UsageError, match="that of run run-1"):
+    with pytest.raises(UsageError, match="belongs to run run-1"):
         run_that_goes_on(tmp_path, MEMOIZED, "run-2")
 
 

@@ -115,7 +115,7 @@ def test_several_questions(data: Path, tmp_path: Path, design: str) -> None:
         answers = [part["answers"] for part in record["parts"]]
         assert sum(answers) == USERS and min(answers) > 0.45 * USERS
         assert record["epsilon"] < record["epsilon_if_known"] < 3.0
-        assert "each person answered one of 2, drawn evenly at random" in said
+        assert "each person answered one of 2, drawn uniformly at random" in said
         assert record["messages_per_user"] == 1
     else:
         assert record["messages_per_user"] == 2 and record["epsilon_if_known"] is None

@@ -134,7 +134,7 @@ def test_ranges_ends_and_quantiles_beyond_the_bins():
     assert ranges.between(-np.inf, np.inf).standard_error[0] == pytest.approx(0.0, abs=1e-9)
     assert ranges.between(0, 20).value[0] == pytest.approx(0.5, abs=0.02)
     assert len(values) == 1000
-    with pytest.raises(ValueError, match="no edge of the bins; the nearest is 10"):
+    with pytest.raises(ValueError, match="not an edge of the bins; the nearest is 10"):
         ranges.between(9.0, 20.0)
     with pytest.raises(ValueError, match="low must be below high"):
         ranges.between(20.0, 10.0)
