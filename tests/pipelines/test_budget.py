@@ -144,7 +144,7 @@ def test_quotas_names_and_times_on_the_command_line(ledger: BudgetLedger, url: s
             "0.5 of it is reserved",
         ),
         (["rename", "visits", "sessions"], "visits is sessions now"),
-        (["accept-time", "--why", "the clock is right"], "the ledger goes on at 2"),
+        (["accept-time", "--why", "the clock is right"], "the ledger continues at 2"),
     ):
         found = command("budget", arguments[0], "--ledger", url, *arguments[1:])
         assert found.exit_code == 0 and said in found.output, found.output

@@ -284,7 +284,7 @@ class Stuck:
 
 @pytest.mark.exact
 def test_a_round_that_its_own_record_does_not_count_stops_the_run(process):
-    with pytest.raises(SamplingMismatchError, match="round 1 is not the last one"):
+    with pytest.raises(SamplingMismatchError, match="round 1 is not the last round"):
         train(Stuck(process), clients, 3, EpsilonBudget(None, DELTA))
 
 
