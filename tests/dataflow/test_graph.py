@@ -90,8 +90,9 @@ def test_names_are_stable(graphs: Graphs, name: str) -> None:
         assert not re.search(r"0x[0-9a-f]+|[0-9a-f]{16}", leaf)
     if name == "statistic":
         assert graphs["again"].leaves.keys() == graphs[name].leaves.keys()
-        stages = {leaf.split("/")[1] for leaf in graphs[name].leaves if "/" in leaf}
-        assert {"Encode", "Bound", "Randomize", "Shuffle", "Aggregate", "Estimate"} <= stages
+        stages = {part for leaf in graphs[name].leaves for part in leaf.split("/")}
+        assert {"Device", "Encode", "Bound", "Randomize"} <= stages
+        assert {"Collector", "Shuffle", "Aggregate", "Estimate"} <= stages
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -113,9 +114,9 @@ def test_blocks_travel_by_their_own_coders(graphs: Graphs, name: str) -> None:
 
 # Where each form brings a person's rows together, and in what they travel there.
 BOUNDING = {
-    "statistic": ("Estimate/Bound/Bring persons together", "CandidateBlock"),
-    "memoized": ("Estimate/Bound/Bring persons together", "CandidateBlock"),
-    "mean": ("Estimate/Bound/Bring persons together", "CandidateBlock"),
+    "statistic": ("Estimate/Device/Bound/Bring persons together", "CandidateBlock"),
+    "memoized": ("Estimate/Device/Bound/Bring persons together", "CandidateBlock"),
+    "mean": ("Estimate/Device/Bound/Bring persons together", "CandidateBlock"),
     "user-mean": (
         "Estimate/Mean per person/Bring persons together/GroupByKey",
         "PersonSums",
@@ -143,9 +144,11 @@ def test_reports_stay_inside_where_only_sums_leave(graphs: Graphs) -> None:
 
 
 def test_reports_cross_once_where_they_are_permuted_together(graphs: Graphs) -> None:
-    assert exchanged(graphs["global"], "ReportPiece") == {"Estimate/Shuffle/Exchange 0"}
+    assert exchanged(graphs["global"], "ReportPiece") == {"Estimate/Collector/Shuffle/Exchange 0"}
     assert not exchanged(graphs["global"], "ReportBlock")
-    assert exchanged(graphs["batch"], "ReportBlock") == {"Estimate/Shuffle/Bring together"}
+    assert exchanged(graphs["batch"], "ReportBlock") == {
+        "Estimate/Collector/Shuffle/Bring together"
+    }
     for name in ("global", "batch"):
         assert not exchanged(graphs[name], "ShuffledBlock")
         assert "ShuffledBlock" not in crossing(graphs[name])

@@ -283,7 +283,7 @@ def test_the_project_runs(tmp_path: Path, ledger: BudgetLedger) -> None:
     common = {"local_epsilon": 2, "delta": 1e-6, "min_reports": 1000}
     run("frequency", input=tmp_path / "people.txt", domain=tmp_path / "domain.txt",
         output=tmp_path / "frequencies", **common)  # fmt: skip
-    run("mean", input=tmp_path / "numbers.csv", columns="x", radius=1,
+    run("mean", input=tmp_path / "numbers.csv", column="x", radius=1,
         output=tmp_path / "means", **common)  # fmt: skip
     assert "The ledger is clean" in run("audit", ledger=ledger.url)
     assert (tmp_path / "frequencies" / "privacy.json").exists()
