@@ -168,7 +168,7 @@ def test_every_question_of_every_group(place: Path, tmp_path: Path, capsys: Any)
         assert abs(float(row["count"]) - truth) < 5 * float(row["count_standard_error"])
     capsys.readouterr()
     for more, message in (
-        (groups, "--domain is missing"),
+        (groups, "give --domain or --bins"),
         ([*lists(place, "eyes", "hair"), *groups], "not the list that the devices used"),
         ([*lists(place, "hair", "eyes", "eyes"), *groups], "3 lists for 2 columns"),
         (domains, "--groups is missing"),
@@ -212,7 +212,7 @@ def test_a_histogram_arrives(place: Path, tmp_path: Path, capsys: Any) -> None:
         ([*TREE, "--bad-rows=other"], "--bad-rows other cannot be used with"),
         ([*TREE, "--mechanism=KRandomizedResponse"], "--mechanism must be auto"),
         (["--column=age", "--radius=9", "--bins=0,9"], "for numbers, --bins for values"),
-        (["--column=hair", "--column=hair"], "--domain is missing"),
+        (["--column=hair", "--column=hair"], "give --domain or --bins"),
         (["--column=hair", "--column=hair", "--domain=hair.txt"], "names a column twice"),
     ],
 )
