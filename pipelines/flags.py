@@ -128,10 +128,6 @@ def _with_dashes(usage: Usage, argv: Sequence[str]) -> list[str]:
 # Help ----------------------------------------------------------------------------------------
 
 
-class _Formatter(click.HelpFormatter):
-    """Click's, with a line for the program's own usage."""
-
-
 def help_text(usage: Usage, everything: bool = False) -> str:
     """What `--help` prints: what one needs; with `everything`, as `--help-all`, every flag."""
     formatter = click.HelpFormatter(width=100, max_width=100)
@@ -142,7 +138,7 @@ def help_text(usage: Usage, everything: bool = False) -> str:
     for part, _, about in usage:
         if everything or about.basic:
             groups.setdefault(part.title, {})[_written(about)] = _said(usage, about)
-    last = groups.setdefault(list(groups)[-1], {})
+    last = groups[list(groups)[-1]]
     last["--help, --help-all"] = "what one needs; every flag" if not everything else "these lists"
     for title, flags in groups.items():
         with formatter.section(title):

@@ -130,7 +130,20 @@ def _given(
         found[home] = _section(usage, home, _plain(home, section), path)
     if kind is not None:
         found[_QUESTION] = _questions(usage, kind, questions, path)
+    _say_one_row(usage, found)
     return Arguments(found, [])
+
+
+def _say_one_row(usage: Usage, found: dict[str, dict[str, Any]]) -> None:
+    """`one_row` beside an id says that everybody has one row: of means, `--one-row-each`. One row
+    of each id is drawn in any case."""
+    people = found.get("people", {})
+    if (
+        "id" in people
+        and people.pop("one_row", False)
+        and "one_row_each" in _settings(usage, _QUESTION)
+    ):
+        found.setdefault(_QUESTION, {})["one_row_each"] = True
 
 
 def _questions(
@@ -280,6 +293,8 @@ def _written_questions(usage: Usage, values: dict[str, Any]) -> list[dict[str, A
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _shown(one) for name, one in value.items()}
     if isinstance(value, tuple):
         return _shown(value[0]) if len(value) == 1 else [_shown(one) for one in value]
     return value

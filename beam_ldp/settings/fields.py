@@ -185,5 +185,5 @@ def _read(name: str, about: Setting, value: Any) -> Any:
         raise SettingError(f"{{{name}}} must be one of {', '.join(about.choices)}, got {value}")
     try:
         return about.kind.read(value)
-    except (TypeError, ValueError, OverflowError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         raise SettingError(f"{{{name}}} must be {about.kind.name}, got {value}") from None

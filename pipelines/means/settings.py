@@ -125,12 +125,14 @@ def ranges_of(settings: MeanSettings, labels: Sequence[str]) -> CoordinateRanges
         return _checked("--range", *settings.question.range)
     if settings.question.ranges is None:
         return None
-    found = _ranges_in(settings.question.ranges)
+    given = settings.question.ranges
+    named = f"--ranges {given}" if isinstance(given, str) else "--ranges"
+    found = _ranges_in(given) if isinstance(given, str) else given
     missing = [label for label in labels if label not in found]
     if missing:
-        raise UsageError(f"--ranges {settings.question.ranges}: no range for {missing[0]}")
+        raise UsageError(f"{named}: no range for {missing[0]}")
     low, high = zip(*(found[label] for label in labels))
-    return _checked(f"--ranges {settings.question.ranges}:", low, high)
+    return _checked(f"{named}:", low, high)
 
 
 def _checked(flag: str, low: float | Sequence[float], high: float | Sequence[float]) -> Any:

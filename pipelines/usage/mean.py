@@ -41,6 +41,20 @@ NORM = Kind(
 )  # fmt: skip
 
 
+def _ranges(value: Any) -> str | dict[str, tuple[float, float]]:
+    """The path of a file; or in a job file the ranges themselves, by column."""
+    if isinstance(value, str):
+        return value
+    return {str(name): (float(low), float(high)) for name, (low, high) in value.items()}
+
+
+_RANGE = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+RANGES = Kind(
+    "a file, or in a job file {COLUMN: [LOW, HIGH]}", _ranges,
+    {"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": _RANGE}]},
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class MeanQuestion:
     """The mean of one vector of numbers from each person.
@@ -75,9 +89,11 @@ class MeanQuestion:
         "public range", NUMBER,
         flag="range", metavar=("LOW", "HIGH"), arity=2, basic=True,
     )  # fmt: skip
-    ranges: str | None = setting(
+    ranges: str | dict[str, tuple[float, float]] | None = setting(
         None, "instead of {question.range}: a CSV file of column,low,high with a public range"
-        " for each column", flag="ranges",
+        " for each column",
+        RANGES,
+        flag="ranges",
         metavar="FILE",
     )  # fmt: skip
     one_row_each: bool = setting(

@@ -107,6 +107,8 @@ def test_every_setting_of_every_program_survives_the_file(program: str, tmp_path
         if part.home:
             read = read_setting(f"{part.home}.{name}", about, example(name, about))
             given.setdefault(part.home, {})[name] = read
+    if "id" in given.get("people", {}):
+        given["people"].pop("one_row", None)  # which excludes it
     (tmp_path / "job.yaml").write_text(job_text(usage, Arguments(given, [])))
     ((found, back),) = read_job(str(tmp_path / "job.yaml"))
     assert found == program and back.settings == given
@@ -188,7 +190,7 @@ def test_a_refusal_of_the_program_is_an_exit_code(place: Path, capsys: Any) -> N
 # Questions of different kinds --------------------------------------------------------------
 
 MIXED = JOB.replace(
-    "privacy:", "  - {mean: [age, bmi], ranges: {file: ranges.csv}}\nprivacy:"
+    "privacy:", "  - {mean: [age, bmi], ranges: {age: [0, 120], bmi: [10, 60]}}\nprivacy:"
 ).replace("people:  {id: u, one_row: false}", "people: {id: u}")
 
 
@@ -207,7 +209,6 @@ def test_both_releases_of_a_mixed_job_are_published(place: Path) -> None:
     """The records add up to at most what the file allows."""
     rows = "".join(f"{i},{'ab'[i % 2]},{20 + i % 50},{15 + i % 30}\n" for i in range(3000))
     (place / "x.csv").write_text("u,v,age,bmi\n" + rows)
-    (place / "ranges.csv").write_text("column,low,high\nage,0,120\nbmi,10,60\n")
     (place / "job.yaml").write_text(
         MIXED.replace("1e6", "3000").replace("ledger: env", "ledger: none")
     )
@@ -221,6 +222,28 @@ def test_both_releases_of_a_mixed_job_are_published(place: Path) -> None:
     assert records[0]["identity_digest"] != records[1]["identity_digest"]
 
 
+def test_one_row_beside_an_id_is_about_errors_and_without_it_a_declaration() -> None:
+    for question, each in (({"mean": "age"}, True), ({"frequency": "age"}, None)):
+        content = {"people": {"id": "u", "one_row": True}, "questions": [question]}
+        ((_, given),) = jobs_of(content)
+        assert given["people"] == {"id": "u"} and given["question"].get("one_row_each") is each
+    ((_, given),) = jobs_of({"people": {"one_row": True}, "questions": [{"mean": "age"}]})
+    assert given["people"] == {"one_row": True} and "one_row_each" not in given["question"]
+
+
+def test_ranges_stand_in_the_job_file_or_in_a_file_of_their_own(tmp_path: Path) -> None:
+    ranges = {"age": (0.0, 120.0), "bmi": (10.0, 60.0)}
+    ((_, given),) = jobs_of({"questions": [{"mean": ["age", "bmi"], "ranges": ranges}]})
+    assert given["question"]["ranges"] == ranges
+    (tmp_path / "job.yaml").write_text(job_text(usage_of("mean"), given))
+    assert read_job(str(tmp_path / "job.yaml")) == [("mean", given)]
+    ((_, given),) = jobs_of({"questions": [{"mean": "age", "ranges": {"file": "r.csv"}}]})
+    assert given["question"]["ranges"] == "r.csv"
+    for wrong in ({"age": [0]}, {"age": 3}, {"age": ["low", "high"]}, 7):
+        with pytest.raises(UsageError, match="question.ranges must be a file, or"):
+            jobs_of({"questions": [{"mean": "age", "ranges": wrong}]})
+
+
 # The schema --------------------------------------------------------------------------------
 
 
@@ -231,6 +254,7 @@ def test_the_schema_takes_the_example_and_names_every_setting() -> None:
     schema = job_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(JOB), schema)
+    jsonschema.validate(yaml.safe_load(MIXED), schema)
     text = json.dumps(schema)
     for program in PROGRAMS:
         for part, name, _ in usage_of(program):
