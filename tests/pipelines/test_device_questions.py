@@ -168,7 +168,7 @@ def test_every_question_of_every_group(place: Path, tmp_path: Path, capsys: Any)
         assert abs(float(row["count"]) - truth) < 5 * float(row["count_standard_error"])
     capsys.readouterr()
     for more, message in (
-        (groups, "give --domain or --bins"),
+        (groups, "--domain is missing"),
         ([*lists(place, "eyes", "hair"), *groups], "not the list that the devices used"),
         ([*lists(place, "hair", "eyes", "eyes"), *groups], "3 lists for 2 columns"),
         (domains, "--groups is missing"),
