@@ -75,7 +75,6 @@ class Collect(DeviceReports, Frequency):
     """How often does each value occur, from reports that were randomized elsewhere?"""
 
     usage = USAGE
-    record_type = CollectRecord
     settings: CollectSettings[FrequencyQuestion]
 
     def __init__(self, settings: CollectSettings[FrequencyQuestion]) -> None:
@@ -87,12 +86,14 @@ class Collect(DeviceReports, Frequency):
                     f"--domain {path}: this is not the list that the devices used (a value, the "
                     "order or the --other-label differs)"
                 )
-        if self.in_parts:
-            self.record_type = CollectPartsRecord  # type: ignore[assignment,misc]
         if settings.people.group_by is not None and agreed.groups_digest != self.groups.digest:
             raise UsageError(
                 f"--groups {settings.groups}: this is not the list of groups that the devices used"
             )
+
+    @property
+    def record_type(self) -> type[PrivacyRecord]:
+        return CollectPartsRecord if self.in_parts else CollectRecord
 
     def _lists(self) -> list[tuple[str, str, str]]:
         """Of every list its path, its digest and the one that was agreed upon."""

@@ -34,6 +34,7 @@ from beam_ldp.pipelines.inputs.public_lists import load_list
 from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, ReadTable
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
+from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import (
     Settings,
@@ -71,8 +72,10 @@ class Frequency(Question[FrequencySettings]):
         self.survey = survey_of(settings, lists)
         if settings.people.group_by is not None:
             self.groups = load_groups(settings.groups)
-        if self.in_parts:
-            self.record_type = PartsRecord  # type: ignore[misc]
+
+    @property
+    def record_type(self) -> type[PrivacyRecord]:
+        return PartsRecord if self.in_parts else PrivacyRecord
 
     @property
     def in_parts(self) -> bool:

@@ -16,11 +16,12 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
 from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.pipelines.usage import Part, Usage
 from beam_ldp.settings.fields import Setting, SettingError, read_setting
@@ -40,19 +41,22 @@ def usage_of(program: str) -> Usage:
     return found
 
 
-def read_job(path: str) -> list[tuple[str, Arguments]]:
+def read_job(path: str, flags: Sequence[str] = ()) -> list[tuple[str, Arguments]]:
     """The programs that a job file runs, each with what it is told, in order.
 
     Args:
         path: ends in .yaml, .yml, .toml or .json.
+        flags: of the program, which win over the file.
 
     Raises:
-        UsageError: naming the key and what is allowed.
+        UsageError: naming the key or flag and what is allowed.
     """
-    return jobs_of(_loaded(path), path)
+    return jobs_of(_loaded(path), path, flags)
 
 
-def jobs_of(content: Any, path: str = "the job file") -> list[tuple[str, Arguments]]:
+def jobs_of(
+    content: Any, path: str = "the job file", flags: Sequence[str] = ()
+) -> list[tuple[str, Arguments]]:
     """The same of what a file holds."""
     if not isinstance(content, Mapping):
         raise UsageError(f"{path} must hold sections, such as source, people, privacy and output")
@@ -65,6 +69,7 @@ def jobs_of(content: Any, path: str = "the job file") -> list[tuple[str, Argumen
     by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for one in questions:
         kind = "" if program == "collect" else _kind_of(one, path)  # whose devices know the column
+        _check_kind(program, kind, path)
         by_kind.setdefault(kind, []).append(one)
     if not by_kind and program is None:
         raise UsageError(
@@ -73,13 +78,22 @@ def jobs_of(content: Any, path: str = "the job file") -> list[tuple[str, Argumen
     if program is not None and len(by_kind) > 1:
         raise UsageError(f"{path}: {program} asks questions of one kind, not {len(by_kind)}")
     kinds: list[tuple[str | None, list[Mapping[str, Any]]]] = [*by_kind.items()] or [(None, [])]
-    jobs = [
-        (program or str(kind), _given(content, usage_of(program or str(kind)), kind, asked, path))
-        for kind, asked in kinds
-    ]
-    if len(jobs) == 1:
-        return jobs
-    return [(kind, _share(given, kind, len(jobs))) for kind, given in jobs]
+    jobs = []
+    for one_kind, asked in kinds:
+        name = program or str(one_kind)
+        given = read_flags(usage_of(name), flags).over(
+            _given(content, usage_of(name), one_kind, asked, path)
+        )
+        jobs.append((name, given if len(kinds) == 1 else _share(given, name, len(kinds))))
+    return jobs
+
+
+def _check_kind(program: str | None, kind: str, path: str) -> None:
+    """Refuse a question that the named program does not ask."""
+    asks = {"randomize": ("frequency", "mean"), "collect": ("",), None: _KINDS}
+    allowed = asks.get(program, (program,))
+    if kind not in allowed:
+        raise UsageError(f"{path}: {program} asks {' or '.join(map(str, allowed))}, not {kind}")
 
 
 _SHARED = ("epsilon", "local_epsilon", "max_local_epsilon", "delta")
@@ -100,7 +114,7 @@ def _share(given: Arguments, kind: str, count: int) -> Arguments:
             release[name] += f"-{kind}"
     if "folder" in output:
         output["folder"] = f"{output['folder'].rstrip('/')}/{kind}"
-    return Arguments(found, [])
+    return replace(given, settings=found)
 
 
 def _kind_of(question: Mapping[str, Any], path: str) -> str:
@@ -130,20 +144,11 @@ def _given(
         found[home] = _section(usage, home, _plain(home, section), path)
     if kind is not None:
         found[_QUESTION] = _questions(usage, kind, questions, path)
-    _say_one_row(usage, found)
-    return Arguments(found, [])
-
-
-def _say_one_row(usage: Usage, found: dict[str, dict[str, Any]]) -> None:
-    """`one_row` beside an id says that everybody has one row: of means, `--one-row-each`. One row
-    of each id is drawn in any case."""
     people = found.get("people", {})
-    if (
-        "id" in people
-        and people.pop("one_row", False)
-        and "one_row_each" in _settings(usage, _QUESTION)
-    ):
-        found.setdefault(_QUESTION, {})["one_row_each"] = True
+    if "id" in people and people.pop("one_row", False) and kind == "mean":
+        # Everybody has one row, which errors are told. One row of each id is drawn in any case.
+        found[_QUESTION]["one_row_each"] = True
+    return Arguments(found, [])
 
 
 def _questions(
@@ -159,7 +164,7 @@ def _questions(
             else value
             for name, value in plain.items()
         }
-        read = _section(usage, _QUESTION, plain, path)
+        read = _section(usage, _QUESTION, plain, path, settings_of_kind(usage, kind))
         for name, value in read.items():
             if name in ("column", "domain") and name in found:
                 value = (*found[name], *value)
@@ -169,8 +174,23 @@ def _questions(
     return found
 
 
-def _section(usage: Usage, home: str, values: Mapping[str, Any], path: str) -> dict[str, Any]:
-    known = _settings(usage, home)
+def settings_of_kind(usage: Usage, kind: str) -> dict[str, Setting]:
+    """What a program takes of a question of that kind: devices answer two kinds."""
+    known = _settings(usage, _QUESTION)
+    if not kind:
+        return known
+    own = {"column", "bad_rows", *_settings(usage_of(kind), _QUESTION)}
+    return {name: about for name, about in known.items() if name in own}
+
+
+def _section(
+    usage: Usage,
+    home: str,
+    values: Mapping[str, Any],
+    path: str,
+    known: dict[str, Setting] | None = None,
+) -> dict[str, Any]:
+    known = _settings(usage, home) if known is None else known
     found = {}
     for name, value in values.items():
         if name not in known:
@@ -225,18 +245,44 @@ def _loaded(path: str) -> Any:
         raise UsageError(f"{path} cannot be read ({type(error).__name__})") from None
     try:
         if path.endswith((".yaml", ".yml")):
-            import yaml  # type: ignore[import-untyped]
-
-            return yaml.safe_load(text)
+            return _yaml(text)
         if path.endswith(".toml"):
             return _toml(text)
         if path.endswith(".json"):
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
     except Exception as error:  # of the YAML library, whose errors are no ValueErrors
         raise UsageError(f"{path} cannot be read: {error}") from None
     raise UsageError(f"{path} must end in .yaml, .toml or .json")
+
+
+def _each_once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A mapping; a ValueError where a key stands twice, of which the last would win in silence."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice} stands there twice")
+    return found
+
+
+def _yaml(text: str) -> Any:
+    import yaml  # type: ignore[import-untyped]
+
+    class Loader(yaml.SafeLoader):
+        """Data alone, and every key once."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            self.flatten_mapping(node)
+            return _each_once(
+                [
+                    (self.construct_object(key, deep=True), self.construct_object(one, deep=True))
+                    for key, one in node.value
+                ]
+            )
+
+    return yaml.load(text, Loader)
 
 
 def _toml(text: str) -> Any:

@@ -40,7 +40,10 @@ class Mean(Question[MeanSettings]):
     """What is the mean of people's vectors?"""
 
     usage = USAGE
-    record_type = MeanRecord
+
+    @property
+    def record_type(self) -> type[MeanRecord]:
+        return MeanRecord
 
     def __init__(self, settings: MeanSettings) -> None:
         super().__init__(settings)

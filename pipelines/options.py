@@ -13,7 +13,7 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs import watch
 from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.settings import Charge, Noise, Privacy, SettingError
-from beam_ldp.settings.fields import SWITCH, settings_of
+from beam_ldp.settings.fields import SWITCH, TEXT, settings_of
 
 IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
@@ -42,7 +42,9 @@ class BudgetOptions(PipelineOptions):
                     if about.kind is SWITCH:
                         how |= {"action": "store_true", "default": False}
                     else:
-                        how |= {"type": about.kind.read, "default": defaults[name]}
+                        how["default"] = defaults[name]
+                        if about.kind is not TEXT:  # argparse reads defaults as well
+                            how["type"] = about.kind.read
                     dest = about.flag.replace("-", "_")
                     parser.add_argument(f"--{about.flag}", f"--{dest}", dest=dest, **how)
 

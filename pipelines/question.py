@@ -273,7 +273,10 @@ class Question(ABC, Generic[S]):
         """Between which numbers an estimate without noise lies; None where that is not known."""
         return None
 
-    record_type: ClassVar[type[PrivacyRecord]] = PrivacyRecord
+    @property
+    def record_type(self) -> type[PrivacyRecord]:
+        """What privacy.json is read back as."""
+        return PrivacyRecord
 
     def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
         """Fields of the record that only this program has."""

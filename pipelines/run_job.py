@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
+from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.job_files import job_schema, read_job, usage_of
 
 HELP = """Usage: beam-ldp run JOB [FLAGS]
@@ -29,6 +29,7 @@ JSON Schema by which editors complete it.
 examples:
   beam-ldp run job.yaml --dry-run
   beam-ldp run job.yaml --overwrite
+  beam-ldp run job.yaml --only mean      (of questions of several kinds, one release with its share)
   beam-ldp run job.yaml --runner=SparkRunner --job_endpoint=host:8099 --environment_type=LOOPBACK
   beam-ldp run --schema > beam-ldp-job.schema.json
 
@@ -53,10 +54,13 @@ def main(argv: Sequence[str]) -> int:
 
     console = Console(stderr=True)
     try:
-        jobs = [(name, _over(name, argv[1:], given)) for name, given in read_job(argv[0])]
+        flags, only = _without_only(argv[1:])
+        jobs = _only(read_job(argv[0], flags), only)
     except UsageError as error:
         return programs.failed(console, MISUSED, f"error: {error}")
-    for name, given in jobs:
+    for i, (name, given) in enumerate(jobs):
+        if i and given.action("print_job"):
+            print("---")
         module = importlib.import_module(f"beam_ldp.pipelines.{name}")
         code = programs.run_told(usage_of(name), module.run_given, given, console)
         if code != DONE:
@@ -64,9 +68,27 @@ def main(argv: Sequence[str]) -> int:
     return DONE
 
 
-def _over(program: str, flags: Sequence[str], given: Arguments) -> Arguments:
-    """Flags win over the file."""
-    return read_flags(usage_of(program), flags).over(given)
+def _without_only(flags: Sequence[str]) -> tuple[list[str], str | None]:
+    """The flags of the program, and the kind of question that `--only` names."""
+    rest, only, expected = list[str](), None, False
+    for flag in flags:
+        if expected or flag.startswith("--only="):
+            only, expected = flag.removeprefix("--only="), False
+        elif flag == "--only":
+            expected = True
+        else:
+            rest.append(flag)
+    return rest, "" if expected else only
+
+
+def _only(jobs: list[tuple[str, Arguments]], only: str | None) -> list[tuple[str, Arguments]]:
+    """The release that is asked for alone, with its own share. Raises UsageError."""
+    if only is None:
+        return jobs
+    kept = [(name, given) for name, given in jobs if name == only.replace("-", "_")]
+    if not kept:
+        raise UsageError(f"--only must be one of {', '.join(name for name, _ in jobs)}")
+    return kept
 
 
 if __name__ == "__main__":

@@ -56,8 +56,11 @@ class UserLevelMean(Mean):
     """What is the mean of people's means?"""
 
     usage = USAGE
-    record_type = UserMeanRecord
     settings: UserMeanSettings  # type: ignore[assignment]
+
+    @property
+    def record_type(self) -> type[UserMeanRecord]:
+        return UserMeanRecord
 
     @classmethod
     def check(cls, given: Arguments) -> UserMeanSettings:  # type: ignore[override]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,25 +16,28 @@ from typing import Any, TypeVar
 METADATA = "setting"
 
 
+_NAME = re.compile(r"\{([a-z]+\.[a-z_]+)\}")
+
+
 class SettingError(ValueError):
     """A setting is missing, unknown, or does not fit.
 
     The message names settings in braces, as `{people.id}`: `said` writes them as flags, `str` as
-    keys of a job file.
+    keys of a job file. What somebody wrote stands behind it as it is.
+
+    Args:
+        message: with names in braces.
+        got: the value that does not fit, if it helps.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, got: Any = None) -> None:
         super().__init__(message)
         self.message = message
+        self._got = "" if got is None else f", got {got}"
 
     def said(self, name_of: Callable[[str], str]) -> str:
         """The message with every name written by `name_of`, which is given `section.field`."""
-        found, rest = "", self.message
-        while "{" in rest:
-            before, rest = rest.split("{", 1)
-            name, rest = rest.split("}", 1)
-            found += before + name_of(name)
-        return found + rest
+        return _NAME.sub(lambda name: name_of(name[1]), self.message) + self._got
 
     def __str__(self) -> str:
         return self.said(lambda name: name)
@@ -58,6 +62,8 @@ class Kind:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
+    if not value:
+        raise ValueError
     return value
 
 
@@ -182,8 +188,10 @@ def _one(name: str, about: Setting, value: Any) -> Any:
 
 def _read(name: str, about: Setting, value: Any) -> Any:
     if about.choices and value not in about.choices:
-        raise SettingError(f"{{{name}}} must be one of {', '.join(about.choices)}, got {value}")
+        raise SettingError(f"{{{name}}} must be one of {', '.join(about.choices)}", value)
     try:
         return about.kind.read(value)
     except (AttributeError, TypeError, ValueError, OverflowError):
-        raise SettingError(f"{{{name}}} must be {about.kind.name}, got {value}") from None
+        if value == "":
+            raise SettingError(f"{{{name}}} must not be empty") from None
+        raise SettingError(f"{{{name}}} must be {about.kind.name}", value) from None

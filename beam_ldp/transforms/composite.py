@@ -301,12 +301,19 @@ def chosen_for(
     """The mechanism that is given, or the one that "auto" stands for.
 
     Raises:
-        ValueError: if there is none, or both a mechanism and a target.
+        ValueError: if there is none, or both a mechanism and a target, or a setting of programs.
     """
+    if privacy is not None and privacy.strict:
+        raise ValueError(
+            "privacy: strict is for programs, which see what a release costs before they publish; "
+            "here min_reports bounds it, and a budget holds it"
+        )
     if privacy is not None and expected_users is not None:
         raise ValueError("expected_users must not be given with privacy, which says it")
     if randomizer != AUTO:
         asked = () if privacy is None else (privacy.epsilon, privacy.local_epsilon)
+        if privacy is not None and privacy.model == "local":
+            raise ValueError('privacy: model is how "auto" plans; a mechanism has been chosen')
         if any(one is not None for one in asked):
             raise ValueError(
                 'privacy: a mechanism has its local epsilon; give a target with "auto" only'

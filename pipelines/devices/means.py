@@ -39,7 +39,6 @@ class CollectMean(DeviceReports, Mean):
     """What is the mean, from reports that were randomized elsewhere?"""
 
     usage = USAGE
-    record_type = CollectMeanRecord
     settings: CollectMeanSettings
 
     def __init__(self, settings: CollectMeanSettings) -> None:
@@ -55,6 +54,10 @@ class CollectMean(DeviceReports, Mean):
                 f"--shape {self.shape[0]}x{self.shape[1]} must have as many pixels as there are "
                 f"coordinates, {self.dimension:,}"
             )
+
+    @property
+    def record_type(self) -> type[CollectMeanRecord]:
+        return CollectMeanRecord
 
     @classmethod
     def check_agreed(cls, given: Arguments, agreed: ReleaseFile) -> CollectMeanSettings:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from beam_ldp.pipelines import cli, run_job
 from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
@@ -18,6 +19,7 @@ from beam_ldp.pipelines.job_files import (
     job_text,
     jobs_of,
     read_job,
+    settings_of_kind,
     usage_of,
 )
 from beam_ldp.settings.fields import read_setting
@@ -98,12 +100,24 @@ def example(kind: str, about: Any) -> Any:
     raise AssertionError(about)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_every_setting_of_every_program_survives_the_file(program: str, tmp_path: Path) -> None:
-    """`--print-job` of all flags at once, read back, is what was given: no setting is forgotten."""
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [
+        *((program, None) for program in PROGRAMS if program != "randomize"),
+        ("randomize", "frequency"),
+        ("randomize", "mean"),
+    ],
+)
+def test_every_setting_of_every_program_survives_the_file(
+    program: str, kind: str | None, tmp_path: Path
+) -> None:
+    """`--print-job` of all flags at once, read back, is what was given: no setting is forgotten.
+    Devices answer questions of two kinds, with the settings of each."""
     usage = usage_of(program)
     given: dict[str, dict[str, Any]] = {}
     for part, name, about in usage:
+        if part.home == "question" and kind and name not in settings_of_kind(usage, kind):
+            continue
         if part.home:
             read = read_setting(f"{part.home}.{name}", about, example(name, about))
             given.setdefault(part.home, {})[name] = read
@@ -112,6 +126,12 @@ def test_every_setting_of_every_program_survives_the_file(program: str, tmp_path
     (tmp_path / "job.yaml").write_text(job_text(usage, Arguments(given, [])))
     ((found, back),) = read_job(str(tmp_path / "job.yaml"))
     assert found == program and back.settings == given
+
+
+def test_devices_have_the_settings_of_both_kinds_and_no_others() -> None:
+    usage = usage_of("randomize")
+    both = {*settings_of_kind(usage, "frequency"), *settings_of_kind(usage, "mean")}
+    assert both == {name for part, name, _ in usage if part.home == "question"}
 
 
 def test_several_questions_survive_the_file(tmp_path: Path) -> None:
@@ -174,6 +194,36 @@ def test_a_missing_file_is_named() -> None:
         read_job("nowhere.yaml")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("job.yaml", "privacy: {epsilon: 1}\nprivacy: {epsilon: 2}"),
+        ("job.yaml", "privacy: {epsilon: 1, epsilon: 2}"),
+        ("job.json", '{"privacy": {"epsilon": 1, "epsilon": 2}}'),
+        ("job.toml", "[privacy]\nepsilon = 1\nepsilon = 2"),
+    ],
+)
+def test_a_key_twice_is_refused(name: str, content: str, tmp_path: Path) -> None:
+    """The second would replace the first without a word."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_job(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"program": "frequency", "questions": [{"mean": "age"}]}, "asks frequency, not mean"),
+        ({"program": "randomize", "questions": [{"mean": "x", "domain": "d"}]}, "question.domain"),
+        ({"program": "randomize", "questions": [{"frequency": "x", "radius": 1}]}, "on.radius"),
+        ({"program": "randomize", "questions": [{"user_mean": "x"}]}, "not user_mean"),
+    ],
+)
+def test_a_question_is_of_the_kind_that_it_names(content: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        jobs_of(content)
+
+
 def test_a_yaml_tag_makes_nothing(tmp_path: Path) -> None:
     """A job file is data: it imports and calls nothing."""
     (tmp_path / "job.yaml").write_text("source: !!python/object/apply:os.getcwd []")
@@ -205,6 +255,28 @@ def test_questions_of_different_kinds_share_what_they_may_cost(place: Path) -> N
     assert all(given["privacy"]["expected_users"] == 10**6 for _, given in jobs)
 
 
+def test_flags_over_a_mixed_job_are_shared_too(place: Path, capsys: Any) -> None:
+    """A target on the command line is for all of the job, not for each of its releases."""
+    (place / "job.yaml").write_text(MIXED)
+    flags = ["--epsilon=0.5", "--release-id=week-48", "--output=new", "--print-job"]
+    assert run_job.main(["job.yaml", *flags]) == 0
+    written = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [one["privacy"]["epsilon"] for one in written] == [0.25, 0.25]
+    assert [one["release"]["id"] for one in written] == ["week-48-frequency", "week-48-mean"]
+    assert [one["output"]["folder"] for one in written] == ["new/frequency", "new/mean"]
+
+
+def test_the_rest_of_a_mixed_job_runs_alone_with_its_own_share(place: Path, capsys: Any) -> None:
+    """After a kill between two releases: the one that is there is refused, never run anew; the
+    other one must not take the whole privacy cost because it is asked alone."""
+    (place / "job.yaml").write_text(MIXED)
+    assert run_job.main(["job.yaml", "--only=mean", "--print-job"]) == 0
+    alone = yaml.safe_load(capsys.readouterr().out)
+    assert alone["privacy"]["epsilon"] == 0.5 and alone["release"]["id"] == "week-47-mean"
+    assert run_job.main(["job.yaml", "--only=user-mean"]) == 2
+    assert "--only must be one of frequency, mean" in capsys.readouterr().err
+
+
 def test_both_releases_of_a_mixed_job_are_published(place: Path) -> None:
     """The records add up to at most what the file allows."""
     rows = "".join(f"{i},{'ab'[i % 2]},{20 + i % 50},{15 + i % 30}\n" for i in range(3000))
@@ -227,6 +299,9 @@ def test_one_row_beside_an_id_is_about_errors_and_without_it_a_declaration() -> 
         content = {"people": {"id": "u", "one_row": True}, "questions": [question]}
         ((_, given),) = jobs_of(content)
         assert given["people"] == {"id": "u"} and given["question"].get("one_row_each") is each
+    content = {"program": "randomize", "people": {"id": "u", "one_row": True}}
+    ((_, given),) = jobs_of({**content, "questions": [{"frequency": "v", "domain": "d"}]})
+    assert "one_row_each" not in given["question"]  # which would ask for numbers
     ((_, given),) = jobs_of({"people": {"one_row": True}, "questions": [{"mean": "age"}]})
     assert given["people"] == {"one_row": True} and "one_row_each" not in given["question"]
 
@@ -249,8 +324,6 @@ def test_ranges_stand_in_the_job_file_or_in_a_file_of_their_own(tmp_path: Path) 
 
 def test_the_schema_takes_the_example_and_names_every_setting() -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    import yaml
-
     schema = job_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(JOB), schema)
@@ -269,8 +342,6 @@ def test_the_schema_takes_the_example_and_names_every_setting() -> None:
 )
 def test_the_schema_refuses_what_the_reader_refuses(change: tuple[str, str]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    import yaml
-
     changed = yaml.safe_load(JOB.replace(*change))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(changed, job_schema())

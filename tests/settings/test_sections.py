@@ -62,6 +62,22 @@ def test_errors_name_settings_as_their_reader_knows_them() -> None:
     assert error.said(flags.__getitem__) == "--memoize-key-file needs --user-id"
 
 
+@pytest.mark.parametrize("value", ["{", "}", "{a", "a{b}c", "{people.id}"])
+def test_a_value_with_braces_stays_what_it_is(value: str) -> None:
+    """What somebody wrote is no name of a setting, and does not break the message about it."""
+    with pytest.raises(SettingError) as refused:
+        read_setting("privacy.epsilon", settings_of(Privacy)["epsilon"], value)
+    said = refused.value.said({"privacy.epsilon": "--epsilon"}.__getitem__)
+    assert said == f"--epsilon must be a number > 0, got {value}"
+
+
+def test_an_empty_text_is_not_a_name() -> None:
+    """As of a variable of the shell that is not set: no key, no release without a name."""
+    for section, name in ((Noise, "key_file"), (Noise, "id"), (People, "id")):
+        with pytest.raises(SettingError, match="must not be empty"):
+            read_setting(f"release.{name}", settings_of(section)[name], "")
+
+
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_field_is_a_setting_with_help_and_a_flag(section: type) -> None:
     assert list(settings_of(section)) == [field.name for field in dataclasses.fields(section)]
