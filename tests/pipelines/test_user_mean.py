@@ -212,7 +212,7 @@ def test_worst_price_is_that_of_the_fewest_people_of_a_release(data: Path, tmp_p
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--user-id="], "--user-id is missing"),
+        (["--user-id="], "--user-id must not be empty"),
         (["--radius=3", "--range", "0", "1"], "give one of --range LOW HIGH, --ranges FILE"),
         (["--failure-probability=0.05"], "--failure-probability must lie in (0, 0.05)"),
         (["--rows-per-user=0"], "--rows-per-user must be >= 1"),
