@@ -261,14 +261,14 @@ lint: $(VENV)/.ready build/layout  ## ruff, mypy and the direction of imports
 		--cache-dir $(CURDIR)/.mypy_cache -p beam_ldp -p mlflow_ldp -p tff_adapters
 	$(CURDIR)/$(BIN)/lint-imports --config $(CURDIR)/pyproject.toml --no-cache
 
-# The packages under the names they are installed with, for the tools that read files and do not
-# follow the mapping in pyproject.toml.
+# Links to the packages under the names they are installed with: mypy and import-linter find modules
+# by where files lie, and know nothing of the mapping in pyproject.toml.
 .PHONY: build/layout
 build/layout:
 	rm -rf $@
-	mkdir -p $@
-	cp -r beam_ldp mlflow/mlflow_ldp tff_adapters $@
-	cp -r pipelines $@/beam_ldp/pipelines
+	mkdir -p $@/beam_ldp
+	ln -s $(CURDIR)/beam_ldp/* $(CURDIR)/pipelines $@/beam_ldp
+	ln -s $(CURDIR)/mlflow/mlflow_ldp $(CURDIR)/tff_adapters $@
 
 format: $(VENV)/.ready  ## let ruff format and fix the code
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
-from types import FrameType
 
 import hypothesis
 import psutil
@@ -37,6 +35,13 @@ def pytest_configure() -> None:
     beam_memory.remember()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test that hangs fails, with the stacks of where it hung."""
+    if item.get_closest_marker("timeout") is None:
+        long = any(item.get_closest_marker(name) for name in ("slow", "engines", "bench"))
+        item.add_marker(pytest.mark.timeout(LONG_LIMIT_SECONDS if long else LIMIT_SECONDS))
+
+
 def pytest_collection_finish() -> None:
     """What stays to the end, thousands of tests and modules, is not looked through for garbage."""
     gc.collect()
@@ -52,22 +57,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         for report in skipped:
             reporter.write_line(f"SKIPPED, which {REQUIRED} forbids: {report.nodeid}")
-
-
-@pytest.fixture(autouse=True)
-def time_limit(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that hangs fails, with the stack of where it hung."""
-    long = any(request.node.get_closest_marker(name) for name in ("slow", "engines", "bench"))
-    seconds = LONG_LIMIT_SECONDS if long else LIMIT_SECONDS
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"the test took longer than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

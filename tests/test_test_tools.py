@@ -15,6 +15,7 @@ from apache_beam.transforms.core import CallableWrapperDoFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from tests import beam_memory
+from tests.conftest import LIMIT_SECONDS
 from tests.pipelines.conftest import DRAWN
 from tests.warm import run_warm, warm_commands
 
@@ -106,6 +107,13 @@ def test_a_shell_finds_warm_programs(tmp_path: Path):
     told = {f"read ['0'] w {tmp_path}", "cold", f"piped\n ['3'] w {tmp_path}".split("\n")[1]}
     assert told <= set(ran.stdout.splitlines()), ran.stdout
     assert "--expected-users" in (tmp_path / "help").read_text()
+
+
+@pytest.mark.exact
+def test_a_test_that_hangs_is_ended(request: pytest.FixtureRequest):
+    """At the limit that every test has, which a test's own marker replaces."""
+    limit = request.node.get_closest_marker("timeout")
+    assert limit.args == (LIMIT_SECONDS,) and request.config.pluginmanager.hasplugin("timeout")
 
 
 @pytest.mark.exact

@@ -555,13 +555,13 @@ def test_a_killed_worker_ends_a_stream_on_prism(tmp_path):
 
 @pytest.mark.engines
 @pytest.mark.slow
+@pytest.mark.timeout(LIVE_SECONDS + 900)
 @pytest.mark.parametrize(
     ("name", "kill", "flags"),
     [("prism", False, ()), ("flink-cluster", True, ("--checkpointing_interval=5000",))],
 )
 def test_live_for_ten_minutes(tmp_path, name, kill, flags):
     """On Flink one of the workers is killed in the middle (Prism fails a job whose worker dies)."""
-    signal.alarm(LIVE_SECONDS + 900)  # instead of the limit for all tests
     with running(name) as engine:
         check(tmp_path, *live(engine, tmp_path, LIVE_SECONDS, kill, *flags), LIVE_SECONDS // 6)
         restarted = "from state RUNNING to RESTARTING" in engine.group.text("job-manager")

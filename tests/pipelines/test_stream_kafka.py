@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -155,9 +154,9 @@ def check(folder: Path, sent: int, least: int) -> None:
 
 @pytest.mark.engines
 @pytest.mark.slow
+@pytest.mark.timeout(LIVE_SECONDS + 900)
 def test_messages_from_kafka_on_flink_with_a_killed_worker(tmp_path: Path) -> None:
     """Flink starts again from a checkpoint, which holds the offsets; it does not grow."""
-    signal.alarm(LIVE_SECONDS + 900)  # instead of the limit for all tests
     sent, sizes, log = live("flink", tmp_path, LIVE_SECONDS, kill=True)
     print(f"{sent:,} people; bytes of the checkpoints: {sizes}")
     check(tmp_path, sent, LIVE_SECONDS // 6)
@@ -170,6 +169,5 @@ def test_messages_from_kafka_on_flink_with_a_killed_worker(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_messages_from_kafka_on_prism(tmp_path: Path) -> None:
     """Prism ends a job whose worker dies, so nobody is killed."""
-    signal.alarm(900)
     sent, _, _ = live("prism", tmp_path, min(60, LIVE_SECONDS), kill=False)
     check(tmp_path, sent, 5)
