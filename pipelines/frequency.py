@@ -48,8 +48,7 @@ from beam_ldp.pipelines.streams.flags import refuse_without_stream
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.frequency import USAGE, FrequencyQuestion
 from beam_ldp.pipelines.usage.stream import StreamSettings
-from beam_ldp.randomizers.bins import Bins
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.elements.portable import PortableDomain

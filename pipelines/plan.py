@@ -16,7 +16,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from beam_ldp.planning import Plan
-    from beam_ldp.randomizers.mean.balls import Norm
+    from beam_ldp.randomizers.mean.base import Norm
     from beam_ldp.randomizers.registry import Task
 
 

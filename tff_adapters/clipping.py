@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from beam_ldp.randomizers.mean import BinaryVectorMean
-from beam_ldp.randomizers.mean.balls import Norm
+from beam_ldp.randomizers.mean.base import Norm
 
 _ORDERS = {"l1": 1, "l2": 2, "linf": math.inf}
 

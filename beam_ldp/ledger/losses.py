@@ -46,7 +46,7 @@ from beam_ldp.accounting.divergences.conversions import epsilon_above_rdp, rdp_t
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of, releases_nothing
 from beam_ldp.ledger.rows import canonical
-from beam_ldp.randomizers.roots import brentq
+from beam_ldp.randomizers.special import brentq
 
 _MAIN_SHARE = 0.9
 _CHANCES = 0.05  # share of delta for events that hold but for a chance

@@ -15,11 +15,10 @@ from beam_ldp.randomizers import mean, registry
 from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.checks import check_positive
 from beam_ldp.randomizers.mean import MeanRandomizer, lower_bounds
-from beam_ldp.randomizers.mean.balls import Norm
-from beam_ldp.randomizers.mean.base import check_numbers
+from beam_ldp.randomizers.mean.base import Norm, check_numbers
 from beam_ldp.randomizers.mean.block_mean import BlockMean
-from beam_ldp.randomizers.mean.rotation import padded_size
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.walsh_hadamard import padded_size
 
 # What a plan of means is asked for: the ball, the target, the limits, and what to compare with.
 

@@ -14,7 +14,7 @@ from beam_ldp.planning.frequencies import best_first, check_target
 from beam_ldp.planning.mean_variants import MeanTask, mechanisms, variants
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.mean import MeanRandomizer
-from beam_ldp.randomizers.mean.balls import Norm
+from beam_ldp.randomizers.mean.base import Norm
 
 Model = Literal["shuffle", "local"]
 

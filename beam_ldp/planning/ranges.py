@@ -28,7 +28,7 @@ from beam_ldp.planning.questions import (
     price_if_known,
     question_oracles,
 )
-from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.frequency import SubsetSelection
 from beam_ldp.randomizers.hierarchy import Hierarchy, rare_variance
 from beam_ldp.randomizers.questions import Questions

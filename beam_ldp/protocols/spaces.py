@@ -16,10 +16,9 @@ import numpy as np
 
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.randomizers.mean.balls import check_radius, clip_to_ball
-from beam_ldp.randomizers.mean.base import MeanEstimate
+from beam_ldp.randomizers.mean.base import MeanEstimate, check_radius, clip_to_ball
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
-from beam_ldp.randomizers.mean.rotation import (
+from beam_ldp.randomizers.walsh_hadamard import (
     hadamard,
     hadamard_back,
     padded_size,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.jit import kernel
+from beam_ldp.randomizers.words import kernel
 
 _MAX_BITS = 64
 _HALF = np.uint64(32)

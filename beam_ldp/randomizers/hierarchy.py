@@ -20,9 +20,9 @@ import numpy as np
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
-from beam_ldp.randomizers.bins import Bins
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.contrasts import combination_variance
+from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import Estimate
 
 MAX_CELLS = 2050  # bins and the two open ends: sums of all of them stay below 50 MB

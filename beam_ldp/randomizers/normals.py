@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords
-from beam_ldp.randomizers.jit import kernel, subroutine
+from beam_ldp.randomizers.words import kernel, subroutine
 
 _LAYERS = 256
 TAIL_START = 3.6541528853610088  # r of the 256-layer ziggurat

@@ -52,7 +52,7 @@ OWN_MODULES = {
     "ProjectedPrivUnit": "mean.projected_priv_unit",
     "ProjectiveGeometryResponse": "frequency.projective_geometry_response",
     "Questions": "question_set",
-    "RandomCodebookMean": "mean.random_codebook_mean",
+    "RandomCodebookMean": "mean.codebooks",
     "Rappor": "frequency.rappor",
     "RecursiveHadamardResponse": "frequency.recursive_hadamard_response",
     "ScalarMean": "mean.scalar_mean",

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_positive
-from beam_ldp.randomizers.roots import brentq
+from beam_ldp.randomizers.special import brentq
 
 _LOG_SQRT_PI = 0.5 * math.log(math.pi)
 _STIRLING_FROM = 30.0

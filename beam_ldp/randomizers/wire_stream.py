@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from beam_ldp.randomizers.bits import crc32_at
-from beam_ldp.randomizers.jit import kernel
 from beam_ldp.randomizers.wire import (
     CHECKSUM_BYTES,
     FORMAT_VERSION,
@@ -41,8 +40,11 @@ from beam_ldp.randomizers.wire import (
     UNKNOWN_FLAGS,
     UNKNOWN_VERSION,
     WRONG_CHECKSUM,
+    AnyTerms,
+    digests_of,
+    shared,
 )
-from beam_ldp.randomizers.wire_groups import AnyTerms, digests_of, shared
+from beam_ldp.randomizers.words import kernel
 
 _CODES = {reason: code for code, reason in enumerate(REASONS)}
 _SOUND = len(REASONS)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import apache_beam as beam
 
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
-from beam_ldp.randomizers.bins import Bins
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named

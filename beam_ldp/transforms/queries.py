@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import apache_beam as beam
 
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
-from beam_ldp.randomizers.bins import Bins
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.settings import People, Privacy
 from beam_ldp.transforms.collector.estimate import EstimateFrequencies, EstimateMean
 from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors

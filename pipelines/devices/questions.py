@@ -13,7 +13,7 @@ from typing import Any
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.numeric import NumberQuestion, check_number_question
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
-from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions

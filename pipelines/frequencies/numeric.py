@@ -27,7 +27,7 @@ from beam_ldp.pipelines.views import tables
 from beam_ldp.pipelines.views.tables import LEVEL, PLACE, place_columns
 from beam_ldp.planning.questions import Design
 from beam_ldp.planning.ranges import plan_ranges, range_errors
-from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 from beam_ldp.transforms.device.encode_questions import LevelsQuestion

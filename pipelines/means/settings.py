@@ -23,7 +23,7 @@ from beam_ldp.pipelines.settings import (
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.planning.means import MAX_DIMENSION
-from beam_ldp.randomizers.mean.balls import check_radius
+from beam_ldp.randomizers.mean.base import check_radius
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
 S = TypeVar("S", bound=Settings[Any])

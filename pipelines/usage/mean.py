@@ -20,7 +20,7 @@ from beam_ldp.settings.sections import (
 )
 
 if TYPE_CHECKING:
-    from beam_ldp.randomizers.mean.balls import Clipping, Norm
+    from beam_ldp.randomizers.mean.base import Clipping, Norm
 
 NORMS: tuple[Norm, ...] = ("l2", "l1", "linf", "binary")
 

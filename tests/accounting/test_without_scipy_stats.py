@@ -13,7 +13,7 @@ from beam_ldp.accounting.divergences import binomials
 from beam_ldp.accounting.divergences.loss_grid import _SHORT, _faded, convolved
 from beam_ldp.accounting.divergences.moments import log_sum
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.roots import brentq, lowest
+from beam_ldp.randomizers.special import brentq, lowest
 
 pytestmark = pytest.mark.exact
 

@@ -23,10 +23,8 @@ from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import HadamardResponse, KRandomizedResponse, UnaryEncoding
 from beam_ldp.randomizers.identity import digest_of
-from beam_ldp.randomizers.jit import WORD_VALUES
-from beam_ldp.randomizers.thresholds import TwoLevelLaw
-from beam_ldp.randomizers.wire import ReleaseTerms, decode_envelope
-from beam_ldp.randomizers.wire_groups import GroupTerms
+from beam_ldp.randomizers.wire import GroupTerms, ReleaseTerms, decode_envelope
+from beam_ldp.randomizers.words import WORD_VALUES, TwoLevelLaw
 from tests.randomizers import wire_terms
 
 pytestmark = pytest.mark.slow

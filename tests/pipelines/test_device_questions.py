@@ -21,7 +21,7 @@ from beam_ldp.pipelines.devices.questions import (
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.frequencies.numeric import NumberQuestion
 from beam_ldp.pipelines.programs import DONE, MISUSED
-from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.mean import ScalarMean

@@ -22,9 +22,8 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ROW, digest_of
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, ScalarMean
-from beam_ldp.randomizers.mean.rotation import rotation_seed_of
-from beam_ldp.randomizers.wire import OTHER_RELEASE, ReleaseTerms, encode_envelope
-from beam_ldp.randomizers.wire_groups import GroupTerms
+from beam_ldp.randomizers.walsh_hadamard import rotation_seed_of
+from beam_ldp.randomizers.wire import OTHER_RELEASE, GroupTerms, ReleaseTerms, encode_envelope
 from tests.pipelines.test_frequency import FILES
 from tests.randomizers.wire_terms import terms_of
 

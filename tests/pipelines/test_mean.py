@@ -16,7 +16,7 @@ from beam_ldp.pipelines.mean import main
 from beam_ldp.pipelines.programs import DONE, FAILED, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.randomizers.mean.rotation import rotation_seed_of
+from beam_ldp.randomizers.walsh_hadamard import rotation_seed_of
 from tests.pipelines.test_frequency import FILES, SECRET, record
 from tests.warm import run_warm
 

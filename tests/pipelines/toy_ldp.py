@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords
-from beam_ldp.randomizers.difference_sets import DifferenceSet, is_prime, paley
+from beam_ldp.randomizers.finite_fields import DifferenceSet, is_prime, paley
 from beam_ldp.randomizers.frequency.symbol_oracle import CyclicOracle
-from beam_ldp.randomizers.mean.balls import Norm
-from beam_ldp.randomizers.mean.base import MeanRandomizer
-from beam_ldp.randomizers.thresholds import Coin, exp_lower
+from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
+from beam_ldp.randomizers.words import Coin, exp_lower
 
 
 @dataclass(frozen=True)

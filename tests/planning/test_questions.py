@@ -10,7 +10,7 @@ from beam_ldp.accounting import shuffled_event
 from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.planning.questions import plan_questions, price_if_known, rare_errors
 from beam_ldp.planning.ranges import plan_ranges, range_errors
-from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion

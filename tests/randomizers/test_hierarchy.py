@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection
 from beam_ldp.randomizers.hierarchy import Hierarchy, rare_variance
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from beam_ldp.randomizers import normals
-from beam_ldp.randomizers.jit import kernel
 from beam_ldp.randomizers.normals import next_gamma, next_normal, run_rows, spare_words
 from beam_ldp.randomizers.randomness import SimulatedWords, UserRandomness
+from beam_ldp.randomizers.words import kernel
 from tests.identities import identity
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from beam_ldp.randomizers.jit import odd_parity
 from beam_ldp.randomizers.walsh_hadamard import (
     _CACHED,
     _transform,
@@ -17,6 +16,7 @@ from beam_ldp.randomizers.walsh_hadamard import (
     walsh_hadamard,
     walsh_hadamard_in_place,
 )
+from beam_ldp.randomizers.words import odd_parity
 
 pytestmark = pytest.mark.exact
 

@@ -11,8 +11,13 @@ import pytest
 
 from beam_ldp.randomizers import randomness, wire
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.randomizers.wire import EnvelopeError, ReleaseTerms, decode_envelope, encode_envelope
-from beam_ldp.randomizers.wire_groups import GroupTerms
+from beam_ldp.randomizers.wire import (
+    EnvelopeError,
+    GroupTerms,
+    ReleaseTerms,
+    decode_envelope,
+    encode_envelope,
+)
 from beam_ldp.randomizers.wire_stream import read_part
 from tests.identities import identity
 from tests.randomizers.wire_terms import terms_of

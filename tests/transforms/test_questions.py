@@ -10,8 +10,7 @@ import pytest
 from apache_beam.testing.util import assert_that
 from apache_beam.transforms import error_handling
 
-from beam_ldp.randomizers.bins import Bins
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion

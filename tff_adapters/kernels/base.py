@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from beam_ldp.randomizers.mean.balls import Norm
-from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
 
 Runs = Sequence[tuple[int, int]]  # so many columns of so many bits each
 

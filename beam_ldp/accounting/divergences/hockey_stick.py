@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_parts
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction
-from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.special import brentq
 
 MAX_REPORTS = 10**12
 

@@ -19,8 +19,8 @@ from beam_ldp.accounting.divergences.moments import binomial_log_pmf, binomial_w
 from beam_ldp.accounting.divergences.shuffle_rdp import leading_constant
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction
-from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.special import brentq
 
 
 class OutOfRangeError(ValueError):

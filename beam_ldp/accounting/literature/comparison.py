@@ -17,8 +17,8 @@ from beam_ldp.accounting.literature.methods import DEFAULT, Kind, Method, method
 from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.randomizers.checks import check_fraction
-from beam_ldp.randomizers.roots import brentq
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.special import brentq
 
 __all__ = [
     "MethodPrice",

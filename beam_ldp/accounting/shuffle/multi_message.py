@@ -40,7 +40,7 @@ from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
 from beam_ldp.accounting.lower import bit_atoms, connected_losses, lower_epsilon
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_positive
-from beam_ldp.randomizers.roots import brentq
+from beam_ldp.randomizers.special import brentq
 
 Method = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
 METHODS = ("auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis")

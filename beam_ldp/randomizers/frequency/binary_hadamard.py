@@ -9,9 +9,9 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high, odd_parity
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.walsh_hadamard import hadamard_matrix, walsh_hadamard
+from beam_ldp.randomizers.words import WORD_VALUES, kernel, multiply_high, odd_parity
 
 _ONE = np.uint64(1)
 

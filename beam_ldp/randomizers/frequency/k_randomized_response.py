@@ -9,7 +9,7 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
-from beam_ldp.randomizers.jit import kernel, multiply_high
+from beam_ldp.randomizers.words import kernel, multiply_high
 
 
 @dataclass(frozen=True)

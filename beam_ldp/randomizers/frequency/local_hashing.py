@@ -10,14 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from beam_ldp.randomizers import finite_fields
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.checks import check_integer
-from beam_ldp.randomizers.difference_sets import is_prime
-from beam_ldp.randomizers.frequency import affine_hash
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
+from beam_ldp.randomizers.finite_fields import is_prime
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.thresholds import TwoLevelLaw
+from beam_ldp.randomizers.words import WORD_VALUES, TwoLevelLaw, kernel, multiply_high
 
 _MAX_BUCKETS = 1 << 16
 _RESIDUES_PER_BUCKET = 16
@@ -85,7 +84,7 @@ class LocalHashing(FrequencyOracle):
         if not is_prime(check_integer("prime", prime, least, WORD_VALUES - 1)):
             raise ValueError(f"prime must be a prime number >= {least}, got {prime}")
         object.__setattr__(self, "prime", int(prime))
-        if self._prime >= affine_hash.MAX_PRIME or self._num_reports > WORD_VALUES:
+        if self._prime >= finite_fields.MAX_PRIME or self._num_reports > WORD_VALUES:
             raise ValueError(
                 f"domain_size={self.domain_size} with {self._buckets} buckets does not fit reports "
                 "of 64 bits; choose a smaller domain or fewer buckets"
@@ -165,7 +164,7 @@ class LocalHashing(FrequencyOracle):
         check_below(reports, self._num_reports)
         columns = np.empty((3, len(reports)), dtype=np.int64)
         _split(reports, np.uint64(self._prime), np.uint64(self._buckets), columns)
-        return affine_hash.support_counts(
+        return finite_fields.support_counts(
             columns[0], columns[1], columns[2], self._prime, self.domain_size
         )
 
@@ -206,8 +205,8 @@ class LocalHashing(FrequencyOracle):
         triples: tuple[float, ...] = ()
         if self.domain_size > 2:
             small, larger = divmod(self._prime, self._buckets)
-            triple = (self._buckets - larger) * affine_hash.triple_overlap(self._prime, small)
-            triple += larger * affine_hash.triple_overlap(self._prime, small + 1)
+            triple = (self._buckets - larger) * finite_fields.triple_overlap(self._prime, small)
+            triple += larger * finite_fields.triple_overlap(self._prime, small + 1)
             triples = (triple / self._buckets,)
         return two_level_witnesses(
             self._ratio, 1 / self._buckets, float(self._collision) / self._buckets, triples

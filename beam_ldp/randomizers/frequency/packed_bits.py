@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from beam_ldp.randomizers.bits import join_rows, padding_is_zero, split_rows
-from beam_ldp.randomizers.jit import WORD_BITS, WORD_VALUES, kernel
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.words import WORD_BITS, WORD_VALUES, kernel
 
 if TYPE_CHECKING:
     from beam_ldp.randomizers.base import ExtraWords

@@ -11,13 +11,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from beam_ldp.randomizers import finite_fields
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
-from beam_ldp.randomizers.difference_sets import is_prime, next_prime
-from beam_ldp.randomizers.frequency import affine_hash
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
+from beam_ldp.randomizers.finite_fields import is_prime, next_prime
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.thresholds import MAX_WASTE, Coin, exp_lower
+from beam_ldp.randomizers.words import (
+    MAX_WASTE,
+    WORD_VALUES,
+    Coin,
+    exp_lower,
+    kernel,
+    multiply_high,
+)
 
 _MAX_CHANNEL_ENTRIES = 1 << 22
 _MAX_CENTRE = 1 << 16  # larger budgets make do with this field: its inverses stay a small table
@@ -80,7 +86,7 @@ class PairwiseIndependentRappor(FrequencyOracle):
         if not isinstance(self.compact, (bool, np.bool_)):
             raise ValueError(f"compact must be True or False, got {self.compact!r}")
         object.__setattr__(self, "compact", bool(self.compact))
-        if self.prime >= affine_hash.MAX_PRIME or self._num_seeds > WORD_VALUES:
+        if self.prime >= finite_fields.MAX_PRIME or self._num_seeds > WORD_VALUES:
             raise ValueError(
                 f"domain_size={self.domain_size} at local_epsilon={self.local_epsilon:g} does not "
                 "fit seeds of 64 bits; choose a smaller domain or budget"
@@ -193,14 +199,16 @@ class PairwiseIndependentRappor(FrequencyOracle):
         if self.length == 1:
             slopes, shifts = np.divmod(reports.astype(np.int64), self.prime)
             widths = np.full(len(reports), self.num_ones, dtype=np.int64)
-            return affine_hash.support_counts(slopes, shifts, widths, self.prime, self.domain_size)
+            return finite_fields.support_counts(
+                slopes, shifts, widths, self.prime, self.domain_size
+            )
         seeds, weights = reports, np.ones(len(reports), dtype=np.int64)
         if self._num_seeds <= 2 * len(reports):  # equal seeds are counted together
             histogram = np.bincount(reports.astype(np.int64), minlength=self._num_seeds)
             seeds = np.flatnonzero(histogram)
             weights = histogram[seeds]
         counts = np.zeros(self.domain_size, dtype=np.int64)
-        inverse = affine_hash.inverses(self.prime)
+        inverse = finite_fields.inverses(self.prime)
         _count_hyperplanes(
             seeds.astype(np.uint64), weights, np.uint64(self.prime), self.length, inverse, counts
         )
@@ -242,7 +250,7 @@ class PairwiseIndependentRappor(FrequencyOracle):
         q = self.num_ones / self.prime
         triples: tuple[float, ...] = ()
         if self.domain_size > 2 and self.prime > 2:
-            triples = (affine_hash.triple_overlap(self.prime, self.num_ones),)
+            triples = (finite_fields.triple_overlap(self.prime, self.num_ones),)
         return two_level_witnesses(float(self._ratio), q, q * q, triples)
 
     def _possible(self, reports: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.checks import check_integer
-from beam_ldp.randomizers.difference_sets import (
+from beam_ldp.randomizers.finite_fields import (
     MAX_MODULUS,
     DifferenceSet,
     is_prime,

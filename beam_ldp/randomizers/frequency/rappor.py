@@ -20,10 +20,9 @@ from beam_ldp.randomizers.frequency.rappor_parts import (
     LongitudinalRandomness,
     RapporLaw,
 )
-from beam_ldp.randomizers.jit import WORD_BITS, WORD_VALUES
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
-from beam_ldp.randomizers.thresholds import MAX_WASTE
+from beam_ldp.randomizers.words import MAX_WASTE, WORD_BITS, WORD_VALUES
 
 _MAX_CHANNEL_BITS = 12
 _MAX_COHORTS = 1 << 16

@@ -13,10 +13,9 @@ import numpy as np
 
 from beam_ldp.randomizers.base import check_sampling
 from beam_ldp.randomizers.frequency.packed_bits import bit_witness
-from beam_ldp.randomizers.jit import WORD_VALUES
 from beam_ldp.randomizers.randomness import UserRandomness, WordSource, derive_key
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
-from beam_ldp.randomizers.thresholds import exp_lower
+from beam_ldp.randomizers.words import WORD_VALUES, exp_lower
 
 # Bloom codes: short code words that several values may share, and their linear decoding.
 

@@ -11,8 +11,8 @@ import numpy as np
 from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.frequency.symbol_oracle import BlockOracle
-from beam_ldp.randomizers.jit import WORD_BITS, kernel, odd_parity
 from beam_ldp.randomizers.walsh_hadamard import hadamard_matrix, walsh_hadamard
+from beam_ldp.randomizers.words import WORD_BITS, kernel, odd_parity
 
 _ONE = np.uint64(1)
 

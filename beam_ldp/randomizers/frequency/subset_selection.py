@@ -15,9 +15,15 @@ from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_
 from beam_ldp.randomizers.bits import bits_for, pack_uints, smallest_uint, unpack_uints
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.frequency import packed_bits
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.thresholds import MAX_WASTE, Coin, exp_lower
+from beam_ldp.randomizers.words import (
+    MAX_WASTE,
+    WORD_VALUES,
+    Coin,
+    exp_lower,
+    kernel,
+    multiply_high,
+)
 
 _MAX_CHANNEL_VALUES = 12
 _RANKED = 32  # members of a list that is sorted by comparing all pairs, the fastest way

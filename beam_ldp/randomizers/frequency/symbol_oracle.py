@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, below, check_sampling
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
-from beam_ldp.randomizers.difference_sets import DifferenceSet
-from beam_ldp.randomizers.jit import kernel, multiply_high
+from beam_ldp.randomizers.finite_fields import DifferenceSet
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.thresholds import TwoLevelLaw
+from beam_ldp.randomizers.words import TwoLevelLaw, kernel, multiply_high
 
 # Histograms of reports, four at a time ----------------------------------------------------
 

@@ -13,9 +13,8 @@ import numpy as np
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.frequency.packed_bits import bit_dominating_pair, one_hot_witnesses
-from beam_ldp.randomizers.jit import WORD_VALUES
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
-from beam_ldp.randomizers.thresholds import MAX_WASTE, Coin, exp_lower
+from beam_ldp.randomizers.words import MAX_WASTE, WORD_VALUES, Coin, exp_lower
 
 _MAX_CHANNEL_BITS = 12
 

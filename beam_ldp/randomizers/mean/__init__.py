@@ -1,6 +1,7 @@
 """Mean mechanisms: vectors of a norm ball in, their mean out."""
 
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
+from beam_ldp.randomizers.mean.codebooks import RandomCodebookMean
 from beam_ldp.randomizers.mean.directions import FixedPoint
 from beam_ldp.randomizers.mean.kashin_mean import KashinMean
 from beam_ldp.randomizers.mean.l2 import L2Mean
@@ -16,7 +17,6 @@ from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian
 from beam_ldp.randomizers.mean.priv_unit_inf import PrivUnitInf
 from beam_ldp.randomizers.mean.projected_priv_unit import ProjectedPrivUnit
-from beam_ldp.randomizers.mean.random_codebook_mean import RandomCodebookMean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.randomizers.mean.scalar_mean import ScalarMean
 from beam_ldp.randomizers.mean.seed_compressed_mean import SeedCompressedMean

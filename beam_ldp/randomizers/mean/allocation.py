@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from beam_ldp.randomizers.roots import brentq
+from beam_ldp.randomizers.special import brentq
 
 # Minimizer of coth(e/2)^2 e: sinh(e) = 2 e. The best budget of one message of a local mechanism.
 BEST_MESSAGE_EPSILON = 2.1773189849653073

@@ -20,10 +20,9 @@ import numpy as np
 from beam_ldp.randomizers.base import ExtraWords, Sampling
 from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.checks import check_positive
-from beam_ldp.randomizers.jit import kernel, subroutine
-from beam_ldp.randomizers.mean.balls import NORM_TOLERANCE, Norm
-from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.base import NORM_TOLERANCE, MeanRandomizer, Norm
 from beam_ldp.randomizers.normals import run_rows, spare_words
+from beam_ldp.randomizers.words import kernel, subroutine
 
 # Real coordinates as integers, so that reports have a length and sums have no order -------
 

@@ -11,14 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, Sampling, below
-from beam_ldp.randomizers.jit import kernel, multiply_high
-from beam_ldp.randomizers.mean.balls import Norm
-from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
 from beam_ldp.randomizers.mean.codebooks import mix
 from beam_ldp.randomizers.mean.projections import public_signs
 from beam_ldp.randomizers.normals import uniform
-from beam_ldp.randomizers.thresholds import TwoLevelLaw
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
+from beam_ldp.randomizers.words import TwoLevelLaw, kernel, multiply_high
 
 _SEED_BITS = 32
 _MAX_BITS = 24

@@ -12,9 +12,10 @@ import numpy as np
 from beam_ldp.randomizers.base import accounting
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.randomizers.mean.balls import Norm
+from beam_ldp.randomizers.mean.base import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean, Preset
-from beam_ldp.randomizers.mean.rotation import (
+from beam_ldp.randomizers.special import brentq
+from beam_ldp.randomizers.walsh_hadamard import (
     hadamard,
     hadamard_back,
     padded_size,
@@ -22,7 +23,6 @@ from beam_ldp.randomizers.mean.rotation import (
     rotation_seed_of,
     truncation_bias,
 )
-from beam_ldp.randomizers.roots import brentq
 
 _PRINTED_CONSTANT = 10.0
 _PRINTED_FAILURE = 0.01

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_positive
-from beam_ldp.randomizers.mean.balls import Norm
-from beam_ldp.randomizers.roots import brentq
+from beam_ldp.randomizers.mean.base import Norm
+from beam_ldp.randomizers.special import brentq
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, optimal_threshold
 
 

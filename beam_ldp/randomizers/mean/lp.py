@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_ldp.randomizers.mean.balls import Norm
+from beam_ldp.randomizers.mean.base import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.mean.l2 import L2Mean
-from beam_ldp.randomizers.mean.rotation import hadamard, hadamard_back, padded_size
+from beam_ldp.randomizers.walsh_hadamard import hadamard, hadamard_back, padded_size
 
 # Means of vectors of an l1 ball: histograms, sparse updates, distributions ----------------
 

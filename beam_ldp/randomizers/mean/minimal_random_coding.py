@@ -10,12 +10,16 @@ from typing import ClassVar
 import numpy as np
 
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
-from beam_ldp.randomizers.mean.codebooks import CodebookMean, fill_heights, named_direction
+from beam_ldp.randomizers.mean.codebooks import (
+    CodebookMean,
+    fill_heights,
+    named_direction,
+)
 from beam_ldp.randomizers.mean.directions import signed_length
 from beam_ldp.randomizers.normals import spare_words, uniform
-from beam_ldp.randomizers.roots import lowest
+from beam_ldp.randomizers.special import lowest
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, log1mexp, threshold_for
+from beam_ldp.randomizers.words import WORD_VALUES, kernel, multiply_high
 
 _BUDGET_ROUNDING = 4e-12  # covers thresholds of a small cap and places drawn with one word
 _SCANNED = 500  # the error has a kink wherever N P is an integer

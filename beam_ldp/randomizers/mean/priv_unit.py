@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel, subroutine
 from beam_ldp.randomizers.mean.directions import (
     DirectionMean,
     inner_product,
@@ -28,6 +27,7 @@ from beam_ldp.randomizers.spherical_caps import (
     sufficient_threshold,
     threshold_for,
 )
+from beam_ldp.randomizers.words import WORD_VALUES, kernel, subroutine
 
 PrivUnitPreset = Literal["optimal", "experiments", "simulation", "theory"]
 CapCondition = Literal["exact", "paper"]

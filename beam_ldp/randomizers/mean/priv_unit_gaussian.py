@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.jit import kernel, subroutine
 from beam_ldp.randomizers.mean.directions import (
     DirectionMean,
     inner_product,
@@ -20,9 +19,10 @@ from beam_ldp.randomizers.mean.directions import (
 )
 from beam_ldp.randomizers.mean.priv_unit import CapCoin
 from beam_ldp.randomizers.normals import fill_normals, next_normal, uniform
-from beam_ldp.randomizers.roots import brentq, lowest
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
+from beam_ldp.randomizers.special import brentq, lowest
 from beam_ldp.randomizers.spherical_caps import expit, log1mexp
+from beam_ldp.randomizers.words import kernel, subroutine
 
 _BUDGET_ROUNDING = 2e-15
 _LARGEST_EXPONENT = 600.0

@@ -21,13 +21,12 @@ from beam_ldp.randomizers.frequency.packed_bits import (
     words_for,
     write_rows,
 )
-from beam_ldp.randomizers.jit import kernel, multiply_high, subroutine
-from beam_ldp.randomizers.mean.balls import Norm
-from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
 from beam_ldp.randomizers.mean.priv_unit import CapCoin
 from beam_ldp.randomizers.normals import run_rows, uniform
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.spherical_caps import log1mexp
+from beam_ldp.randomizers.words import kernel, multiply_high, subroutine
 
 # Random corners of a cube that agree with a given one in many places, to the last bit -----
 #

@@ -15,10 +15,10 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.directions import DirectionMean, pack_signed, unpack_signed
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.projections import HaarProjection, OwnProjection, SharedProjection
-from beam_ldp.randomizers.mean.rotation import padded_size, rotation_seed_of
 from beam_ldp.randomizers.normals import spare_words
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.spherical_caps import log_gamma_half_step
+from beam_ldp.randomizers.walsh_hadamard import padded_size, rotation_seed_of
 
 ProjectionKind = Literal["shared", "own", "haar"]
 

@@ -18,11 +18,11 @@ from functools import cached_property
 
 import numpy as np
 
-from beam_ldp.randomizers.jit import kernel, multiply_high, subroutine
 from beam_ldp.randomizers.mean.codebooks import fill_candidate, mix, named_direction
 from beam_ldp.randomizers.mean.directions import signed_length
 from beam_ldp.randomizers.normals import spare_words, uniform
 from beam_ldp.randomizers.walsh_hadamard import walsh_hadamard_in_place
+from beam_ldp.randomizers.words import kernel, multiply_high, subroutine
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _OWN_SIGNS = np.uint64(0x5851F42D4C957F2D)  # tells the stream of signs from that of rows

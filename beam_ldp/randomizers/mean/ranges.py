@@ -11,8 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from beam_ldp.randomizers.identity import digest_of
-from beam_ldp.randomizers.mean.balls import LARGEST, SMALLEST
-from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
+from beam_ldp.randomizers.mean.base import LARGEST, SMALLEST, MeanEstimate, MeanRandomizer
 
 _LARGEST = sys.float_info.max
 

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from beam_ldp.randomizers.base import ExtraWords, below
 from beam_ldp.randomizers.bits import join_rows, pack_uints, split_rows, unpack_uints
-from beam_ldp.randomizers.jit import WORD_BITS, kernel
 from beam_ldp.randomizers.mean.directions import (
     DirectionMean,
     inner_product,
@@ -25,7 +24,7 @@ from beam_ldp.randomizers.mean.priv_unit import PrivUnit, sphere_moments
 from beam_ldp.randomizers.mean.priv_unit_gaussian import PrivUnitGaussian, normal_moments
 from beam_ldp.randomizers.normals import spare_words, standard_normals, uniform
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.thresholds import Coin, exp_lower
+from beam_ldp.randomizers.words import WORD_BITS, Coin, exp_lower, kernel
 
 # Long random vectors from short seeds: AES-128 in counter mode ----------------------------
 #

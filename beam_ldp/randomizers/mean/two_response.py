@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.randomizers.bits import bits_for
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel, multiply_high
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
-from beam_ldp.randomizers.thresholds import MAX_WASTE, exp_lower
+from beam_ldp.randomizers.words import MAX_WASTE, WORD_VALUES, exp_lower, kernel, multiply_high
 
 
 @dataclass(frozen=True)

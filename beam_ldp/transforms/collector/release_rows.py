@@ -11,8 +11,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_ldp.randomizers.bins import Bins
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain
 from beam_ldp.transforms.elements.stage_types import Task, expect

@@ -10,8 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_ldp.randomizers.bins import Bins
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.settings import People
 from beam_ldp.transforms.device.number_columns import BinEncoder, VectorEncoder
 from beam_ldp.transforms.device.rows import (

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import apache_beam as beam
 import numpy as np
 
-from beam_ldp.randomizers.bins import Bins
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import People

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Bins
 from beam_ldp.transforms.elements.columns import (
     ABSENT,
     INFINITE,

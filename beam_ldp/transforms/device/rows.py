@@ -14,7 +14,7 @@ import pyarrow as pa
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_ldp.randomizers.bins import Bins
+from beam_ldp.randomizers.domain import Bins
 from beam_ldp.settings import People
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock, ValueBlock
 from beam_ldp.transforms.elements.columns import (

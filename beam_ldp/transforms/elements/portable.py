@@ -12,8 +12,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.bins import Bins
-from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.randomizers.domain import OTHER, Bins, Domain
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import People
 

@@ -19,8 +19,8 @@ from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.jit import kernel, multiply_high
 from beam_ldp.randomizers.randomness import FreshWords
+from beam_ldp.randomizers.words import kernel, multiply_high
 from beam_ldp.transforms.elements.blocks import ReportBlock, ShuffledBlock, WithheldRelease
 from beam_ldp.transforms.elements.counters import BlockCounters, counter
 from beam_ldp.transforms.elements.portable import (

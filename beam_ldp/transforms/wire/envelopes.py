@@ -18,8 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import TaggedOutput
 
 from beam_ldp.randomizers.identity import length_prefixed
-from beam_ldp.randomizers.wire import REASONS
-from beam_ldp.randomizers.wire_groups import AnyTerms, GroupTerms, shared
+from beam_ldp.randomizers.wire import REASONS, AnyTerms, GroupTerms, shared
 from beam_ldp.randomizers.wire_stream import Part, Ranges, Row, join_ranges, margin, read_part
 from beam_ldp.transforms.device.randomize import ORIGIN_BYTES
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock

@@ -12,8 +12,7 @@ from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.wire import ReleaseTerms
-from beam_ldp.randomizers.wire_groups import AnyTerms, GroupTerms
+from beam_ldp.randomizers.wire import AnyTerms, GroupTerms, ReleaseTerms
 from beam_ldp.transforms.elements.listing import matching_or_inside
 from beam_ldp.transforms.elements.portable import PortableDomain, PortableRandomizer
 

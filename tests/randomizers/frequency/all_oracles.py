@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from beam_ldp.randomizers import FrequencyOracle
-from beam_ldp.randomizers.difference_sets import next_prime
+from beam_ldp.randomizers.finite_fields import next_prime
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     HadamardResponse,

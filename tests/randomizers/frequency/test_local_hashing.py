@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers.difference_sets import is_prime, next_prime
+from beam_ldp.randomizers.finite_fields import is_prime, next_prime
 from beam_ldp.randomizers.frequency import LocalHashing, affine_hash
 from tests.randomizers.frequency import exact_checks as checks
 

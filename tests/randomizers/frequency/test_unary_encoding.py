@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.randomizers.frequency import UnaryEncoding, packed_bits
-from beam_ldp.randomizers.jit import WORD_VALUES
+from beam_ldp.randomizers.words import WORD_VALUES
 from tests.randomizers.frequency import exact_checks as checks
 
 ORACLES = [

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers.mean.balls import clip_to_ball, nearest_in_ball
-from beam_ldp.randomizers.mean.base import MeanEstimate
+from beam_ldp.randomizers.mean.base import MeanEstimate, clip_to_ball, nearest_in_ball
 from beam_ldp.randomizers.mean.directions import FixedPoint
 
 pytestmark = pytest.mark.exact

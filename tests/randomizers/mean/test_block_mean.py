@@ -11,7 +11,7 @@ import pytest
 from beam_ldp.randomizers import LocalRandomizer, UserRandomness
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
 from beam_ldp.randomizers.mean.allocation import printed_local
-from beam_ldp.randomizers.mean.balls import clip_to_ball
+from beam_ldp.randomizers.mean.base import clip_to_ball
 from beam_ldp.randomizers.mean.two_response import bit_means
 from tests.identities import identity
 

@@ -11,18 +11,18 @@ import pytest
 from scipy import stats
 
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel
-from beam_ldp.randomizers.mean.codebooks import HeightNodes, fill_candidate
-from beam_ldp.randomizers.mean.minimal_random_coding import MinimalRandomCoding, best_coded_cap
-from beam_ldp.randomizers.mean.priv_unit import PrivUnit
-from beam_ldp.randomizers.mean.random_codebook_mean import (
+from beam_ldp.randomizers.mean.codebooks import (
+    HeightNodes,
     RandomCodebookMean,
+    fill_candidate,
     rotated_simplex_marginal,
 )
+from beam_ldp.randomizers.mean.minimal_random_coding import MinimalRandomCoding, best_coded_cap
+from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.normals import spare_words
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.randomizers.spherical_caps import SphericalCap
-from beam_ldp.randomizers.thresholds import exp_lower
+from beam_ldp.randomizers.words import WORD_VALUES, exp_lower, kernel
 from tests.identities import identity
 from tests.randomizers.mean.golden_errors import golden
 

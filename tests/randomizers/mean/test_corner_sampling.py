@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_ldp.randomizers.jit import WORD_VALUES, kernel
 from beam_ldp.randomizers.mean.priv_unit_inf import (
     agreements_above,
     below,
     choose_places,
     ones_in,
 )
+from beam_ldp.randomizers.words import WORD_VALUES, kernel
 
 
 @kernel

@@ -10,10 +10,9 @@ import pytest
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.frequency.packed_bits import all_rows
-from beam_ldp.randomizers.jit import WORD_VALUES
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.mean.priv_unit_inf import CornerCaps, PrivUnitInf, best_places
-from beam_ldp.randomizers.thresholds import exp_lower
+from beam_ldp.randomizers.words import WORD_VALUES, exp_lower
 
 
 def false_corollary(dimension, kappa):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_ldp.randomizers.jit import WORD_VALUES
 from beam_ldp.randomizers.mean.two_response import (
     BitLaw,
     MessageLayout,
@@ -19,6 +18,7 @@ from beam_ldp.randomizers.mean.two_response import (
     respond,
     unpack_columns,
 )
+from beam_ldp.randomizers.words import WORD_VALUES
 
 pytestmark = pytest.mark.exact
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.randomizers.jit import WORD_VALUES
-from beam_ldp.randomizers.thresholds import (
+from beam_ldp.randomizers.words import (
     MAX_WASTE,
+    WORD_VALUES,
     Coin,
     TwoLevelLaw,
     exp_lower,

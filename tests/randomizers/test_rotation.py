@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg, stats
 
-from beam_ldp.randomizers.mean import L2Mean, LInfMean, ProjectedPrivUnit, rotation
+from beam_ldp.randomizers import walsh_hadamard as rotation
+from beam_ldp.randomizers.mean import L2Mean, LInfMean, ProjectedPrivUnit
 from tests.identities import identity
 
 pytestmark = pytest.mark.exact

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.randomizers.difference_sets import (
+from beam_ldp.randomizers.finite_fields import (
     DifferenceSet,
     is_difference_set,
     is_prime,
