@@ -1,13 +1,19 @@
 """What Beam works out many times for each pipeline, and always the same, is worked out once.
 
-A test's pipeline of a dozen stages asks for the signatures of its methods four thousand times, and
-builds a hundred and fifty parsers for the same flags: that is half of what it costs. Nothing else
-is changed. Programs that tests start in processes of their own run on Beam as it is.
+A test's pipeline of a dozen stages asks for the signatures of its methods four thousand times,
+builds a hundred and fifty parsers for the same flags, reads the source of its functions, and
+compresses the same stages: that is half of what it costs. Two things are left out: a `TestPipeline`
+is not written and read once more before its runner writes it (any other pipeline is not either), and
+no thread samples how long stages take, for the end of which every bundle waits. Nothing else is
+changed. Programs that tests start in processes of their own run on Beam as it is.
 """
 
 from __future__ import annotations
 
+import bz2
+import functools
 import sys
+import threading
 import types
 import weakref
 from argparse import Namespace
@@ -15,7 +21,10 @@ from collections.abc import Callable
 from inspect import Signature
 from typing import Any
 
+from apache_beam.internal import cloudpickle_pickler
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.worker import statesampler
+from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.transforms import core, userstate
 from apache_beam.typehints import decorators
 
@@ -24,6 +33,7 @@ Specs = tuple[set, set]  # of states and of timers
 _signature = decorators.get_signature
 _specs = userstate.get_dofn_specs
 _view_as = PipelineOptions.view_as
+_check_fn_use_yield_and_return = core._check_fn_use_yield_and_return
 
 _functions: weakref.WeakKeyDictionary[Any, Signature] = weakref.WeakKeyDictionary()
 _methods: weakref.WeakKeyDictionary[Any, Signature] = weakref.WeakKeyDictionary()
@@ -31,6 +41,7 @@ _dofns: weakref.WeakKeyDictionary[type, tuple[list[str], tuple[set, set]]] = (
     weakref.WeakKeyDictionary()
 )
 _flags: dict[tuple[type, tuple[str, ...]], Namespace] = {}
+_plain: set[types.CodeType | None] = set()
 
 
 def get_signature(func: Callable) -> Signature:
@@ -83,6 +94,37 @@ def view_as(self: PipelineOptions, cls: type[PipelineOptions]) -> PipelineOption
     return view
 
 
+def check_fn_use_yield_and_return(fn: Callable) -> bool:
+    """Beam's, from the source of a function once where that is well."""
+    code = getattr(fn, "__code__", None)
+    if code not in _plain:
+        mixed = _check_fn_use_yield_and_return(fn)
+        if code is None or mixed:
+            return mixed
+        _plain.add(code)
+    return False
+
+
+class Compression:
+    """`bz2`, whose results are kept: whatever it compressed, it reads back."""
+
+    compress = staticmethod(functools.lru_cache(maxsize=2048)(bz2.compress))
+    decompress = staticmethod(functools.lru_cache(maxsize=2048)(bz2.decompress))
+
+
+class StateSampler(statesampler.StateSampler):
+    """Knows the stage that is running, as Beam's without its compiled parts does, and no times."""
+
+    def start(self) -> None:
+        self.tracked_thread = threading.current_thread()
+        statesampler.set_current_tracker(self)
+        self.started = True
+
+    def stop(self) -> None:
+        statesampler.set_current_tracker(None)
+        self.finished = True
+
+
 def remember() -> None:
     """From now on, in this process."""
     for module in list(sys.modules.values()):
@@ -91,3 +133,7 @@ def remember() -> None:
                 if vars(module).get(ours.__name__) is theirs:
                     setattr(module, ours.__name__, ours)
     PipelineOptions.view_as = view_as  # type: ignore[method-assign]
+    core._check_fn_use_yield_and_return = check_fn_use_yield_and_return
+    cloudpickle_pickler.bz2 = Compression
+    statesampler.StateSampler = StateSampler
+    TestPipeline.run = functools.partialmethod(TestPipeline.run, test_runner_api=False)

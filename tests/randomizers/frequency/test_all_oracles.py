@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import pickle
@@ -34,32 +35,28 @@ def test_channel_privacy_unbiasedness_and_variance(oracle):
     checks.check_channel(oracle)
 
 
+def law_of_multiset(channel: np.ndarray, values: tuple[int, ...]) -> np.ndarray:
+    """Chances of all tuples of reports, each the average over the orders of its reports."""
+    ordered = functools.reduce(np.multiply.outer, [channel[:, value] for value in values])
+    orders = list(itertools.permutations(range(len(values))))
+    return sum(ordered.transpose(order) for order in orders) / len(orders)
+
+
 def exact_divergence(channel: np.ndarray, first: int, second: int, others: tuple[int, ...], t):
     """Hockey stick between the multisets of reports of two data sets that differ in one value."""
-    ahead = behind = {(): 1.0}
-    for values in ((first, *others), (second, *others)):
-        law: dict[tuple[int, ...], float] = {(): 1.0}
-        for value in values:
-            grown: dict[tuple[int, ...], float] = {}
-            for seen, chance in law.items():
-                for report, p in enumerate(channel[:, value]):
-                    key = tuple(sorted((*seen, report)))
-                    grown[key] = grown.get(key, 0.0) + chance * p
-            law = grown
-        ahead, behind = behind, law
-    return sum(max(0.0, p - t * behind.get(key, 0.0)) for key, p in ahead.items())
+    one, other = (law_of_multiset(channel, (value, *others)) for value in (first, second))
+    return float(np.maximum(0.0, one - t * other).sum())
 
 
 def pair_divergence(pair: ShufflePair, num_users: int, t: float) -> float:
     """What the accountant makes of a pair: M = 1 + Bin(n - 1, blanket mass) draws, averaged."""
-    total = 0.0
-    cells = list(zip(pair.probabilities, pair.ratios))
-    for draws in range(1, num_users + 1):
-        weight = stats.binom.pmf(draws - 1, num_users - 1, pair.blanket_mass)
-        for chosen in itertools.product(cells, repeat=draws):
-            chance = math.prod(p for p, _ in chosen)
-            gap = sum(a - t * b for _, (a, b) in chosen) / draws
-            total += weight * chance * max(0.0, gap)
+    total, mass, n = 0.0, pair.blanket_mass, num_users
+    gaps = np.array(pair.ratios) @ np.array([1.0, -t])
+    for draws in range(1, n + 1):
+        weight = math.comb(n - 1, draws - 1) * mass ** (draws - 1) * (1 - mass) ** (n - draws)
+        chance = functools.reduce(np.multiply.outer, [np.array(pair.probabilities)] * draws)
+        gap = functools.reduce(np.add.outer, [gaps] * draws) / draws
+        total += weight * float((chance * np.maximum(0.0, gap)).sum())
     return total
 
 
