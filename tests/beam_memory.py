@@ -3,9 +3,9 @@
 A test's pipeline of a dozen stages asks for the signatures of its methods four thousand times,
 builds a hundred and fifty parsers for the same flags, reads the source of its functions, and
 compresses the same stages: that is half of what it costs. Two things are left out: a `TestPipeline`
-is not written and read once more before its runner writes it (any other pipeline is not either), and
-no thread samples how long stages take, for the end of which every bundle waits. Nothing else is
-changed. Programs that tests start in processes of their own run on Beam as it is.
+is not written and read once more before its runner writes it (no other pipeline is), and no thread
+samples how long stages take, for whose end every bundle waits. Nothing else is changed. Programs
+that tests start in processes of their own run on Beam as it is.
 """
 
 from __future__ import annotations
