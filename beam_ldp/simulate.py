@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.planning import plan_frequencies, plan_means
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import optimize
 
 from beam_ldp.accounting import local_epsilon_for
-from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
+from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.accounting.divergences.shuffle_rdp import thesis_upper_1, two_response_lower
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu, witness_epsilon
 from beam_ldp.randomizers.mean import PrivUnit

@@ -17,7 +17,7 @@ from beam_ldp.pipelines.plan import whole
 if TYPE_CHECKING:
     from beam_ldp.accounting.literature.comparison import MethodPrice
     from beam_ldp.accounting.literature.schedule import Sampling, Schedule
-    from beam_ldp.accounting.privacy_bound import PrivacyBound
+    from beam_ldp.accounting.lower import PrivacyBound
 
 _UNKNOWNS = ("local-epsilon", "rounds", "users", "sampled")
 _LEAST_LOCAL_EPSILON, _LARGEST_LOCAL_EPSILON = 0.01, 20.0

@@ -14,7 +14,7 @@ from scipy import integrate, optimize, stats
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, shuffle_epsilon
 from beam_ldp.accounting.composition.loss_curves import renyi_divergences
-from beam_ldp.accounting.divergences.conversions import default_orders, rdp_to_epsilon
+from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
 from beam_ldp.accounting.divergences.shuffle_rdp import thesis_simplified, two_response_direction
 from beam_ldp.randomizers.frequency import BinaryHadamard
 from tests.accounting.brute_force import channel_pairs, extreme_rows, response_rows

@@ -9,10 +9,11 @@ on those below it:
 * `composition`: many releases. `accountant` adds up; it asks `ledger_bounds` what they cost at most
   (by Rényi orders, or by the `loss_curves` of each) and at least. `central` knows dp-accounting's
   own events.
-* `shuffle`: one release. `one_release` is a price, `solving` any unknown or many at once,
-  `randomizer_events` what a mechanism's release is called; `mean_price` is for several messages
-  per person, on top of `multi_message`.
-* `lower`: floors under every price, for a mechanism and for all of a local epsilon.
+* `shuffle`: one release. `one_release` is what a mechanism's release is called and its price,
+  `solving` any unknown or many at once; `mean_price` is for several messages per person, on top of
+  `multi_message`.
+* `lower`: a price with what stands beside it, and floors under every price, for a mechanism and for
+  all of a local epsilon.
 * `reports` say what ran and who hides whom, `events` say it to dp-accounting, and `event_json`
   writes it.
 * `divergences`: the mathematics that all of them share.
@@ -22,14 +23,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.accounting.divergences.hockey_stick import DeltaBounds, epsilon_bounds
+from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.prices import event_epsilon
-from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.shuffle.one_release import (
     MAX_LOCAL_EPSILON,
+    local_event,
     shuffle_delta,
     shuffle_epsilon,
+    shuffled_event,
 )
-from beam_ldp.accounting.shuffle.randomizer_events import local_event, shuffled_event
 from beam_ldp.accounting.shuffle.solving import local_epsilon_for, shuffle_epsilons, solve
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 

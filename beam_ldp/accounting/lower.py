@@ -1,15 +1,15 @@
-"""What no analysis can beat: concrete pairs of data sets, for one mechanism or for all.
+"""A privacy figure with what stands beside it, and what no analysis can beat.
 
-Laws are listed outcome by outcome (`Atoms`) and their losses put on a grid: rounded up
-(`connected_losses`) they bound what releases cost from above, pooled (`pooled_losses`) from below.
+The latter are concrete pairs of data sets, for one mechanism or for all, whose laws are listed
+outcome by outcome (`Atoms`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     hockey_stick,
     listed_configurations,
 )
-from beam_ldp.accounting.divergences.loss_grid import LossGrid
+from beam_ldp.accounting.divergences.loss_grid import lower_epsilon
 from beam_ldp.accounting.divergences.moments import (
     Atoms,
     binomial_bins,
@@ -29,155 +29,129 @@ from beam_ldp.accounting.divergences.moments import (
 from beam_ldp.accounting.divergences.shuffle_rdp import three_response_atoms
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 
-# Losses of listed laws on a grid, rounded up or down --------------------------------------
 
+class PrivacyBound(float):
+    """A proved upper value of epsilon (or of delta), which is a float, with what stands beside it.
 
-_STEPS_PER_DEVIATION = 40
-_LEAST_STEPS_PER_DEVIATION = 4
-_COMMON_STEPS_PER_DEVIATION = 60
-_LARGEST_GRID = 1 << 20  # losses
-_LARGEST_LOSS, _LEAST_MASS = 600.0, 1e-30  # whose products fit a double
-_DEVIATIONS = 40  # beyond so many losses count as unbounded
-_TRUNCATED_MASS = 1e-20
+    Attributes:
+        lower: What a concrete pair of data sets costs with *this* mechanism: the true value lies
+            between `lower` and the float itself. 0.0 where the mechanism offers no such pair.
+            May be given as a function that returns it with its `lower_method`, and is called
+            when either is first read: it takes longer than the value.
+        class_lower: What no analysis can go below that knows the local epsilon alone (shuffled
+            binary and ternary randomized response). A mechanism's own value may lie below it.
+            May be given as a function, which is called when it is first read: it takes longest.
+        method: The method whose value this is.
+        proof_status: "proved" or "conjectured".
+        lower_method: The pair of data sets behind `lower`, or why there is none.
 
-
-def hockey_sticks(atoms: Atoms, losses: np.ndarray) -> np.ndarray:
-    """E[(P - e^loss Q)_+] at each loss. O((atoms + losses) log atoms)."""
-    mass = np.exp(atoms.log_mass)
-    loss = np.log(atoms.first) - np.log(atoms.second)
-    order = np.argsort(loss, kind="stable")
-    ascending = loss[order]
-    above_first = _sums_from(mass[order] * atoms.first[order])
-    above_second = _sums_from(mass[order] * atoms.second[order])
-    start = np.searchsorted(ascending, losses, side="right")
-    return np.clip(above_first[start] - np.exp(losses) * above_second[start], 0.0, 1.0)
-
-
-def _sums_from(values: np.ndarray) -> np.ndarray:
-    """Sums of all values from each position on, and zero past the end."""
-    return np.append(np.cumsum(values[::-1])[::-1], 0.0)
-
-
-def connected_losses(atoms: Atoms, step: float) -> LossGrid:
-    """The losses of a pair, whichever way round: never below the truth. See `connect_dots`."""
-    loss = np.log(atoms.first) - np.log(atoms.second)
-    reach = min(float(np.abs(loss).max()), _DEVIATIONS * loss_spread(atoms))
-    knots = np.arange(math.ceil(reach / step) + 2)
-    sticks = [hockey_sticks(side, knots * step) for side in (atoms, atoms.swapped())]
-    heights = np.minimum(np.maximum(*sticks) + _TRUNCATED_MASS, 1.0)
-    return LossGrid.connecting(step, knots, heights)
-
-
-def lower_epsilon(parts: Sequence[tuple[int, Atoms]], delta: float) -> float:
-    """What so many releases of each concrete pair cost at least: epsilon at `delta`."""
-    return max(
-        composed_losses(sides).lower_epsilon(delta)
-        for sides in (parts, [(count, atoms.swapped()) for count, atoms in parts])
-    )
-
-
-def composed_losses(parts: Sequence[tuple[int, Atoms]]) -> LossGrid:
-    """So many releases of each of several concrete pairs, each in its own direction."""
-    return composed_grids([_repeated(pair, count) for count, pair in parts])
-
-
-def _repeated(pair: Atoms, count: int) -> LossGrid:
-    """So many releases; where the grid would fill the memory a coarser one, or fewer releases.
-
-    Either costs no more.
+    >>> bound = PrivacyBound(0.5, lower=0.4, class_lower=0.45, method="clones")
+    >>> bound <= 0.5, bound.lower, bound.proof_status
+    (True, 0.4, 'proved')
+    >>> bound
+    PrivacyBound(0.5, lower=0.4, class_lower=0.45, method='clones', proof_status='proved')
     """
-    grid, coarsest = pooled_losses(pair), loss_spread(pair) / _LEAST_STEPS_PER_DEVIATION
-    while count > 1 and grid.places(count) > _LARGEST_GRID:
-        if grid.step <= coarsest / 2:
-            grid = pooled_losses(pair, 2 * grid.step)
-        else:
-            count //= 2
-    return grid.repeated(count)
+
+    __slots__ = ("_class_lower", "_lower", "method", "proof_status")
+
+    _lower: tuple[float, str] | Callable[[], tuple[float, str]]
+    _class_lower: float | Callable[[], float]
+    method: str
+    proof_status: str
+
+    def __new__(
+        cls,
+        value: float,
+        *,
+        lower: float | Callable[[], tuple[float, str]] = 0.0,
+        class_lower: float | Callable[[], float] = 0.0,
+        method: str = "",
+        proof_status: str = "proved",
+        lower_method: str = "",
+    ) -> PrivacyBound:
+        self = super().__new__(cls, value)
+        if math.isnan(self) or self < 0.0:
+            raise ValueError(f"value must be >= 0, got {float(value)!r}")
+        if not callable(class_lower):
+            class_lower = _checked(class_lower)
+        if proof_status not in ("proved", "conjectured"):
+            raise ValueError(
+                f"proof_status must be 'proved' or 'conjectured', got {proof_status!r}"
+            )
+        for name, given in (
+            ("_lower", lower if callable(lower) else self._within(lower, lower_method)),
+            ("_class_lower", class_lower),
+            ("method", method),
+            ("proof_status", proof_status),
+        ):
+            object.__setattr__(self, name, given)
+        return self
+
+    @property
+    def lower(self) -> float:
+        return self._known_lower()[0]
+
+    @property
+    def lower_method(self) -> str:
+        return self._known_lower()[1]
+
+    def _known_lower(self) -> tuple[float, str]:
+        known = self._lower
+        if callable(known):
+            known = self._within(*known())
+            object.__setattr__(self, "_lower", known)
+        return known
+
+    def _within(self, lower: float, method: str) -> tuple[float, str]:
+        if not 0.0 <= lower <= self:
+            raise ValueError(f"lower must be in [0, {float(self)!r}], got {lower!r}")
+        return float(lower), method
+
+    @property
+    def class_lower(self) -> float:
+        known = self._class_lower
+        if callable(known):
+            known = _checked(known())
+            object.__setattr__(self, "_class_lower", known)
+        return known
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a PrivacyBound is immutable: cannot set {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a PrivacyBound is immutable: cannot delete {name}")
+
+    def __reduce__(self) -> tuple[Callable[..., PrivacyBound], tuple[float, dict[str, Any]]]:
+        return _restore, (float(self), {name: getattr(self, name) for name in _BESIDE})
+
+    def __copy__(self) -> PrivacyBound:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrivacyBound:
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"PrivacyBound({float(self)!r}, lower={self.lower!r}, "
+            f"class_lower={self.class_lower!r}, method={self.method!r}, "
+            f"proof_status={self.proof_status!r})"
+        )
+
+    def __str__(self) -> str:
+        return float.__repr__(self)
 
 
-def composed_grids(grids: Sequence[LossGrid]) -> LossGrid:
-    """Independent pooled losses together, pooled again on a grid that fits their spread.
-
-    Losses that no double can hold are left out, which only lowers the result.
-    """
-    if len(grids) == 1:
-        return grids[0]
-    held = [(np.abs(g.losses) < _LARGEST_LOSS) & (g.mass > _LEAST_MASS) for g in grids]
-    step = math.hypot(*(_standard_deviation(grid) for grid in grids)) / _COMMON_STEPS_PER_DEVIATION
-    step = max(step, max(len(grid.mass) * grid.step for grid in grids) / _LARGEST_GRID)
-    total = None
-    for grid, seen in zip(grids, held, strict=True):
-        losses, mass = grid.losses[seen], grid.mass[seen]
-        if not len(mass):
-            continue
-        atoms = Atoms(np.log(mass), np.ones(len(mass)), np.exp(-losses))
-        one = replace(pooled_losses(atoms, step), rounding=grid.rounding)
-        total = one if total is None else total.composed(one)
-    return grids[0] if total is None else total
+_BESIDE = ("lower", "class_lower", "method", "proof_status", "lower_method")
 
 
-def _standard_deviation(grid: LossGrid) -> float:
-    mass = np.maximum(grid.mass, 0.0)
-    if not mass.any():
-        return 0.0
-    losses, mass = grid.losses, mass / mass.sum()
-    return math.sqrt(float(mass @ (losses - mass @ losses) ** 2))
+def _checked(class_lower: float) -> float:
+    if not class_lower >= 0.0:
+        raise ValueError(f"class_lower must be >= 0, got {class_lower!r}")
+    return float(class_lower)
 
 
-def pooled_losses(atoms: Atoms, step: float | None = None) -> LossGrid:
-    """The losses of a concrete pair, in its own direction, never above the truth.
-
-    Outcomes are pooled until the likelihood ratio of each pool is a point of the grid: pooling is
-    post-processing, so the pooled pair is no easier to tell apart, and its losses need no rounding.
-    Without a step the grid fits the spread of the losses.
-    """
-    mass = np.exp(atoms.log_mass)
-    if step is None:
-        span = float(np.ptp(np.log(atoms.first) - np.log(atoms.second)))
-        step = max(loss_spread(atoms) / _STEPS_PER_DEVIATION, span / _LARGEST_GRID)
-    pools = _pooled(mass * atoms.first, mass * atoms.second, step)
-    lowest = min(pools)
-    masses = np.zeros(max(pools) - lowest + 1)
-    for place, pool in pools.items():
-        masses[place - lowest] = pool
-    return LossGrid(step, lowest, masses / max(1.0, masses.sum()))  # rounding adds nothing
-
-
-def loss_spread(atoms: Atoms) -> float:
-    """Root mean square of the loss under the first law."""
-    loss = np.log(atoms.first) - np.log(atoms.second)
-    return float(np.sqrt(np.sum(np.exp(atoms.log_mass) * atoms.first * loss**2)))
-
-
-def _pooled(first: np.ndarray, second: np.ndarray, step: float) -> dict[int, float]:
-    """Mass under P of pools whose log-ratio is exactly a multiple of `step`, by that multiple."""
-    seen = (first > 1e-300) & (second > 1e-300)  # leaving outcomes out only lowers the result
-    first, second = first[seen], second[seen]
-    fine = np.floor(np.log(first / second) / step * 16).astype(np.int64)
-    _, where = np.unique(fine, return_inverse=True)  # first into bins a sixteenth as wide
-    p_left = np.bincount(where, weights=first)
-    q_left = np.bincount(where, weights=second)
-    pools: dict[int, float] = {}
-    p_pool = q_pool = 0.0
-    target = int(np.floor(np.log(p_left[0] / q_left[0]) / step)) + 1
-    for p, q in zip(p_left.tolist(), q_left.tolist(), strict=True):
-        while p_pool + p >= np.exp(target * step) * (q_pool + q):
-            # The part of this bin that takes the pool's ratio to the grid exactly.
-            ratio = np.exp(target * step)
-            excess = p - ratio * q
-            part = min(1.0, max(0.0, (ratio * q_pool - p_pool) / excess)) if excess > 0 else 1.0
-            pools[target] = pools.get(target, 0.0) + p_pool + part * p
-            p_pool = q_pool = 0.0
-            p, q = (1 - part) * p, (1 - part) * q
-            if p <= 0.0 or q <= 0.0:
-                p = q = 0.0
-                break
-            target = max(target, int(np.floor(np.log(p / q) / step))) + 1
-        p_pool, q_pool = p_pool + p, q_pool + q
-    if p_pool > 0.0 and q_pool > 0.0:  # what is left at the top: rounded down
-        top = int(np.floor(np.log(p_pool / q_pool) / step))
-        pools[top] = pools.get(top, 0.0) + p_pool
-    return pools
+def _restore(value: float, beside: dict[str, Any]) -> PrivacyBound:
+    return PrivacyBound(value, **beside)
 
 
 # What no analysis can go below that knows a mechanism by its local epsilon alone ----------

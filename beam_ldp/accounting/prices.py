@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reports import ShuffledMessages, ShuffledReports, hidden_users
 from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
-from beam_ldp.accounting.shuffle.one_release import shuffle_epsilon
-from beam_ldp.accounting.shuffle.randomizer_events import Randomizer, local_event, shuffled_event
+from beam_ldp.accounting.shuffle.one_release import (
+    Randomizer,
+    local_event,
+    shuffle_epsilon,
+    shuffled_event,
+)
 
 if TYPE_CHECKING:
     import dp_accounting

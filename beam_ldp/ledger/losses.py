@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting import ShuffleAccountant
-from beam_ldp.accounting.divergences.conversions import epsilon_above_rdp, rdp_to_epsilon
+from beam_ldp.accounting.divergences.moments import epsilon_above_rdp, rdp_to_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import local_epsilon_of, releases_nothing
 from beam_ldp.ledger.rows import canonical

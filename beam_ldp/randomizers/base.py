@@ -252,7 +252,7 @@ class LocalRandomizer(ABC):
 
     def dp_event(self) -> Any:
         """One report of one person as a privacy event: `accounting.local_event`."""
-        return accounting("shuffle.randomizer_events").local_event(self)
+        return accounting("shuffle.one_release").local_event(self)
 
     # How it travels ----------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class ChargeTo:
 
     def worst_event(self, randomizer: LocalRandomizer, min_reports: int) -> Any:
         """The dearest release that can happen: that of `min_reports` reports."""
-        event = _accounting("shuffle.randomizer_events").shuffled_event(randomizer, min_reports)
+        event = _accounting("shuffle.one_release").shuffled_event(randomizer, min_reports)
         return _honest_event(event, self.honest_fraction)
 
     def reserve(

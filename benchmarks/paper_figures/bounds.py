@@ -17,20 +17,18 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
     shuffle_epsilon,
 )
-from beam_ldp.accounting.divergences.conversions import default_orders, rdp_to_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bound
+from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
 from beam_ldp.accounting.divergences.shuffle_rdp import (
     erlingsson_2019,
     leading_constant,
+    thesis_subsampled,
     thesis_upper_1,
     two_response_direction,
-)
-from beam_ldp.accounting.literature.closed_forms import compose_kov, subsample
-from beam_ldp.accounting.literature.subsampled_rdp import (
-    thesis_subsampled,
     wang_balle_kasiviswanathan,
     zhu_wang_poisson,
 )
+from beam_ldp.accounting.literature.closed_forms import compose_kov, subsample
 from beam_ldp.accounting.lower import class_lower_epsilon
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from beam_ldp.accounting import PrivacyBound, event_epsilon
 from beam_ldp.accounting.reports import crowd_of, hidden_users, with_crowd
-from beam_ldp.accounting.shuffle.randomizer_events import shuffled_reports
+from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 from beam_ldp.pipelines.jobs.results import reasons_of
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, many, number

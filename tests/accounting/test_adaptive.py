@@ -23,7 +23,7 @@ from beam_ldp.accounting import (
     ShufflePair,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
+from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 
 pytestmark = pytest.mark.exact
 

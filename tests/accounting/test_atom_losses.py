@@ -7,17 +7,20 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.accounting.divergences import conversions
-from beam_ldp.accounting.divergences.moments import Atoms, log_moment
-from beam_ldp.accounting.literature.subsampled_rdp import direct_atoms
-from beam_ldp.accounting.lower import (
-    class_lower_epsilon,
+from beam_ldp.accounting.divergences.loss_grid import (
     connected_losses,
     hockey_sticks,
     loss_spread,
     lower_epsilon,
-    two_response_atoms,
 )
+from beam_ldp.accounting.divergences.moments import (
+    Atoms,
+    default_orders,
+    log_moment,
+    rdp_to_epsilon,
+)
+from beam_ldp.accounting.divergences.shuffle_rdp import direct_atoms
+from beam_ldp.accounting.lower import class_lower_epsilon, two_response_atoms
 
 pytestmark = pytest.mark.exact
 
@@ -95,9 +98,9 @@ def test_one_release_is_its_hockey_stick():
 def test_renyi_orders_are_never_tighter():
     rounds, delta = 1000, 1e-6
     atoms = direct_atoms(1.0, 10**5, 1000, tilt=600)
-    orders = conversions.default_orders(60)
+    orders = default_orders(60)
     curve = [rounds * atoms.renyi(a) for a in orders]
-    by_rdp, _ = conversions.rdp_to_epsilon(orders, curve, delta)
+    by_rdp, _ = rdp_to_epsilon(orders, curve, delta)
     by_loss = composed_epsilon(atoms, rounds, delta)
     assert 0.8 * by_rdp < by_loss < by_rdp
 

@@ -22,7 +22,7 @@ from beam_ldp.accounting import (
     local_event,
 )
 from beam_ldp.accounting.composition.central import canonical, divergences, largest_loss
-from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
+from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 
 pytestmark = pytest.mark.exact

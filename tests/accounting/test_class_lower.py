@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_ldp.accounting.divergences.loss_grid import hockey_sticks, lower_epsilon
 from beam_ldp.accounting.divergences.shuffle_rdp import three_response_atoms
 from beam_ldp.accounting.literature.closed_forms import crowd_constant, large_crowd_epsilon
 from beam_ldp.accounting.lower import (
     class_lower_epsilon,
     difference_law,
-    hockey_sticks,
-    lower_epsilon,
     three_response_difference_atoms,
     three_response_epsilon,
     two_response_epsilon,

@@ -10,29 +10,37 @@ from dp_accounting import rdp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.accounting.divergences import conversions, shuffle_rdp
+from beam_ldp.accounting.divergences import shuffle_rdp
+from beam_ldp.accounting.divergences.moments import (
+    at_real_orders,
+    closed_form_epsilon,
+    default_orders,
+    interpolate_order,
+    rdp_to_delta,
+    rdp_to_epsilon,
+)
 from beam_ldp.accounting.literature import closed_forms
 
 pytestmark = pytest.mark.exact
 
-ORDERS = conversions.default_orders(100)
+ORDERS = default_orders(100)
 
 
 @given(st.floats(1e-6, 1.0), st.floats(1e-12, 0.1))
 def test_conversion_agrees_with_the_reference(rho, delta):
     curve = rho * ORDERS
-    ours, _ = conversions.rdp_to_epsilon(ORDERS, curve, delta)
+    ours, _ = rdp_to_epsilon(ORDERS, curve, delta)
     theirs, _ = rdp.compute_epsilon(ORDERS, curve, delta)
     assert ours == pytest.approx(max(0.0, theirs), rel=1e-9, abs=1e-12)
-    assert ours <= conversions.closed_form_epsilon(rho, delta) * 1.5 + 1
+    assert ours <= closed_form_epsilon(rho, delta) * 1.5 + 1
 
 
 @given(st.floats(1e-4, 0.5), st.floats(1e-10, 1e-2))
 def test_the_two_directions_undo_each_other(rho, delta):
     curve = rho * ORDERS
-    epsilon, _ = conversions.rdp_to_epsilon(ORDERS, curve, delta)
+    epsilon, _ = rdp_to_epsilon(ORDERS, curve, delta)
     if epsilon > 0:
-        back, _ = conversions.rdp_to_delta(ORDERS, curve, epsilon)
+        back, _ = rdp_to_delta(ORDERS, curve, epsilon)
         assert back == pytest.approx(delta, rel=1e-6)
 
 
@@ -41,9 +49,7 @@ def test_chord_lies_above_a_convex_curve(order):
     def bound(a):
         return 0.01 * a  # (a - 1) * 0.01 * a is convex
 
-    between = conversions.interpolate_order(
-        order, bound(math.floor(order)), bound(math.ceil(order))
-    )
+    between = interpolate_order(order, bound(math.floor(order)), bound(math.ceil(order)))
     assert bound(order) <= between * (1 + 1e-12)
     assert between <= bound(order) * 1.2
 
@@ -52,18 +58,16 @@ def test_chord_lies_above_a_convex_curve(order):
 def test_integer_bounds_hold_at_real_orders(order):
     """Of a curve that is known at every order: binary randomized response of a million."""
     exact = shuffle_rdp.two_response_direction(order, 1.0, 10**6)
-    between = conversions.at_real_orders(
-        lambda a: shuffle_rdp.two_response_direction(a, 1.0, 10**6)
-    )
+    between = at_real_orders(lambda a: shuffle_rdp.two_response_direction(a, 1.0, 10**6))
     assert exact <= between(order) * (1 + 1e-12)
     assert between(order) <= exact * (2.1 if order < 2 else 1.1)
-    real = conversions.at_real_orders(lambda a: shuffle_rdp.thesis_upper_1(a, 1.0, 10**4))
+    real = at_real_orders(lambda a: shuffle_rdp.thesis_upper_1(a, 1.0, 10**4))
     assert real(order) >= shuffle_rdp.two_response_lower(order, 1.0, 10**4)
 
 
 def test_there_is_no_order_one():
     with pytest.raises(ValueError, match="order must be > 1"):
-        conversions.at_real_orders(float)(1.0)
+        at_real_orders(float)(1.0)
 
 
 def test_real_orders_help_where_many_rounds_want_less_than_two():
@@ -72,9 +76,9 @@ def test_real_orders_help_where_many_rounds_want_less_than_two():
 
     rounds, orders = 3000, np.concatenate([np.linspace(1.1, 1.9, 9), ORDERS])
     whole = [rounds * bound(int(a)) for a in ORDERS]
-    real = [rounds * conversions.at_real_orders(bound)(float(a)) for a in orders]
-    by_integers, _ = conversions.rdp_to_epsilon(ORDERS, whole, 1e-6)
-    assert conversions.rdp_to_epsilon(orders, real, 1e-6)[0] <= by_integers
+    real = [rounds * at_real_orders(bound)(float(a)) for a in orders]
+    by_integers, _ = rdp_to_epsilon(ORDERS, whole, 1e-6)
+    assert rdp_to_epsilon(orders, real, 1e-6)[0] <= by_integers
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,7 @@ def test_real_orders_help_where_many_rounds_want_less_than_two():
 )
 def test_bad_curves_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        conversions.rdp_to_epsilon(*arguments)
+        rdp_to_epsilon(*arguments)
 
 
 @given(st.floats(1e-3, 3.0), st.integers(1, 200), st.floats(1e-9, 1e-3))
@@ -125,7 +129,7 @@ def test_subsampling_of_a_guarantee():
 
 def test_default_orders_reach_far_enough():
     assert ORDERS[0] == 2 and np.all(np.diff(ORDERS) > 0)
-    assert conversions.default_orders(1e4)[-1] >= 0.8 * 8e4
+    assert default_orders(1e4)[-1] >= 0.8 * 8e4
 
 
 @pytest.mark.parametrize("compose", [closed_forms.compose_kov, closed_forms.compose_kov_exact])

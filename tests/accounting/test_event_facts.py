@@ -34,7 +34,7 @@ from beam_ldp.accounting.reports import (
     hidden_users,
     with_crowd,
 )
-from beam_ldp.accounting.shuffle.randomizer_events import crowd, smaller_crowd_chance
+from beam_ldp.accounting.shuffle.one_release import crowd, smaller_crowd_chance
 from beam_ldp.randomizers import frequency, mean, registry
 from beam_ldp.randomizers.base import LocalRandomizer, own_crowd_rule
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion

@@ -14,7 +14,7 @@ from beam_ldp.accounting import (
     shuffle_epsilon,
     shuffled_event,
 )
-from beam_ldp.accounting.shuffle.mean_price import mean_epsilon
+from beam_ldp.accounting.shuffle.one_release import mean_epsilon
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import L2Mean, LInfMean
 

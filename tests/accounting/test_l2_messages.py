@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import epsilon_bounds
+from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.accounting.shuffle import mean_price as l2
-from beam_ldp.accounting.shuffle.mean_price import mean_epsilon
 from beam_ldp.accounting.shuffle.multi_message import (
     gaussian_mu,
     messages_of,
     multi_message_epsilon,
     multi_message_rdp,
 )
+from beam_ldp.accounting.shuffle.one_release import mean_epsilon
 from beam_ldp.randomizers.mean import L1Mean, L2Mean, LInfMean
 
 pytestmark = pytest.mark.exact

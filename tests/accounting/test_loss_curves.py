@@ -25,8 +25,8 @@ from beam_ldp.accounting.composition.loss_curves import (
 )
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.accounting.divergences.hockey_stick import hockey_sticks as sticks_of
-from beam_ldp.accounting.literature.subsampled_rdp import direct_atoms, direct_rdp
-from beam_ldp.accounting.lower import hockey_sticks
+from beam_ldp.accounting.divergences.loss_grid import hockey_sticks
+from beam_ldp.accounting.divergences.shuffle_rdp import direct_atoms, direct_rdp
 from beam_ldp.ledger.losses import orders_for
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.accounting.brute_force import (

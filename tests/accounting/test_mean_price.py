@@ -10,8 +10,9 @@ import pytest
 
 from beam_ldp.accounting import event_epsilon, shuffle_epsilon, shuffled_event
 from beam_ldp.accounting.events import ShuffledMessagesDpEvent
-from beam_ldp.accounting.shuffle.mean_price import mean_epsilon, messages_epsilon
+from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
 from beam_ldp.accounting.shuffle.multi_message import multi_message_epsilon, witness_epsilon
+from beam_ldp.accounting.shuffle.one_release import mean_epsilon
 from beam_ldp.randomizers.mean import BinaryVectorMean, L1Mean, L2Mean, LInfMean
 from beam_ldp.randomizers.mean.two_response import bit_means
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from beam_ldp.accounting.divergences.conversions import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
+from beam_ldp.accounting.divergences.loss_grid import hockey_sticks
+from beam_ldp.accounting.divergences.moments import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.divergences.shuffle_rdp import clone_rdp, thesis_upper_1
-from beam_ldp.accounting.lower import hockey_sticks, two_response_atoms
+from beam_ldp.accounting.lower import two_response_atoms
 from beam_ldp.accounting.shuffle import multi_message
 from beam_ldp.accounting.shuffle import multi_message as mm
 from beam_ldp.randomizers.mean.two_response import message_pair

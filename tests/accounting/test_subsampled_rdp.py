@@ -9,10 +9,9 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.accounting.divergences import conversions
 from beam_ldp.accounting.divergences import shuffle_rdp as full
-from beam_ldp.accounting.literature import subsampled_rdp as sub
-from beam_ldp.accounting.lower import hockey_sticks
+from beam_ldp.accounting.divergences.loss_grid import hockey_sticks
+from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
 from tests.accounting.brute_force import renyi, response, shuffled_law
 
 pytestmark = pytest.mark.exact
@@ -32,8 +31,8 @@ GOLDEN = [
 @pytest.mark.parametrize("row", GOLDEN, ids=lambda r: f"a{r[0]}-e{r[1]}-n{r[2]}-k{r[3]}")
 def test_golden_table(row):
     order, epsilon, n, k, thesis, refined, forwards, backwards, direct, strong = row
-    assert sub.thesis_subsampled(order, epsilon, n, k) == pytest.approx(thesis, rel=2e-8)
-    assert sub.thesis_subsampled(order, epsilon, n, k, refined=True) == pytest.approx(
+    assert full.thesis_subsampled(order, epsilon, n, k) == pytest.approx(thesis, rel=2e-8)
+    assert full.thesis_subsampled(order, epsilon, n, k, refined=True) == pytest.approx(
         refined, rel=2e-8
     )
     lower = [
@@ -41,8 +40,8 @@ def test_golden_table(row):
     ]
     assert lower == pytest.approx([forwards, backwards], rel=1e-9)
     half = 2 / (math.exp(epsilon) + 1)
-    assert sub.direct_rdp(order, epsilon, n, k) == pytest.approx(direct, rel=2e-8)
-    assert sub.direct_rdp(order, epsilon, n, k, half) == pytest.approx(strong, rel=2e-8)
+    assert full.direct_rdp(order, epsilon, n, k) == pytest.approx(direct, rel=2e-8)
+    assert full.direct_rdp(order, epsilon, n, k, half) == pytest.approx(strong, rel=2e-8)
 
 
 def test_nothing_is_lost_where_the_divergence_is_tiny():
@@ -90,45 +89,45 @@ def test_every_proved_bound_lies_above_every_dataset(alphabet, n, k, epsilon, or
     assert full.two_response_lower(order, epsilon, k, k / n) <= worst * (1 + 1e-9) or alphabet > 2
     half = 2 / (math.exp(epsilon) + 1)
     uppers = [
-        sub.direct_rdp(order, epsilon, n, k),
-        sub.direct_rdp(order, epsilon, n, k, half),  # proved for these mechanisms' smaller cases
-        sub.thesis_subsampled(order, epsilon, n, k),
-        sub.thesis_subsampled(order, epsilon, n, k, refined=True),
+        full.direct_rdp(order, epsilon, n, k),
+        full.direct_rdp(order, epsilon, n, k, half),  # proved for these mechanisms' smaller cases
+        full.thesis_subsampled(order, epsilon, n, k),
+        full.thesis_subsampled(order, epsilon, n, k, refined=True),
     ]
     assert all(upper >= worst * (1 - 1e-9) for upper in uppers)
 
 
 def test_without_sampling_the_direct_pair_is_the_clone_pair():
-    assert sub.direct_rdp(7, 1.0, 500, 500) == pytest.approx(full.clone_rdp(7, 1.0, 500), rel=1e-9)
+    assert full.direct_rdp(7, 1.0, 500, 500) == pytest.approx(full.clone_rdp(7, 1.0, 500), rel=1e-9)
 
 
 def composed(bound, rounds: int, delta: float, guess: float) -> float:
-    orders = conversions.default_orders(guess)
-    return conversions.rdp_to_epsilon(orders, [rounds * bound(a) for a in orders], delta)[0]
+    orders = default_orders(guess)
+    return rdp_to_epsilon(orders, [rounds * bound(a) for a in orders], delta)[0]
 
 
 def test_final_epsilons_of_the_training_run():
     def thesis(order):
-        return sub.thesis_subsampled(order, 2.0, 60000, 2000)
+        return full.thesis_subsampled(order, 2.0, 60000, 2000)
 
     assert composed(thesis, 6000, 1e-5, 8) == pytest.approx(5.7945, abs=1e-3)
 
     def direct(order):
-        return sub.direct_rdp(order, 2.0, 60000, 2000)
+        return full.direct_rdp(order, 2.0, 60000, 2000)
 
     assert composed(direct, 6000, 1e-5, 8) == pytest.approx(0.9643, abs=5e-3)
 
     def wang(order):
-        return sub.wang_balle_kasiviswanathan(order, 2.0, 60000, 2000)
+        return full.wang_balle_kasiviswanathan(order, 2.0, 60000, 2000)
 
     assert composed(wang, 6000, 1e-5, 8) == pytest.approx(6.06, abs=0.01)
 
 
 def test_self_sampling_costs_what_fixed_sampling_costs():
     def per_count(k: int) -> float:
-        return sub.thesis_subsampled(6, 1.0, 2000, k, refined=True)
+        return full.thesis_subsampled(6, 1.0, 2000, k, refined=True)
 
-    averaged = sub.self_sampling_rdp(6, 2000, 0.25, per_count)
+    averaged = full.self_sampling_rdp(6, 2000, 0.25, per_count)
     assert averaged == pytest.approx(per_count(500), rel=0.05)
 
 
@@ -140,14 +139,14 @@ def test_a_curve_beside_one_is_not_lost(rate, top):
     ratios = np.exp(np.linspace(0, top, 400))
     heights = ratios[-1] - ratios
     with np.errstate(all="raise"):
-        found = sub.sampled_profile_rdp(2.0, ratios, heights, rate)
+        found = full.sampled_profile_rdp(2.0, ratios, heights, rate)
     assert found == pytest.approx(2 * rate**2 * np.expm1(top) ** 2, rel=1e-2 * top + 1e-6)
 
 
 def test_equal_ratios_leave_nothing_out():
     losses = np.array([0.0, 0.1, 0.1 + 1e-17, 0.2])
-    found = sub.sampled_profile_rdp(3.0, np.exp(losses), np.array([0.3, 0.2, 0.2, 0.0]), 0.1)
-    alone = sub.sampled_profile_rdp(3.0, np.exp(losses[[0, 1, 3]]), np.array([0.3, 0.2, 0.0]), 0.1)
+    found = full.sampled_profile_rdp(3.0, np.exp(losses), np.array([0.3, 0.2, 0.2, 0.0]), 0.1)
+    alone = full.sampled_profile_rdp(3.0, np.exp(losses[[0, 1, 3]]), np.array([0.3, 0.2, 0.0]), 0.1)
     assert alone <= found <= alone * (1 + 1e-12)
 
 
@@ -156,9 +155,9 @@ def test_equal_ratios_leave_nothing_out():
     [(60000, 2000, 4, 2.0536e-5, 1.9046e-5), (10**6, 1000, 10, 9.595e-8, 8.572e-8)],
 )
 def test_generic_subsampling_is_looser_than_the_direct_pair(n, k, order, golden, direct):
-    atoms = sub.direct_atoms(2.0, k, k, order)
+    atoms = full.direct_atoms(2.0, k, k, order)
     losses = np.unique(np.append(np.linspace(0, 0.8, 800), np.linspace(0.8, 2.0, 50)))
     heights = hockey_sticks(atoms, losses)
-    generic = sub.sampled_profile_rdp(order, np.exp(losses), heights, k / n)
-    assert sub.direct_rdp(order, 2.0, n, k) == pytest.approx(direct, rel=1e-4)
+    generic = full.sampled_profile_rdp(order, np.exp(losses), heights, k / n)
+    assert full.direct_rdp(order, 2.0, n, k) == pytest.approx(direct, rel=1e-4)
     assert golden * (1 - 1e-4) <= generic <= golden * (1 + 1e-3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
+from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.ledger.accounts import Account, Sum, Total
 from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import (

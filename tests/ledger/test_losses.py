@@ -14,7 +14,7 @@ from beam_ldp.accounting import (
     ShuffledDpEvent,
     shuffled_event,
 )
-from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
+from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
 from beam_ldp.accounting.reports import failure_of
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, audit
 from beam_ldp.ledger.accounts import Total

@@ -75,7 +75,7 @@ import json, sys
 from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
 from beam_ldp.accounting.literature.comparison import DEFAULT, price_of
 from beam_ldp.accounting.prices import event_epsilon
-from beam_ldp.accounting.shuffle.randomizer_events import shuffled_reports
+from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.planning import plan_frequencies
 from beam_ldp.randomizers.frequency import KRandomizedResponse

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import shuffle_epsilon
-from beam_ldp.accounting.shuffle.mean_price import mean_epsilon
+from beam_ldp.accounting.shuffle.one_release import mean_epsilon
 from beam_ldp.protocols import Ball, Box, plan_user_mean, user_mean_price
 from beam_ldp.protocols.user_mean_plan import best_local
 from beam_ldp.randomizers.mean import LInfMean, PrivUnitInf, ScalarMean

@@ -7,7 +7,7 @@ import pytest
 from apache_beam.coders import registry
 
 from beam_ldp.accounting import event_epsilon, shuffled_event
-from beam_ldp.accounting.shuffle.mean_price import mean_epsilon
+from beam_ldp.accounting.shuffle.one_release import mean_epsilon
 from beam_ldp.randomizers.frequency import BinaryHadamard
 from beam_ldp.randomizers.mean import LInfMean
 from beam_ldp.transforms import (

@@ -19,8 +19,8 @@ from beam_ldp.accounting.composition.ledger_bounds import (
     ledger_losses,
     lower_value,
 )
-from beam_ldp.accounting.divergences.conversions import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.divergences.loss_grid import LossGrid
+from beam_ldp.accounting.divergences.moments import rdp_to_delta, rdp_to_epsilon
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.accounting.events import (
     LocalRandomizerDpEvent,
@@ -28,7 +28,7 @@ from beam_ldp.accounting.events import (
     ShuffledMessagesDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reports import failure_of
 from beam_ldp.accounting.shuffle.one_release import (
     MAX_LOCAL_EPSILON,

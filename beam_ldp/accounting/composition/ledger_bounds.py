@@ -23,9 +23,9 @@ from beam_ldp.accounting.composition.loss_curves import (
     renyi_divergences,
 )
 from beam_ldp.accounting.divergences.hockey_stick import directions
-from beam_ldp.accounting.divergences.loss_grid import LossGrid
+from beam_ldp.accounting.divergences.loss_grid import LossGrid, composed_grids, composed_losses
 from beam_ldp.accounting.divergences.moments import Atoms
-from beam_ldp.accounting.lower import bit_atoms, composed_grids, composed_losses, witness_atoms
+from beam_ldp.accounting.lower import bit_atoms, witness_atoms
 from beam_ldp.accounting.reports import (
     SELF,
     WITHOUT_REPLACEMENT,

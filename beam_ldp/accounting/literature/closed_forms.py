@@ -14,8 +14,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from beam_ldp.accounting.divergences import binomials
-from beam_ldp.accounting.divergences.moments import binomial_log_pmf, binomial_window
+from beam_ldp.accounting.divergences.moments import (
+    binomial_cdf,
+    binomial_log_pmf,
+    binomial_sf,
+    binomial_window,
+)
 from beam_ldp.accounting.divergences.shuffle_rdp import leading_constant
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction
@@ -200,8 +204,8 @@ def compose_kov_exact(
     truths = binomial_window(count, truth, 0.0)
     mass = np.exp(binomial_log_pmf(truths, count, truth))
     losses = (2 * truths - count) * epsilon
-    left_out = float(binomials.cdf(truths[0] - 1, count, truth))
-    left_out += float(binomials.sf(truths[-1], count, truth))
+    left_out = float(binomial_cdf(truths[0] - 1, count, truth))
+    left_out += float(binomial_sf(truths[-1], count, truth))
 
     def excess(total: float) -> float:
         gaps = np.minimum(total - losses, 0.0)

@@ -15,7 +15,7 @@ from beam_ldp.accounting.literature.closed_forms import (
 )
 from beam_ldp.accounting.literature.methods import DEFAULT, Kind, Method, method, methods
 from beam_ldp.accounting.literature.schedule import Schedule
-from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.special import brentq

@@ -15,14 +15,17 @@ import numpy as np
 
 from beam_ldp.accounting.composition.ledger_bounds import ledger_losses, lower_value
 from beam_ldp.accounting.composition.loss_curves import renyi_divergences
-from beam_ldp.accounting.divergences.conversions import default_orders, rdp_to_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import (
     epsilon_bound,
     hockey_stick,
     largest_log_ratio,
 )
-from beam_ldp.accounting.divergences.shuffle_rdp import leading_constant, thesis_reduction_exact
-from beam_ldp.accounting.literature import subsampled_rdp
+from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
+from beam_ldp.accounting.divergences.shuffle_rdp import (
+    leading_constant,
+    sampled_profile_rdp,
+    thesis_reduction_exact,
+)
 from beam_ldp.accounting.literature.closed_forms import (
     compose_kov_exact,
     crowd_constant,
@@ -31,12 +34,10 @@ from beam_ldp.accounting.literature.closed_forms import (
     subsample,
 )
 from beam_ldp.accounting.literature.schedule import Schedule
-from beam_ldp.accounting.lower import three_response_witnesses, two_response_witnesses
+from beam_ldp.accounting.lower import PrivacyBound, three_response_witnesses, two_response_witnesses
 from beam_ldp.accounting.prices import event_epsilon
-from beam_ldp.accounting.privacy_bound import PrivacyBound
 from beam_ldp.accounting.reports import LocalReports
-from beam_ldp.accounting.shuffle.one_release import shuffle_epsilon
-from beam_ldp.accounting.shuffle.randomizer_events import shuffled_reports
+from beam_ldp.accounting.shuffle.one_release import shuffle_epsilon, shuffled_reports
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 _FEW_ORDERS = np.exp2(np.linspace(-2.0, 1.0, 13))
@@ -180,7 +181,7 @@ def generic_subsampling(schedule: Schedule, delta: float) -> float:
     ratios, heights = _clone_profile(schedule.local_epsilon, schedule.num_reports)
 
     def curve(schedule: Schedule, order: float) -> float:
-        return subsampled_rdp.sampled_profile_rdp(order, ratios, heights, schedule.rate)
+        return sampled_profile_rdp(order, ratios, heights, schedule.rate)
 
     return by_curve(curve, few=True)(schedule, delta)
 

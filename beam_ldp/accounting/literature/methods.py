@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from beam_ldp.accounting.divergences import shuffle_rdp
-from beam_ldp.accounting.literature import closed_forms, method_prices, subsampled_rdp
+from beam_ldp.accounting.literature import closed_forms, method_prices
 from beam_ldp.accounting.literature.closed_forms import (
     OutOfRangeError,
     compose_basic_with,
@@ -142,15 +142,11 @@ def _uniform(bound: Callable[[int, float, int, int], float]) -> Callable[[Schedu
 
 
 def _refined(order: int, local_epsilon: float, num_users: int, num_sampled: int) -> float:
-    return subsampled_rdp.thesis_subsampled(
-        order, local_epsilon, num_users, num_sampled, refined=True
-    )
+    return shuffle_rdp.thesis_subsampled(order, local_epsilon, num_users, num_sampled, refined=True)
 
 
 def _zhu_wang(order: int, local_epsilon: float, num_users: int, num_sampled: int) -> float:
-    return subsampled_rdp.zhu_wang_poisson(
-        order, local_epsilon, num_sampled, num_sampled / num_users
-    )
+    return shuffle_rdp.zhu_wang_poisson(order, local_epsilon, num_sampled, num_sampled / num_users)
 
 
 _FIXED = "a schedule fixed beforehand"
@@ -225,11 +221,11 @@ _BUILT_IN = (
            condition="order <= n / (16 eps0 e^eps0)", proved=strong_pair_is_proved),
     # The thesis, sampled shuffles.
     Method("thesis, Theorem 5.4.1", "as printed", by_curve(_sampled(
-           subsampled_rdp.thesis_subsampled)), condition=_SAMPLED, seen=_UPPER_1),
+           shuffle_rdp.thesis_subsampled)), condition=_SAMPLED, seen=_UPPER_1),
     Method("thesis, 5.4.1, sharper constants", "the same proof",
            by_curve(_sampled(_refined)), condition=_SAMPLED, seen=_UPPER_1),
     Method("Wang et al. 2019 over 5.3.1", "Wang, Balle and Kasiviswanathan",
-           by_curve(_uniform(subsampled_rdp.wang_balle_kasiviswanathan), top=256),
+           by_curve(_uniform(shuffle_rdp.wang_balle_kasiviswanathan), top=256),
            condition=_UNIFORM, seen=_UPPER_1),
     Method("Zhu and Wang 2019 over 5.3.1", "Poisson sampling, as the thesis compares",
            by_curve(_uniform(_zhu_wang), top=256), proved_for="adding or removing a person",

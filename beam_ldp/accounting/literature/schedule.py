@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from beam_ldp.accounting.divergences import binomials
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
+from beam_ldp.accounting.divergences.moments import binomial_isf, binomial_ppf
 from beam_ldp.accounting.reports import (
     POISSON,
     WITHOUT_REPLACEMENT,
@@ -14,8 +14,12 @@ from beam_ldp.accounting.reports import (
     SampledReports,
     ShuffledReports,
 )
-from beam_ldp.accounting.shuffle.one_release import MAX_LOCAL_EPSILON
-from beam_ldp.accounting.shuffle.randomizer_events import crowd, local_reports, messages_per_user
+from beam_ldp.accounting.shuffle.one_release import (
+    MAX_LOCAL_EPSILON,
+    crowd,
+    local_reports,
+    messages_per_user,
+)
 
 Sampling = Literal["without_replacement", "self", "poisson"]
 
@@ -159,11 +163,11 @@ class Schedule:
         if not self.sampled:
             return self
         points = self.num_users * self.points_per_client
-        most = binomials.isf(UNLIKELY / points, self.rounds, self.rate)
+        most = binomial_isf(UNLIKELY / points, self.rounds, self.rate)
         reports = self.num_reports
         if not self.fixed_size:
             coins = points if self.sampling == POISSON else self.num_users
-            fewest = binomials.ppf(UNLIKELY / self.rounds, coins, reports / coins)
+            fewest = binomial_ppf(UNLIKELY / self.rounds, coins, reports / coins)
             reports = max(1, fewest)
         return replace(
             self,

@@ -21,7 +21,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from beam_ldp.accounting.composition.accountant import ShuffleAccountant, default_orders
 from beam_ldp.accounting.composition.central import canonical, divergences
-from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
 from beam_ldp.randomizers.checks import check_fraction

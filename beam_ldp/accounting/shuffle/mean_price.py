@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.accounting.divergences.conversions import rdp_to_epsilon
-from beam_ldp.accounting.divergences.moments import binomial_log_pmf
+from beam_ldp.accounting.divergences.moments import binomial_log_pmf, rdp_to_epsilon
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
-from beam_ldp.accounting.privacy_bound import PrivacyBound
+from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reports import ShuffledMessages
 from beam_ldp.accounting.shuffle.multi_message import (
     Method,
@@ -19,7 +18,6 @@ from beam_ldp.accounting.shuffle.multi_message import (
     multi_message_epsilon,
     witness_epsilon,
 )
-from beam_ldp.accounting.shuffle.randomizer_events import shuffled_messages
 from beam_ldp.randomizers.checks import check_fraction
 
 # The multi-message price of vectors of bounded Euclidean length: tighter than flipping every bit.
@@ -214,35 +212,10 @@ _WITNESS = "one vector against its opposite, which all others hold"
 _PURE = "local epsilon (no amplification)"
 
 
-def mean_epsilon(
-    randomizer: Any, num_reports: int, delta: float, method: Method | str = "auto"
-) -> PrivacyBound:
-    """What the shuffled messages of a mean mechanism cost, every column permuted on its own.
-
-    Args:
-        randomizer: `BinaryVectorMean`, `L1Mean`, `LInfMean` or `L2Mean`.
-        num_reports: users whose messages each shuffler permuted: those received, not those asked.
-        delta: in [0, 1); at 0 nothing but the local epsilon holds.
-        method: "auto", "l2" (`L2Mean` with one level and whole bits per coordinate), or one of
-            `multi_message.METHODS`.
-
-    Returns:
-        A proved upper bound; its `method` says which way it was proved.
-
-    Raises:
-        ValueError: if the method does not apply.
-
-    >>> from beam_ldp.randomizers.mean import LInfMean
-    >>> mean_epsilon(LInfMean(1, 1.0), 1000, 1e-6).method
-    'blanket'
-    """
-    return messages_epsilon(shuffled_messages(randomizer, num_reports), delta, method)
-
-
 def messages_epsilon(
     event: ShuffledMessages, delta: float, method: Method | str = "auto"
 ) -> PrivacyBound:
-    """The same from the event of the release."""
+    """What shuffled messages cost, from the event of the release: as `one_release.mean_epsilon`."""
     local, reports, change = event.local_epsilon, event.num_reports, event.squared_change
     if method == "l2" and change is None:
         raise ValueError('method "l2" needs L2Mean with one level and whole bits per coordinate')

@@ -29,15 +29,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from beam_ldp.accounting.divergences.conversions import (
+from beam_ldp.accounting.divergences.loss_grid import LossGrid, connected_losses, lower_epsilon
+from beam_ldp.accounting.divergences.moments import (
+    Atoms,
+    binomial_log_pmf,
     closed_form_epsilon,
     default_orders,
     rdp_to_epsilon,
 )
-from beam_ldp.accounting.divergences.loss_grid import LossGrid
-from beam_ldp.accounting.divergences.moments import Atoms, binomial_log_pmf
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
-from beam_ldp.accounting.lower import bit_atoms, connected_losses, lower_epsilon
+from beam_ldp.accounting.lower import bit_atoms
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction, check_positive
 from beam_ldp.randomizers.special import brentq

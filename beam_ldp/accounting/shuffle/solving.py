@@ -19,14 +19,16 @@ from beam_ldp.accounting.divergences.hockey_stick import (
 )
 from beam_ldp.accounting.shuffle.one_release import (
     MAX_LOCAL_EPSILON,
+    Randomizer,
     check_delta,
     check_epsilon,
+    crowd,
     price_target,
     shuffle_delta,
     shuffle_epsilon,
+    smaller_crowd_chance,
     upper_delta,
 )
-from beam_ldp.accounting.shuffle.randomizer_events import Randomizer, crowd, smaller_crowd_chance
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 
 

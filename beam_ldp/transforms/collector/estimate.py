@@ -239,7 +239,7 @@ class _Estimate(beam.DoFn):
         """What the release's event is made of."""
         if not self.permanent:
             return shuffled_among(self._randomizer, self._crowd(total))
-        from beam_ldp.accounting.shuffle.randomizer_events import local_reports  # loads SciPy
+        from beam_ldp.accounting.shuffle.one_release import local_reports  # loads SciPy
 
         return local_reports(self._randomizer)
 

@@ -351,7 +351,7 @@ def shuffled_among(randomizer: LocalRandomizer, crowd: int) -> Any:
     `shuffled_reports` would apply the randomizer's `crowd_size` to the number once more.
     """
     from beam_ldp.accounting.reports import with_crowd
-    from beam_ldp.accounting.shuffle.randomizer_events import shuffled_reports
+    from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 
     return with_crowd(shuffled_reports(randomizer, 1), crowd)
 

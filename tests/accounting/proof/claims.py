@@ -25,7 +25,6 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.composition.loss_curves import loss_grid, renyi_divergences
 from beam_ldp.accounting.divergences import shuffle_rdp as full
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
-from beam_ldp.accounting.literature import subsampled_rdp as sub
 from tests.accounting.brute_force import Pairs
 
 Array = NDArray[np.float64]
@@ -155,7 +154,7 @@ def _sampled_profile(order: float, s: Setting) -> float | None:
     losses = np.linspace(0.0, s.local_epsilon, _KNOTS)
     heights = np.array([hockey_stick(pair, s.num_sampled, loss).upper for loss in losses])
     rate = s.num_sampled / (s.num_users * s.points)
-    return sub.sampled_profile_rdp(order, np.exp(losses), heights, rate)
+    return full.sampled_profile_rdp(order, np.exp(losses), heights, rate)
 
 
 # Proved for every local randomizer. Divergences:
@@ -171,16 +170,16 @@ RENYI: dict[str, Claim] = {
     "Erlingsson 2019": _unsampled(full.erlingsson_2019),
     "direct pair": by_order(
         lambda a, s: (
-            sub.direct_rdp(a, s.local_epsilon, s.num_users, s.num_sampled)
+            full.direct_rdp(a, s.local_epsilon, s.num_users, s.num_sampled)
             if s.points == 1
             else None
         )
     ),
-    "Theorem 5.4.1": _sampled(sub.thesis_subsampled),
+    "Theorem 5.4.1": _sampled(full.thesis_subsampled),
     "Theorem 5.4.1, refined": _sampled(
-        lambda a, e, n, k: sub.thesis_subsampled(a, e, n, k, refined=True)
+        lambda a, e, n, k: full.thesis_subsampled(a, e, n, k, refined=True)
     ),
-    "Wang, Balle and Kasiviswanathan 2019": _sampled(sub.wang_balle_kasiviswanathan),
+    "Wang, Balle and Kasiviswanathan 2019": _sampled(full.wang_balle_kasiviswanathan),
     "sampled profile": by_order(_sampled_profile),
 }
 # ... and deltas:

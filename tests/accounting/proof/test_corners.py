@@ -20,7 +20,6 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.accounting.composition.loss_curves import renyi_divergences
 from beam_ldp.accounting.divergences import shuffle_rdp as full
-from beam_ldp.accounting.literature import subsampled_rdp as sub
 
 pytestmark = [pytest.mark.exact, pytest.mark.filterwarnings("error")]
 
@@ -41,8 +40,8 @@ CURVES = {
     "binary response": full.two_response_lower,
     "Theorem 5.3.2": full.thesis_upper_2,
     "Erlingsson 2019": full.erlingsson_2019,
-    "Theorem 5.4.1": lambda a, e, n: sub.thesis_subsampled(a, e, 100 * n, n),
-    "refined": lambda a, e, n: sub.thesis_subsampled(a, e, 100 * n, n, refined=True),
+    "Theorem 5.4.1": lambda a, e, n: full.thesis_subsampled(a, e, 100 * n, n),
+    "refined": lambda a, e, n: full.thesis_subsampled(a, e, 100 * n, n, refined=True),
 }
 
 

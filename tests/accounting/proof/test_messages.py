@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting.shuffle import mean_price
-from beam_ldp.accounting.shuffle.mean_price import mean_epsilon
 from beam_ldp.accounting.shuffle.multi_message import multi_message_delta, multi_message_rdp
+from beam_ldp.accounting.shuffle.one_release import mean_epsilon
 from beam_ldp.randomizers.mean import LInfMean
 from tests.accounting.brute_force import Array, Pairs, crowd_law
 

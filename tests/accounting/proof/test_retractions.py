@@ -14,7 +14,6 @@ from scipy.stats import binom
 from beam_ldp.accounting import ShufflePair
 from beam_ldp.accounting.divergences import shuffle_rdp as full
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
-from beam_ldp.accounting.literature import subsampled_rdp as sub
 from tests.accounting.brute_force import (
     Pairs,
     channel_pairs,
@@ -64,7 +63,7 @@ def test_counting_one_person_too_many_is_caught():
     assert overstepped(by_order(claim), sampled=False) > 1.5
 
     def drawn(a, s):
-        return sub.direct_rdp(a, s.local_epsilon, s.num_users + 1, s.num_sampled)
+        return full.direct_rdp(a, s.local_epsilon, s.num_users + 1, s.num_sampled)
 
     assert overstepped(by_order(drawn)) > 2
 
@@ -89,7 +88,7 @@ def test_the_large_crowd_limit_is_no_bound():
 def test_sampling_is_not_a_power_of_the_rate(power):
     def claim(a, s):
         k = s.num_sampled
-        return sub.direct_rdp(a, s.local_epsilon, k, k) * (k / s.num_users) ** power
+        return full.direct_rdp(a, s.local_epsilon, k, k) * (k / s.num_users) ** power
 
     assert overstepped(by_order(claim)) > 1.2
 
@@ -116,7 +115,7 @@ def test_several_points_of_a_client_amplify_at_the_level_of_data_alone():
 def test_the_direct_pair_needs_one_point_per_person():
     """With several the victim's client may take part with another point."""
     pairs, setting = sampled_points(1.0, (2, 3, 1, 2))
-    claim = np.array([sub.direct_rdp(a, 1.0, 6, 2) for a in ORDERS])
+    claim = np.array([full.direct_rdp(a, 1.0, 6, 2) for a in ORDERS])
     assert exceeded(pairs.renyi(ORDERS), claim) > 1.05
 
 
@@ -172,7 +171,7 @@ def test_the_public_variant_of_the_subsampled_bound_is_loose_and_stands():
         ((3.0, 10**5, 1000), 2.00e-3, 3.70e-4),
     ):
         assert public_variant(2, budget, n, k) == pytest.approx(theirs, rel=3e-3)
-        assert sub.thesis_subsampled(2, budget, n, k) == pytest.approx(printed, rel=3e-3)
+        assert full.thesis_subsampled(2, budget, n, k) == pytest.approx(printed, rel=3e-3)
 
     def claim(a, s):
         return math.inf if a % 1 else public_variant(a, s.local_epsilon, s[1], s[2])
