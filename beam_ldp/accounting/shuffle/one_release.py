@@ -35,8 +35,8 @@ from beam_ldp.accounting.reports import (
     ShuffledMessages,
     ShuffledReports,
 )
-from beam_ldp.accounting.shuffle.mean_price import Method, messages_epsilon
-from beam_ldp.accounting.shuffle.multi_message import messages_of
+from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
+from beam_ldp.accounting.shuffle.multi_message import Method, messages_of
 from beam_ldp.randomizers.base import own_crowd_rule
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE, ShufflePair, smallest_group
