@@ -56,7 +56,7 @@ def load_corpus() -> Corpus:
         import symspellpy
     except ImportError:
         raise click.ClickException(
-            "the demo's words come from the package symspellpy: pip install symspellpy"
+            "the demo's words come from the package symspellpy: pip install 'beam-ldp[demo]'"
         ) from None
     path = Path(symspellpy.__file__).parent / CORPUS
     lines = [line.split() for line in path.read_text("utf-8-sig").splitlines() if line.strip()]

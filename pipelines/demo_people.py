@@ -58,7 +58,7 @@ def _module(name: str, package: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise click.ClickException(
-            f"the data of the demo comes from {package}: pip install scikit-learn statsmodels"
+            f"the data of the demo comes from {package}: pip install 'beam-ldp[demo]'"
         ) from None
 
 

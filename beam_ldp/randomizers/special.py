@@ -22,7 +22,12 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module("scipy.special"), name)
+    try:
+        functions = importlib.import_module("scipy.special")
+    except ModuleNotFoundError as error:  # on a device
+        message = "this mechanism needs SciPy: pip install 'beam-ldp-core[scipy]'"
+        raise ModuleNotFoundError(message, name=error.name) from None
+    found = getattr(functions, name)
     globals()[name] = found
     return found
 

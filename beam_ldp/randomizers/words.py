@@ -19,6 +19,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 WORD_BITS = 64

@@ -62,19 +62,26 @@ def test_version_is_stated_once_and_the_same() -> None:
     assert f"## [{beam_ldp.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_the_core_is_the_same_version_and_asks_for_what_the_whole_asks() -> None:
+    """`beam-ldp-core` is cut from the same tree; its folders exist and have no others below."""
+    core = tomllib.loads((ROOT / "deploy" / "core" / "pyproject.toml").read_text())
+    assert core["project"]["version"] == pyproject()["project"]["version"]
+    asked = core["project"]["dependencies"] + core["project"]["optional-dependencies"]["scipy"]
+    assert set(asked) < set(pyproject()["project"]["dependencies"])
+    whole = pyproject()["tool"]["setuptools"]["packages"]
+    randomizers = {name for name in whole if name.startswith("beam_ldp.randomizers")}
+    assert set(core["tool"]["setuptools"]["packages"]) == {"beam_ldp"} | randomizers
+
+
 def test_no_tff_extra() -> None:
-    assert set(pyproject()["project"]["optional-dependencies"]) == {
-        "ledger",
-        "postgresql",
-        "mlflow",
-        "gcp",
-        "dev",
-    }
+    extras = pyproject()["project"]["optional-dependencies"]
+    assert set(extras) == {"ledger", "postgresql", "mlflow", "gcp", "demo", "all", "dev"}
+    assert extras["all"] == ["beam-ldp[demo,ledger,mlflow,postgresql]"]
 
 
 def test_every_direct_dependency_has_its_line() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text()
-    for one in requirements("ledger", "postgresql", "mlflow", "gcp", "dev", python="3.10"):
+    for one in requirements("ledger", "postgresql", "mlflow", "gcp", "demo", "dev", python="3.10"):
         text = str(one)
         name = re.match(r"[a-z0-9-]+(\[[a-z]+\])?", text)
         assert name is not None
@@ -86,7 +93,7 @@ def test_every_direct_dependency_has_its_line() -> None:
 @pytest.mark.parametrize("path", CORE_PINS, ids=lambda path: path.stem)
 def test_pins_satisfy_the_ranges(path: Path) -> None:
     pinned, python = pins(path), re.sub(r".*py3", "3.", path.stem)
-    for one in requirements("ledger", "mlflow", "dev", python=python):
+    for one in requirements("ledger", "mlflow", "demo", "dev", python=python):
         assert one.specifier.contains(pinned[one.name]), f"{one} in {path.name}"
     assert pinned["numpy"].startswith("2.")
     assert "tensorflow" not in pinned
@@ -95,7 +102,7 @@ def test_pins_satisfy_the_ranges(path: Path) -> None:
 def test_oldest_pins_are_the_lower_bounds() -> None:
     """So that the suite run with them proves the ranges."""
     pinned = pins(ROOT / "requirements" / "oldest-py310.txt")
-    for one in requirements("ledger", "mlflow", "dev", python="3.10"):
+    for one in requirements("ledger", "mlflow", "demo", "dev", python="3.10"):
         (lower,) = (s.version for s in one.specifier if s.operator == ">=")
         assert Version(pinned[one.name]).release[: lower.count(".") + 1] == Version(lower).release
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from beam_ldp.randomizers import registry
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.wire import ReleaseTerms, decode_envelope
 
 ROOT = Path(__file__).resolve().parents[2]
 PINS = ROOT / "requirements" / f"core-py{sys.version_info.major}{sys.version_info.minor}.txt"
@@ -106,3 +113,62 @@ print(beam_ldp.Shuffle.__name__)
         version, path = run(python, "-c", code, cwd=cwd).split()
         assert version.startswith("3.")
         assert str(tmp_path) in path
+
+
+WITHOUT_SCIPY = ("BinaryVectorMean", "KashinMean", "L1Mean", "LInfMean", "ScalarMean")
+DIGESTS = """
+import hashlib, json, sys
+import numpy as np
+from beam_ldp.randomizers import registry
+
+def packed(kind):
+    size = 1 if kind.__name__ == "ScalarMean" else 300
+    mechanism = kind(size, 4.0)
+    values = np.arange(10) if kind.task == "frequency" else np.eye(10, size)
+    reports = mechanism.randomize(values, np.random.default_rng(7))
+    return hashlib.sha256(np.ascontiguousarray(mechanism.pack_each(reports)).tobytes()).hexdigest()
+
+found = {}
+for kind in (*registry.offered("frequency"), *registry.offered("mean")):
+    try:
+        found[kind.__name__] = packed(kind)
+    except ModuleNotFoundError as error:
+        found[kind.__name__] = str(error)
+print(json.dumps(found))
+"""
+
+
+def test_the_core_makes_the_same_reports_with_numpy_and_cryptography_alone(
+    uv: str, wheel: Path, tmp_path: Path
+) -> None:
+    """A device's environment: how large it is, what runs in it, and what says what it needs."""
+    run(uv, "build", "--python", sys.executable, "--wheel", "-o", tmp_path / "dist",
+        wheel.parents[1] / "source" / "deploy" / "core", cwd=tmp_path)  # fmt: skip
+    (core,) = (tmp_path / "dist").glob("*.whl")
+    assert any(name.endswith("licenses/LICENSE") for name in zipfile.ZipFile(core).namelist())
+    python = environment(uv, tmp_path, [core])
+    folder = tmp_path / "env" / "lib"
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.suffix != ".pyc")
+    assert size < 80e6
+    installed = run(uv, "pip", "list", "--python", python, "--format=json", cwd=tmp_path)
+    assert {one["name"] for one in json.loads(installed)} == {
+        "beam-ldp-core", "cffi", "cryptography", "numpy", "pycparser"
+    }  # fmt: skip
+    there = json.loads(run(python, "-c", DIGESTS, cwd=tmp_path))
+    here = json.loads(run(sys.executable, "-c", DIGESTS, cwd=ROOT))
+    means = {kind.__name__ for kind in registry.offered("mean")}
+    for name, digest in here.items():
+        if name in means and name not in WITHOUT_SCIPY:
+            assert there[name].endswith("pip install 'beam-ldp-core[scipy]'"), name
+        else:
+            assert there[name] == digest, name
+    page = (ROOT / "deploy" / "core" / "README.md").read_text()
+    example = page.split("```python\n")[1].split("```")[0] + "print(envelope.hex())"
+    sent = bytes.fromhex(run(python, "-c", example, cwd=tmp_path))
+    colours = Domain(("red", "green", "blue"))
+    oracle = KRandomizedResponse(colours.size, 2.0)
+    week = ReleaseIdentity("telemetry", "week-47", mechanism=oracle.config_digest().hex(),
+                           columns=("colour",), values=colours.digest.hex())  # fmt: skip
+    assert decode_envelope(ReleaseTerms(oracle, week), sent).reports.shape == (1,)
+    run(uv, "pip", "install", "--python", python, "-c", PINS, "scipy", cwd=tmp_path)
+    assert json.loads(run(python, "-c", DIGESTS, cwd=tmp_path)) == here

@@ -65,4 +65,4 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     done = CliRunner().invoke(demo_mean, ["--output", str(tmp_path / "out")])
     assert done.exit_code != 0
-    assert "pip install scikit-learn statsmodels" in done.output
+    assert "pip install 'beam-ldp[demo]'" in done.output
