@@ -218,7 +218,7 @@ def _counted(book: BudgetLedger, store: str) -> dict[str, PeopleCount]:
     Of the charges that the ledger's own count covers: later ones may have ended since.
     """
     from beam_ldp.ledger import LedgerCorruptedError
-    from beam_ldp.ledger.people_count import count_people
+    from beam_ldp.ledger.accounts import count_people
 
     try:
         populations = book.state.populations

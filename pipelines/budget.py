@@ -20,8 +20,7 @@ from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge, PeopleCount
-    from beam_ldp.ledger.people import Files
-    from beam_ldp.ledger.people_before import AskedElsewhere
+    from beam_ldp.ledger.people import AskedElsewhere, Files
 
 SCHEMA_VERSION = 1
 BAR = 40  # characters
@@ -162,7 +161,7 @@ def look_up(
     book: BudgetLedger, populations: list[str], ids: Path, store: str, key_file: str
 ) -> list[AskedElsewhere]:
     """Which of the people of a file left hashed ids in runs about these populations."""
-    from beam_ldp.ledger.people_before import asked_elsewhere
+    from beam_ldp.ledger.people import asked_elsewhere
     from beam_ldp.transforms.device.noise import read_key
 
     try:

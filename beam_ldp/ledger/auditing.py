@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from beam_ldp.ledger.accounts import PeopleCount
 from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.opening import signer_of
-from beam_ldp.ledger.people_count import PeopleCount
 from beam_ldp.ledger.recomputing import CumulativePoint as CumulativePoint
 from beam_ldp.ledger.recomputing import (
     Replay,

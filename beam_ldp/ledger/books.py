@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from beam_ldp.ledger.accounts import Account, Sum
+from beam_ldp.ledger.accounts import Account, PeopleCount, Sum
 from beam_ldp.ledger.charges import Budget, Charge, Quota
 from beam_ldp.ledger.losses import Loss, no_loss
-from beam_ldp.ledger.people_count import PeopleCount
 from beam_ldp.ledger.rows import (
     BUDGET,
     CHARGES,

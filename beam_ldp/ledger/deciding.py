@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from beam_ldp.accounting.divergences.moments import rdp_to_epsilon
-from beam_ldp.ledger.accounts import Account
+from beam_ldp.ledger.accounts import Account, PeopleCount
 from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
 from beam_ldp.ledger.losses import Loss, as_json, limit, loss_of, shares, times
-from beam_ldp.ledger.people_count import PeopleCount
 from beam_ldp.ledger.rows import BudgetExceededError, LedgerError, canonical
 
 _FIRST_GUESS = 1.0

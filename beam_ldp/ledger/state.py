@@ -14,6 +14,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from beam_ldp.ledger.accounts import PeopleCount, covered_local
 from beam_ldp.ledger.books import NEIGHBOURS as NEIGHBOURS
 from beam_ldp.ledger.books import REPLACE_ONE as REPLACE_ONE
 from beam_ldp.ledger.books import UNIT as UNIT
@@ -29,7 +30,6 @@ from beam_ldp.ledger.charges import (
     reservation,
 )
 from beam_ldp.ledger.losses import limit, local_loss_of, read_loss
-from beam_ldp.ledger.people_count import PeopleCount, covered_local
 from beam_ldp.ledger.rows import (
     ABANDON,
     ACCEPT,

@@ -27,9 +27,8 @@ import dp_accounting
 import numpy as np
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, shuffled_event
-from beam_ldp.protocols.range_search import RangeSearch
 from beam_ldp.protocols.spaces import Concentration, Space
-from beam_ldp.protocols.user_mean_rounds import Found, RoundOne, RoundTwo
+from beam_ldp.protocols.user_mean_rounds import Found, RangeSearch, RoundOne, RoundTwo
 from beam_ldp.randomizers.base import Rng
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer

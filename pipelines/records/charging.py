@@ -177,8 +177,8 @@ class RunCharge(NoCharge):
 
     def check_people(self, num_reports: int) -> None:
         """A JobError if more reports came than people left hashes: nothing is released then."""
+        from beam_ldp.ledger.accounts import FewerPeopleError, check_people
         from beam_ldp.ledger.people import AskedPeople, DamagedTagsError, folder_of
-        from beam_ldp.ledger.people_count import FewerPeopleError, check_people
 
         if self.people is None:
             return

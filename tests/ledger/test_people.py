@@ -22,8 +22,8 @@ from beam_ldp.ledger import (
     audit,
     record_people,
 )
+from beam_ldp.ledger.accounts import MOST_SUMS, count_people
 from beam_ldp.ledger.people import LocalFiles, folder_of, shards_of
-from beam_ldp.ledger.people_count import MOST_SUMS, count_people
 from beam_ldp.ledger.rows import Row, next_row
 from tests.ledger.asked import asked
 

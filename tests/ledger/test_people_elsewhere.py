@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, DamagedTagsError, PeopleKey, record_people
-from beam_ldp.ledger.people import LocalFiles
-from beam_ldp.ledger.people_before import AskedElsewhere, asked_elsewhere
+from beam_ldp.ledger.people import AskedElsewhere, LocalFiles, asked_elsewhere
 from beam_ldp.pipelines.budget import budget
 from tests.ledger.asked import asked
 

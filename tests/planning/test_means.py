@@ -12,7 +12,7 @@ import pytest
 from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.planning import plan_means, recommend_mean
-from beam_ldp.planning.mean_variants import MeanTask
+from beam_ldp.planning.means import MeanTask
 from beam_ldp.randomizers import mean, registry
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.mean import lower_bounds

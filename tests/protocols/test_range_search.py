@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.protocols.range_search import (
+from beam_ldp.protocols.spaces import Radii
+from beam_ldp.protocols.user_mean_rounds import (
     RangeSearch,
     SearchBins,
     Vote,
@@ -17,7 +18,6 @@ from beam_ldp.protocols.range_search import (
     least_users,
     oracle_for,
 )
-from beam_ldp.protocols.spaces import Radii
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse, SubsetSelection
 
 # Bins ----------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class _Write(beam.DoFn):
 # What memoized reports leave behind: a keyed digest of all of them, and hashes of each ----
 #
 # With them a second publication of one release is told from the first: see
-# `beam_ldp.randomizers.randomness` and `beam_ldp.ledger.people_before`.
+# `beam_ldp.randomizers.randomness` and `beam_ldp.ledger.people`.
 
 
 _BYTES = 16  # of a digest
@@ -279,7 +279,7 @@ class _WriteReports(beam.DoFn):
     def process(
         self, element: tuple[int, Iterable[bytes]], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[str]:
-        from beam_ldp.ledger.people_before import write_reports
+        from beam_ldp.ledger.people import write_reports
 
         shard, parts = element
         rows = np.frombuffer(b"".join(parts), dtype="<u8").reshape(-1, 3)
