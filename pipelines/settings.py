@@ -272,20 +272,26 @@ def _check_budget(settings: Settings[Any], stream: bool) -> None:
             "--budget-windows must be 1 here: this program reads its input to the end and releases "
             "once. It is for `frequency --stream` and for pipelines of your own (docs/ledger.md)"
         )
-    named = charge.ledger or os.environ.get(LEDGER_VARIABLE)
-    charged = named and not charge.no_ledger and not noise.simulated
-    if charged and not noise.dataset:
-        where = "--ledger" if charge.ledger else LEDGER_VARIABLE
-        raise UsageError(
-            f"{where} names a ledger: --dataset must name the data set whose budget is charged (or "
-            "give --no-ledger)"
-        )
+    charged = check_dataset_named(charge, noise)
     if charged and charge.privacy_unit == "user" and not people.counted:
         raise UsageError(
             "the budget protects people, and a person with ten rows would report ten times and be "
             "charged once: name the column of user ids with --user-id, or declare with "
             "--one-row-per-person that nobody has two rows"
         )
+
+
+def check_dataset_named(charge: Charge, noise: Noise) -> bool:
+    """Whether a budget is charged; a UsageError if it is, and nobody says whose."""
+    named = charge.ledger or os.environ.get(LEDGER_VARIABLE)
+    charged = bool(named) and not charge.no_ledger and not noise.simulated
+    if charged and not noise.dataset:
+        where = "--ledger" if charge.ledger else LEDGER_VARIABLE
+        raise UsageError(
+            f"{where} names a ledger: --dataset must name the data set whose budget is charged (or "
+            "give --no-ledger)"
+        )
+    return charged
 
 
 def _check_people(settings: Settings[Any]) -> None:

@@ -49,7 +49,9 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
     if not has_tensorflow and not (settings.only_plan and settings.bundled):
         raise UsageError(NO_TENSORFLOW)
     if settings.bundled:  # refused before anything is loaded
-        early = make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
+        early = make_plan(
+            settings, bundled_facts(settings.question.data, settings.question.points_per_client)
+        )
         if settings.only_plan:
             say_plan(early, _flows(early, console) if has_tensorflow else None)
             return None

@@ -87,6 +87,13 @@ def _whole(value: Any) -> int:
     return int(value) if isinstance(value, int) else int(found)
 
 
+def _count(value: Any) -> int:
+    found = _whole(value)
+    if found < 1:
+        raise ValueError
+    return found
+
+
 def _switch(value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError
@@ -102,6 +109,9 @@ POSITIVE = Kind(
     "a number > 0", _positive, {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, _NUMERAL]}
 )
 WHOLE = Kind("a whole number", _whole, {"anyOf": [{"type": "integer"}, _NUMERAL]})
+COUNT = Kind(
+    "a whole number >= 1", _count, {"anyOf": [{"type": "integer", "minimum": 1}, _NUMERAL]}
+)
 SWITCH = Kind("true or false", _switch, {"type": "boolean"})
 
 

@@ -127,8 +127,8 @@ def _refuse_where_local(settings: TrainSettings) -> None:
     if limit is not None:
         raise NothingReleasedError(
             f"the budget of {settings.dataset!r} allows a local epsilon of {limit:g}, but "
-            f"--algorithm {settings.algorithm} has none: its server is trusted with what clients "
-            "send. Nothing was trained"
+            f"--algorithm {settings.question.algorithm} has none: its server is trusted with what "
+            "clients send. Nothing was trained"
         )
 
 

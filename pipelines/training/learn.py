@@ -40,11 +40,11 @@ def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
     """
     try:
         if settings.bundled:
-            clients = load(settings.data, settings.points_per_client)
-            if settings.shards_per_client is not None:
-                clients = in_shards(clients, settings.shards_per_client)
+            clients = load(settings.question.data, settings.question.points_per_client)
+            if settings.question.shards_per_client is not None:
+                clients = in_shards(clients, settings.question.shards_per_client)
         else:
-            clients = _from_files(settings, settings.data)
+            clients = _from_files(settings, settings.question.data)
     except (ValueError, DataMissingError) as error:
         bad = isinstance(error, BadRowsError)
         hint = str(error).replace('bad_rows="drop"', "--bad-rows drop") if bad else str(error)
@@ -52,37 +52,40 @@ def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:
     num_test = 0 if clients.test_labels is None else len(clients.test_labels)
     facts = DataFacts(
         clients.num_clients,
-        settings.points_per_client,
+        settings.question.points_per_client,
         clients.shape,
         clients.num_classes,
         num_test,
     )
     if settings.bundled:
-        expected = bundled_facts(settings.data, settings.points_per_client)
+        expected = bundled_facts(settings.question.data, settings.question.points_per_client)
         if facts != expected:
             raise JobError(
-                f"{settings.data} is not what was expected: {facts} instead of {expected}"
+                f"{settings.question.data} is not what was expected: {facts} instead of {expected}"
             )
     return clients, facts
 
 
 def _from_files(settings: TrainSettings, path: str) -> Clients:
-    assert settings.label is not None and settings.classes is not None
+    assert settings.question.label is not None and settings.question.classes is not None
     how: dict[str, Any] = dict(
-        features=settings.features,
-        label=settings.label,
-        num_classes=settings.classes,
+        features=settings.question.features,
+        label=settings.question.label,
+        num_classes=settings.question.classes,
         shape=settings.shape,
-        scale=settings.scale,
-        bad_rows=settings.bad_rows,
+        scale=settings.question.scale,
+        bad_rows=settings.question.bad_rows,
     )
     clients = load_files(
-        path, client_id=settings.client_id, points_per_client=settings.points_per_client, **how
+        path,
+        client_id=settings.question.client_id,
+        points_per_client=settings.question.points_per_client,
+        **how,
     )
-    if settings.test_data is None:
+    if settings.question.test_data is None:
         return clients
     # Public examples: whose they are does not matter.
-    test = load_files(settings.test_data, client_id=settings.client_id, **how)
+    test = load_files(settings.question.test_data, client_id=settings.question.client_id, **how)
     if test.shape != clients.shape:
         raise ValueError("--test-data has examples of another shape")
     return Clients(
@@ -163,7 +166,7 @@ class Learner(ABC):
         """The examples of a client who trains on all of them."""
         settings = self.plan.settings
         examples = self.clients.dataset(client).unbatch()
-        return examples.repeat(settings.local_epochs).batch(settings.batch_size)
+        return examples.repeat(settings.question.local_epochs).batch(settings.question.batch_size)
 
     def drawn(self, sampler: Sampler) -> tuple[int, ...]:
         """Clients of one round, checked.
@@ -202,7 +205,7 @@ def measured(model: Any, clients: Clients, rounds: int) -> ModelScore:
 
 def sampler_of(plan: TrainingPlan) -> Sampler:
     """Who takes part in a round, as the price supposes."""
-    return sampler_for(plan.settings.sampling, plan.data.num_clients, plan.clients_per_round)
+    return sampler_for(plan.question.sampling, plan.data.num_clients, plan.clients_per_round)
 
 
 # Randomized reports ---------------------------------------------------------------------------
@@ -210,7 +213,7 @@ def sampler_of(plan: TrainingPlan) -> Sampler:
 
 def schedule_of(settings: TrainSettings, rounds_per_epoch: int) -> schedules.Schedule:
     """Step sizes by round, of pieces that are given by epoch."""
-    pieces, last = settings.learning_rate
+    pieces, last = settings.rates
     starts = [0, *(until for _, until in pieces)]
     lengths = [until - start for start, (_, until) in zip(starts, pieces)]
     by_round = [(n * rounds_per_epoch, rate) for n, (rate, _) in zip(lengths, pieces)]
@@ -235,25 +238,25 @@ class ReportLearner(Learner):
         if aggregator is None:
             aggregator = self._aggregator(plan)
         model_fn = model_fn_for(plan.model, plan.data.shape, plan.data.num_classes, _MODEL_SEED)
-        if settings.algorithm == CLDP_SGD:
+        if settings.question.algorithm == CLDP_SGD:
             schedule = schedule_of(settings, plan.rounds_per_epoch)
             self.process = build_cldp_sgd(
                 model_fn,
-                norm=settings.norm,
+                norm=settings.question.norm,
                 clip=settings.clip if fixed else _UNCLIPPED,
                 local_epsilon=settings.local_epsilon,
                 learning_rate=schedule if private else _UNCLIPPED_RATE,
-                points_per_client=settings.points_per_client,
-                points_sampled=settings.points_sampled if private else 1,
+                points_per_client=settings.question.points_per_client,
+                points_sampled=settings.question.points_sampled if private else 1,
                 aggregator=aggregator,
             )
         else:
             self.process = tff.learning.algorithms.build_unweighted_fed_avg(
                 model_fn,
                 client_optimizer_fn=tff.learning.optimizers.build_sgdm(
-                    settings.client_learning_rate
+                    settings.question.client_learning_rate
                 ),
-                server_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.learning_rate[1]),
+                server_optimizer_fn=tff.learning.optimizers.build_sgdm(settings.rates[1]),
                 model_aggregator=aggregator,
                 metrics_aggregator=no_client_metrics,
             )
@@ -271,7 +274,7 @@ class ReportLearner(Learner):
 
     def clients_for(self, number: int) -> Sequence[Any]:
         cohort = self.drawn(self._sampler)
-        if self.plan.settings.algorithm == CLDP_SGD:
+        if self.plan.question.algorithm == CLDP_SGD:
             return self.clients.datasets(cohort)
         return [self.batches(client) for client in cohort]
 
@@ -294,11 +297,13 @@ class LocalCentralLearner(Learner):
             clients_per_round=plan.clients_per_round,
             radius=settings.clip,
             local_epsilon=settings.local_epsilon,
-            projection=settings.projection,
-            noise_multiplier=settings.noise_multiplier,
-            client_optimizer=tff.learning.optimizers.build_sgdm(settings.client_learning_rate),
-            server_learning_rate=settings.learning_rate[1],
-            max_participations=settings.max_participations,
+            projection=settings.question.projection,
+            noise_multiplier=settings.question.noise_multiplier,
+            client_optimizer=tff.learning.optimizers.build_sgdm(
+                settings.question.client_learning_rate
+            ),
+            server_learning_rate=settings.rates[1],
+            max_participations=settings.question.max_participations,
         )
         self.process, self._ledgers, self._targets = system.process, system.ledgers, plan.targets
         target = math.inf if settings.privacy.epsilon is None else settings.privacy.epsilon
@@ -345,15 +350,15 @@ class AdapedLearner(Learner):
                 ),
                 num_clients=data.num_clients,
                 clients_per_round=plan.clients_per_round,
-                personal_learning_rate=settings.personal_learning_rate,
-                shared_learning_rate=settings.shared_learning_rate,
-                psi_learning_rate=settings.psi_learning_rate,
+                personal_learning_rate=settings.question.personal_learning_rate,
+                shared_learning_rate=settings.question.shared_learning_rate,
+                psi_learning_rate=settings.question.psi_learning_rate,
                 clip=settings.clip,
-                psi_clip=settings.psi_clip,
-                noise_multiplier=settings.noise_multiplier,
-                psi_noise_multiplier=settings.psi_noise_multiplier,
-                local_steps=settings.local_steps,
-                psi=settings.psi,
+                psi_clip=settings.question.psi_clip,
+                noise_multiplier=settings.question.noise_multiplier,
+                psi_noise_multiplier=settings.question.psi_noise_multiplier,
+                local_steps=settings.question.local_steps,
+                psi=settings.question.psi,
                 psi_range=settings.psi_range,
                 variant=variant,
             )
@@ -370,7 +375,7 @@ class AdapedLearner(Learner):
     def measure(self, state: Any, rounds: int) -> ModelScore:
         """Own models too, where the clients are public."""
         found = super().measure(state, rounds)
-        public = self.plan.settings.bundled or self.plan.settings.public_clients
+        public = self.plan.settings.bundled or self.plan.question.public_clients
         if not public or self.clients.test_labels is None:
             return found
         return ModelScore(found.rounds, found.loss, found.accuracy, self._personal())

@@ -24,6 +24,7 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
 from beam_ldp.pipelines.training.settings import TrainSettings
+from beam_ldp.pipelines.usage.train import TrainingQuestion
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 Shape = tuple[int, ...]
@@ -195,8 +196,13 @@ class TrainingPlan(ABC):
     # What follows
 
     @property
+    def question(self) -> TrainingQuestion:
+        """What is trained, as it was asked for."""
+        return self.settings.question
+
+    @property
     def clients_per_round(self) -> int:
-        return self.settings.clients_per_round or self.data.num_clients
+        return self.question.clients_per_round or self.data.num_clients
 
     @property
     def rounds_per_epoch(self) -> int:
@@ -205,7 +211,7 @@ class TrainingPlan(ABC):
 
     @property
     def planned_rounds(self) -> int:
-        return self.settings.epochs * self.rounds_per_epoch
+        return self.question.epochs * self.rounds_per_epoch
 
     @property
     def reports_per_round(self) -> int:
@@ -248,13 +254,14 @@ class TrainingPlan(ABC):
 
         How long it goes on, and where its files go, is no part of it.
         """
-        asked = {k: v for k, v in asdict(self.settings).items() if k not in _NOT_ASKED}
+        told = asdict(self.question) | self.settings.meant
+        asked = {name: value for name, value in told.items() if name not in _NOT_ASKED}
         asked |= {"parameters": self.dimension, "clients": self.data.num_clients}
         return ReleaseIdentity(
             self.settings.dataset,
             release_id,
             mechanism=_digest(self.config).hex(),
-            columns=("train", self.settings.algorithm, self.model),
+            columns=("train", self.question.algorithm, self.model),
             values=_digest(asked).hex(),
             privacy_unit=self.settings.charge.privacy_unit,
         )
@@ -278,8 +285,7 @@ class TrainingPlan(ABC):
 
 # Settings that say where things are, or for how long: another of them is the same training.
 _NOT_ASKED = frozenset(
-    ("data", "test_data", "bad_rows", "epochs", "audit", "baselines", "public_clients", "dataset",
-     "only_plan", "privacy", "noise", "charge", "output")
+    ("data", "test_data", "bad_rows", "epochs", "audit", "baselines", "public_clients")
 )  # fmt: skip
 
 
@@ -321,11 +327,14 @@ def check_fits(settings: TrainSettings, data: DataFacts) -> None:
     Raises:
         UsageError: naming the flag.
     """
-    if (settings.clients_per_round or 1) > data.num_clients:
+    if (settings.question.clients_per_round or 1) > data.num_clients:
         raise UsageError(f"--clients-per-round must be at most {data.num_clients:,}, the clients")
-    if settings.sampling == "self" and settings.clients_per_round == data.num_clients:
+    if (
+        settings.question.sampling == "self"
+        and settings.question.clients_per_round == data.num_clients
+    ):
         raise UsageError("--sampling self needs fewer --clients-per-round than there are clients")
-    if settings.points_per_client > data.points_per_client:
+    if settings.question.points_per_client > data.points_per_client:
         raise UsageError(f"--points-per-client must be at most {data.points_per_client:,}")
 
 

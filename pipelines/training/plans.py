@@ -72,20 +72,20 @@ def mechanism_for(settings: TrainSettings, dimension: int) -> MeanRandomizer:
     Raises:
         UsageError: if the name is none of its norm, or the parameters do not fit.
     """
-    epsilon, radius = settings.local_epsilon, settings.clip
+    epsilon, radius, norm = settings.local_epsilon, settings.clip, settings.question.norm
     if settings.adaptive_clip:  # the norm of a round scales it
         epsilon, radius = epsilon - SHARE_OF_BIT * epsilon, 1.0
     by_name = {kind.__name__: kind for kind in _L2}
-    if settings.norm != "l2":
-        by_name = {"LInfMean": LInfMean} if settings.norm == "linf" else {"L1Mean": L1Mean}  # type: ignore[dict-item]
-    name = next(iter(by_name)) if settings.mechanism == "auto" else settings.mechanism
+    if norm != "l2":
+        by_name = {"LInfMean": LInfMean} if norm == "linf" else {"L1Mean": L1Mean}  # type: ignore[dict-item]
+    name = next(iter(by_name)) if settings.mechanism.name == "auto" else settings.mechanism.name
     if name not in by_name:
         raise UsageError(
-            f"--mechanism must be auto or one of {', '.join(by_name)} with --norm {settings.norm}, "
+            f"--mechanism must be auto or one of {', '.join(by_name)} with --norm {norm}, "
             f"got {name}"
         )
     one: dict[str, Any] = {}
-    if settings.norm == "linf":
+    if norm == "linf":
         one = {"messages": (1,), "message_epsilons": (epsilon,)}
     try:
         return by_name[name](dimension, epsilon, radius=radius, **one)
@@ -116,8 +116,8 @@ class ReportPlan(TrainingPlan):
     @property
     def points(self) -> tuple[int, int]:
         """Data points per client, and of them sampled, as far as the price knows of them."""
-        if self.settings.algorithm == CLDP_SGD:
-            return self.settings.points_per_client, self.settings.points_sampled
+        if self.question.algorithm == CLDP_SGD:
+            return self.question.points_per_client, self.question.points_sampled
         return 1, 1
 
     @property
@@ -138,7 +138,7 @@ class ReportPlan(TrainingPlan):
             self.clients_per_round,
             max(1, self.rounds),
             *self.points,
-            cast("Sampling", _SAMPLING[self.settings.sampling]),
+            cast("Sampling", _SAMPLING[self.question.sampling]),
             self.mechanism if self.bit is None else None,
         )
 
@@ -236,16 +236,16 @@ class AdapedPlan(TrainingPlan):
 
     @property
     def _multipliers(self) -> tuple[float, float]:
-        return self.settings.noise_multiplier, self.settings.psi_noise_multiplier
+        return self.question.noise_multiplier, self.question.psi_noise_multiplier
 
     @property
     def printed(self) -> bool:
-        return self.settings.preset == "printed"
+        return self.question.preset == "printed"
 
     @cached_property
     def event(self) -> dp_accounting.DpEvent:
         if self.printed:
-            return adaped_message_event(self.settings.local_steps, *self._multipliers)
+            return adaped_message_event(self.question.local_steps, *self._multipliers)
         return adaped_round_event(self.data.num_clients, self.clients_per_round, *self._multipliers)
 
     @property
@@ -258,9 +258,9 @@ class AdapedPlan(TrainingPlan):
 
     @property
     def config(self) -> dict[str, Any]:
-        names = ("preset", "noise_multiplier", "psi_noise_multiplier", "clip", "psi_clip",
-                 "local_steps")  # fmt: skip
-        return {"mechanism": "adaped", **{n: getattr(self.settings, n) for n in names}}
+        names = ("preset", "noise_multiplier", "psi_noise_multiplier", "psi_clip", "local_steps")
+        told = {name: getattr(self.question, name) for name in names}
+        return {"mechanism": "adaped", "clip": self.settings.clip, **told}
 
     @property
     def mechanism_words(self) -> str:
@@ -311,7 +311,7 @@ class LocalCentralPlan(TrainingPlan):
     @cached_property
     def event(self) -> dp_accounting.DpEvent:
         rate = self.clients_per_round / self.data.num_clients
-        return central_round_event(rate, self.settings.noise_multiplier)
+        return central_round_event(rate, self.question.noise_multiplier)
 
     @property
     def charged_event(self) -> dp_accounting.DpEvent:
@@ -320,7 +320,7 @@ class LocalCentralPlan(TrainingPlan):
         Given who joined when, which does not depend on data, somebody is in `messages_of` rounds
         at most; so this bounds the price against every reader of models.
         """
-        return dp_accounting.GaussianDpEvent(self.settings.noise_multiplier)
+        return dp_accounting.GaussianDpEvent(self.question.noise_multiplier)
 
     @property
     def reader(self) -> str:
@@ -329,15 +329,16 @@ class LocalCentralPlan(TrainingPlan):
     @property
     def config(self) -> dict[str, Any]:
         names = ("projection", "noise_multiplier", "max_participations")
-        return {**self.mechanism.to_config(), **{n: getattr(self.settings, n) for n in names}}
+        told = {name: getattr(self.question, name) for name in names}
+        return {**self.mechanism.to_config(), **told}
 
     @property
     def mechanism_words(self) -> str:
         own = type(self.mechanism).__name__
         return (
             f"{own}, local epsilon = {number(self.mechanism.local_epsilon)}; projection to "
-            f"{self.settings.projection:g} and noise of {self.settings.noise_multiplier:g} times "
-            "that by the server"
+            f"{self.question.projection:g} and noise of {self.question.noise_multiplier:g} "
+            "times that by the server"
         )
 
     @property
@@ -361,7 +362,7 @@ class LocalCentralPlan(TrainingPlan):
 
     def messages_of(self, rounds: int) -> int:
         """That one client sends at most."""
-        most = self.settings.max_participations
+        most = self.question.max_participations
         return rounds if most is None else min(rounds, most)
 
     def local_epsilon_of(self, rounds: int) -> float:
@@ -381,8 +382,8 @@ class LocalCentralPlan(TrainingPlan):
     @property
     def targets(self) -> list[Target]:
         """What the audit of messages asks about."""
-        if self.settings.audit:
-            return [target_of(kind, numbers) for kind, numbers in self.settings.audit]
+        if self.settings.targets:
+            return [target_of(kind, numbers) for kind, numbers in self.settings.targets]
         features = 1
         for side in self.data.shape:
             features *= side
@@ -403,7 +404,7 @@ def make_plan(settings: TrainSettings, data: DataFacts) -> TrainingPlan:
         NothingReleasedError: if the target does not allow a single round.
     """
     check_fits(settings, data)
-    model = model_of(settings.model, data.shape)
+    model = model_of(settings.question.model, data.shape)
     about = settings, data, model, count_parameters(model, data.shape, data.num_classes), 0
     try:
         plan = cut_to_target(_plan(settings, about))
@@ -417,9 +418,9 @@ def _plan(
     settings: TrainSettings, about: tuple[TrainSettings, DataFacts, str, int, int]
 ) -> TrainingPlan:
     dimension = about[3]
-    if settings.algorithm == ADAPED:
+    if settings.question.algorithm == ADAPED:
         return AdapedPlan(*about)
-    if settings.algorithm == LOCAL_CENTRAL:
+    if settings.question.algorithm == LOCAL_CENTRAL:
         mechanism = SeparatedMean(dimension, settings.local_epsilon, radius=settings.clip)
         return LocalCentralPlan(*about, mechanism)
     bit = bit_for(SHARE_OF_BIT * settings.local_epsilon) if settings.adaptive_clip else None

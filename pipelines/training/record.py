@@ -147,9 +147,9 @@ def make_record(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         version=beam_ldp.__version__,
         warnings=_warnings(plan, run),
-        algorithm=settings.algorithm,
+        algorithm=settings.question.algorithm,
         unit=settings.charge.privacy_unit,
-        norm=settings.norm,
+        norm=settings.question.norm,
         clip=settings.clip,
         release_id=run.identity.release_id,
         identity=run.identity.to_json(),
@@ -219,11 +219,11 @@ def _who_took_part(plan: TrainingPlan, left_out: int) -> dict[str, Any]:
     return {
         "num_clients": plan.data.num_clients,
         "clients_per_round": plan.clients_per_round,
-        "sampling": settings.sampling,
-        "points_per_client": settings.points_per_client,
-        "points_sampled": settings.points_sampled,
-        "user_id": settings.client_id,
-        "bad_rows": settings.bad_rows,
+        "sampling": settings.question.sampling,
+        "points_per_client": settings.question.points_per_client,
+        "points_sampled": settings.question.points_sampled,
+        "user_id": settings.question.client_id,
+        "bad_rows": settings.question.bad_rows,
         "num_bad_rows": left_out,
         "num_reports": reports,
         "min_reports": reports,
@@ -239,13 +239,13 @@ def _of_algorithm(plan: TrainingPlan, run: TrainingRun) -> dict[str, Any]:
     if isinstance(plan, ReportPlan):
         bit = None if plan.bit is None else plan.bit.local_epsilon
         return {"adaptive_clip": settings.adaptive_clip, "bit_epsilon": bit}
-    told: dict[str, Any] = {"noise_multiplier": settings.noise_multiplier}
+    told: dict[str, Any] = {"noise_multiplier": settings.question.noise_multiplier}
     if not isinstance(plan, LocalCentralPlan):
-        return told | {"preset": settings.preset}
+        return told | {"preset": settings.question.preset}
     most = plan.messages_of(run.begun) if run.most_messages is None else run.most_messages
     return told | {
-        "projection": settings.projection,
-        "max_participations": settings.max_participations,
+        "projection": settings.question.projection,
+        "max_participations": settings.question.max_participations,
         "most_messages": most,
         "reconstruction": plan.audit(max(1, most)).to_dict(),
     }

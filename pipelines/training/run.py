@@ -167,12 +167,14 @@ def _no_ledger() -> Iterator[None]:
 
 def _params(plan: TrainingPlan, charge: NoCharge) -> dict[str, Any]:
     settings = plan.settings
-    told = ("algorithm", "sampling", "points_per_client", "points_sampled", "norm", "clip",
-            "adaptive_clip", "epochs", "learning_rate")  # fmt: skip
+    told = ("algorithm", "sampling", "points_per_client", "points_sampled", "norm", "epochs")
     charged = {f"privacy.{name}": value for name, value in charge.facts.items()}
     return {
         **charged,
-        **{f"train.{name}": getattr(settings, name) for name in told},
+        **{f"train.{name}": getattr(settings.question, name) for name in told},
+        "train.clip": settings.clip,
+        "train.adaptive_clip": settings.adaptive_clip,
+        "train.learning_rate": settings.rates,
         "train.target_epsilon": settings.privacy.epsilon,
         "train.privacy_unit": settings.charge.privacy_unit,
         "train.model": plan.model,
@@ -440,7 +442,7 @@ def baselines(
 ) -> dict[str, list[ModelScore]]:
     """The baselines that were asked for, trained one after the other."""
     found: dict[str, list[ModelScore]] = {}
-    adaped, names = isinstance(plan, AdapedPlan), plan.settings.baselines
+    adaped, names = isinstance(plan, AdapedPlan), plan.question.baselines
     if adaped and ran.curve[-1][0].personal == ran.curve[-1][0].personal:
         names = ("local-only",)  # without it, accuracies of own models say little
     for name in names:

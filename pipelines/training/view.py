@@ -45,7 +45,7 @@ class TrainingResult:
 def plan_line(plan: TrainingPlan) -> str:
     """One line about what will run."""
     return (
-        f"{plan.settings.algorithm}, {plan.model} ({plan.dimension:,} parameters), "
+        f"{plan.question.algorithm}, {plan.model} ({plan.dimension:,} parameters), "
         f"{plan.mechanism_words}; {plan.rounds:,} rounds of "
         f"{plan.clients_per_round:,} of {plan.data.num_clients:,} clients will cost epsilon = "
         f"{number(float(plan.epsilon_of(plan.rounds)))} at delta = {plan.settings.privacy.delta:g}"
@@ -58,14 +58,14 @@ def plan_as_json(plan: TrainingPlan, flows: Sequence[Flow] | None) -> dict[str, 
     return {
         "schema_version": outputs.SCHEMA_VERSION,
         "dry_run": True,
-        "algorithm": plan.settings.algorithm,
+        "algorithm": plan.question.algorithm,
         "model": plan.model,
         "parameters": plan.dimension,
         "mechanism": plan.config,
         "bits_per_report": plan.bits_per_report,
         "num_clients": plan.data.num_clients,
         "clients_per_round": plan.clients_per_round,
-        "sampling": plan.settings.sampling,
+        "sampling": plan.question.sampling,
         "rounds_per_epoch": plan.rounds_per_epoch,
         "rounds": plan.rounds,
         "planned_rounds": plan.planned_rounds,
@@ -113,15 +113,15 @@ def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
 
 def _plan_table(plan: TrainingPlan) -> Table:
     """What would run, and what all of it would cost against each reader."""
-    settings = plan.settings
+    settings, question = plan.settings, plan.question
     table = Table(title="Plan (nothing was trained)", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("algorithm", f"{settings.algorithm}, {plan.rounds:,} rounds{_cut(plan)}")
+    table.add_row("algorithm", f"{question.algorithm}, {plan.rounds:,} rounds{_cut(plan)}")
     table.add_row("model", f"{plan.model}, {plan.dimension:,} parameters")
     table.add_row(
         "clients",
-        f"{plan.data.num_clients:,}, {plan.clients_per_round:,} in a round ({settings.sampling})",
+        f"{plan.data.num_clients:,}, {plan.clients_per_round:,} in a round ({question.sampling})",
     )
     table.add_row(
         "mechanism",
@@ -145,7 +145,7 @@ def _plan_table(plan: TrainingPlan) -> Table:
 def _report_said(plan: TrainingPlan) -> str:
     """What one report promises, and all of a client."""
     if plan.report_epsilon is None:
-        printed = plan.settings.preset == "printed"
+        printed = plan.question.preset == "printed"
         why = "Gaussian noise has none" if printed else "the server is trusted with it"
         return f"no local epsilon: {why}"
     most = number(plan.local_epsilon_of(plan.rounds))

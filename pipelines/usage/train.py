@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from beam_ldp.pipelines.usage import OUTPUT, RELEASE, Part, Usage
-from beam_ldp.settings.fields import POSITIVE, SWITCH, WHOLE, setting
+from beam_ldp.settings.fields import COUNT, POSITIVE, SWITCH, WHOLE, setting
 from beam_ldp.settings.sections import Charge, Mechanism, Noise, Output, Privacy
 
-CLDP_SGD, FEDAVG, ADAPED, LOCAL_CENTRAL = "cldp-sgd", "fedavg", "adaped", "local-central"
+ALGORITHMS = CLDP_SGD, FEDAVG, ADAPED, LOCAL_CENTRAL = (
+    "cldp-sgd", "fedavg", "adaped", "local-central",
+)  # fmt: skip
 ADAPTIVE = "adaptive"  # the clipping norm that follows a quantile
 BASELINES = ("non-private", "central-dp", "local-only")
 BUNDLED = ("digits", "mnist5k", "mnist", "emnist-synthetic")
@@ -18,361 +20,243 @@ POINT = "example"  # the privacy unit where a client has several and one is prot
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingQuestion:
-    """What is trained, on whose data, and how.
+class ClientData:
+    """Whose data a model is trained on."""
 
-    What only some algorithms take has no default here: what was given is known as given.
-    """
-
-    data: str | None = setting(
-        None,
-        "digits, mnist5k, mnist, emnist-synthetic; or a folder of one Parquet or "
-        "TFRecord file per client; or one Parquet or CSV file with {training.client_id}",
-        flag="data",
-        metavar="NAME|PATH",
-        basic=True,
+    data: str = setting(
+        "",
+        "digits, mnist5k, mnist, emnist-synthetic; or a folder of one Parquet or TFRecord file "
+        "per client; or one Parquet or CSV file with {training.client_id}",
+        flag="data", metavar="NAME|PATH", basic=True,
     )  # fmt: skip
     points_per_client: int = setting(
         1,
-        "examples per client: bundled data is dealt out accordingly, clients in files "
-        "need that many (default 1)",
-        WHOLE,
-        flag="points-per-client",
-        metavar="M",
+        "examples per client: bundled data is dealt out accordingly, clients in files need that"
+        " many (default 1)",
+        COUNT, flag="points-per-client", metavar="M",
     )  # fmt: skip
     shards_per_client: int | None = setting(
         None,
-        "bundled data: sort it by label and cut it into shards, S per client, so that "
-        "each holds about S labels (default: dealt out at random)",
-        WHOLE,
-        flag="shards-per-client",
-        metavar="S",
+        "bundled data: sort it by label and cut it into shards, S per client, so that each "
+        "holds about S labels (default: dealt out at random)",
+        COUNT, flag="shards-per-client", metavar="S",
     )  # fmt: skip
     features: tuple[str, ...] = setting(
-        (),
-        "files: columns, or globs, separated by commas; or one column of lists",
-        flag="features",
-        metavar="NAMES",
-        many=True,
+        (), "files: columns, or globs, separated by commas; or one column of lists",
+        flag="features", metavar="NAMES", many=True,
     )  # fmt: skip
     label: str | None = setting(
-        None,
-        "files: column of the label, 0 to {training.classes} - 1",
-        flag="label",
-        metavar="NAME",
+        None, "files: column of the label, 0 to {training.classes} - 1",
+        flag="label", metavar="NAME",
     )  # fmt: skip
     client_id: str | None = setting(
-        None,
-        "one file: column with the client id",
-        flag="client-id",
-        metavar="NAME",
+        None, "one file: column with the client id", flag="client-id", metavar="NAME",
     )  # fmt: skip
     classes: int | None = setting(
-        None,
-        "files: how many labels there are",
-        WHOLE,
-        flag="classes",
-        metavar="K",
+        None, "files: how many labels there are", WHOLE, flag="classes", metavar="K",
     )  # fmt: skip
     shape: str | None = setting(
-        None,
-        "files: shape of an example (default: flat)",
-        flag="shape",
-        metavar="HxWxC",
+        None, "files: shape of an example (default: flat)", flag="shape", metavar="HxWxC",
     )  # fmt: skip
     scale: float = setting(
-        1.0,
-        "files: divide features by this public number (default 1)",
-        POSITIVE,
-        flag="scale",
-        metavar="S",
+        1.0, "files: divide features by this public number (default 1)",
+        POSITIVE, flag="scale", metavar="S",
     )  # fmt: skip
     test_data: str | None = setting(
-        None,
-        "files: public examples with the same columns, to measure accuracy on",
-        flag="test-data",
-        metavar="PATH",
+        None, "files: public examples with the same columns, to measure accuracy on",
+        flag="test-data", metavar="PATH",
     )  # fmt: skip
     bad_rows: str = setting(
-        "raise",
-        "files: stop at a row that cannot be used, or leave such rows out and count "
-        "them",
-        flag="bad-rows",
-        choices=("raise", "drop",),
+        "raise", "files: stop at a row that cannot be used, or leave such rows out and count them",
+        flag="bad-rows", choices=("raise", "drop"),
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learning:
+    """How it is trained, and who takes part in a round."""
+
     algorithm: str = setting(
         "cldp-sgd",
-        "cldp-sgd: each round, sampled clients report the gradient of a data point; "
-        "fedavg: they train on all their data and report the update; adaped: every "
-        "client keeps a model of its own and distils a shared one (a trusted server "
-        "adds the noise); local-central: fedavg whose messages have a large local "
-        "epsilon, and a server that adds noise (default cldp-sgd)",
-        flag="algorithm",
-        choices=("cldp-sgd", "fedavg", "adaped", "local-central",),
-        basic=True,
+        "cldp-sgd: each round, sampled clients report the gradient of a data point; fedavg: "
+        "they train on all their data and report the update; adaped: every client keeps a model"
+        " of its own and distils a shared one (a trusted server adds the noise); local-central:"
+        " fedavg whose messages have a large local epsilon, and a server that adds noise "
+        "(default cldp-sgd)",
+        flag="algorithm", choices=ALGORITHMS, basic=True,
     )  # fmt: skip
     model: str = setting(
-        "auto",
-        "auto: cnn-16 for images of 16 x 16 and more, else logistic",
-        flag="model",
-        choices=("auto", "logistic", "mlp", "cnn-16", "cnn-32", "cnn-papernot",),
+        "auto", "auto: cnn-16 for images of 16 x 16 and more, else logistic",
+        flag="model", choices=("auto", *MODELS),
     )  # fmt: skip
     clients_per_round: int | None = setting(
-        None,
-        "clients drawn in each round; with {training.sampling} self, on average",
-        WHOLE,
-        flag="clients-per-round",
-        metavar="K",
-        basic=True,
+        None, "clients drawn in each round; with {training.sampling} self, on average",
+        COUNT, flag="clients-per-round", metavar="K", basic=True,
     )  # fmt: skip
-    sampling: str | None = setting(
-        None,
-        "how clients are drawn. fixed: a random set of that size; full: everybody; "
-        "self: each client decides with a coin of its own (default fixed; local-"
-        "central: self)",
-        flag="sampling",
-        choices=("fixed", "full", "self",),
+    sampling: str = setting(
+        "",
+        "how clients are drawn. fixed: a random set of that size; full: everybody; self: each "
+        "client decides with a coin of its own (default fixed; local-central: self)",
+        flag="sampling", choices=SAMPLINGS,
     )  # fmt: skip
     points_sampled: int = setting(
         1,
-        "cldp-sgd: data points that a client draws in a round, each reported on its own"
-        " (default 1)",
-        WHOLE,
-        flag="points-sampled",
-        metavar="S",
+        "cldp-sgd: data points that a client draws in a round, each reported on its own "
+        "(default 1)",
+        COUNT, flag="points-sampled", metavar="S",
     )  # fmt: skip
-    epochs: int | None = setting(
-        None,
-        "number of epochs, each of (clients / clients per round) rounds; accuracy is "
-        "measured after each",
-        WHOLE,
-        flag="epochs",
-        metavar="E",
-        basic=True,
+    epochs: int = setting(
+        0,
+        "number of epochs, each of (clients / clients per round) rounds; accuracy is measured "
+        "after each",
+        COUNT, flag="epochs", metavar="E", basic=True,
     )  # fmt: skip
     learning_rate: str | None = setting(
         None,
-        "learning rate of the server: a number, or steps such as 12:30,4:60,3.5 (12 up "
-        "to epoch 30, 4 up to epoch 60, then 3.5); the default depends on the clipping",
-        flag="learning-rate",
-        metavar="RATES",
+        "learning rate of the server: a number, or steps such as 12:30,4:60,3.5 (12 up to epoch"
+        " 30, 4 up to epoch 60, then 3.5); the default depends on the clipping",
+        flag="learning-rate", metavar="RATES",
     )  # fmt: skip
     client_learning_rate: float = setting(
-        0.1,
-        "fedavg, local-central: learning rate of the clients' own steps (default 0.1)",
-        POSITIVE,
-        flag="client-learning-rate",
-        metavar="RATE",
+        0.1, "fedavg, local-central: learning rate of the clients' own steps (default 0.1)",
+        POSITIVE, flag="client-learning-rate", metavar="RATE",
     )  # fmt: skip
     local_epochs: int = setting(
-        1,
-        "fedavg, local-central: passes over a client's data (default 1)",
-        WHOLE,
-        flag="local-epochs",
-        metavar="N",
+        1, "fedavg, local-central: passes over a client's data (default 1)",
+        COUNT, flag="local-epochs", metavar="N",
     )  # fmt: skip
     batch_size: int = setting(
-        20,
-        "all but cldp-sgd: batch size of a client's steps (default 20)",
-        WHOLE,
-        flag="batch-size",
-        metavar="B",
+        20, "all but cldp-sgd: batch size of a client's steps (default 20)",
+        COUNT, flag="batch-size", metavar="B",
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clipping:
+    """What bounds the influence of one report."""
+
     norm: str = setting(
-        "l2",
-        "norm that gradients are clipped in, and that the mechanism is for (default l2)",
-        flag="norm",
-        choices=("l2", "linf", "l1",),
-        basic=True,
+        "l2", "norm that gradients are clipped in, and that the mechanism is for (default l2)",
+        flag="norm", choices=("l2", "linf", "l1"), basic=True,
     )  # fmt: skip
     clip: str | None = setting(
         None,
-        "radius that gradients are clipped to; public (default: 0.005, linf 0.01, l1 "
-        "0.1; fedavg ten times that; adaped 1, local-central 0.05). adaptive: follow "
-        "the median of the norms from there on, for a tenth of {privacy.local_epsilon} "
-        "(cldp-sgd, fedavg)",
-        flag="clip",
-        metavar="C|adaptive",
+        "radius that gradients are clipped to; public (default: 0.005, linf 0.01, l1 0.1; "
+        "fedavg ten times that; adaped 1, local-central 0.05). adaptive: follow the median of "
+        "the norms from there on, for a tenth of {privacy.local_epsilon} (cldp-sgd, fedavg)",
+        flag="clip", metavar="C|adaptive",
     )  # fmt: skip
-    preset: str | None = setting(
-        None,
-        "safe: the server adds noise once to the sum of changes; printed: clients add "
-        "noise to every step, as in the thesis, at the privacy cost that can be proved "
-        "for that, with a warning (default safe)",
-        flag="preset",
-        choices=("safe", "printed",),
+
+
+@dataclass(frozen=True, kw_only=True)
+class Personal:
+    """Models of the clients' own, and the noise of whoever adds it."""
+
+    preset: str = setting(
+        "safe",
+        "safe: the server adds noise once to the sum of changes; printed: clients add noise to "
+        "every step, as in the thesis, at the privacy cost that can be proved for that, with a "
+        "warning (default safe)",
+        flag="preset", choices=("safe", "printed"),
     )  # fmt: skip
-    noise_multiplier: float | None = setting(
-        None,
+    noise_multiplier: float = setting(
+        0.0,
         "standard deviation of the noise, as a multiple of {training.clip} (adaped) or "
         "{training.projection} (local-central)",
-        POSITIVE,
-        flag="noise-multiplier",
-        metavar="Z",
+        POSITIVE, flag="noise-multiplier", metavar="Z",
     )  # fmt: skip
-    psi_noise_multiplier: float | None = setting(
-        None,
+    psi_noise_multiplier: float = setting(
+        0.0,
         "the same for the scale of the distillation, psi (default: ten times "
         "{training.noise_multiplier})",
-        POSITIVE,
-        flag="psi-noise-multiplier",
-        metavar="Z",
+        POSITIVE, flag="psi-noise-multiplier", metavar="Z",
     )  # fmt: skip
-    psi_clip: float | None = setting(
-        None,
-        "clipping bound of a client's change of psi (default 1)",
-        POSITIVE,
-        flag="psi-clip",
-        metavar="C",
+    psi_clip: float = setting(
+        1.0, "clipping bound of a client's change of psi (default 1)",
+        POSITIVE, flag="psi-clip", metavar="C",
     )  # fmt: skip
-    psi: float | None = setting(
-        None,
-        "psi at the start (default 5)",
-        POSITIVE,
-        flag="psi",
-        metavar="P",
+    psi: float = setting(
+        5.0, "psi at the start (default 5)", POSITIVE, flag="psi", metavar="P",
     )  # fmt: skip
-    psi_range: str | None = setting(
-        None,
-        "range that psi is kept in; public (default 2:50)",
-        flag="psi-range",
-        metavar="LOW:HIGH",
+    psi_range: str = setting(
+        "2:50", "range that psi is kept in; public (default 2:50)",
+        flag="psi-range", metavar="LOW:HIGH",
     )  # fmt: skip
-    local_steps: int | None = setting(
-        None,
-        "steps of a client in a round (default 10)",
-        WHOLE,
-        flag="local-steps",
-        metavar="N",
+    local_steps: int = setting(
+        10, "steps of a client in a round (default 10)", COUNT, flag="local-steps", metavar="N",
     )  # fmt: skip
-    personal_learning_rate: float | None = setting(
-        None,
-        "learning rate of the personal models (default 0.2)",
-        POSITIVE,
-        flag="personal-learning-rate",
-        metavar="RATE",
+    personal_learning_rate: float = setting(
+        0.2, "learning rate of the personal models (default 0.2)",
+        POSITIVE, flag="personal-learning-rate", metavar="RATE",
     )  # fmt: skip
-    shared_learning_rate: float | None = setting(
-        None,
-        "learning rate of the shared model (default 0.15)",
-        POSITIVE,
-        flag="shared-learning-rate",
-        metavar="RATE",
+    shared_learning_rate: float = setting(
+        0.15, "learning rate of the shared model (default 0.15)",
+        POSITIVE, flag="shared-learning-rate", metavar="RATE",
     )  # fmt: skip
-    psi_learning_rate: float | None = setting(
-        None,
-        "learning rate of psi (default 0.2)",
-        POSITIVE,
-        flag="psi-learning-rate",
-        metavar="RATE",
+    psi_learning_rate: float = setting(
+        0.2, "learning rate of psi (default 0.2)",
+        POSITIVE, flag="psi-learning-rate", metavar="RATE",
     )  # fmt: skip
-    public_clients: bool | None = setting(
-        None,
-        "files: declares that these clients are made from public data, so that the "
-        "accuracy of their personal models may be printed; otherwise it is not "
-        "measured, since no budget covers it",
-        SWITCH,
-        flag="public-clients",
+    public_clients: bool = setting(
+        False,
+        "files: declares that these clients are made from public data, so that the accuracy of "
+        "their personal models may be printed; otherwise it is not measured, since no budget "
+        "covers it",
+        SWITCH, flag="public-clients",
     )  # fmt: skip
-    projection: float | None = setting(
-        None,
-        "norm that the server clips every decoded message to",
-        POSITIVE,
-        flag="projection",
-        metavar="RHO",
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerNoise:
+    """What a server adds to messages that clients have randomized."""
+
+    projection: float = setting(
+        0.0, "norm that the server clips every decoded message to",
+        POSITIVE, flag="projection", metavar="RHO",
     )  # fmt: skip
     max_participations: int | None = setting(
-        None,
-        "largest number of messages that one client may send (default: no limit)",
-        WHOLE,
-        flag="max-participations",
-        metavar="N",
+        None, "largest number of messages that one client may send (default: no limit)",
+        COUNT, flag="max-participations", metavar="N",
     )  # fmt: skip
     audit: str | None = setting(
         None,
-        "targets of the reconstruction audit, separated by commas: "
-        "diffuse:FEATURES:COSINE, sparse:ITEMS:DOMAIN:PRECISION:RECALL (default: the "
-        "direction of the whole update and of one example, and 20 of 2000 words)",
-        flag="audit",
-        metavar="TARGETS",
-    )  # fmt: skip
-    baselines: str | None = setting(
-        None,
-        "baselines to train on the same data: non-private, central-dp, local-only "
-        "(separated by commas). They protect less, or nobody: central-dp trusts the "
-        "server, at the same epsilon",
-        flag="baselines",
-        metavar="NAMES",
+        "targets of the reconstruction audit, separated by commas: diffuse:FEATURES:COSINE, "
+        "sparse:ITEMS:DOMAIN:PRECISION:RECALL (default: the direction of the whole update and "
+        "of one example, and 20 of 2000 words)",
+        flag="audit", metavar="TARGETS",
     )  # fmt: skip
 
 
-_PERSONAL = (
-    "preset",
-    "noise_multiplier",
-    "psi_noise_multiplier",
-    "psi_clip",
-    "psi",
-    "psi_range",
-    "local_steps",
-    "personal_learning_rate",
-    "shared_learning_rate",
-    "psi_learning_rate",
-    "public_clients",
-)
-_CENTRAL = (
-    "projection",
-    "max_participations",
-    "audit",
-)
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What else is trained on the same data."""
+
+    baselines: tuple[str, ...] = setting(
+        (),
+        "baselines to train on the same data: non-private, central-dp, local-only (separated by"
+        " commas). They protect less, or nobody: central-dp trusts the server, at the same "
+        "epsilon",
+        flag="baselines", metavar="NAMES", many=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingQuestion(ClientData, Learning, Clipping, Personal, ServerNoise, Comparison):
+    """What is trained, on whose data, and how.
+
+    What only some algorithms have is told apart by whether it was given.
+    """
+
+
+_COST = "the privacy cost"
 PARTS = (
-    Part(
-        "training",
-        TrainingQuestion,
-        "the data",
-        only=(
-            "data",
-            "points_per_client",
-            "shards_per_client",
-            "features",
-            "label",
-            "client_id",
-            "classes",
-            "shape",
-            "scale",
-            "test_data",
-            "bad_rows",
-        ),
-    ),
-    Part(
-        "training",
-        TrainingQuestion,
-        "the training",
-        only=(
-            "algorithm",
-            "model",
-            "clients_per_round",
-            "sampling",
-            "points_sampled",
-            "epochs",
-            "learning_rate",
-            "client_learning_rate",
-            "local_epochs",
-            "batch_size",
-        ),
-    ),
-    Part(
-        "training",
-        TrainingQuestion,
-        "the privacy cost",
-        only=(
-            "norm",
-            "clip",
-        ),
-    ),
+    Part("training", ClientData, "the data"),
+    Part("training", Learning, "the training"),
+    Part("training", Clipping, _COST),
     Part(
         "privacy",
         Privacy,
-        "the privacy cost",
+        _COST,
         only=("local_epsilon", "delta", "epsilon"),
         own={
             "local_epsilon": {
@@ -387,7 +271,7 @@ PARTS = (
     Part(
         "mechanism",
         Mechanism,
-        "privacy",
+        _COST,
         only=("name",),
         own={
             "name": {
@@ -396,14 +280,9 @@ PARTS = (
             }
         },
     ),
-    Part("training", TrainingQuestion, "personal models (adaped)", only=_PERSONAL),
-    Part(
-        "training",
-        TrainingQuestion,
-        "noise on clients and on the server (local-central)",
-        only=_CENTRAL,
-    ),
-    Part("training", TrainingQuestion, "comparison", only=("baselines",)),
+    Part("training", Personal, "personal models (adaped)"),
+    Part("training", ServerNoise, "noise on clients and on the server (local-central)"),
+    Part("training", Comparison, "comparison"),
     Part(
         "release",
         Charge,

@@ -60,7 +60,9 @@ class World:
         given = [f"--{name.replace('_', '-')}={value}" for name, value in named.items()]
         told = ["--data=digits", *asked.split(), *given, f"--ledger={self.url}", "--no-mlflow"]
         settings = check_train(read_flags(USAGE, told))
-        return make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
+        return make_plan(
+            settings, bundled_facts(settings.question.data, settings.question.points_per_client)
+        )
 
     @property
     def url(self) -> str:

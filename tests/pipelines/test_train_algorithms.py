@@ -54,7 +54,9 @@ CENTRAL = (
 def plan_of(text, more="--dry-run"):
     given = read_flags(USAGE, f"{text} {more}".split())
     settings = check_train(given)
-    return make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
+    return make_plan(
+        settings, bundled_facts(settings.question.data, settings.question.points_per_client)
+    )
 
 
 def price(event, rounds):
@@ -80,11 +82,11 @@ def price(event, rounds):
         (ADAPED, "--clip adaptive", "--clip adaptive is for cldp-sgd and fedavg"),
         (ADAPED, "--psi-range 7:50", "and --psi inside"),
         (ADAPED, "--psi-range 7", "--psi-range must look like 2:50"),
-        (ADAPED, "--local-steps 0", "--local-steps must be >= 1"),
+        (ADAPED, "--local-steps 0", "--local-steps must be a whole number >= 1, got 0"),
         (ADAPED, "--public-clients", "--public-clients is for files; digits is public"),
         (CENTRAL, "--sampling fixed", "--sampling must be self with --algorithm local-central"),
         (CENTRAL, "--preset safe", "--preset is for adaped, not for local-central"),
-        (CENTRAL, "--max-participations 0", "--max-participations must be >= 1"),
+        (CENTRAL, "--max-participations 0", "--max-participations must be a whole number >= 1"),
         (CENTRAL, "--audit diffuse:1:0.5", "dimension must be an integer >= 2"),
         (CENTRAL, "--noise-multiplier 1e300", "noise_multiplier must be > 0 and <= 1e.100"),
         (CENTRAL, "--audit dense:1", "diffuse:784:0.5 and sparse:20:2000:0.5:0.5"),

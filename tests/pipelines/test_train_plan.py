@@ -36,7 +36,9 @@ def settings_of(text, more=""):
 
 def plan_of(text, more=""):
     settings = settings_of(text, more)
-    return make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
+    return make_plan(
+        settings, bundled_facts(settings.question.data, settings.question.points_per_client)
+    )
 
 
 # Flags -----------------------------------------------------------------------------------------
@@ -102,13 +104,13 @@ def test_files_need_their_columns(tmp_path):
     with pytest.raises(UsageError, match="a file or folder that exists"):
         settings_of(DRY.replace("mnist5k", "mnist6k"))
     found = settings_of(text, "--features a,b --label y --classes 2 --shape 28x28")
-    assert (found.features, found.shape) == (("a", "b"), (28, 28, 1))
+    assert (found.question.features, found.shape) == (("a", "b"), (28, 28, 1))
 
 
 @pytest.mark.exact
 def test_rates_by_epoch_and_the_unit_that_is_protected():
     found = settings_of(DRY, "--learning-rate 12:30,4:60,3.5")
-    assert found.learning_rate == (((12.0, 30), (4.0, 60)), 3.5)
+    assert found.rates == (((12.0, 30), (4.0, 60)), 3.5)
     assert found.charge.privacy_unit == "user"
     assert settings_of(DRY, "--points-per-client 4").charge.privacy_unit == "example"
     assert (
@@ -117,6 +119,30 @@ def test_rates_by_epoch_and_the_unit_that_is_protected():
 
 
 # The plan --------------------------------------------------------------------------------------
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    "text, digest",
+    [
+        (DRY, "486bf286a13679105ae7cee4b85c77d76a82315bbedb4bbcbf05d5b92ebe0d86"),
+        (
+            "--data digits --local-epsilon 2 --clients-per-round 20 --epochs 3 --delta 1e-5 "
+            "--norm linf --learning-rate 12:30,4:60,3.5 --points-per-client 4 --dry-run "
+            "--shards-per-client 2",
+            "c4f1245da3dcab35cb75f2bf786de42220bf9e146d18dec9ff2d68539357a628",
+        ),
+        (
+            "--data digits --algorithm adaped --preset printed --psi-range 1:9 --psi 3 --dry-run "
+            "--points-per-client 20 --clients-per-round 20 --epochs 5 --noise-multiplier 4 "
+            "--psi-noise-multiplier 3 --delta 1e-5",
+            "469e8fa723cabbe3325ccf76950e2b15ca8f3a4cd7fdfe5b1b978900743b5555",
+        ),
+    ],
+)
+def test_a_training_is_the_same_one_in_the_next_version(text, digest):
+    """Or its name in a ledger would be taken by another release."""
+    assert plan_of(text).identity("r").digest.hex() == digest
 
 
 @pytest.mark.exact

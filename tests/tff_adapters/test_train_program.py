@@ -41,7 +41,9 @@ pytestmark = pytest.mark.e2e
 def plan_of(text):
     given = read_flags(USAGE, text.split())
     settings = check_train(given)
-    return make_plan(settings, bundled_facts(settings.data, settings.points_per_client))
+    return make_plan(
+        settings, bundled_facts(settings.question.data, settings.question.points_per_client)
+    )
 
 
 def target_of(rounds):
