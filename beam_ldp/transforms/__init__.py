@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from beam_ldp.transforms.budgeted import ChargeTo
-from beam_ldp.transforms.collector.estimate import EstimateFrequencies, EstimateMean
 from beam_ldp.transforms.collector.panes import SlidingSums
 from beam_ldp.transforms.collector.release_rows import (
     FrequencyRow,
@@ -17,12 +16,17 @@ from beam_ldp.transforms.collector.release_rows import (
     rows_of,
     sql_table,
 )
-from beam_ldp.transforms.collector.side import Aggregate, CollectorSide, Releases
+from beam_ldp.transforms.collector.side import (
+    Aggregate,
+    CollectorSide,
+    EstimateFrequencies,
+    EstimateMean,
+    Releases,
+)
 from beam_ldp.transforms.composite import PrivateEstimate, PrivateFrequencies, PrivateMean
 from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
-from beam_ldp.transforms.device.randomize import Randomize
-from beam_ldp.transforms.device.side import DeviceSide, Reports
+from beam_ldp.transforms.device.side import DeviceSide, Randomize, Reports
 from beam_ldp.transforms.elements.blocks import (
     BadRow,
     BadRowBlock,

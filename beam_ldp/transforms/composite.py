@@ -1,8 +1,9 @@
-"""Rows in, private estimates out: both halves of a release in one transform."""
+"""Rows in, private estimates out: both halves of a release in one transform, under its identity."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -11,15 +12,21 @@ import apache_beam as beam
 
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
+from beam_ldp.randomizers.identity import (
+    ONE_ROW_DECLARED,
+    ROW,
+    ReleaseIdentity,
+    digest_of,
+    one_row_of,
+)
 from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.noise import NoiseSource, read_key
 from beam_ldp.transforms.device.side import DeviceSide, Reports
 from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_min_reports
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
-from beam_ldp.transforms.identities import bounding_of, of_release, release_identity
 from beam_ldp.transforms.queries import (
     BadLists,
     BadNumbers,
@@ -33,6 +40,8 @@ if TYPE_CHECKING:
 
     from beam_ldp.randomizers.mean.base import MeanRandomizer
     from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+    from beam_ldp.transforms.budgeted import ChargeTo
+
 
 AUTO: Literal["auto"] = "auto"
 
@@ -365,3 +374,93 @@ def _check_people(budget: ChargeTo, people: People) -> None:
             "column with People(id=...), or declare with People(one_row=True) that nobody has two "
             "rows"
         )
+
+
+# What is released: the identity under which noise is drawn and a budget is charged ---------
+
+
+def bounding_of(people: People, privacy_unit: str = "user") -> str:
+    """The rule that bounds what one person contributes, as identities name it."""
+    if people.id is not None:
+        return one_row_of(people.id)
+    return ONE_ROW_DECLARED if people.one_row and privacy_unit == "user" else ROW
+
+
+def release_identity(
+    mechanism: bytes,
+    *,
+    columns: Sequence[str],
+    values_digest: Callable[[], bytes],
+    people: People,
+    noise: Noise,
+    bounding: str,
+    privacy_unit: str = "user",
+    budget: ChargeTo | None = None,
+) -> ReleaseIdentity | None:
+    """What is released; None where nobody named it, and so nothing can go by its name.
+
+    It is committed to the secret key where that can be read here, and must be where a budget is
+    charged: the ledger keeps the commitment.
+
+    Args:
+        mechanism: digest of its configuration.
+        columns: what is asked for.
+        values_digest: gives the digest of what reports are about; asked only where it is needed,
+            for it may read a file.
+        people, noise: as for the composites.
+        bounding: the rule that bounds contributions.
+        privacy_unit, budget: as for the composites; a budget says the data set and the unit.
+
+    Raises:
+        ValueError: if noise is memoized and no data set or release is named.
+    """
+    dataset, release_id = noise.dataset, noise.id
+    if budget is not None:
+        if dataset not in ("", budget.dataset):
+            raise ValueError("dataset must be the one of the budget, or be left out")
+        dataset, privacy_unit = budget.dataset, budget.privacy_unit
+        if not noise.memoized:  # so a run is a release of its own
+            release_id = release_id or budget.run_id or uuid.uuid4().hex
+    for name, value in (("dataset", dataset), ("release_id", release_id)):
+        if noise.memoized and not value:
+            raise ValueError(f"{name} must be a declared name where noise is memoized")
+    if not (dataset and release_id):
+        return None
+    identity = ReleaseIdentity(
+        dataset,
+        release_id,
+        mechanism.hex(),
+        tuple(columns),
+        values_digest().hex(),
+        groups_digest(people).hex(),
+        bounding,
+        privacy_unit=privacy_unit,
+    )
+    if noise.key_file is None:
+        return identity
+    try:
+        return identity.committed(read_key(noise.key_file))
+    except ValueError:
+        if budget is not None:
+            raise
+        return identity  # the key is where the workers are; they check it
+
+
+def of_release(
+    randomizer: LocalRandomizer, identity: ReleaseIdentity | None
+) -> tuple[LocalRandomizer, ReleaseIdentity | None]:
+    """The mechanism with the public seeds of its release, and the identity with its digest.
+
+    A release that nobody named has no seeds of its own.
+    """
+    if identity is None:
+        return randomizer, None
+    own = randomizer.for_release(identity)
+    return own, replace(identity, mechanism=own.config_digest().hex())
+
+
+def groups_digest(people: People) -> bytes:
+    """16 bytes for the public list of groups and the column that holds a person's; none without."""
+    if people.groups is None:
+        return b""
+    return digest_of((people.group_by or "").encode(), PortableDomain(people.groups).digest)

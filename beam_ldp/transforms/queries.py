@@ -18,7 +18,7 @@ import apache_beam as beam
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.settings import People, Privacy
-from beam_ldp.transforms.collector.estimate import EstimateFrequencies, EstimateMean
+from beam_ldp.transforms.collector.side import EstimateFrequencies, EstimateMean
 from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
 from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_mean

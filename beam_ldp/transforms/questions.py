@@ -12,7 +12,7 @@ from beam_ldp.randomizers.base import Sampling
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.settings import People, Privacy
-from beam_ldp.transforms.collector.estimate import EstimateFrequencies
+from beam_ldp.transforms.collector.side import EstimateFrequencies
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
 from beam_ldp.transforms.device.encode_questions import ColumnQuestion, EncodeQuestions
 from beam_ldp.transforms.elements.blocks import Release

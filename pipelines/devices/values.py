@@ -25,8 +25,8 @@ from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.transforms import DeviceSide
+from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
 from beam_ldp.transforms.device.noise import NoiseSource
-from beam_ldp.transforms.identities import bounding_of, of_release, release_identity
 
 MANY = 1_000_000  # people that a choice is made for where nobody says how many will report
 

@@ -30,10 +30,9 @@ from beam_ldp.transforms import (
     ValueBlock,
     WindowRules,
 )
-from beam_ldp.transforms.composite import HowReleased
+from beam_ldp.transforms.composite import HowReleased, bounding_of
 from beam_ldp.transforms.device.encode_questions import ListQuestion
 from beam_ldp.transforms.device.noise import NoiseSource
-from beam_ldp.transforms.identities import bounding_of
 from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery, Query
 from beam_ldp.transforms.questions import PrivateQuestions, SurveyQuery
 from tests.transforms.helpers import blocks_of, local, run, value_blocks

@@ -42,7 +42,7 @@ def by_user(blocks, stage):
     for block in blocks:
         from apache_beam.transforms.window import GlobalWindow
 
-        from beam_ldp.transforms.device.randomize import origin_of
+        from beam_ldp.transforms.device.side import origin_of
 
         places[origin_of(block, GlobalWindow())] = block.user_ids
     out = {}

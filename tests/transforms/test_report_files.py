@@ -33,8 +33,8 @@ from beam_ldp.transforms import (
 )
 from beam_ldp.transforms.device.noise import NoiseSource
 from beam_ldp.transforms.wire import DUPLICATE, Tally, file_parts
-from beam_ldp.transforms.wire.envelopes import listed_ids, named_before
 from beam_ldp.transforms.wire.file_parts import FilePart, PartReader, find_parts
+from beam_ldp.transforms.wire.read_reports import listed_ids, named_before
 from tests.randomizers.wire_terms import terms_of
 from tests.transforms.helpers import (
     ORACLE,

@@ -2,15 +2,288 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.display import DisplayDataItem
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.randomness import UserRandomness, report_hashes
 from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.device.noise import FRESH, NoiseSource
-from beam_ldp.transforms.device.randomize import Randomize
+from beam_ldp.transforms.device.people import Trace
+from beam_ldp.transforms.elements.blocks import (
+    ReportBlock,
+    ShuffledBlock,
+    ShuffledSum,
+    StatisticBlock,
+    TableBlock,
+    ValueBlock,
+)
+from beam_ldp.transforms.elements.counters import CROWD, Stopwatch, counter, distribution
+from beam_ldp.transforms.elements.portable import (
+    BLOCK_BYTES,
+    PortableRandomizer,
+    report_bytes,
+    rows_in,
+    task_of,
+    vector_size,
+)
+from beam_ldp.transforms.elements.stage_types import StageError, check_key, element_of, expect
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
+
+BLOCK_VALUES = 1 << 16  # numbers that wait until they make a block
+ORIGIN_BYTES = 16
+_TRACES = "traces"
+
+
+class Randomize(beam.PTransform):
+    """Turns values into locally private reports.
+
+    Protects each value against everybody who sees the reports, with the local epsilon of
+    `randomizer`; not against the machine on which this stage runs.
+
+    In: `ValueBlock`s; or arrays, single values, rows and Arrow batches with one field, typed or
+    not; each of them also as `(key, ...)` where the type is declared. Values are what the
+    randomizer takes: indices for a frequency oracle (`EncodeRows` makes them from text), vectors
+    for a mean mechanism (`EncodeVectors` makes them from columns).
+    An array is a block of many values if it has one dimension more than a value, and one value if
+    it has as many: for vectors of several numbers a two-dimensional array is a block and a
+    one-dimensional array (or list, or tuple) is ONE vector; for everything else (indices, and
+    means of dimension 1) a one-dimensional array is a block.
+    Out: `ReportBlock`s of at most some megabytes, or `(key, ReportBlock)`. Where noise is memoized,
+    attribute `traces`: `Trace`s of who sent which report, from which a digest is made.
+
+    Args:
+        randomizer: the mechanism.
+        noise: where the noise comes from; default: fresh for every report.
+
+    Raises:
+        ValueError: at run time for values outside the randomizer's domain, missing user ids, or a
+            key that is not the release's. Values are never quoted.
+    """
+
+    def __init__(self, randomizer: LocalRandomizer, *, noise: NoiseSource = FRESH) -> None:
+        super().__init__()
+        self._carried = PortableRandomizer(randomizer)
+        self._noise = noise
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        element = element_of(pcoll)
+        if element.kind in (ReportBlock, ShuffledBlock, ShuffledSum, StatisticBlock):
+            raise StageError(
+                f"Randomize takes raw values, got {element.kind.__name__}: these elements are "
+                "already past this stage"
+            )
+        if element.kind is TableBlock:
+            expect("Randomize", pcoll, ValueBlock, task=task_of(self._carried.randomizer))
+        check_key("Randomize", element)
+        reports = element.of(ReportBlock)
+        how = self._carried, self._noise, element.keyed
+        if not self._noise.memoized:
+            doer = beam.ParDo(RandomizeBlocks(*how))
+            return pcoll | "Randomize" >> doer.with_output_types(reports)
+        traced = beam.ParDo(_RandomizeTraced(*how))
+        out = pcoll | "Randomize" >> traced.with_outputs(_TRACES, main="reports")
+        out.reports.element_type = reports
+        out[_TRACES].element_type = Trace
+        released = out.reports
+        released.traces = out[_TRACES]
+        return released
+
+    def display_data(self) -> dict[str, Any]:
+        randomizer = self._carried.randomizer
+        return {
+            "mechanism": type(randomizer).__name__,
+            "local_epsilon": DisplayDataItem(randomizer.local_epsilon, label="Local epsilon"),
+            "memoized": self._noise.memoized,
+            "simulated": self._noise.simulated,
+        }
+
+
+class RandomizeBlocks(beam.DoFn):
+    """Randomizes block by block; loose values wait until there are enough for a block."""
+
+    def __init__(self, carried: PortableRandomizer, noise: NoiseSource, keyed: bool) -> None:
+        self._carried = carried
+        self._noise = noise
+        self._keyed = keyed
+
+    def setup(self) -> None:
+        self._randomizer = self._carried.randomizer
+        self._size = vector_size(self._randomizer)
+        self._rows = rows_in(BLOCK_BYTES, report_bytes(self._randomizer))
+        self._digest = self._randomizer.config_digest()
+        self._key = self._noise.key()
+        self._randomized = counter("reports_randomized")
+        self._sizes = distribution("randomize_block_reports")
+        self._timed = Stopwatch("randomize_microseconds", CROWD)
+
+    def start_bundle(self) -> None:
+        self._loose: dict[Any, list[Any]] = defaultdict(list)
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
+        key, payload = element if self._keyed else (None, element)
+        block = self._as_block(payload)
+        if block is not None:
+            yield from self._emit(key, block, window)
+            return
+        waiting = self._loose[window, key]
+        waiting.append(_as_value(payload, self._size))
+        if len(waiting) >= self._waiting_values:
+            yield from self._emit(key, ValueBlock(_stack(waiting)), window)
+            waiting.clear()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for (window, key), waiting in self._loose.items():
+            if waiting:
+                for block in self._emit(key, ValueBlock(_stack(waiting)), window):
+                    yield WindowedValue(block, window.max_timestamp(), [window])
+        self._loose.clear()
+
+    @property
+    def _waiting_values(self) -> int:
+        return max(1, BLOCK_VALUES // (self._size or 1))
+
+    def _as_block(self, payload: Any) -> ValueBlock | None:
+        """The payload, if it holds many values."""
+        if isinstance(payload, ValueBlock):
+            return payload
+        array = _as_array(payload)
+        if array is None or (array.ndim == 1 and self._size is not None):
+            return None
+        return ValueBlock(array)
+
+    def _emit(self, key: Any, block: ValueBlock, window: Any) -> Iterator[Any]:
+        """The reports, in blocks of limited size: each of its own noise, origin and retry."""
+        for start in range(0, len(block), self._rows):
+            part = block.rows(start, start + self._rows) if len(block) > self._rows else block
+            origin = origin_of(part, window, key)
+            rng = self._rng(part, origin, window)
+            with self._timed(len(part)):
+                drawn = self._randomizer.randomize(part.values, rng)
+            reports = ReportBlock(drawn, self._digest, part.groups, origin, self._noise.simulated)
+            self._randomized.inc(len(reports))
+            self._sizes.update(len(reports))
+            yield (key, reports) if self._keyed else reports
+            yield from self._left_behind(part, drawn, window)
+
+    def _left_behind(self, block: ValueBlock, drawn: Any, window: Any) -> Iterator[Any]:
+        """What else comes of a block: nothing, where no repetition can be told."""
+        return iter(())
+
+    def _rng(self, block: ValueBlock, origin: bytes, window: Any) -> Any:
+        if self._key is not None:
+            if block.user_ids is None:
+                raise ValueError(
+                    "memoized randomization needs user ids: give ValueBlock(values, user_ids), or "
+                    "name the user id column"
+                )
+            return UserRandomness(self._key, block.user_ids, self._noise.of(window))
+        if self._noise.seed is None:
+            return None
+        if not origin:  # nothing tells this block from another: new noise rather than repeated
+            return np.random.default_rng()
+        return np.random.default_rng(np.random.SeedSequence([self._noise.seed, *origin]))
+
+
+class _RandomizeTraced(RandomizeBlocks):
+    """Says of memoized reports who sent which, in hashes."""
+
+    def _left_behind(self, block: ValueBlock, drawn: Any, window: Any) -> Iterator[Any]:
+        assert self._key is not None and block.user_ids is not None
+        packed, identity = self._randomizer.pack_each(drawn), self._noise.of(window)
+        hashes = report_hashes(self._key, block.user_ids, packed, identity, block.groups)
+        yield TaggedOutput(_TRACES, Trace(block.user_ids, hashes, block.groups))
+
+
+def origin_of(block: ValueBlock, window: Any, key: Any = None) -> bytes:
+    """What identifies the block on every retry, in this window and key; empty if nothing does."""
+    if block.positions is None:
+        return b""
+    where = b"global" if isinstance(window, GlobalWindow) else repr(window).encode()
+    parts = (block.source.encode(), _placed(block.positions), where, repr(key).encode())
+    return hashlib.blake2b(length_prefixed(*parts), digest_size=ORIGIN_BYTES).digest()
+
+
+def _placed(positions: np.ndarray) -> bytes:
+    """The positions as bytes; consecutive ones, the usual case, by their ends."""
+    if len(positions) and np.all(positions[1:] - positions[:-1] == 1):
+        return b"%d to %d" % (positions[0], positions[-1])
+    return np.ascontiguousarray(positions, dtype="<i8").tobytes()
+
+
+def _as_array(payload: Any) -> np.ndarray | None:
+    if isinstance(payload, np.ndarray) and payload.ndim:
+        return payload
+    if isinstance(payload, (pa.RecordBatch, pa.Table)):
+        if payload.num_columns != 1:
+            raise ValueError(
+                "Randomize takes Arrow batches of one column; use EncodeRows or EncodeVectors to "
+                "choose columns"
+            )
+        payload = payload.column(0)
+    if isinstance(payload, pa.ChunkedArray):
+        payload = payload.combine_chunks()
+    if isinstance(payload, pa.Array):
+        if payload.null_count:
+            raise ValueError(
+                "Randomize takes no nulls; EncodeRows and EncodeVectors send them to the dead "
+                "letters"
+            )
+        if pa.types.is_nested(payload.type):
+            raise ValueError("Randomize takes no columns of lists; use EncodeVectors")
+        return payload.to_numpy(zero_copy_only=False)
+    return None
+
+
+def _as_value(payload: Any, size: int | None) -> Any:
+    """A single value: a number, or a vector of `size` numbers."""
+    if isinstance(payload, dict):
+        payload = _only(tuple(payload.values()))
+    elif hasattr(payload, "as_dict") or hasattr(payload, "_fields"):  # beam.Row, named tuples
+        payload = _only(tuple(payload))
+    if size is None:
+        return _only(payload) if isinstance(payload, (tuple, list)) else payload
+    listed = isinstance(payload, (tuple, list))
+    if not (listed or (isinstance(payload, np.ndarray) and payload.ndim)) or len(payload) != size:
+        raise ValueError(
+            f"Randomize takes vectors of {size} numbers, or two-dimensional arrays of them; use "
+            "EncodeVectors where they may be of another form"
+        )
+    return payload
+
+
+def _only(fields: Sequence[Any]) -> Any:
+    if len(fields) != 1:
+        raise ValueError(
+            "Randomize takes rows of one field; use EncodeRows or EncodeVectors to choose one. A "
+            "pair of key and value needs a declared type: .with_output_types(tuple[str, int])"
+        )
+    return fields[0]
+
+
+def _stack(waiting: list[Any]) -> np.ndarray:
+    try:
+        array = np.asarray(waiting)
+    except (ValueError, OverflowError):
+        array = np.asarray(None)
+    if array.dtype.hasobject or array.dtype.kind in "US":
+        raise ValueError(
+            "Randomize takes numbers; EncodeRows turns other values into indices, EncodeVectors "
+            "into vectors"
+        )
+    return array
 
 
 @dataclass(frozen=True)

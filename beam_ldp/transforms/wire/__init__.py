@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from beam_ldp.transforms.wire.envelopes import BAD_REPORTS, DUPLICATE, Tally
 from beam_ldp.transforms.wire.file_parts import SUFFIX, find_report_files
-from beam_ldp.transforms.wire.read_reports import ReadReports
+from beam_ldp.transforms.wire.read_reports import BAD_REPORTS, DUPLICATE, ReadReports, Tally
 from beam_ldp.transforms.wire.write_reports import WriteMemoizedReports, WriteReports
 
 __all__ = [

@@ -2,29 +2,309 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.wire import REASONS, AnyTerms, GroupTerms, ReleaseTerms, shared
+from beam_ldp.randomizers.wire_stream import Part, Ranges, Row, join_ranges, margin, read_part
+from beam_ldp.transforms.device.side import ORIGIN_BYTES
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock
-from beam_ldp.transforms.wire.envelopes import (
-    BAD_REPORTS,
-    EDGES,
-    PARTS,
-    TALLIES,
-    Aside,
-    JoinEdges,
-    ListIds,
-    TakeOnce,
-    Tally,
-    copies_of,
+from beam_ldp.transforms.elements.counters import ReasonCounters, counter
+from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
+from beam_ldp.transforms.wire.file_parts import (
+    BINARY,
+    CHANGED,
+    FilePart,
+    PartReader,
+    PortableTerms,
+    find_parts,
 )
-from beam_ldp.transforms.wire.file_parts import PortableTerms, find_parts
+from beam_ldp.transforms.wire.shuffled_files import make_folder
+
+# Bytes that travel between stages, or lie in a folder while only their names travel -------
+#
+# Beam's local runner holds all that it exchanges in memory. Where that is too much, a folder that
+# all workers can read and write keeps it.
+
+
+class StoredBytes(NamedTuple):
+    """Some bytes: themselves, or the path of a file that holds them."""
+
+    content: bytes
+    path: str
+
+    def read(self) -> bytes:
+        """The bytes."""
+        if not self.path:
+            return self.content
+        with FileSystems.open(self.path, BINARY, "uncompressed") as file:
+            return bytes(file.read())
+
+
+class Aside(NamedTuple):
+    """Where bytes are kept.
+
+    Attributes:
+        folder: for them, "" where they travel. A file that a repeated attempt left behind has a
+            name that nothing knows; who gave the folder deletes it when the pipeline has ended.
+    """
+
+    folder: str = ""
+
+    def keep(self, content: bytes) -> StoredBytes:
+        """What stands for these bytes."""
+        if not self.folder:
+            return StoredBytes(content, "")
+        make_folder(self.folder)
+        path = f"{self.folder}/{uuid.uuid4().hex}"
+        with FileSystems.create(path, BINARY, "uncompressed") as file:
+            file.write(content)
+        return StoredBytes(b"", path)
+
+
+# Copies of envelopes: each id counts once, in the order of files and offsets --------------
+
+
+DUPLICATE = "sent before: another envelope has its id"
+_ENTRY = 3  # words of an id and its place
+_THIRTY_TWO = np.uint64(32)
+
+
+def named_before(ids: np.ndarray) -> np.ndarray:
+    """Which of these ids stand further up already: bool `(n,)`.
+
+    Args:
+        ids: uint8 `(n, 16)`; zeros are no id, and never a copy.
+    """
+    return _before(np.ascontiguousarray(ids).view("<u8").reshape(-1, 2))
+
+
+def _before(words: np.ndarray) -> np.ndarray:
+    """The same of ids as two words each. Sorting one word tells where to look closer: ids are
+    random, and two share a word where they are equal, or somebody chose them to."""
+    found = np.zeros(len(words), dtype=bool)
+    ordered = np.sort(words[:, 0])
+    shared = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(shared):
+        return found
+    rows = np.flatnonzero(np.isin(words[:, 0], shared) & words.any(axis=1))
+    rows = rows[np.lexsort((rows, words[rows, 1], words[rows, 0]))]
+    found[rows[1:]] = (words[rows[1:]] == words[rows[:-1]]).all(axis=1)
+    return found
+
+
+def listed_ids(part: Part, num_parts: int, routing: bytes) -> Iterator[tuple[int, bytes]]:
+    """Ids and offsets of envelopes that have one, each once, for every group of ids one piece.
+
+    Args:
+        part: what was read.
+        num_parts: into how many groups ids are put.
+        routing: 16 secret bytes by which they are.
+    """
+    ids = np.ascontiguousarray(part.ids).view("<u8").reshape(-1, 2)
+    rows = np.flatnonzero(ids.any(axis=1) & ~_before(ids))
+    entries = np.empty((len(rows), _ENTRY), dtype="<u8")
+    entries[:, 0], entries[:, 1:] = part.offsets[rows].view("<u8"), ids[rows]
+    numbers = _route(entries[:, 1:], num_parts, routing)
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    for number, own in zip(found.tolist(), np.split(entries[order], starts[1:])):
+        yield number, own.tobytes()
+
+
+def _route(ids: np.ndarray, num_parts: int, routing: bytes) -> np.ndarray:
+    """The group of each id: multiply-shift (Dietzfelbinger 1996), under secret multipliers."""
+    first, second = np.frombuffer(routing, dtype="<u8") | np.uint64(1)
+    mixed = ids[:, 0] * first + ids[:, 1] * second
+    high = (mixed ^ (mixed >> _THIRTY_TWO)) * first >> _THIRTY_TWO
+    return (high * np.uint64(num_parts) >> _THIRTY_TWO).astype(np.int32)
+
+
+def copies_of(
+    element: tuple[int, Iterable[tuple[str, int, int, StoredBytes]]], aside: Aside
+) -> Iterator[tuple[tuple[str, int], StoredBytes]]:
+    """Of every part of a file the offsets of the envelopes whose id came before, in this group."""
+    pieces = sorted(element[1], key=lambda piece: piece[:2])
+    read = [np.frombuffer(kept.read(), "<u8").reshape(-1, _ENTRY) for *_, kept in pieces]
+    entries = np.concatenate(read)
+    bounds = np.cumsum([len(piece) for piece in read])
+    del read
+    again = _before(entries[:, 1:])
+    for (path, _, start, _), own in zip(pieces, np.split(np.arange(len(entries)), bounds[:-1])):
+        if again[own].any():
+            yield (path, start), aside.keep(entries[own[again[own]], 0].tobytes())
+
+
+BAD_REPORTS, EDGES, TALLIES, PARTS = "bad_reports", "edges", "tallies", "parts"
+
+Edges = tuple[int, list[Row]]  # where a stretch begins, and its outer ranges
+
+
+class Tally(NamedTuple):
+    """What was received of a file.
+
+    Attributes:
+        reports, envelopes: how many counted.
+        largest: most reports in one envelope.
+    """
+
+    reports: int
+    envelopes: int
+    largest: int
+
+
+class _Read(beam.DoFn):
+    """What both passes do with a part of a file."""
+
+    def __init__(self, terms: PortableTerms) -> None:
+        self._carried = terms
+
+    def setup(self) -> None:
+        self._terms: AnyTerms = self._carried.any
+        self._margin = margin(self._terms)
+
+    def _stretches(self, reader: PartReader) -> Iterator[tuple[int, int, Part]]:
+        for stretch in reader:
+            found = read_part(self._terms, stretch.data, stretch.begin, stretch.start, stretch.stop)
+            yield stretch.start, stretch.stop, found
+
+
+class ListIds(_Read):
+    """The first pass: ids of the sound envelopes of a part of a file.
+
+    Out: `(number, (path, place, start of the part, StoredBytes))`: ids and offsets, by the number
+    of the group of ids that they belong to. Second: `(name of the part, (part, digest))`.
+    """
+
+    def __init__(self, terms: PortableTerms, aside: Aside) -> None:
+        super().__init__(terms)
+        self._aside = aside
+
+    def process(self, part: FilePart) -> Iterator[Any]:
+        reader = PartReader(part, self._margin)
+        for start, _, found in self._stretches(reader):
+            for number, content in listed_ids(found, part.num_parts, part.routing):
+                yield number, (part.path, start, part.start, self._aside.keep(content))
+        yield TaggedOutput(PARTS, (part.name, (part, reader.digest)))
+
+
+class TakeOnce(_Read):
+    """The second pass: reports of the sound envelopes that are no copies.
+
+    In: `(name, {"parts": [(part, digest)], "copies": [StoredBytes]})`. Out: `ReportBlock`s;
+    beside them `BadRowBlock`s, the ranges at the edges of the part, and a `Tally`, with the path.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        randomizer = shared(self._terms).randomizer
+        self._digest, self._simulated = randomizer.config_digest(), shared(self._terms).simulated
+        self._rows = rows_in(BLOCK_BYTES, report_bytes(randomizer))
+        self._read = counter("envelopes_read")
+        self._received = counter("reports_received")
+        self._repeated = counter("envelopes_repeated")
+        self._refused = CountRefusals()
+
+    def process(self, element: tuple[Any, dict[str, Iterable[Any]]]) -> Iterator[Any]:
+        _, given = element
+        ((part, digest),) = given["parts"]
+        copied = [np.frombuffer(kept.read(), dtype="<i8") for kept in given["copies"]]
+        places = np.sort(np.concatenate(copied)) if copied else np.zeros(0, np.int64)
+        reader = PartReader(part, self._margin)
+        for start, stop, found in self._stretches(reader):
+            self._read.inc(len(found))
+            again = named_before(found.ids)
+            if len(places):
+                again |= np.isin(found.offsets, places)
+            if again.any():
+                self._repeated.inc(int(again.sum()))
+                yield TaggedOutput(BAD_REPORTS, self._copies(part.path, found, again))
+            yield from self._refuse(part.path, start, stop, found.refused)
+            yield from self._take(part.path, found, ~again)
+        if reader.digest != digest:
+            raise ValueError(f"{part.path}: {CHANGED}")
+
+    def _take(self, path: str, found: Part, taken: np.ndarray) -> Iterator[Any]:
+        counts = found.counts[taken]
+        if not len(counts):
+            return
+        kept = np.repeat(taken, found.counts)
+        reports = found.reports if taken.all() else found.reports[kept]
+        groups = None
+        if isinstance(self._terms, GroupTerms):
+            groups = np.repeat(found.groups[taken], counts)
+        self._received.inc(len(reports))
+        tally = Tally(len(reports), len(counts), int(counts.max()))
+        yield TaggedOutput(TALLIES, (path, tally))
+        for start in range(0, len(reports), self._rows):
+            rows = slice(start, start + self._rows)
+            place = b"%d %d" % (found.offsets[0], start)
+            yield ReportBlock(
+                reports[rows],
+                self._digest,
+                None if groups is None else groups[rows],
+                hashlib.blake2b(
+                    length_prefixed(path.encode(), place), digest_size=ORIGIN_BYTES
+                ).digest(),
+                self._simulated,
+            )
+
+    def _copies(self, path: str, found: Part, again: np.ndarray) -> BadRowBlock:
+        lengths = shared(self._terms).envelope_bytes(0) + (
+            shared(self._terms).report_bytes * found.counts[again]
+        )
+        codes = np.zeros(len(lengths), dtype=np.uint8)
+        return BadRowBlock(path, found.offsets[again], codes, (DUPLICATE,), lengths)
+
+    def _refuse(self, path: str, start: int, stop: int, ranges: Ranges) -> Iterator[Any]:
+        """Ranges that may go on in the neighbours are left to `JoinEdges`."""
+        if not len(ranges):
+            return
+        outer = (ranges.starts == start) | (ranges.stops == stop)
+        outer[1:2] |= outer[0] & (ranges.starts[1:2] == ranges.stops[0])
+        listed = ranges.where(outer)
+        if len(listed):
+            yield TaggedOutput(EDGES, (path, (start, listed.rows)))
+        if not outer.all():
+            yield TaggedOutput(BAD_REPORTS, self._refused.block(path, ranges.where(~outer)))
+
+
+class JoinEdges(beam.DoFn):
+    """Of every file the refused ranges that touch edges of its parts, joined."""
+
+    def setup(self) -> None:
+        self._refused = CountRefusals()
+
+    def process(self, element: tuple[str, Iterable[Edges]]) -> Iterator[BadRowBlock]:
+        path, edges = element
+        yield self._refused.block(path, join_ranges(edges))
+
+
+class CountRefusals:
+    """Refused ranges as bad rows, counted by reason."""
+
+    def __init__(self) -> None:
+        self._all = counter("envelopes_refused")
+        self._reasons = ReasonCounters("envelopes_refused_by_reason")
+
+    def block(self, path: str, ranges: Ranges) -> BadRowBlock:
+        """The bad rows of a file."""
+        self._all.inc(len(ranges))
+        for code, count in zip(*np.unique(ranges.codes, return_counts=True)):
+            self._reasons.inc(REASONS[code], int(count))
+        return BadRowBlock(path, ranges.starts, ranges.codes, REASONS, ranges.stops - ranges.starts)
+
 
 ID_BYTES_AT_A_TIME = 1 << 28
 _Name = typehints.Tuple[str, int]

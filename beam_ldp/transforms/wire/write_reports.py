@@ -19,7 +19,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.randomness import envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES, ReleaseTerms, encode_envelopes
 from beam_ldp.transforms.device.noise import NoiseSource
-from beam_ldp.transforms.device.randomize import RandomizeBlocks
+from beam_ldp.transforms.device.side import RandomizeBlocks
 from beam_ldp.transforms.elements.blocks import ReportBlock, ValueBlock
 from beam_ldp.transforms.elements.counters import counter
 from beam_ldp.transforms.elements.stage_types import expect
