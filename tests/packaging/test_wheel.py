@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,12 +108,24 @@ print(beam_ldp.Shuffle.__name__)
     assert "frequency" in run(program, "--help", cwd=tmp_path)
     assert "--epsilon" in run(python, "-m", "beam_ldp.pipelines.frequency", "--help", cwd=tmp_path)
 
-    run(uv, "pip", "install", "--python", python, "-c", PINS, "mlflow", cwd=tmp_path)
+    for missing, extra in (("demo", "demo"), ("budget init --ledger sqlite:///x.db", "ledger")):
+        refused = subprocess.run(
+            [program, *missing.split()], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        assert refused.returncode and f"beam-ldp[{extra}]" in refused.stdout + refused.stderr
+
+    run(uv, "pip", "install", "--python", python, "-c", PINS, f"{wheel}[all]", cwd=tmp_path)
     code = "import mlflow, mlflow_ldp; print(mlflow.__version__, mlflow_ldp.__file__)"
     for cwd in (tmp_path, ROOT):
         version, path = run(python, "-c", code, cwd=cwd).split()
         assert version.startswith("3.")
         assert str(tmp_path) in path
+    (install,) = re.findall(r"^pip install (\S+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert install == "'.[all]'"  # that of a clone, in the place of which the wheel is installed
+    run(program, "budget", "init", "--ledger", "sqlite:///privacy.db", cwd=tmp_path)
+    run(program, "demo", "--users", "20000", "--words", "20", "--output", "words", cwd=tmp_path)
+    run(program, "demo", "mean", "--users", "20000", "--output", "means", cwd=tmp_path)
+    assert (tmp_path / "words" / "release" / "privacy.md").exists()
 
 
 WITHOUT_SCIPY = ("BinaryVectorMean", "KashinMean", "L1Mean", "LInfMean", "ScalarMean")
