@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -70,6 +71,7 @@ def kernel(function: F) -> F:
         _teach_numba_subroutines()
         try:
             dispatcher = numba.njit(nogil=True, cache=True)(function)
+            _name_files_apart(dispatcher)
         except RuntimeError:  # no folder to cache in: compile again in every process
             dispatcher = numba.njit(nogil=True)(function)
         return cast("Callable[..., Any]", dispatcher)
@@ -79,6 +81,17 @@ def kernel(function: F) -> F:
         return compiled()(*args)
 
     return cast("F", call)
+
+
+def _name_files_apart(dispatcher: Any) -> None:
+    """Every file of compiled code has a name that no other ever has.
+
+    numba counts them: of two processes that compile at once, for different types, both may count
+    theirs as the first, and then one's index names the other's code, for good. Later calls fail, or
+    take signed numbers for unsigned.
+    """
+    files = dispatcher._cache._cache_file
+    files._data_name = lambda _: f"{files._index_name}.{os.urandom(16).hex()}.nbc"
 
 
 def _in_python(function: Callable[..., Any]) -> Callable[..., Any]:

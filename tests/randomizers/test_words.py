@@ -15,6 +15,7 @@ from beam_ldp.randomizers.words import (
     WORD_VALUES,
     Coin,
     TwoLevelLaw,
+    _name_files_apart,
     exp_lower,
     reuses_high_half,
     two_level_threshold,
@@ -148,3 +149,26 @@ def test_coins_round_toward_their_names():
     assert Fraction(low.threshold, WORD_VALUES) < third < Fraction(high.threshold, WORD_VALUES)
     assert Coin.at_least(2).threshold == WORD_VALUES and Coin.at_most(-1).threshold == 0
     assert Coin.at_most(0.5).probability == 0.5
+
+
+def test_processes_that_compile_at_once_take_nobody_elses_code(tmp_path, monkeypatch):
+    """Two read an index without entries; the first writes its code after the second wrote all."""
+    import numba
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    processes = [numba.njit(cache=True)(enumerate_words) for _ in range(3)]
+    for process in processes:
+        _name_files_apart(process)
+    first, second, later = (process._cache._cache_file for process in processes)
+    monkeypatch.setattr(second, "_load_index", dict)
+    late = []
+    with monkeypatch.context() as patch:
+        patch.setattr(first, "_save_data", lambda *code: late.append(code))
+        first.save("floats", "code for floats")
+    second.save("integers", "code for integers")
+    first._save_data(*late[0])
+    assert later.load("integers") == "code for integers"
+    assert later.load("floats") is None  # compiled anew
+    later.save("floats", "code for floats")
+    assert later.load("floats") == "code for floats"
+    assert later.load("integers") == "code for integers"
