@@ -13,6 +13,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import ReportBlock, Shuffle, ShuffledBlock, ShuffledSum
 from beam_ldp.transforms.elements.portable import PortableRandomizer
+from beam_ldp.transforms.elements.stage_types import Element
 from beam_ldp.transforms.shuffler import batches as batches_module
 from beam_ldp.transforms.shuffler import exchange as exchange_module
 from beam_ldp.transforms.shuffler import shuffle as shuffle_module
@@ -29,6 +30,7 @@ from beam_ldp.transforms.shuffler.exchange import (
     routing_words,
     shards_for,
 )
+from beam_ldp.transforms.shuffler.sums import Gate
 from tests.transforms.helpers import ORACLE, local, run
 from tests.transforms.mean_mechanisms import MECHANISMS, vectors_for
 
@@ -339,9 +341,8 @@ def test_what_waits_in_a_bundle_is_bounded(monkeypatch):
     """However many groups and shards there are, and nothing is lost."""
     monkeypatch.setattr(exchange_module, "WAITING_BYTES", 500)
     blocks, reports = report_blocks(5000, size=300)
-    scatter = _Scatter(
-        PortableRandomizer(ORACLE), keyed=False, grouped=False, num_shards=64, num_exchanges=4
-    )
+    gate = Gate("Shuffle", PortableRandomizer(ORACLE), Element(ReportBlock))
+    scatter = _Scatter(gate, num_shards=64, num_exchanges=4)
     scatter.setup()
     scatter.start_bundle()
     found = []

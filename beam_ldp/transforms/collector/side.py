@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import apache_beam as beam
-import numpy as np
-from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling, check_sampling
 from beam_ldp.randomizers.domain import Domain
@@ -23,31 +21,32 @@ from beam_ldp.transforms.elements.blocks import (
     WithheldRelease,
     shuffled_among,
 )
-from beam_ldp.transforms.elements.counters import BlockCounters, Stopwatch, counter
+from beam_ldp.transforms.elements.counters import Stopwatch, counter
 from beam_ldp.transforms.elements.portable import (
     PortableDomain,
     PortableRandomizer,
     check_mean,
     check_min_reports,
-    is_mean,
     task_of,
 )
 from beam_ldp.transforms.elements.stage_types import (
-    NO_KEY,
     TOO_FEW,
-    Element,
     Task,
     element_of,
     expect,
     group_name,
     is_global,
+    is_streamed,
+    typed_outputs,
     window_bounds,
 )
-from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules, is_streamed
+from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
 from beam_ldp.transforms.shuffler.shuffle import Shuffle, ShuffleInParts
 from beam_ldp.transforms.shuffler.sums import (
+    Gate,
     RunningSum,
     SumReports,
+    TakesReports,
     check_digest,
     combine_sums,
 )
@@ -65,43 +64,44 @@ class _EstimateStage(beam.PTransform):
     def __init__(
         self,
         randomizer: LocalRandomizer,
-        min_reports: int,
-        sampling: Sampling,
-        question: str,
-        permanent: bool,
+        *,
+        min_reports: int = 1,
+        sampling: Sampling = "fixed",
+        question: str = "",
+        permanent: bool = False,
     ) -> None:
         super().__init__()
-        self._carried = PortableRandomizer(randomizer)
-        self._min_reports = check_min_reports(min_reports)
+        if self.task == "mean":
+            check_mean(randomizer)
+        carried = PortableRandomizer(randomizer)
+        if self.task != task_of(randomizer):
+            raise TypeError(
+                f"randomizer must be a FrequencyOracle, got {type(randomizer).__name__}: use "
+                "EstimateMean"
+            )
         check_sampling(sampling)
-        self._sampling = sampling
-        self._question = question
-        self._permanent = permanent
+        least = check_min_reports(min_reports)
+        stage = type(self).__name__
+        self._doer = _Estimate(stage, carried, least, sampling, question, permanent)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        stage = type(self).__name__
-        element = expect(stage, pcoll, StatisticBlock, task=self.task)
-        out = pcoll | "Estimate" >> beam.ParDo(self._doer(stage, element.keyed)).with_outputs(
-            "withheld", main="released"
+        element = expect(self._doer.stage, pcoll, StatisticBlock, task=self.task)
+        released, withheld = typed_outputs(
+            pcoll,
+            "Estimate",
+            beam.ParDo(replace(self._doer, keyed=element.keyed)),
+            element.of(Release),
+            withheld=WithheldRelease,
         )
-        out.released.element_type = element.of(Release)
-        out.withheld.element_type = WithheldRelease
-        out.released.withheld = out.withheld
-        return out.released
-
-    def _doer(self, stage: str, keyed: bool) -> _Estimate:
-        doer = _Estimate(
-            stage, self._carried, self._min_reports, self._sampling, self._question, keyed
-        )
-        doer.permanent = self._permanent
-        return doer
+        released.withheld = withheld
+        return released
 
     def display_data(self) -> dict[str, Any]:
         return {
-            "mechanism": type(self._carried.randomizer).__name__,
-            "min_reports": self._min_reports,
-            "sampling": self._sampling,
-            "question": self._question,
+            "mechanism": type(self._doer.carried.randomizer).__name__,
+            "min_reports": self._doer.min_reports,
+            "sampling": self._doer.sampling,
+            "question": self._doer.question,
         }
 
 
@@ -128,22 +128,6 @@ class EstimateFrequencies(_EstimateStage):
     """
 
     task = "frequency"
-
-    def __init__(
-        self,
-        randomizer: LocalRandomizer,
-        *,
-        min_reports: int = 1,
-        sampling: Sampling = "fixed",
-        question: str = "",
-        permanent: bool = False,
-    ) -> None:
-        super().__init__(randomizer, min_reports, sampling, question, permanent)
-        if is_mean(randomizer):
-            raise TypeError(
-                f"randomizer must be a FrequencyOracle, got {type(randomizer).__name__}: use "
-                "EstimateMean"
-            )
 
 
 class EstimateMean(_EstimateStage):
@@ -177,40 +161,31 @@ class EstimateMean(_EstimateStage):
         permanent: bool = False,
         ranges: CoordinateRanges | None = None,
     ) -> None:
-        check_mean(randomizer)
-        super().__init__(randomizer, min_reports, sampling, question, permanent)
+        super().__init__(
+            randomizer,
+            min_reports=min_reports,
+            sampling=sampling,
+            question=question,
+            permanent=permanent,
+        )
         if ranges is not None:
             ranges.check_fits(randomizer)
-        self._ranges = ranges
-
-    def _doer(self, stage: str, keyed: bool) -> _Estimate:
-        doer = super()._doer(stage, keyed)
-        doer.ranges = self._ranges
-        return doer
+        self._doer = replace(self._doer, ranges=ranges)
 
 
+@dataclass(eq=False)
 class _Estimate(beam.DoFn):
+    stage: str
+    carried: PortableRandomizer
+    min_reports: int
+    sampling: Sampling
+    question: str
+    permanent: bool
     ranges: CoordinateRanges | None = None
-    permanent = False
-
-    def __init__(
-        self,
-        stage: str,
-        carried: PortableRandomizer,
-        min_reports: int,
-        sampling: Sampling,
-        question: str,
-        keyed: bool,
-    ) -> None:
-        self._stage = stage
-        self._carried = carried
-        self._min_reports = min_reports
-        self._sampling = sampling
-        self._question = question
-        self._keyed = keyed
+    keyed: bool = False
 
     def setup(self) -> None:
-        self._randomizer = self._carried.randomizer
+        self._randomizer = self.carried.randomizer
         self._digest = self._randomizer.config_digest()
         self._config = self._randomizer.to_config()
         self._releases = counter("releases")
@@ -218,16 +193,16 @@ class _Estimate(beam.DoFn):
         self._timed = Stopwatch("estimate_microseconds")
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
-        key, total = element if self._keyed else (None, element)
-        check_digest(self._stage, total.mechanism_digest, self._digest)
+        key, total = element if self.keyed else (None, element)
+        check_digest(self.stage, total.mechanism_digest, self._digest)
         group = None if key is None else group_name(key)
         bounds = window_bounds(window)
-        if total.num_reports < self._min_reports:
+        if total.num_reports < self.min_reports:
             self._withheld.inc()
             yield beam.pvalue.TaggedOutput(
                 "withheld",
                 WithheldRelease(
-                    total.num_reports, self._min_reports, TOO_FEW, self._question, group, bounds
+                    total.num_reports, self.min_reports, TOO_FEW, self.question, group, bounds
                 ),
             )
             return
@@ -237,7 +212,7 @@ class _Estimate(beam.DoFn):
             estimate=estimate,
             num_reports=total.num_reports,
             ran=None if total.simulated else self._ran(total),
-            question=self._question,
+            question=self.question,
             group=group,
             window=bounds,
             mechanism=self._config,
@@ -248,11 +223,11 @@ class _Estimate(beam.DoFn):
             answers=self._answers(total),
         )
         self._releases.inc()
-        yield (key, release) if self._keyed else release
+        yield (key, release) if self.keyed else release
 
     def _estimate(self, total: StatisticBlock) -> Estimate:
         found: Any = self._randomizer.estimate(
-            total.statistic, total.num_reports, sampling=self._sampling
+            total.statistic, total.num_reports, sampling=self.sampling
         )
         return found if self.ranges is None else self.ranges.decode(found)
 
@@ -301,90 +276,42 @@ class Aggregate(beam.PTransform):
         accepted, task = (ShuffledBlock, ShuffledSum), task_of(self._carried.randomizer)
         elements = [expect("Aggregate", part, *accepted, task=task) for part in parts]
         element = elements[0]
+        gate = Gate("Aggregate", self._carried, element)
+        sums_of_key = gate.inside(StatisticBlock)
         output = "reports" if element.kind is ShuffledBlock else "statistic"
         if len(parts) == 1 and is_streamed(parts[0]):  # each block is the whole of its release
-            return self._one_by_one(parts[0], element, output)
-        sums = [
-            part
-            | f"Partial sums {i}"
-            >> beam.ParDo(self._summer(output, element.keyed)).with_output_types(
-                typehints.Tuple[element.key or str, StatisticBlock]
-            )
-            for i, part in enumerate(parts)
-        ]
-        together = sums[0] if len(sums) == 1 else sums | "All sums" >> beam.Flatten()
-        return (
-            together
-            | combine_sums(self._carried, "Add sums")
-            | "Name output"
-            >> beam.Map(_finish, output=output, keyed=element.keyed).with_output_types(
-                element.of(StatisticBlock)
-            )
-        )
-
-    def _one_by_one(
-        self, pcoll: beam.PCollection, element: Element, output: str
-    ) -> beam.PCollection:
-        doer = _AsStatistic(self._carried, element.keyed)
-        return (
-            pcoll
-            | "Sum"
-            >> beam.ParDo(doer).with_output_types(
-                typehints.Tuple[element.key or str, StatisticBlock]
-            )
-            | "Name output"
-            >> beam.Map(_finish, output=output, keyed=element.keyed).with_output_types(
-                element.of(StatisticBlock)
-            )
-        )
-
-    def _summer(self, output: str, keyed: bool) -> beam.DoFn:
-        if output == "reports":
-            return SumReports("Aggregate", self._carried, keyed)
-        return _AsStatistic(self._carried, keyed)
+            summing = beam.ParDo(_AsStatistic(gate)).with_output_types(sums_of_key)
+            added = parts[0] | "Sum" >> summing
+        else:
+            doer = SumReports(gate) if output == "reports" else _AsStatistic(gate)
+            summing = beam.ParDo(doer).with_output_types(sums_of_key)
+            sums = [part | f"Partial sums {i}" >> summing for i, part in enumerate(parts)]
+            together = sums[0] if len(sums) == 1 else sums | "All sums" >> beam.Flatten()
+            added = together | combine_sums(self._carried, "Add sums")
+        naming = beam.Map(_finish, output=output, keyed=element.keyed)
+        return added | "Name output" >> naming.with_output_types(element.of(StatisticBlock))
 
     def display_data(self) -> dict[str, Any]:
         return {"mechanism": type(self._carried.randomizer).__name__}
 
 
-class _AsStatistic(beam.DoFn):
+class _AsStatistic(TakesReports):
     """A released sum as a statistic, or a whole release of reports: they left together."""
 
-    def __init__(self, carried: PortableRandomizer, keyed: bool) -> None:
-        self._carried = carried
-        self._keyed = keyed
-
-    def setup(self) -> None:
-        self._digest = self._carried.randomizer.config_digest()
-        self._blocks = BlockCounters("aggregate")
-
     def process(self, element: Any) -> Iterator[tuple[Any, StatisticBlock]]:
-        key, released = element if self._keyed else (NO_KEY, element)
-        check_digest("Aggregate", released.mechanism_digest, self._digest)
-        with self._blocks.timed():
-            statistic, num_reports = self._sum_of(released)
-        self._blocks.add(num_reports)
-        yield (
-            key,
-            StatisticBlock(
-                statistic,
-                num_reports,
-                num_reports,
-                released.mechanism_digest,
-                released.simulated,
-                late=released.late,
-            ),
+        key, released = self.accepted(element)
+        count = released.num_reports
+        with self.blocks.timed():
+            if isinstance(released, ShuffledSum):
+                statistic = released.statistic
+            else:
+                running = RunningSum(self.randomizer)
+                running.add(released.reports, count, False)
+                statistic = running.total().statistic
+        total = StatisticBlock(
+            statistic, count, count, self.digest, released.simulated, late=released.late
         )
-
-    def _sum_of(self, released: ShuffledBlock | ShuffledSum) -> tuple[np.ndarray, int]:
-        if isinstance(released, ShuffledSum):
-            return released.statistic, released.num_reports
-        return self._sum(released.reports), len(released)
-
-    def _sum(self, reports: np.ndarray) -> np.ndarray:
-        running = RunningSum(self._carried.randomizer)
-        running.add(reports, len(reports), False)
-        return running.total().statistic
+        yield key, total
 
 
 def _finish(element: tuple[Any, StatisticBlock], output: str, keyed: bool) -> Any:
@@ -482,16 +409,16 @@ def _group_of(element: tuple[str, Release] | WithheldRelease) -> str:
     return (element.group or "") if isinstance(element, WithheldRelease) else element[0]
 
 
+@dataclass(eq=False)
 class _Absent(beam.DoFn):
-    def __init__(self, groups: PortableDomain, min_reports: int) -> None:
-        self._groups = groups
-        self._min_reports = min_reports
+    groups: PortableDomain
+    min_reports: int
 
     def process(self, element: bytes, seen: Iterable[str]) -> Iterator[WithheldRelease]:
         known = set(seen)
-        for label in self._groups.load().labels[:-1]:
+        for label in self.groups.load().labels[:-1]:
             if label not in known:
-                yield WithheldRelease(0, self._min_reports, TOO_FEW, group=label)
+                yield WithheldRelease(0, self.min_reports, TOO_FEW, group=label)
 
 
 def named(withheld: beam.PCollection, question: str) -> beam.PCollection:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -27,20 +26,23 @@ from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks
 from beam_ldp.transforms.device.noise import FRESH, NoiseSource
 from beam_ldp.transforms.elements.blocks import CandidateBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.counters import counter
-from beam_ldp.transforms.elements.stage_types import check_fires_once, check_windows, expect
+from beam_ldp.transforms.elements.stage_types import (
+    check_fires_once,
+    check_streamed,
+    check_windows,
+    expect,
+    is_streamed,
+)
 from beam_ldp.transforms.elements.windows import (
     BOUNDING_EARLY,
     DEFAULT_RULES,
     AddWindow,
     Bounds,
     CloseWindows,
-    RestoreWindows,
     WindowEnd,
     WindowRules,
     WindowSchedule,
-    check_streamed,
-    is_streamed,
-    keep_state_whole,
+    close_windows,
 )
 
 NUM_SHARDS = 64
@@ -114,15 +116,15 @@ class BoundContributions(beam.PTransform):
         )
 
 
+@dataclass(eq=False)
 class _Rank(beam.DoFn):
     """Ranks every row and sends each person's best one so far to the person's shard."""
 
-    def __init__(self, noise: NoiseSource, num_shards: int) -> None:
-        self._noise = noise
-        self._num_shards = num_shards
+    noise: NoiseSource
+    num_shards: int
 
     def setup(self) -> None:
-        self._key = self._noise.key()
+        self._key = self.noise.key()
 
     def start_bundle(self) -> None:
         self._held: dict[Any, list[CandidateBlock]] = defaultdict(list)
@@ -159,10 +161,10 @@ class _Rank(beam.DoFn):
     def _ranks(self, block: ValueBlock, window: Any) -> np.ndarray:
         assert block.user_ids is not None
         if self._key is None:
-            if self._noise.seed is None or block.positions is None:
+            if self.noise.seed is None or block.positions is None:
                 return FreshWords().words(0, len(block), 1)[:, 0]
             entropy = [
-                self._noise.seed,
+                self.noise.seed,
                 *block.source.encode(),
                 int(block.positions[0]),
                 len(block),
@@ -178,16 +180,11 @@ class _Rank(beam.DoFn):
         positions = (
             source + p.to_bytes(8, "little", signed=True) for p in block.positions.tolist()
         )
-        return contribution_ranks(self._key, block.user_ids, positions, self._noise.of(window))
+        return contribution_ranks(self._key, block.user_ids, positions, self.noise.of(window))
 
     def _send(self, best: CandidateBlock) -> Iterator[tuple[int, CandidateBlock]]:
-        shards = shard_of(best.user_ids, self._num_shards)
-        order = np.argsort(shards, kind="stable")
-        bounds = np.searchsorted(shards[order], np.arange(self._num_shards + 1))
-        for shard in range(self._num_shards):
-            rows = order[bounds[shard] : bounds[shard + 1]]
-            if len(rows):
-                yield shard, _take(best, rows)
+        for shard, rows in by_shard(best.user_ids, self.num_shards):
+            yield shard, _take(best, rows)
 
 
 class _Draw(beam.DoFn):
@@ -249,27 +246,15 @@ def draw_in_windows(
     pcoll: beam.PCollection, ranked: beam.PCollection, rules: WindowRules
 ) -> beam.PCollection:
     """Drawn rows of windows that never end; attribute `late`: of rows that came too late."""
-    keep_state_whole(pcoll)
-    place: Any = typehints.Tuple[int, int]
-    closed = (
-        ranked
-        | "Add window"
-        >> beam.ParDo(_AddWindow()).with_output_types(
-            typehints.Tuple[int, typehints.Tuple[int, int, CandidateBlock]]
-        )
-        | "Outside of windows" >> beam.WindowInto(GlobalWindows())
-        | "Close windows"
-        >> beam.ParDo(_DrawInWindow(WindowSchedule.of(pcoll, rules, BOUNDING_EARLY))).with_outputs(
-            "late", main="drawn"
-        )
+    values, late = close_windows(
+        ranked,
+        _DrawInWindow(WindowSchedule.of(pcoll, rules, BOUNDING_EARLY)),
+        leaving=("Drawn", ValueBlock),
+        refused=("late", "Late", WithheldRelease),
+        add_window=_AddWindow(),
+        lateness=pcoll.windowing.allowed_lateness,
     )
-    closed.drawn.element_type = typehints.Tuple[place, ValueBlock]
-    closed.late.element_type = typehints.Tuple[place, WithheldRelease]
-    windowing = pcoll.windowing
-    values = closed.drawn | "Drawn" >> RestoreWindows(
-        windowing.windowfn, ValueBlock, windowing.allowed_lateness
-    )
-    values.late = closed.late | "Late" >> RestoreWindows(pcoll.windowing.windowfn, WithheldRelease)
+    values.late = late
     return values
 
 
@@ -325,6 +310,15 @@ def shard_of(ids: np.ndarray, num_shards: int) -> np.ndarray:
     for shift, factor in zip((30, 27), _MIX):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * factor
     return ((mixed ^ (mixed >> np.uint64(31))) % np.uint64(num_shards)).astype(np.int64)
+
+
+def by_shard(ids: np.ndarray, num_shards: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Each shard that somebody is in, with their rows."""
+    shards = shard_of(ids, num_shards)
+    order = np.argsort(shards, kind="stable")
+    bounds = np.searchsorted(shards[order], np.arange(num_shards + 1))
+    for shard in np.flatnonzero(np.diff(bounds)).tolist():
+        yield shard, order[bounds[shard] : bounds[shard + 1]]
 
 
 def _text_hash(text: bytes) -> int:

@@ -15,7 +15,7 @@ from apache_beam.coders import ListCoder
 from apache_beam.typehints import typehints
 
 from beam_ldp.protocols import Space
-from beam_ldp.transforms.device.bounding import HELD_ROWS, NUM_SHARDS, shard_of
+from beam_ldp.transforms.device.bounding import HELD_ROWS, NUM_SHARDS, by_shard
 from beam_ldp.transforms.elements import block_coder
 from beam_ldp.transforms.elements.blocks import ValueBlock
 from beam_ldp.transforms.elements.counters import counter
@@ -96,12 +96,12 @@ class MeanPerPerson(beam.PTransform):
         )
 
 
+@dataclass(eq=False)
 class _SumRows(beam.DoFn):
     """Each person's sum within a block, sent to the person's shard."""
 
-    def __init__(self, space: Space, num_shards: int) -> None:
-        self._space = space
-        self._num_shards = num_shards
+    space: Space
+    num_shards: int
 
     def process(self, block: ValueBlock) -> Iterator[tuple[int, PersonSums]]:
         if not len(block):
@@ -114,16 +114,11 @@ class _SumRows(beam.DoFn):
     def _sums(self, block: ValueBlock) -> Iterator[tuple[int, PersonSums]]:
         assert block.user_ids is not None
         rows = block.values if block.values.ndim > 1 else block.values[:, None]
-        fixed = np.rint(self._space.inside(rows) * _ONE).astype(np.int64)
+        fixed = np.rint(self.space.inside(rows) * _ONE).astype(np.int64)
         whole = PersonSums(block.user_ids, fixed, np.ones(len(block), dtype=np.int64))
         sums = add_sums([whole])
-        shards = shard_of(sums.user_ids, self._num_shards)
-        order = np.argsort(shards, kind="stable")
-        bounds = np.searchsorted(shards[order], np.arange(self._num_shards + 1))
-        for shard in range(self._num_shards):
-            part = order[bounds[shard] : bounds[shard + 1]]
-            if len(part):
-                yield shard, PersonSums(sums.user_ids[part], sums.sums[part], sums.counts[part])
+        for shard, rows in by_shard(sums.user_ids, self.num_shards):
+            yield shard, PersonSums(sums.user_ids[rows], sums.sums[rows], sums.counts[rows])
 
 
 class _AddSums(beam.CombineFn):

@@ -146,6 +146,11 @@ class ReportBlock:
     def __len__(self) -> int:
         return len(self.reports)
 
+    @property
+    def num_reports(self) -> int:
+        """How many people's reports."""
+        return len(self.reports)
+
 
 @dataclass(frozen=True, eq=False)
 class ShuffledBlock:
@@ -166,6 +171,11 @@ class ShuffledBlock:
     late: bool = False
 
     def __len__(self) -> int:
+        return len(self.reports)
+
+    @property
+    def num_reports(self) -> int:
+        """How many people's reports."""
         return len(self.reports)
 
 

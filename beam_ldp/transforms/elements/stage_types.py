@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import apache_beam as beam
-from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms import window as windows
 from apache_beam.transforms.trigger import AccumulationMode, AfterWatermark, DefaultTrigger
 from apache_beam.transforms.window import GlobalWindow
@@ -27,7 +26,6 @@ from beam_ldp.transforms.elements.blocks import (
     ValueBlock,
     WithheldRelease,
 )
-from beam_ldp.transforms.elements.portable import PortableDomain
 
 Task = Literal["frequency", "mean"]
 
@@ -41,6 +39,7 @@ _MADE_BY: tuple[tuple[tuple[type, ...], str, str], ...] = (
     ((Release,), "EstimateFrequencies", "EstimateMean"),
 )
 _KEYS = (str, int, bytes)
+_MAIN = "main"
 
 
 class StageError(TypeError):
@@ -99,6 +98,26 @@ def expect(
     raise StageError(
         f"{stage} takes {names}, got {_name(element.kind)}: {_advice(element, accepted, task)}"
     )
+
+
+def typed_outputs(
+    pcoll: beam.PCollection, label: str, doer: beam.ParDo, main: Any, **others: Any
+) -> list[beam.PCollection]:
+    """What a step puts out: the main collection, then those with a tag, each of its declared type.
+
+    Args:
+        pcoll: what goes in.
+        label: of the step.
+        doer: what it does.
+        main: type of the elements without a tag.
+        **others: tags, with the types of their elements.
+    """
+    out = pcoll | label >> doer.with_outputs(*others, main=_MAIN)
+    found = []
+    for tag, kind in {_MAIN: main, **others}.items():
+        out[tag].element_type = kind
+        found.append(out[tag])
+    return found
 
 
 def check_key(stage: str, element: Element) -> None:
@@ -194,11 +213,45 @@ def check_fires_once(stage: str, pcoll: beam.PCollection, otherwise: str) -> Non
 
 def fires_once(pcoll: beam.PCollection) -> bool:
     """Whether every window gives all it has at once."""
+    return _has_plain_trigger(pcoll) and not pcoll.windowing.allowed_lateness > 0
+
+
+def _has_plain_trigger(pcoll: beam.PCollection) -> bool:
     trigger = pcoll.windowing.triggerfn
-    once = isinstance(trigger, DefaultTrigger) or (
+    return isinstance(trigger, DefaultTrigger) or (
         isinstance(trigger, AfterWatermark) and trigger.early is None and trigger.late is None
     )
-    return once and not pcoll.windowing.allowed_lateness > 0
+
+
+def is_streamed(pcoll: beam.PCollection) -> bool:
+    """Whether windows are closed by the timers of `elements.windows`.
+
+    Bounded data have no late rows: Beam's own grouping does there, but for sessions, which would
+    be merged anew at every grouping.
+    """
+    sessions = isinstance(pcoll.windowing.windowfn, windows.Sessions)
+    return sessions or not pcoll.is_bounded
+
+
+def check_streamed(stage: str, pcoll: beam.PCollection) -> None:
+    """Refuse unbounded data of which a report could be released twice, or never.
+
+    Raises:
+        ValueError: for windows without an end, and for triggers of one's own.
+    """
+    windowing = pcoll.windowing
+    if not isinstance(windowing.windowfn, (windows.FixedWindows, windows.Sessions)):
+        raise ValueError(
+            f"{stage} needs FixedWindows for unbounded data, got "
+            f"{type(windowing.windowfn).__name__}: the threshold and the privacy cost are per "
+            "window, which must end before anything can be released"
+        )
+    if not _has_plain_trigger(pcoll):
+        raise ValueError(
+            f"{stage} refuses triggers for unbounded data: an early pane would be a separate "
+            "release of few reports, with its own privacy cost, and late rows are gathered until "
+            "allowed_lateness is over and then released once. Do not set a trigger"
+        )
 
 
 def is_global(pcoll: beam.PCollection) -> bool:
@@ -231,50 +284,6 @@ def part_of(identity: ReleaseIdentity, said: Release | WithheldRelease) -> Relea
     window = identity.of_window(*said.window)
     kind = " sum" if getattr(said, "derived", False) else " late" if said.late else ""
     return replace(window, part=window.part + kind)
-
-
-class GroupNames:
-    """Public names of the groups whose indices are the keys inside a stage."""
-
-    def __init__(self, groups: PortableDomain | None) -> None:
-        self._groups = groups
-        self._labels: tuple[str, ...] | None = None
-
-    @property
-    def grouped(self) -> bool:
-        return self._groups is not None
-
-    def key_type(self, inner: Any) -> Any:
-        """Type of the key that leaves the stage, given the one inside."""
-        return str if self.grouped else inner
-
-    def load(self) -> None:
-        """Read the list; to be called on the worker."""
-        if self._groups is not None:
-            self._labels = self._groups.load().labels
-
-    def name(self, key: Any) -> Any:
-        """The key that leaves the stage."""
-        return key if self._labels is None else self._labels[key]
-
-    def withheld(self, key: Any, num_reports: int, min_reports: int, window: Any) -> TaggedOutput:
-        bounds = window_bounds(window)
-        return TaggedOutput("withheld", self.notice(key, num_reports, min_reports, TOO_FEW, bounds))
-
-    def notice(
-        self,
-        key: Any,
-        num_reports: int,
-        min_reports: int,
-        reason: str,
-        bounds: tuple[int, int] | None,
-        late: bool = False,
-    ) -> WithheldRelease:
-        """What is said about reports of a group and window that are not released."""
-        group = None if key == NO_KEY else group_name(self.name(key))
-        return WithheldRelease(
-            num_reports, min_reports, reason, group=group, window=bounds, late=late
-        )
 
 
 def group_name(key: Any) -> str:

@@ -23,7 +23,6 @@ from apache_beam.transforms.trigger import (
     AccumulationMode,
     AfterCount,
     AfterWatermark,
-    DefaultTrigger,
 )
 from apache_beam.transforms.userstate import (
     BagStateSpec,
@@ -32,10 +31,12 @@ from apache_beam.transforms.userstate import (
     on_timer,
 )
 from apache_beam.transforms.window import IntervalWindow, TimestampedValue
+from apache_beam.typehints import typehints
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.blocks import CandidateBlock, ReportBlock, StatisticBlock
+from beam_ldp.transforms.elements.stage_types import typed_outputs
 
 MILLISECOND = 1000  # microseconds; what engines count time in
 SECOND = 1000 * MILLISECOND
@@ -86,41 +87,6 @@ class WindowRules:
 
 
 DEFAULT_RULES = WindowRules()
-
-
-def is_streamed(pcoll: beam.PCollection) -> bool:
-    """Whether windows are closed by the timers of this module.
-
-    Bounded data have no late rows: Beam's own grouping does there, but for sessions, which would
-    be merged anew at every grouping.
-    """
-    sessions = isinstance(pcoll.windowing.windowfn, beam_windows.Sessions)
-    return sessions or not pcoll.is_bounded
-
-
-def check_streamed(stage: str, pcoll: beam.PCollection) -> None:
-    """Refuse unbounded data of which a report could be released twice, or never.
-
-    Raises:
-        ValueError: for windows without an end, and for triggers of one's own.
-    """
-    windowing = pcoll.windowing
-    if not isinstance(windowing.windowfn, (beam_windows.FixedWindows, beam_windows.Sessions)):
-        raise ValueError(
-            f"{stage} needs FixedWindows for unbounded data, got "
-            f"{type(windowing.windowfn).__name__}: the threshold and the privacy cost are per "
-            "window, which must end before anything can be released"
-        )
-    trigger = windowing.triggerfn
-    once = isinstance(trigger, DefaultTrigger) or (
-        isinstance(trigger, AfterWatermark) and trigger.early is None and trigger.late is None
-    )
-    if not once:
-        raise ValueError(
-            f"{stage} refuses triggers for unbounded data: an early pane would be a separate "
-            "release of few reports, with its own privacy cost, and late rows are gathered until "
-            "allowed_lateness is over and then released once. Do not set a trigger"
-        )
 
 
 def keep_state_whole(pcoll: beam.PCollection) -> None:
@@ -427,3 +393,46 @@ class RestoreWindows(beam.PTransform):
 
 def _at_end(element: tuple[Bounds, Any]) -> TimestampedValue:
     return TimestampedValue(element, Timestamp(micros=element[0][1] - MILLISECOND))
+
+
+def close_windows(
+    keyed: beam.PCollection,
+    closing: CloseWindows[Any],
+    *,
+    leaving: tuple[str, Any],
+    refused: tuple[str, str, Any],
+    add_window: AddWindow | None = None,
+    lateness: Any = None,
+) -> list[beam.PCollection]:
+    """`(key, block)`s of windows that never end to what leaves them and what is said of the rest.
+
+    Args:
+        keyed: `(key, block)`s; one key is held in one place.
+        closing: what is done with a window that closes.
+        leaving: label and type of what leaves.
+        refused: tag of the rest in `closing`, label and type.
+        add_window: how the window becomes data, where that is more than its bounds.
+        lateness: as in `RestoreWindows`, of what leaves.
+    """
+    key, kind = keyed.element_type.tuple_types
+    bounds: Any = typehints.Tuple[int, int]
+    told = typehints.Tuple[key, typehints.Tuple[int, int, kind]]
+    keep_state_whole(keyed)
+    waiting = (
+        keyed
+        | "Add window" >> beam.ParDo(add_window or AddWindow()).with_output_types(told)
+        | "Outside of windows" >> beam.WindowInto(beam_windows.GlobalWindows())
+    )
+    (label, type_), (tag, other_label, other_type) = leaving, refused
+    closed, rest = typed_outputs(
+        waiting,
+        "Close windows",
+        beam.ParDo(closing),
+        typehints.Tuple[bounds, type_],
+        **{tag: typehints.Tuple[bounds, other_type]},
+    )
+    windows = keyed.windowing.windowfn
+    return [
+        closed | label >> RestoreWindows(windows, type_, lateness),
+        rest | other_label >> RestoreWindows(windows, other_type),
+    ]

@@ -10,27 +10,21 @@ been released either.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.transforms.window import TimestampedValue
-from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import FreshWords
 from beam_ldp.randomizers.words import kernel, multiply_high
 from beam_ldp.transforms.elements.blocks import ReportBlock, ShuffledBlock, WithheldRelease
-from beam_ldp.transforms.elements.counters import BlockCounters, counter
-from beam_ldp.transforms.elements.portable import (
-    BLOCK_BYTES,
-    PortableRandomizer,
-    report_bytes,
-    rows_in,
-)
-from beam_ldp.transforms.elements.stage_types import NO_KEY, Element, GroupNames
-from beam_ldp.transforms.shuffler.sums import check_digest, check_groups, split_groups
+from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
+from beam_ldp.transforms.elements.stage_types import typed_outputs, window_bounds
+from beam_ldp.transforms.shuffler.sums import Exit, Gate, TakesReports, parts_of, with_none
 
 # Uniformly random order, from secure words. Exactly uniform: no draw is rounded -----------
 #
@@ -195,77 +189,52 @@ class BatchCutter:
         return ShuffledBlock(shuffled, self._digest, len(shuffled), self._simulated)
 
 
-class _CutBatches(beam.DoFn):
+class _CutBatches(TakesReports):
     """Releases what a bundle can release by itself; the rest goes out as "leftover"."""
 
-    def __init__(
-        self, carried: PortableRandomizer, min_reports: int, keyed: bool, names: GroupNames
-    ) -> None:
-        self._carried = carried
-        self._min_reports = min_reports
-        self._keyed = keyed
-        self._names = names
-
     def setup(self) -> None:
-        self._names.load()
-        self._randomizer = self._carried.randomizer
-        self._digest = self._randomizer.config_digest()
-        self._blocks = BlockCounters("shuffle")
-        self._released = counter("reports_released")
+        super().setup()
+        self._exit = Exit(self.gate)
 
     def start_bundle(self) -> None:
         self._cutters: dict[Any, BatchCutter] = {}
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
-        key, block = element if self._keyed else (NO_KEY, element)
-        check_digest("Shuffle", block.mechanism_digest, self._digest)
-        check_groups("Shuffle", block, self._names.grouped)
-        self._blocks.add(len(block))
-        with self._blocks.timed():
-            found = list(self._add_block(key, block, window))
+        key, block = self.accepted(element)
+        with self.blocks.timed():
+            found = [
+                TimestampedValue(batch, window.max_timestamp())
+                for part, rows in parts_of(key, block)
+                for batch in self._cut(part, block.reports[rows], block.simulated, window)
+            ]
         yield from found
 
-    def _add_block(self, key: Any, block: ReportBlock, window: Any) -> Iterator[TimestampedValue]:
-        if block.groups is not None:
-            for group, rows in split_groups(block.groups):
-                yield from self._add(group, block.reports[rows], block.simulated, window)
-        else:
-            yield from self._add(key, block.reports, block.simulated, window)
-
-    def _add(
-        self, key: Any, reports: np.ndarray, simulated: bool, window: Any
-    ) -> Iterator[TimestampedValue]:
+    def _cut(self, key: Any, reports: np.ndarray, simulated: bool, window: Any) -> Iterator[Any]:
         cutter = self._cutters.get((window, key))
         if cutter is None:
-            cutter = self._cutters[window, key] = BatchCutter(self._randomizer, self._min_reports)
+            cutter = BatchCutter(self.randomizer, self.gate.min_reports)
+            self._cutters[window, key] = cutter
         for batch in cutter.add(reports, simulated):
-            self._released.inc(len(batch))
-            yield TimestampedValue((self._names.name(key), batch), window.max_timestamp())
+            yield self._exit.let_out(key, len(batch), batch)
 
     def finish_bundle(self) -> Iterator[Any]:
         for (window, key), cutter in self._cutters.items():
+            end = window.max_timestamp()
             for batch in cutter.end_bundle():
-                self._released.inc(len(batch))
-                yield WindowedValue(
-                    (self._names.name(key), batch), window.max_timestamp(), [window]
-                )
-            rest = WindowedValue((key, cutter.leftover()), window.max_timestamp(), [window])
+                yield WindowedValue(self._exit.let_out(key, len(batch), batch), end, [window])
+            rest = WindowedValue((key, cutter.leftover()), end, [window])
             yield beam.pvalue.TaggedOutput("leftover", rest)
         self._cutters = {}
 
 
+@dataclass(eq=False)
 class _MergeLeftovers(beam.DoFn):
     """The exchange: leftovers of one group and window become its last batches."""
 
-    def __init__(self, carried: PortableRandomizer, min_reports: int, names: GroupNames) -> None:
-        self._carried = carried
-        self._min_reports = min_reports
-        self._names = names
+    gate: Gate
 
     def setup(self) -> None:
-        self._names.load()
-        self._released = counter("reports_released")
-        self._kept = counter("reports_withheld")
+        self._exit = Exit(self.gate)
 
     def process(
         self,
@@ -273,70 +242,42 @@ class _MergeLeftovers(beam.DoFn):
         window: Any = beam.DoFn.WindowParam,
     ) -> Iterator[Any]:
         key, leftovers = element
-        cutter = BatchCutter(self._carried.randomizer, self._min_reports)
+        cutter = BatchCutter(self.gate.carried.randomizer, self.gate.min_reports)
         for leftover in leftovers:
             for batch in cutter.add(leftover.reports, leftover.simulated):
-                self._released.inc(len(batch))
-                yield self._names.name(key), batch
-        if len(cutter) < self._min_reports:
-            self._kept.inc(len(cutter))
-            yield self._names.withheld(key, len(cutter), self._min_reports, window)
+                yield self._exit.let_out(key, len(batch), batch)
+        if len(cutter) < self.gate.min_reports:
+            said = self._exit.withhold(key, len(cutter), window_bounds(window))
+            yield beam.pvalue.TaggedOutput("withheld", said)
             return
         for batch in cutter.last():
-            self._released.inc(len(batch))
-            yield self._names.name(key), batch
+            yield self._exit.let_out(key, len(batch), batch)
 
 
-class _NoReports(beam.DoFn):
-    """An empty leftover, so that a collection without any report is withheld and said to be."""
-
-    def __init__(self, carried: PortableRandomizer) -> None:
-        self._carried = carried
-
-    def process(self, element: bytes) -> Iterator[Any]:
-        yield NO_KEY, BatchCutter(self._carried.randomizer, 1).leftover()
-
-
-def start_leftovers(pcoll: beam.PCollection, carried: PortableRandomizer) -> beam.PCollection:
-    """One empty leftover in a collection of its own."""
-    return (
-        pcoll.pipeline
-        | "Start" >> beam.Impulse()
-        | "No reports"
-        >> beam.ParDo(_NoReports(carried)).with_output_types(typehints.Tuple[str, ReportBlock])
-    )
+def _no_leftover(randomizer: LocalRandomizer) -> ReportBlock:
+    return BatchCutter(randomizer, 1).leftover()
 
 
 def shuffle_in_batches(
-    pcoll: beam.PCollection,
-    carried: PortableRandomizer,
-    min_reports: int,
-    element: Element,
-    inner: Element,
-    names: GroupNames,
-    started: bool,
+    pcoll: beam.PCollection, gate: Gate
 ) -> tuple[list[beam.PCollection], beam.PCollection]:
     """`(parts, withheld)`: two collections of `(name, ShuffledBlock)`s, and `WithheldRelease`s."""
-    named = names.key_type(inner.key)
-    cut = pcoll | "Cut batches" >> beam.ParDo(
-        _CutBatches(carried, min_reports, element.keyed, names)
-    ).with_outputs("leftover", main="released")
-    cut.released.element_type = typehints.Tuple[named, ShuffledBlock]
-    leftovers = cut.leftover
-    leftovers.element_type = typehints.Tuple[inner.key, ReportBlock]
-    if started:
-        leftovers = (
-            leftovers,
-            start_leftovers(pcoll, carried),
-        ) | "With start" >> beam.Flatten()
-    merged = (
-        leftovers
-        | "Bring together" >> beam.GroupByKey()
-        | "Last batches"
-        >> beam.ParDo(_MergeLeftovers(carried, min_reports, names)).with_outputs(
-            "withheld", main="released"
-        )
+    blocks = gate.outside(ShuffledBlock)
+    cut, left = typed_outputs(
+        pcoll,
+        "Cut batches",
+        beam.ParDo(_CutBatches(gate)),
+        blocks,
+        leftover=gate.inside(ReportBlock),
     )
-    merged.released.element_type = typehints.Tuple[named, ShuffledBlock]
-    merged.withheld.element_type = WithheldRelease
-    return [cut.released, merged.released], merged.withheld
+    together = (
+        with_none(left, gate, ReportBlock, _no_leftover) | "Bring together" >> beam.GroupByKey()
+    )
+    merged, withheld = typed_outputs(
+        together,
+        "Last batches",
+        beam.ParDo(_MergeLeftovers(gate)),
+        blocks,
+        withheld=WithheldRelease,
+    )
+    return [cut, merged], withheld

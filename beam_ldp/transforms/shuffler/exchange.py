@@ -30,17 +30,15 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import FreshWords, derive_key
 from beam_ldp.transforms.elements import block_coder
 from beam_ldp.transforms.elements.block_coder import BYTES, FLAG, INTEGER
-from beam_ldp.transforms.elements.blocks import ReportBlock, ShuffledBlock, WithheldRelease
-from beam_ldp.transforms.elements.counters import BlockCounters, counter
+from beam_ldp.transforms.elements.blocks import ShuffledBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import (
     BLOCK_BYTES,
-    PortableRandomizer,
     report_bytes,
     rows_in,
 )
-from beam_ldp.transforms.elements.stage_types import NO_KEY, Element, GroupNames
-from beam_ldp.transforms.shuffler.batches import permute, scatter, start_leftovers
-from beam_ldp.transforms.shuffler.sums import check_digest, check_groups, split_groups
+from beam_ldp.transforms.elements.stage_types import typed_outputs, window_bounds
+from beam_ldp.transforms.shuffler.batches import permute, scatter
+from beam_ldp.transforms.shuffler.sums import Exit, Gate, TakesReports, parts_of, with_none
 
 # Reports as they cross the wire between workers: packed, where that is shorter ------------
 
@@ -150,28 +148,17 @@ def routing_words(run_key: bytes, origin: bytes, count: int) -> np.ndarray:
     return np.frombuffer(encryptor.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
 
 
-class _Scatter(beam.DoFn):
+@dataclass(eq=False)
+class _Scatter(TakesReports):
     """Pieces of shards as `((key, shard), ReportPiece)`, by exchange; their numbers as "counts"."""
 
-    def __init__(
-        self,
-        carried: PortableRandomizer,
-        keyed: bool,
-        grouped: bool,
-        num_shards: int,
-        num_exchanges: int,
-    ) -> None:
-        self._carried = carried
-        self._keyed = keyed
-        self._grouped = grouped
-        self._num_shards = num_shards
-        self._num_exchanges = num_exchanges
+    num_shards: int
+    num_exchanges: int
 
     def setup(self) -> None:
-        self._digest = self._carried.randomizer.config_digest()
-        self._format = PieceFormat(self._carried.randomizer)
-        self._most = max(1, WAITING_BYTES // report_bytes(self._carried.randomizer))
-        self._blocks = BlockCounters("shuffle")
+        super().setup()
+        self._format = PieceFormat(self.randomizer)
+        self._most = max(1, WAITING_BYTES // report_bytes(self.randomizer))
 
     def start_bundle(self) -> None:
         self._pieces: dict[Any, list[np.ndarray]] = defaultdict(list)
@@ -183,30 +170,22 @@ class _Scatter(beam.DoFn):
     def process(
         self, element: Any, run_key: bytes, window: Any = beam.DoFn.WindowParam
     ) -> Iterator[Any]:
-        key, block = element if self._keyed else (NO_KEY, element)
-        check_digest("Shuffle", block.mechanism_digest, self._digest)
-        check_groups("Shuffle", block, self._grouped)
-        self._blocks.add(len(block))
+        key, block = self.accepted(element)
         self._simulated |= block.simulated
-        with self._blocks.timed():
-            found = list(self._route_block(key, block, run_key, window))
+        with self.blocks.timed():
+            words = routing_words(run_key, block.origin, len(block))
+            found = [
+                piece
+                for part, rows in parts_of(key, block)
+                for piece in self._route(part, block.reports[rows], words[rows], window)
+            ]
         yield from found
-
-    def _route_block(
-        self, key: Any, block: ReportBlock, run_key: bytes, window: Any
-    ) -> Iterator[Any]:
-        words = routing_words(run_key, block.origin, len(block))
-        if block.groups is not None:
-            for group, rows in split_groups(block.groups):
-                yield from self._route(group, block.reports[rows], words[rows], window)
-        else:
-            yield from self._route(key, block.reports, words, window)
 
     def _route(
         self, key: Any, reports: np.ndarray, words: np.ndarray, window: Any
     ) -> Iterator[Any]:
         self._counts[window, key] += len(reports)
-        order, bounds = scatter(words, self._num_shards)
+        order, bounds = scatter(words, self.num_shards)
         ordered = reports[order]
         for shard in np.flatnonzero(np.diff(bounds)).tolist():
             place = (window, key, shard)
@@ -224,7 +203,7 @@ class _Scatter(beam.DoFn):
         self._all_waiting -= self._waiting.pop(place)
         piece = (key, shard), self._format.write(reports, self._simulated)
         return beam.pvalue.TaggedOutput(
-            _exchange(shard * self._num_exchanges // self._num_shards),
+            _exchange(shard * self.num_exchanges // self.num_shards),
             WindowedValue(piece, window.max_timestamp(), [window]),
         )
 
@@ -242,71 +221,60 @@ def _exchange(number: int) -> str:
     return f"exchange {number}"
 
 
+@dataclass(eq=False)
 class _PermuteShard(beam.DoFn):
     """One shard in uniformly random order, if all shards together hold enough reports."""
 
-    def __init__(self, carried: PortableRandomizer, min_reports: int, names: GroupNames) -> None:
-        self._carried = carried
-        self._min_reports = min_reports
-        self._names = names
+    gate: Gate
 
     def setup(self) -> None:
-        self._names.load()
-        self._format = PieceFormat(self._carried.randomizer)
-        self._released = counter("reports_released")
+        self._exit = Exit(self.gate)
+        self._format = PieceFormat(self.gate.carried.randomizer)
 
     def process(
         self, element: tuple[tuple[Any, int], Iterable[ReportPiece]], counts: dict[Any, int]
     ) -> Iterator[Any]:
         (key, _), pieces = element
         total = counts[key]
-        if total < self._min_reports:
+        if total < self.gate.min_reports:
             return
-        randomizer = self._carried.randomizer
+        randomizer = self.gate.carried.randomizer
         held, simulated = [], False
         for piece in pieces:
             held.append(self._format.read(piece))
             simulated |= piece.simulated
         reports = permute(np.concatenate(held), randomizer.messages_per_user)
-        self._released.inc(len(reports))
-        digest, name = randomizer.config_digest(), self._names.name(key)
-        rows = rows_in(BLOCK_BYTES, report_bytes(randomizer))
+        digest, rows = randomizer.config_digest(), rows_in(BLOCK_BYTES, report_bytes(randomizer))
         for start in range(0, len(reports), rows):  # in order, so that nothing downstream is large
-            yield name, ShuffledBlock(reports[start : start + rows], digest, total, simulated)
+            part = ShuffledBlock(reports[start : start + rows], digest, total, simulated)
+            yield self._exit.let_out(key, len(part), part)
 
 
+@dataclass(eq=False)
 class _SayWithheld(beam.DoFn):
-    def __init__(self, min_reports: int, names: GroupNames) -> None:
-        self._min_reports = min_reports
-        self._names = names
+    gate: Gate
 
     def setup(self) -> None:
-        self._names.load()
-        self._kept = counter("reports_withheld")
+        self._exit = Exit(self.gate)
 
     def process(
         self, element: tuple[Any, int], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[WithheldRelease]:
         key, count = element
-        if count < self._min_reports:
-            self._kept.inc(count)
-            yield self._names.withheld(key, count, self._min_reports, window).value
+        if count < self.gate.min_reports:
+            yield self._exit.withhold(key, count, window_bounds(window))
 
 
 def _draw_run_key(_: bytes) -> bytes:
     return os.urandom(RUN_KEY_BYTES)
 
 
+def _no_count(randomizer: LocalRandomizer) -> int:
+    return 0
+
+
 def shuffle_globally(
-    pcoll: beam.PCollection,
-    carried: PortableRandomizer,
-    min_reports: int,
-    element: Element,
-    inner: Element,
-    names: GroupNames,
-    started: bool,
-    num_shards: int,
-    num_exchanges: int,
+    pcoll: beam.PCollection, gate: Gate, num_shards: int, num_exchanges: int
 ) -> tuple[list[beam.PCollection], beam.PCollection]:
     """`(parts, withheld)`: collections of `(name, ShuffledBlock)`s, and `WithheldRelease`s."""
     run_key = (
@@ -316,37 +284,23 @@ def shuffle_globally(
         # The exchange fixes the key before anything is routed by it.
         | "Fix run key" >> beam.Reshuffle()
     )
-    exchanges = [_exchange(number) for number in range(num_exchanges)]
-    scattered = pcoll | "Scatter" >> beam.ParDo(
-        _Scatter(carried, element.keyed, names.grouped, num_shards, num_exchanges),
-        beam.pvalue.AsSingleton(run_key),
-    ).with_outputs(*exchanges, main="counts")
-    counted = scattered.counts
-    counted.element_type = typehints.Tuple[inner.key, int]
-    if started:
-        none = start_leftovers(pcoll, carried) | "Count none" >> beam.MapTuple(
-            _count
-        ).with_output_types(typehints.Tuple[str, int])
-        counted = (counted, none) | "With start" >> beam.Flatten()
-    counts = counted | "Count" >> beam.CombinePerKey(sum)
-    withheld = counts | "Withheld" >> beam.ParDo(
-        _SayWithheld(min_reports, names)
-    ).with_output_types(WithheldRelease)
+    keyed = gate.inside(int)  # by a key and its count, or its shard
+    counted, *exchanges = typed_outputs(
+        pcoll,
+        "Scatter",
+        beam.ParDo(_Scatter(gate, num_shards, num_exchanges), beam.pvalue.AsSingleton(run_key)),
+        keyed,
+        **{_exchange(i): typehints.Tuple[keyed, ReportPiece] for i in range(num_exchanges)},
+    )
+    counts = with_none(counted, gate, int, _no_count) | "Count" >> beam.CombinePerKey(sum)
+    saying = beam.ParDo(_SayWithheld(gate)).with_output_types(WithheldRelease)
+    withheld = counts | "Withheld" >> saying
     parts = []
-    for number, name in enumerate(exchanges):
-        pieces = scattered[name]
-        pieces.element_type = typehints.Tuple[typehints.Tuple[inner.key, int], ReportPiece]
-        permute_shard = _PermuteShard(carried, min_reports, names)
+    for number, pieces in enumerate(exchanges):
+        permuting = beam.ParDo(_PermuteShard(gate), beam.pvalue.AsDict(counts))
         parts.append(
             pieces
             | f"Exchange {number}" >> beam.GroupByKey()
-            | f"Permute {number}"
-            >> beam.ParDo(permute_shard, beam.pvalue.AsDict(counts)).with_output_types(
-                typehints.Tuple[names.key_type(inner.key), ShuffledBlock]
-            )
+            | f"Permute {number}" >> permuting.with_output_types(gate.outside(ShuffledBlock))
         )
     return parts, withheld
-
-
-def _count(key: str, leftover: ReportBlock) -> tuple[str, int]:
-    return key, len(leftover)

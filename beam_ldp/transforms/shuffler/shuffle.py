@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import apache_beam as beam
-from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
@@ -18,7 +18,6 @@ from beam_ldp.transforms.elements.blocks import (
     StatisticBlock,
     WithheldRelease,
 )
-from beam_ldp.transforms.elements.counters import counter
 from beam_ldp.transforms.elements.portable import (
     PortableDomain,
     PortableRandomizer,
@@ -27,21 +26,16 @@ from beam_ldp.transforms.elements.portable import (
     task_of,
 )
 from beam_ldp.transforms.elements.stage_types import (
-    NO_KEY,
-    Element,
-    GroupNames,
     check_fires_once,
+    check_streamed,
     check_windows,
     expect,
     fires_once,
-    is_global,
-)
-from beam_ldp.transforms.elements.windows import (
-    DEFAULT_RULES,
-    WindowRules,
-    check_streamed,
     is_streamed,
+    typed_outputs,
+    window_bounds,
 )
+from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
 from beam_ldp.transforms.shuffler.batches import shuffle_in_batches
 from beam_ldp.transforms.shuffler.exchange import (
     LARGE_BATCH_BYTES,
@@ -50,7 +44,15 @@ from beam_ldp.transforms.shuffler.exchange import (
     shuffle_globally,
 )
 from beam_ldp.transforms.shuffler.shuffle_windows import shuffle_in_windows
-from beam_ldp.transforms.shuffler.sums import SumReports, combine_sums, zero_statistic
+from beam_ldp.transforms.shuffler.sums import (
+    Exit,
+    Gate,
+    SumReports,
+    as_released,
+    combine_sums,
+    with_none,
+    zero_statistic,
+)
 
 
 class Shuffle(beam.PTransform):
@@ -119,15 +121,12 @@ class Shuffle(beam.PTransform):
                 'messages. Use output="statistic", where every report hides among all, or '
                 'scope="batch"'
             )
-        if num_shards is None:
-            num_shards = shards_for(randomizer, min_reports)
-        if num_shards < 1 or num_shards & (num_shards - 1):
+        if num_shards is not None and (num_shards < 1 or num_shards & (num_shards - 1)):
             raise ValueError(f"num_shards must be a power of two, got {num_shards}")
         self._output = output
         self._scope = scope
         self._groups = None if groups is None else PortableDomain(groups)
         self._num_shards = num_shards
-        self._num_exchanges = min(num_shards, exchanges_for(randomizer, min_reports))
         self._windows = windows
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
@@ -148,18 +147,14 @@ class Shuffle(beam.PTransform):
         grouped = self._groups is not None
         if grouped and element.keyed:
             raise ValueError("groups must be None where elements are (key, block)")
-        inner = Element(None, int if grouped else element.key or str)
-        started = is_global(pcoll) and not element.keyed and not grouped
-        arguments = (pcoll, self._carried, self._min_reports, element, inner)
+        gate = Gate("Shuffle", self._carried, element, self._min_reports, self._groups)
         if is_streamed(pcoll):
             check_streamed("Shuffle", pcoll)
-            parts, withheld = shuffle_in_windows(
-                *arguments, self._names(), self._output, self._windows
-            )
+            parts, withheld = shuffle_in_windows(pcoll, gate, self._output, self._windows)
         elif self._output == "statistic":
-            parts, withheld = self._sum(pcoll, element, inner, started)
+            parts, withheld = _sum_all(pcoll, gate)
         elif self._scope == "batch" and not self._together(pcoll):
-            parts, withheld = shuffle_in_batches(*arguments, self._names(), started)
+            parts, withheld = shuffle_in_batches(pcoll, gate)
         else:
             check_fires_once(
                 'Shuffle with scope="global"',
@@ -167,9 +162,10 @@ class Shuffle(beam.PTransform):
                 "a late report would be counted with a crowd that has left already. The other "
                 "forms of output count every firing by itself",
             )
-            parts, withheld = shuffle_globally(
-                *arguments, self._names(), started, self._num_shards, self._num_exchanges
-            )
+            randomizer = self._carried.randomizer
+            shards = self._num_shards or shards_for(randomizer, self._min_reports)
+            exchanges = min(shards, exchanges_for(randomizer, self._min_reports))
+            parts, withheld = shuffle_globally(pcoll, gate, shards, exchanges)
         if not (grouped or element.keyed):
             kind = ShuffledSum if self._output == "statistic" else ShuffledBlock
             parts = [
@@ -183,34 +179,6 @@ class Shuffle(beam.PTransform):
         randomizer = self._carried.randomizer
         large = self._min_reports * report_bytes(randomizer) > LARGE_BATCH_BYTES
         return large and randomizer.messages_per_user == 1 and fires_once(pcoll)
-
-    def _names(self) -> GroupNames:
-        return GroupNames(self._groups)
-
-    def _sum(
-        self, pcoll: beam.PCollection, element: Element, inner: Element, started: bool
-    ) -> tuple[list[beam.PCollection], beam.PCollection]:
-        summed = typehints.Tuple[inner.key, StatisticBlock]
-        doer = SumReports("Shuffle", self._carried, element.keyed, self._groups is not None)
-        sums = pcoll | "Sum reports" >> beam.ParDo(doer).with_output_types(summed)
-        if started:  # so that no reports at all are withheld too, and said to be
-            nothing = pcoll.pipeline | "Start" >> beam.Impulse()
-            zero = nothing | "No reports" >> beam.ParDo(_Zero(self._carried)).with_output_types(
-                summed
-            )
-            sums = (sums, zero) | "With start" >> beam.Flatten()
-        out = (
-            sums
-            | combine_sums(self._carried, "Add sums")
-            | "Gate"
-            >> beam.ParDo(_ReleaseSum(self._min_reports, self._names())).with_outputs(
-                "withheld", main="released"
-            )
-        )
-        named = self._names().key_type(inner.key)
-        out.released.element_type = typehints.Tuple[named, ShuffledSum]
-        out.withheld.element_type = WithheldRelease
-        return [out.released], out.withheld
 
     def display_data(self) -> dict[str, Any]:
         return {
@@ -236,38 +204,38 @@ class ShuffleInParts(beam.PTransform):
         return self._shuffle.display_data()
 
 
-class _Zero(beam.DoFn):
-    def __init__(self, carried: PortableRandomizer) -> None:
-        self._carried = carried
+def _sum_all(
+    pcoll: beam.PCollection, gate: Gate
+) -> tuple[list[beam.PCollection], beam.PCollection]:
+    """`([released], withheld)`: `(name, ShuffledSum)`s, and `WithheldRelease`s."""
+    summing = beam.ParDo(SumReports(gate)).with_output_types(gate.inside(StatisticBlock))
+    parts = with_none(pcoll | "Sum reports" >> summing, gate, StatisticBlock, zero_statistic)
+    sums = parts | combine_sums(gate.carried, "Add sums")
+    released, withheld = typed_outputs(
+        sums,
+        "Gate",
+        beam.ParDo(_ReleaseSum(gate)),
+        gate.outside(ShuffledSum),
+        withheld=WithheldRelease,
+    )
+    return [released], withheld
 
-    def process(self, element: bytes) -> Iterator[Any]:
-        yield NO_KEY, zero_statistic(self._carried.randomizer)
 
-
+@dataclass(eq=False)
 class _ReleaseSum(beam.DoFn):
     """Lets a sum out if it is one of enough reports."""
 
-    def __init__(self, min_reports: int, names: GroupNames) -> None:
-        self._min_reports = min_reports
-        self._names = names
+    gate: Gate
 
     def setup(self) -> None:
-        self._names.load()
-        self._released = counter("reports_released")
-        self._kept = counter("reports_withheld")
+        self._exit = Exit(self.gate)
 
     def process(
         self, element: tuple[Any, StatisticBlock], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[Any]:
         key, total = element
-        if total.num_reports < self._min_reports:
-            self._kept.inc(total.num_reports)
-            yield self._names.withheld(key, total.num_reports, self._min_reports, window)
-            return
-        self._released.inc(total.num_reports)
-        yield (
-            self._names.name(key),
-            ShuffledSum(
-                total.statistic, total.num_reports, total.mechanism_digest, total.simulated
-            ),
-        )
+        if total.num_reports < self.gate.min_reports:
+            said = self._exit.withhold(key, total.num_reports, window_bounds(window))
+            yield beam.pvalue.TaggedOutput("withheld", said)
+        else:
+            yield self._exit.let_out(key, total.num_reports, as_released(total))

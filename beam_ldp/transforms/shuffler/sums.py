@@ -1,10 +1,13 @@
-"""Adding reports: inside a bundle, then across bundles. Only sums cross the wire."""
+"""What every way to shuffle shares: the gate, and sums of reports, inside a bundle and across.
+
+Only sums cross the wire.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -16,18 +19,25 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.blocks import (
     ReportBlock,
-    ShuffledBlock,
     ShuffledSum,
     StatisticBlock,
+    WithheldRelease,
 )
-from beam_ldp.transforms.elements.counters import BlockCounters
+from beam_ldp.transforms.elements.counters import BlockCounters, counter
 from beam_ldp.transforms.elements.portable import (
     BLOCK_BYTES,
+    PortableDomain,
     PortableRandomizer,
     report_bytes,
     rows_in,
 )
-from beam_ldp.transforms.elements.stage_types import NO_KEY
+from beam_ldp.transforms.elements.stage_types import (
+    NO_KEY,
+    TOO_FEW,
+    Element,
+    group_name,
+    is_global,
+)
 
 FOLD_BYTES = BLOCK_BYTES  # of reports that wait to be counted together
 LARGE_STATISTIC = 1 << 18  # entries from which sums are combined in a tree
@@ -47,14 +57,148 @@ def check_digest(stage: str, found: bytes, expected: bytes) -> None:
         )
 
 
+# What comes into a stage, and what it lets out ----------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Gate:
+    """Which reports come into a stage, and how many of them may leave it together.
+
+    Attributes:
+        stage: its name, for messages and counters.
+        carried: the mechanism that made the reports.
+        element: what comes in: blocks, with or without keys.
+        min_reports: of a group and window; fewer release nothing.
+        groups: the public list of groups, where blocks hold the reports of many. Inside the stage
+            the index of a group is the key, and its name outside.
+    """
+
+    stage: str
+    carried: PortableRandomizer
+    element: Element
+    min_reports: int = 1
+    groups: PortableDomain | None = None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether blocks hold the reports of many groups."""
+        return self.groups is not None
+
+    def inside(self, kind: Any) -> Any:
+        """Type of `(key, kind)` inside the stage."""
+        return typehints.Tuple[int if self.grouped else self.element.key or str, kind]
+
+    def outside(self, kind: Any) -> Any:
+        """Type of `(key, kind)` that leaves the stage."""
+        return typehints.Tuple[str if self.grouped else self.element.key or str, kind]
+
+
+@dataclass(eq=False)
+class TakesReports(beam.DoFn):
+    """A step that takes blocks of reports in: of its own mechanism, and of groups where it has any.
+
+    Args:
+        gate: of the stage.
+    """
+
+    gate: Gate
+
+    def setup(self) -> None:
+        self.randomizer = self.gate.carried.randomizer
+        self.digest = self.randomizer.config_digest()
+        self.blocks = BlockCounters(self.gate.stage.lower())
+
+    def accepted(self, element: Any) -> tuple[Any, Any]:
+        """The key and the block, checked and counted.
+
+        Raises:
+            MismatchError: for reports of another mechanism.
+            ValueError: where groups would be mixed.
+        """
+        key, block = element if self.gate.element.keyed else (NO_KEY, element)
+        check_digest(self.gate.stage, block.mechanism_digest, self.digest)
+        if isinstance(block, ReportBlock) and self.gate.grouped != (block.groups is not None):
+            raise ValueError(
+                f"{self.gate.stage} needs groups=... exactly where blocks hold groups: their "
+                "reports would be mixed, or have no group"
+            )
+        self.blocks.add(block.num_reports)
+        return key, block
+
+
+def parts_of(key: Any, block: Any) -> Iterator[tuple[Any, Any]]:
+    """`(key, rows)` of a block: each group that occurs by its index; all rows where it has none."""
+    groups = getattr(block, "groups", None)
+    return iter(((key, slice(None)),)) if groups is None else split_groups(groups)
+
+
+class Exit:
+    """Counts what leaves a stage and what does not, and names its group. Made on the worker."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._least = gate.min_reports
+        self._labels = None if gate.groups is None else gate.groups.load().labels
+        self._released = counter("reports_released")
+        self._withheld = counter("reports_withheld")
+
+    def let_out(self, key: Any, count: int, what: Any) -> tuple[Any, Any]:
+        """What leaves, under the public name of its group."""
+        self._released.inc(count)
+        return self._name(key), what
+
+    def withhold(
+        self,
+        key: Any,
+        count: int,
+        bounds: tuple[int, int] | None,
+        reason: str = TOO_FEW,
+        late: bool = False,
+    ) -> WithheldRelease:
+        """What is said about reports of a group and window that are not released."""
+        self._withheld.inc(count)
+        group = None if key == NO_KEY else group_name(self._name(key))
+        return WithheldRelease(count, self._least, reason, group=group, window=bounds, late=late)
+
+    def _name(self, key: Any) -> Any:
+        return key if self._labels is None else self._labels[key]
+
+
+def with_none(
+    pcoll: beam.PCollection, gate: Gate, kind: type, none: Callable[[LocalRandomizer], Any]
+) -> beam.PCollection:
+    """The collection with an element of no reports: so none are withheld too, and said to be.
+
+    Only where there is one crowd; elsewhere nobody knows of groups and windows without reports.
+
+    Args:
+        pcoll: `(key, kind)`s.
+        gate: of the stage.
+        kind: what stands for reports.
+        none: makes one of no report.
+    """
+    if gate.element.keyed or gate.grouped or not is_global(pcoll):
+        return pcoll
+    one = beam.Map(_of_none, none, gate.carried).with_output_types(gate.inside(kind))
+    start = pcoll.pipeline | "Start" >> beam.Impulse() | "No reports" >> one
+    return (pcoll, start) | "With start" >> beam.Flatten()
+
+
+def _of_none(
+    _: bytes, none: Callable[[LocalRandomizer], Any], carried: PortableRandomizer
+) -> tuple[str, Any]:
+    return NO_KEY, none(carried.randomizer)
+
+
 def split_groups(groups: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Each group that occurs with its rows, in order. O(n log n)."""
     order = np.argsort(groups, kind="stable")
-    ordered = groups[order]
-    bounds = np.flatnonzero(np.diff(ordered)) + 1
+    bounds = np.flatnonzero(np.diff(groups[order])) + 1
     for rows in np.split(order, bounds):
         if len(rows):
             yield int(groups[rows[0]]), rows
+
+
+# Sums of reports ----------------------------------------------------------------------------
 
 
 def fold_at(randomizer: LocalRandomizer) -> int:
@@ -122,74 +266,41 @@ def zero_statistic(randomizer: LocalRandomizer) -> StatisticBlock:
     return StatisticBlock(zeros, 0, 0, randomizer.config_digest())
 
 
+def as_released(total: StatisticBlock, late: bool = False) -> ShuffledSum:
+    """A sum as it leaves the shuffler."""
+    return ShuffledSum(
+        total.statistic, total.num_reports, total.mechanism_digest, total.simulated, late
+    )
+
+
 def _smaller_batch(one: int, other: int) -> int:
     """The smaller of two sizes, of which zero means that there was no batch."""
     return min(one, other) if one and other else max(one, other)
 
 
-class SumReports(beam.DoFn):
-    """`ReportBlock`s or `ShuffledBlock`s to one `(key, StatisticBlock)` per bundle, key and window.
-
-    Args:
-        stage: name of the stage, for messages.
-        carried: the randomizer.
-        keyed: elements are `(key, block)`.
-        grouped: blocks hold the reports of many groups; the key is the index of the group.
+class SumReports(TakesReports):
+    """`ReportBlock`s or `ShuffledBlock`s to one `(key, StatisticBlock)` per bundle, key and window;
+    with groups the key is the index of the group.
     """
-
-    def __init__(
-        self, stage: str, carried: PortableRandomizer, keyed: bool, grouped: bool = False
-    ) -> None:
-        self._stage = stage
-        self._carried = carried
-        self._keyed = keyed
-        self._grouped = grouped
-
-    def setup(self) -> None:
-        self._randomizer = self._carried.randomizer
-        self._digest = self._randomizer.config_digest()
-        self._blocks = BlockCounters(self._stage.lower())
 
     def start_bundle(self) -> None:
         self._sums: dict[Any, RunningSum] = {}
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> None:
-        key, block = element if self._keyed else (NO_KEY, element)
-        check_digest(self._stage, block.mechanism_digest, self._digest)
-        self._blocks.add(len(block))
-        with self._blocks.timed():
-            self._add(key, block, window)
-
-    def _add(self, key: Any, block: Any, window: Any) -> None:
-        if isinstance(block, ShuffledBlock):
-            self._sum_of(window, key).add(block.reports, block.batch_size, block.simulated)
-            return
-        check_groups(self._stage, block, self._grouped)
-        if self._grouped:
-            for group, rows in split_groups(block.groups):
-                self._sum_of(window, group).add(block.reports[rows], len(rows), block.simulated)
-        else:
-            self._sum_of(window, key).add(block.reports, len(block), block.simulated)
-
-    def _sum_of(self, window: Any, key: Any) -> RunningSum:
-        found = self._sums.get((window, key))
-        if found is None:
-            found = self._sums[window, key] = RunningSum(self._randomizer)
-        return found
+        key, block = self.accepted(element)
+        with self.blocks.timed():
+            for part, rows in parts_of(key, block):
+                running = self._sums.get((window, part))
+                if running is None:
+                    running = self._sums[window, part] = RunningSum(self.randomizer)
+                reports = block.reports[rows]
+                size = getattr(block, "batch_size", len(reports))
+                running.add(reports, size, block.simulated)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for (window, key), running in self._sums.items():
             yield WindowedValue((key, running.total()), window.max_timestamp(), [window])
         self._sums = {}
-
-
-def check_groups(stage: str, block: ReportBlock, grouped: bool) -> None:
-    """Stop the run where groups would be mixed."""
-    if grouped != (block.groups is not None):
-        raise ValueError(
-            f"{stage} needs groups=... exactly where blocks hold groups: their reports would be "
-            "mixed, or have no group"
-        )
 
 
 class SumStatistics(beam.CombineFn):

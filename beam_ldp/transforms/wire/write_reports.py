@@ -23,7 +23,7 @@ from beam_ldp.transforms.device.side import RandomizeBlocks
 from beam_ldp.transforms.elements.blocks import ReportBlock, ValueBlock
 from beam_ldp.transforms.elements.counters import counter
 from beam_ldp.transforms.elements.stage_types import expect
-from beam_ldp.transforms.shuffler.sums import MismatchError
+from beam_ldp.transforms.shuffler.sums import MismatchError, parts_of
 from beam_ldp.transforms.wire.file_parts import BINARY, SUFFIX, PortableTerms
 
 
@@ -216,7 +216,7 @@ class _PackPeople(RandomizeBlocks):
             assert self._key is not None and block.user_ids is not None
             stop = start + len(reports)
             ids = envelope_ids(self._key, block.user_ids[start:stop], self._noise.of(window))
-            for group, rows in _by_group(reports):
+            for group, rows in parts_of(None, reports):
                 yield from self._packer.pack(reports.reports[rows], group, ids[rows])
             start = stop
 
@@ -231,7 +231,7 @@ class _Pack(beam.DoFn):
 
     def process(self, block: ReportBlock) -> Iterator[tuple[int, bytes]]:
         self._packer.check(block)
-        for group, rows in _by_group(block):
+        for group, rows in parts_of(None, block):
             reports = block.reports[rows]
             whole = len(reports) // self._most * self._most
             for part, number in (
@@ -240,16 +240,6 @@ class _Pack(beam.DoFn):
             ):
                 ids = np.frombuffer(os.urandom(ID_BYTES * number), np.uint8).reshape(-1, ID_BYTES)
                 yield from self._packer.pack(part, group, ids)
-
-
-def _by_group(block: ReportBlock) -> Iterator[tuple[int | None, Any]]:
-    """The rows of each group of a block; they stay in their order."""
-    if block.groups is None:
-        yield None, slice(None)
-        return
-    order = np.argsort(block.groups, kind="stable")
-    groups, starts = np.unique(block.groups[order], return_index=True)
-    yield from zip(groups.tolist(), np.split(order, starts[1:]))
 
 
 def _write_file(element: tuple[int, Iterable[bytes]], folder: str) -> str:
