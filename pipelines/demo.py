@@ -339,11 +339,6 @@ def _words(flag: str) -> list[str]:
     return flag.split() if flag.startswith("--range ") else [flag]
 
 
-def _means_command(flags: Sequence[str]) -> str:
-    quoted = [f"'{f}'" if " " in f and not f.startswith("--range ") else f for f in flags]
-    return "beam-ldp mean " + " \\\n    ".join(quoted)
-
-
 def say_means_coverage(console: Console, result: RunResult) -> None:
     """How many of the intervals hold the truth, beside how many should."""
     estimate, truth = result.answer.release.estimate, result.answer.truth

@@ -119,9 +119,6 @@ class _Closure:
     names: Mapping[str, Any]
 
 
-_Value = _Known | _Parts | _Closure
-
-
 def _leaves(value: Any) -> Iterator[_Known]:
     if isinstance(value, _Parts):
         for part in value.parts:

@@ -107,27 +107,6 @@ def write_anchors(path: str | Path, anchors: Iterable[Anchor]) -> None:
         file.writelines(json.dumps(asdict(anchor)) + "\n" for anchor in anchors)
 
 
-def make_key() -> Ed25519PrivateKey:
-    """A new signing key: the auditor's, kept where the operator cannot read it."""
-    return Ed25519PrivateKey.generate()
-
-
-def private_bytes(key: Ed25519PrivateKey) -> bytes:
-    """The key as PEM."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def public_bytes(key: Ed25519PrivateKey) -> bytes:
-    """The public half as PEM."""
-    return key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-
-
 def load_private(pem: bytes) -> Ed25519PrivateKey:
     """A key from PEM.
 

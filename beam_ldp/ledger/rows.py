@@ -227,12 +227,6 @@ def check_size(row: Row) -> None:
         )
 
 
-def check_local(local_epsilon: float) -> None:
-    """A ValueError unless the local epsilon is a finite number >= 0."""
-    if not (math.isfinite(local_epsilon) and local_epsilon >= 0):
-        raise ValueError(f"local_epsilon must be a finite number >= 0, got {local_epsilon}")
-
-
 def login() -> str:
     """Name of whoever runs this process."""
     try:

@@ -24,14 +24,7 @@ from beam_ldp.ledger.opening import (
     ended_part,
     equal_releases,
 )
-from beam_ldp.ledger.rows import (
-    ABANDON,
-    SETTLE,
-    BlockUsedUpError,
-    LedgerError,
-    Row,
-    check_text,
-)
+from beam_ldp.ledger.rows import ABANDON, SETTLE, BlockUsedUpError, LedgerError, Row, check_text
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from beam_ldp.ledger.rows import CHECKPOINT, COLUMNS, RESERVE, Head, Row
+from beam_ldp.ledger.rows import CHECKPOINT, COLUMNS, RESERVE, Row
 
 TABLE, VERSION_TABLE = "beam_ldp_ledger", "beam_ldp_ledger_version"
 SCHEMA = "0002"  # of the tables below; another one is refused
@@ -383,8 +383,3 @@ class Appender(Reader):
 
 def _without_implicit_begin(connection: object, record: object) -> None:
     connection.isolation_level = None  # type: ignore[attr-defined]
-
-
-def head_of(rows: list[Row]) -> Head:
-    """The head of a chain of rows."""
-    return rows[-1].head if rows else Head()

@@ -385,8 +385,3 @@ def digest_of_hashes(hashes: np.ndarray) -> int:
 def add_digests(digests: Iterable[int]) -> int:
     """The digest of all parts together."""
     return sum(digests) % (1 << 128)
-
-
-def digest_text(digest: int) -> str:
-    """As ledgers and files hold it: 32 hexadecimal digits."""
-    return f"{digest:032x}"

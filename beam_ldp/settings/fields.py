@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 METADATA = "setting"
 
@@ -155,9 +155,6 @@ def setting(
     """A field of a section: see `Setting`. The default is that of flags, job files and library."""
     about = Setting(help, kind, flag, metavar, choices, many, arity, basic)
     return dataclasses.field(default=default, metadata={METADATA: about})
-
-
-Section = TypeVar("Section")
 
 
 def settings_of(section: type) -> dict[str, Setting]:

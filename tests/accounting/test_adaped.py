@@ -14,10 +14,10 @@ from beam_ldp.accounting import ShuffleAccountant, event_epsilon
 from beam_ldp.accounting.literature.two_ledgers import (
     adaped_message_event,
     adaped_rdp_printed,
-    adaped_rdp_safe,
     adaped_round_event,
     joint_multiplier,
 )
+from tests.accounting.rdp_curves import adaped_rdp_safe
 
 pytestmark = pytest.mark.exact
 

@@ -19,8 +19,8 @@ from beam_ldp.accounting.divergences.moments import (
     log_moment,
     rdp_to_epsilon,
 )
-from beam_ldp.accounting.divergences.shuffle_rdp import direct_atoms
 from beam_ldp.accounting.lower import class_lower_epsilon, two_response_atoms
+from tests.accounting.rdp_curves import direct_atoms
 
 pytestmark = pytest.mark.exact
 

@@ -18,13 +18,13 @@ from beam_ldp.accounting.divergences.hockey_stick import (
     hockey_stick,
     largest_log_ratio,
 )
-from beam_ldp.accounting.divergences.iid_sums import positive_part
 from beam_ldp.randomizers.shuffle_pair import (
     ShufflePair,
     two_level_witnesses,
     witness_from_channel,
 )
 from tests.accounting.brute_force import response, shuffled_law
+from tests.accounting.rdp_curves import positive_part
 
 pytestmark = pytest.mark.exact
 

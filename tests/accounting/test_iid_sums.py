@@ -12,7 +12,8 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from beam_ldp.accounting.divergences import iid_sums
-from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_part, positive_parts
+from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_parts
+from tests.accounting.rdp_curves import positive_part
 
 pytestmark = pytest.mark.exact
 

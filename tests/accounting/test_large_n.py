@@ -15,10 +15,10 @@ from beam_ldp.accounting.literature.closed_forms import (
     crowd_constant,
     gaussian_epsilon,
     large_crowd_epsilon,
-    two_response_expansion,
 )
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from tests.accounting.rdp_curves import two_response_expansion
 
 pytestmark = pytest.mark.exact
 

@@ -26,7 +26,6 @@ from beam_ldp.accounting.composition.loss_curves import (
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.accounting.divergences.hockey_stick import hockey_sticks as sticks_of
 from beam_ldp.accounting.divergences.loss_grid import hockey_sticks
-from beam_ldp.accounting.divergences.shuffle_rdp import direct_atoms, direct_rdp
 from beam_ldp.ledger.losses import orders_for
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.accounting.brute_force import (
@@ -36,6 +35,7 @@ from tests.accounting.brute_force import (
     shuffled_law,
     two_level_pairs,
 )
+from tests.accounting.rdp_curves import direct_atoms, direct_rdp
 
 pytestmark = pytest.mark.exact
 

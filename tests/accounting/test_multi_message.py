@@ -12,11 +12,13 @@ from scipy import optimize, stats
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
 from beam_ldp.accounting.divergences.loss_grid import hockey_sticks
 from beam_ldp.accounting.divergences.moments import rdp_to_delta, rdp_to_epsilon
-from beam_ldp.accounting.divergences.shuffle_rdp import clone_rdp, thesis_upper_1
+from beam_ldp.accounting.divergences.shuffle_rdp import thesis_upper_1
 from beam_ldp.accounting.lower import two_response_atoms
 from beam_ldp.accounting.shuffle import multi_message
 from beam_ldp.accounting.shuffle import multi_message as mm
 from beam_ldp.randomizers.mean.two_response import message_pair
+from tests.accounting import rdp_curves
+from tests.accounting.rdp_curves import clone_rdp
 
 pytestmark = pytest.mark.exact
 
@@ -182,8 +184,8 @@ def test_delta_and_epsilon_are_inverse_and_composition_counts():
     columns = [(40, 0.7), (40, 0.5)]
     for method in ("blanket", "clones"):
         epsilon = mm.multi_message_epsilon(columns, 2000, 1e-6, method)
-        assert mm.multi_message_delta(columns, 2000, epsilon, method) <= 1e-6 * 1.001
-        assert mm.multi_message_delta(columns, 2000, 0.98 * epsilon, method) > 1e-6
+        assert rdp_curves.multi_message_delta(columns, 2000, epsilon, method) <= 1e-6 * 1.001
+        assert rdp_curves.multi_message_delta(columns, 2000, 0.98 * epsilon, method) > 1e-6
     split = [(20, 0.7), (20, 0.7), (40, 0.5)]
     together, apart = (mm.multi_message_epsilon(c, 2000, 1e-6) for c in (columns, split))
     assert apart == pytest.approx(together, rel=1e-4)

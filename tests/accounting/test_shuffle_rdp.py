@@ -9,6 +9,7 @@ import math
 import pytest
 
 from beam_ldp.accounting.divergences import shuffle_rdp as rdp
+from tests.accounting import rdp_curves
 from tests.accounting.brute_force import renyi, response, shuffled_law
 
 pytestmark = pytest.mark.exact
@@ -37,8 +38,8 @@ def test_golden_table(row):
     # The blocks only ever add, and add less than a part in a thousand.
     evaluated = [
         rdp.thesis_reduction_exact(order, epsilon, n),
-        rdp.clone_rdp(order, epsilon, n),
-        rdp.clone_rdp(order, epsilon, n, 2 / (math.exp(epsilon) + 1)),
+        rdp_curves.clone_rdp(order, epsilon, n),
+        rdp_curves.clone_rdp(order, epsilon, n, 2 / (math.exp(epsilon) + 1)),
     ]
     for value, golden in zip(evaluated, [reduction, *clones], strict=True):
         assert golden * (1 - 3e-4) <= value <= golden * (1 + 1e-3)
@@ -56,7 +57,7 @@ def test_golden_table(row):
     ],
 )
 def test_second_moment_alone_is_a_lower_bound(order, epsilon, n, golden):
-    simple = rdp.thesis_simple_lower(order, epsilon, n)
+    simple = rdp_curves.thesis_simple_lower(order, epsilon, n)
     assert simple == pytest.approx(golden, rel=1e-8)
     assert simple <= rdp.two_response_direction(order, epsilon, n) * (1 + 1e-12)
 
@@ -71,9 +72,9 @@ def test_second_moment_alone_is_a_lower_bound(order, epsilon, n, golden):
     ],
 )
 def test_clone_divergence_is_exact_where_every_count_is_kept(order, epsilon, clones, strong):
-    assert rdp.clone_rdp(order, epsilon, 1000) == pytest.approx(clones, rel=1e-9)
+    assert rdp_curves.clone_rdp(order, epsilon, 1000) == pytest.approx(clones, rel=1e-9)
     half = 2 / (math.exp(epsilon) + 1)
-    assert rdp.clone_rdp(order, epsilon, 1000, half) == pytest.approx(strong, rel=1e-9)
+    assert rdp_curves.clone_rdp(order, epsilon, 1000, half) == pytest.approx(strong, rel=1e-9)
 
 
 def test_high_orders_where_the_directions_part():
@@ -122,9 +123,9 @@ def test_every_proved_bound_lies_above_every_dataset(k, n, epsilon, order, golde
     if k == 2:
         assert lower == pytest.approx(worst, rel=1e-9)
     if k == 3:
-        assert rdp.three_response_lower(order, epsilon, n) <= worst * (1 + 1e-9)
+        assert rdp_curves.three_response_lower(order, epsilon, n) <= worst * (1 + 1e-9)
     uppers = [
-        rdp.clone_rdp(order, epsilon, n),
+        rdp_curves.clone_rdp(order, epsilon, n),
         rdp.thesis_reduction_exact(order, epsilon, n),
         rdp.thesis_upper_1(order, epsilon, n),
         rdp.thesis_upper_1_optimized(order, epsilon, n),
@@ -137,21 +138,22 @@ def test_every_proved_bound_lies_above_every_dataset(k, n, epsilon, order, golde
 def test_smallest_crowd_by_every_bound():
     """Two people: the reduction is the clone pair there, and the printed bound is far off."""
     strong = 2 / (math.exp(0.7) + 1)
-    assert rdp.clone_rdp(2, 0.7, 2, strong) == pytest.approx(0.29342, abs=6e-6)
-    assert rdp.clone_rdp(2, 0.7, 2) == pytest.approx(0.32471, abs=6e-6)
+    assert rdp_curves.clone_rdp(2, 0.7, 2, strong) == pytest.approx(0.29342, abs=6e-6)
+    assert rdp_curves.clone_rdp(2, 0.7, 2) == pytest.approx(0.32471, abs=6e-6)
     assert rdp.thesis_reduction_exact(2, 0.7, 2) == pytest.approx(0.32471, abs=6e-6)
     assert rdp.thesis_upper_1(2, 0.7, 2) == 0.7, "printed: 1.6717, more than the local epsilon"
 
 
 def test_three_responses_beat_two_beyond_log_two():
-    assert rdp.three_response_lower(10, 3.0, 1000) > rdp.two_response_lower(10, 3.0, 1000)
+    assert rdp_curves.three_response_lower(10, 3.0, 1000) > rdp.two_response_lower(10, 3.0, 1000)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 4.0])
 def test_leading_constant_is_the_large_crowd_limit(epsilon):
     n, order = 20000, 2
     lower = max(
-        rdp.two_response_lower(order, epsilon, n), rdp.three_response_lower(order, epsilon, n)
+        rdp.two_response_lower(order, epsilon, n),
+        rdp_curves.three_response_lower(order, epsilon, n),
     )
     assert lower == pytest.approx(order * rdp.leading_constant(epsilon) / (2 * n), rel=5e-3)
 
@@ -160,7 +162,7 @@ def test_simplified_bound_knows_its_range():
     assert math.isinf(rdp.thesis_simplified(10, 1.0, 10**4))
     n = 10**6
     bound = rdp.thesis_simplified(5, 0.5, n)
-    assert rdp.clone_rdp(5, 0.5, n) <= bound <= 2 * 5 * math.expm1(0.5) ** 2 / n
+    assert rdp_curves.clone_rdp(5, 0.5, n) <= bound <= 2 * 5 * math.expm1(0.5) ** 2 / n
 
 
 @pytest.mark.parametrize("n", [10**4, 10**6])
@@ -171,7 +173,7 @@ def test_simplified_bound_holds_wherever_its_range_does(n, epsilon):
     for order in {2, 3, largest // 2, largest}:
         if 2 <= order <= largest:
             bound = rdp.thesis_simplified(order, epsilon, n)
-            assert rdp.clone_rdp(order, epsilon, n) <= bound
+            assert rdp_curves.clone_rdp(order, epsilon, n) <= bound
     assert math.isinf(rdp.thesis_simplified(max(2, largest + 1), epsilon, n))
 
 
@@ -179,7 +181,9 @@ def test_withdrawn_closed_form_knows_its_range():
     strong = 2 / (math.exp(1.0) + 1)
     bound = rdp.feldman_2023(10, 1.0, 10**4)
     assert bound == pytest.approx(48 * 10 * math.expm1(1.0) ** 2 / (10**4 * math.e))
-    assert bound > 10 * rdp.clone_rdp(10, 1.0, 10**4, strong), "it is far from what it bounds"
+    assert bound > 10 * rdp_curves.clone_rdp(10, 1.0, 10**4, strong), (
+        "it is far from what it bounds"
+    )
     edge = 10**4 / (16 * math.e)
     assert math.isfinite(rdp.feldman_2023(edge * 0.999, 1.0, 10**4))
     assert math.isinf(rdp.feldman_2023(edge * 1.001, 1.0, 10**4))
@@ -192,8 +196,8 @@ def test_chernoff_fraction_helps_for_large_crowds():
 
 @pytest.mark.parametrize("order", [1.5, 2, 7.5, 64])
 def test_bounds_are_monotone(order):
-    by_n = [rdp.clone_rdp(order, 1.0, n) for n in (10, 100, 1000, 10**5)]
-    by_epsilon = [rdp.clone_rdp(order, e, 1000) for e in (0.1, 0.5, 1, 2, 4)]
+    by_n = [rdp_curves.clone_rdp(order, 1.0, n) for n in (10, 100, 1000, 10**5)]
+    by_epsilon = [rdp_curves.clone_rdp(order, e, 1000) for e in (0.1, 0.5, 1, 2, 4)]
     assert by_n == sorted(by_n, reverse=True)
     assert by_epsilon == sorted(by_epsilon)
 

@@ -12,6 +12,7 @@ import pytest
 from beam_ldp.accounting.divergences import shuffle_rdp as full
 from beam_ldp.accounting.divergences.loss_grid import hockey_sticks
 from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
+from tests.accounting import rdp_curves
 from tests.accounting.brute_force import renyi, response, shuffled_law
 
 pytestmark = pytest.mark.exact
@@ -40,8 +41,8 @@ def test_golden_table(row):
     ]
     assert lower == pytest.approx([forwards, backwards], rel=1e-9)
     half = 2 / (math.exp(epsilon) + 1)
-    assert full.direct_rdp(order, epsilon, n, k) == pytest.approx(direct, rel=2e-8)
-    assert full.direct_rdp(order, epsilon, n, k, half) == pytest.approx(strong, rel=2e-8)
+    assert rdp_curves.direct_rdp(order, epsilon, n, k) == pytest.approx(direct, rel=2e-8)
+    assert rdp_curves.direct_rdp(order, epsilon, n, k, half) == pytest.approx(strong, rel=2e-8)
 
 
 def test_nothing_is_lost_where_the_divergence_is_tiny():
@@ -89,8 +90,10 @@ def test_every_proved_bound_lies_above_every_dataset(alphabet, n, k, epsilon, or
     assert full.two_response_lower(order, epsilon, k, k / n) <= worst * (1 + 1e-9) or alphabet > 2
     half = 2 / (math.exp(epsilon) + 1)
     uppers = [
-        full.direct_rdp(order, epsilon, n, k),
-        full.direct_rdp(order, epsilon, n, k, half),  # proved for these mechanisms' smaller cases
+        rdp_curves.direct_rdp(order, epsilon, n, k),
+        rdp_curves.direct_rdp(
+            order, epsilon, n, k, half
+        ),  # proved for these mechanisms' smaller cases
         full.thesis_subsampled(order, epsilon, n, k),
         full.thesis_subsampled(order, epsilon, n, k, refined=True),
     ]
@@ -98,7 +101,9 @@ def test_every_proved_bound_lies_above_every_dataset(alphabet, n, k, epsilon, or
 
 
 def test_without_sampling_the_direct_pair_is_the_clone_pair():
-    assert full.direct_rdp(7, 1.0, 500, 500) == pytest.approx(full.clone_rdp(7, 1.0, 500), rel=1e-9)
+    assert rdp_curves.direct_rdp(7, 1.0, 500, 500) == pytest.approx(
+        rdp_curves.clone_rdp(7, 1.0, 500), rel=1e-9
+    )
 
 
 def composed(bound, rounds: int, delta: float, guess: float) -> float:
@@ -113,7 +118,7 @@ def test_final_epsilons_of_the_training_run():
     assert composed(thesis, 6000, 1e-5, 8) == pytest.approx(5.7945, abs=1e-3)
 
     def direct(order):
-        return full.direct_rdp(order, 2.0, 60000, 2000)
+        return rdp_curves.direct_rdp(order, 2.0, 60000, 2000)
 
     assert composed(direct, 6000, 1e-5, 8) == pytest.approx(0.9643, abs=5e-3)
 
@@ -127,7 +132,7 @@ def test_self_sampling_costs_what_fixed_sampling_costs():
     def per_count(k: int) -> float:
         return full.thesis_subsampled(6, 1.0, 2000, k, refined=True)
 
-    averaged = full.self_sampling_rdp(6, 2000, 0.25, per_count)
+    averaged = rdp_curves.self_sampling_rdp(6, 2000, 0.25, per_count)
     assert averaged == pytest.approx(per_count(500), rel=0.05)
 
 
@@ -155,9 +160,9 @@ def test_equal_ratios_leave_nothing_out():
     [(60000, 2000, 4, 2.0536e-5, 1.9046e-5), (10**6, 1000, 10, 9.595e-8, 8.572e-8)],
 )
 def test_generic_subsampling_is_looser_than_the_direct_pair(n, k, order, golden, direct):
-    atoms = full.direct_atoms(2.0, k, k, order)
+    atoms = rdp_curves.direct_atoms(2.0, k, k, order)
     losses = np.unique(np.append(np.linspace(0, 0.8, 800), np.linspace(0.8, 2.0, 50)))
     heights = hockey_sticks(atoms, losses)
     generic = full.sampled_profile_rdp(order, np.exp(losses), heights, k / n)
-    assert full.direct_rdp(order, 2.0, n, k) == pytest.approx(direct, rel=1e-4)
+    assert rdp_curves.direct_rdp(order, 2.0, n, k) == pytest.approx(direct, rel=1e-4)
     assert golden * (1 - 1e-4) <= generic <= golden * (1 + 1e-3)

@@ -18,9 +18,9 @@ from beam_ldp.accounting import (
 )
 from beam_ldp.accounting.composition.loss_curves import _curve, renyi_divergences, thinned
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
-from beam_ldp.accounting.divergences.shuffle_rdp import direct_rdp, self_sampling_rdp
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from tests.accounting.brute_force import Pairs, response_rows, two_level_pairs
+from tests.accounting.rdp_curves import direct_rdp, self_sampling_rdp
 
 pytestmark = pytest.mark.exact
 

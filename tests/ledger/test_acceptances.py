@@ -19,10 +19,10 @@ from beam_ldp.ledger import (
     Row,
     audit,
 )
-from beam_ldp.ledger.anchors import make_key, private_bytes, public_bytes
 from beam_ldp.ledger.rows import next_row
 from beam_ldp.pipelines.cli import group
 from tests.ledger.asked import asked
+from tests.ledger.keys import make_key, private_bytes, public_bytes
 
 pytestmark = pytest.mark.exact
 

@@ -11,11 +11,11 @@ import sqlalchemy as sa
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit
-from beam_ldp.ledger.anchors import make_key, private_bytes
 from beam_ldp.ledger.opening import signer_of
 from beam_ldp.ledger.rows import next_row
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
+from tests.ledger.keys import make_key, private_bytes
 from tests.ledger.postgres import as_runs, grant_roles, server
 
 pytestmark = pytest.mark.exact

@@ -11,11 +11,12 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
-from beam_ldp.ledger.anchors import Anchor, make_key
+from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.store import RowStore
 from beam_ldp.ledger.succession import Succession, succeed
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
+from tests.ledger.keys import make_key
 
 pytestmark = pytest.mark.exact
 

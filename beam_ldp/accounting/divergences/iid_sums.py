@@ -48,22 +48,6 @@ _SADDLE = 1e-10  # relative accuracy of theta, which any bound may be taken at
 Array = NDArray[np.float64]
 
 
-def positive_part(
-    values: Array, probability: Array, n: int, smoothings: tuple[float, ...] = FINE
-) -> tuple[float, float]:
-    """Lower and upper bound of E[max(S, 0)] for the sum S of n independent draws.
-
-    Args:
-        values: What one draw can be, shape (kinds,), float64; one of them positive.
-        probability: How likely each is, same shape.
-        n: Number of draws.
-        smoothings: Widths of the Gaussian, coarsest first; a finer one is tried while the bounds
-            differ by more than 2 %.
-    """
-    low, high = positive_parts(values[None], probability, n, smoothings)
-    return float(low[0]), float(high[0])
-
-
 def positive_parts(
     values: Array, probability: Array, n: int, smoothings: tuple[float, ...] = FINE
 ) -> tuple[Array, Array]:

@@ -9,7 +9,6 @@ least 2 where that is stated, otherwise real numbers above one. Divergences are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -25,7 +24,6 @@ from beam_ldp.accounting.divergences.moments import (
 )
 from beam_ldp.randomizers import special
 
-LARGEST_TWO_COUNT_CROWD = 200_000
 _FRACTION_STEP = 1.6
 _FRACTIONS = 0.005 * _FRACTION_STEP ** np.arange(12.0)  # up to 0.88
 
@@ -126,12 +124,6 @@ def two_response_direction(
     return min(found, largest)
 
 
-def thesis_simple_lower(order: float, local_epsilon: float, num_reports: int) -> float:
-    """Thesis, Corollary 5.3.2: the second moment alone of the lower bound of Theorem 5.3.3."""
-    square = np.expm1(local_epsilon) ** 2 / (num_reports * np.exp(local_epsilon))
-    return float(np.log1p(order * (order - 1) / 2 * square) / (order - 1))
-
-
 def two_response_lower(
     order: float, local_epsilon: float, num_reports: int, rate: float = 1.0
 ) -> float:
@@ -140,18 +132,6 @@ def two_response_lower(
         two_response_direction(order, local_epsilon, num_reports, rate, reverse=reverse)
         for reverse in (False, True)
     )
-
-
-def three_response_lower(
-    order: float, local_epsilon: float, num_reports: int, rate: float = 1.0
-) -> float:
-    """The same with 3-ary randomized response, all others at the third value (better from E > 2).
-
-    Its sum runs over two counts; for crowds beyond about 200,000 the binary bound stands in.
-    """
-    if num_reports > LARGEST_TWO_COUNT_CROWD:
-        return two_response_lower(order, local_epsilon, num_reports, rate)
-    return three_response_atoms(local_epsilon, num_reports, rate, order).renyi(order)
 
 
 def three_response_atoms(local_epsilon: float, num_reports: int, rate: float, tilt: float) -> Atoms:
@@ -186,20 +166,6 @@ def thesis_reduction_exact(order: float, local_epsilon: float, num_reports: int)
     return _mix(log_weights, np.array(inner)) / (order - 1)
 
 
-def clone_rdp(
-    order: float, local_epsilon: float, num_reports: int, clone_probability: float | None = None
-) -> float:
-    """Rényi divergence of the clone pair (Feldman, McMillan and Talwar 2021), upper bound.
-
-    `clone_probability` defaults to 1/E, proved for every randomizer; 2/(E + 1) is proved for
-    binary randomized response and a few others only.
-    """
-    probability = np.exp(-local_epsilon) if clone_probability is None else clone_probability
-    edges, log_weights = lower_edge_blocks(num_reports - 1, probability)
-    inner = [(order - 1) * _clones_given(order, local_epsilon, int(c)) for c in edges]
-    return _mix(log_weights, np.array(inner)) / (order - 1)
-
-
 def lower_edge_blocks(
     trials: int, probability: float, blocks: int = 160
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -230,16 +196,6 @@ def lower_edge_blocks(
     with np.errstate(divide="ignore"):
         log_mass = np.where(tiny, np.log(below), np.log(np.maximum(mass, 1e-300)))
     return edges, np.where(tiny & (edges > mean), -np.inf, log_mass)
-
-
-def _clones_given(order: float, local_epsilon: float, clones: int) -> float:
-    """Divergence when exactly `clones` others blend in."""
-    total = clones + 1
-    ones = binomial_window(total, 0.5, order)
-    ratio = np.exp(local_epsilon)
-    first = 2 * (ratio * ones + (total - ones)) / ((ratio + 1) * total)
-    second = 2 * (ones + ratio * (total - ones)) / ((ratio + 1) * total)
-    return Atoms(binomial_log_pmf(ones, total, 0.5), first, second).renyi(order)
 
 
 def _two_counts(
@@ -349,53 +305,6 @@ def zhu_wang_poisson(order: int, local_epsilon: float, num_sampled: int, rate: f
 _inner = lru_cache(maxsize=4096)(thesis_upper_1)  # every order asks for all the orders below it
 
 
-def direct_atoms(
-    local_epsilon: float,
-    num_users: int,
-    num_sampled: int,
-    tilt: float,
-    clone_probability: float | None = None,
-) -> Atoms:
-    """The pair that dominates a subsampled shuffle with one point per person.
-
-    Whether or not the victim was drawn, the reports of the others that do not blend in come from
-    a uniformly random subset of the others, so only the two clone counts matter. With
-    g = k/n, A ~ Bin(k, q), a ~ Bin(A, 1/2) and f = 2 g / ((E + 1) k q) the two laws have densities
-    f (E a + b) + 1 - g and f (a + E b) + 1 - g. `clone_probability` q defaults to 1/E, which is
-    proved for every randomizer; 2/(E + 1) is proved for some. At g = 1 this is the clone pair.
-
-    Args:
-        local_epsilon: eps0.
-        num_users: n.
-        num_sampled: k.
-        tilt: the largest order that the atoms will be used for.
-        clone_probability: q.
-    """
-    ratio = np.exp(local_epsilon)
-    blend = np.exp(-local_epsilon) if clone_probability is None else clone_probability
-    rate = num_sampled / num_users
-    total, ones, log_mass = _two_counts(num_sampled, blend, tilt)
-    scale = 2 * rate / ((ratio + 1) * num_sampled * blend)
-    first = scale * (ratio * ones + (total - ones)) + (1 - rate)
-    second = scale * (ones + ratio * (total - ones)) + (1 - rate)
-    seen = second > 0  # with rate 1 the empty crowd has probability zero under both laws
-    return Atoms(log_mass[seen], first[seen], second[seen])
-
-
-def direct_rdp(
-    order: float,
-    local_epsilon: float,
-    num_users: int,
-    num_sampled: int,
-    clone_probability: float | None = None,
-) -> float:
-    """Rényi divergence of `direct_atoms`. Real orders."""
-    atoms = direct_atoms(local_epsilon, num_users, num_sampled, order, clone_probability)
-    return min(
-        atoms.renyi(order), float(np.log1p(num_sampled / num_users * np.expm1(local_epsilon)))
-    )
-
-
 def sampled_profile_rdp(
     order: float, ratios: np.ndarray, heights: np.ndarray, rate: float
 ) -> float:
@@ -423,21 +332,3 @@ def sampled_profile_rdp(
     with np.errstate(over="ignore"):  # an infinite divergence is what such orders prove
         total = float(np.sum((points ** (order - 2) + points ** (-order - 1)) * areas))
         return float(np.log1p(order * (order - 1) * total) / (order - 1))
-
-
-def self_sampling_rdp(
-    order: float,
-    num_users: int,
-    join_probability: float,
-    per_count: Callable[[int], float],
-) -> float:
-    """People who join by their own coin: the price averaged over the visible participant count.
-
-    `per_count(k)` is the divergence at this order when exactly k take part. The thesis adds a
-    failure probability per round (Theorem 4.4.1); conditioning on the count needs none.
-    """
-    counts = binomial_window(num_users, join_probability, order)
-    counts = counts[counts > 0]
-    weights = np.exp(binomial_log_pmf(counts, num_users, join_probability))
-    inner = np.array([np.expm1((order - 1) * per_count(int(k))) for k in counts])
-    return float(np.log1p(np.sum(weights * inner)) / (order - 1))

@@ -279,37 +279,3 @@ def large_crowd_epsilon(
         delta: in (0, 1).
     """
     return gaussian_epsilon(rate * math.sqrt(rounds * constant / num_reports), delta)
-
-
-def two_response_expansion(
-    order: float, local_epsilon: float, num_reports: int, *, reverse: bool = False
-) -> float:
-    """Shuffled binary randomized response up to terms of order n^-2. An approximation.
-
-    Args:
-        order: real order above one.
-        local_epsilon: eps0.
-        num_reports: n.
-        reverse: the other direction, as in `two_response_direction`.
-
-    Raises:
-        OutOfRangeError: where the next terms are no longer small (order^2 v > 0.1).
-
-    >>> round(two_response_expansion(10, 1.0, 10_000) * 1e4, 6)
-    5.427361
-    """
-    spread = math.expm1(local_epsilon) ** 2 / (num_reports * math.exp(local_epsilon))
-    require(order**2 * spread <= 0.1, "order^2 (E - 1)^2 / (n E) <= 0.1: use the exact sum")
-    third = math.expm1(local_epsilon) ** 4 / (num_reports * math.exp(local_epsilon)) ** 2
-    power = 1 - order if reverse else order
-    moment = (
-        _binomial(power, 2) * spread
-        + _binomial(power, 3) * third
-        + 3 * _binomial(power, 4) * spread**2
-    )
-    return float(np.log1p(moment) / (order - 1))
-
-
-def _binomial(power: float, chosen: int) -> float:
-    """The generalised binomial coefficient, also of negative numbers."""
-    return math.prod((power - i) / (i + 1) for i in range(chosen))

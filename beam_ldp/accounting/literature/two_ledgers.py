@@ -20,7 +20,6 @@ import numpy as np
 from dp_accounting.rdp import RdpAccountant
 
 from beam_ldp.accounting.composition.accountant import ShuffleAccountant, default_orders
-from beam_ldp.accounting.composition.central import canonical, divergences
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
@@ -232,29 +231,6 @@ def adaped_round_event(
     if clients_per_round == num_clients:
         return noise
     return dp_accounting.SampledWithoutReplacementDpEvent(num_clients, clients_per_round, noise)
-
-
-def adaped_rdp_safe(
-    orders: Sequence[float] | np.ndarray,
-    *,
-    num_clients: int,
-    clients_per_round: int,
-    rounds: int,
-    noise_multiplier: float,
-    psi_noise_multiplier: float,
-) -> np.ndarray:
-    """Rényi divergence of `rounds` rounds of the safe variant: see `adaped_round_event`.
-
-    >>> adaped_rdp_safe(
-    ...     [2.0], num_clients=50, clients_per_round=50, rounds=10, noise_multiplier=3.0,
-    ...     psi_noise_multiplier=4.0,
-    ... ).round(3)
-    array([6.944])
-    """
-    event = adaped_round_event(
-        num_clients, clients_per_round, noise_multiplier, psi_noise_multiplier
-    )
-    return rounds * divergences(canonical(event), np.asarray(orders, float))
 
 
 def adaped_message_event(

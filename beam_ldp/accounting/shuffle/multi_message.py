@@ -112,19 +112,6 @@ def multi_message_epsilon(
     return min(local, _losses(columns, num_reports, method).upper_epsilon(delta))
 
 
-def multi_message_delta(
-    messages: Iterable[tuple[int, float]], num_reports: int, epsilon: float, method: Method = "auto"
-) -> float:
-    """The delta at `epsilon` of all message columns together: an upper bound.
-
-    `method` is "blanket" (also "auto") or "clones".
-    """
-    columns = checked_messages(messages, num_reports, 0.5, method)
-    if method not in ("auto", "blanket", "clones"):
-        raise ValueError(f'method must be "auto", "blanket" or "clones", got {method!r}')
-    return _losses(columns, num_reports, method).upper_delta(epsilon)
-
-
 def multi_message_rdp(
     messages: Iterable[tuple[int, float]],
     num_reports: int,

@@ -32,7 +32,7 @@ class HadamardResponse(BlockOracle):
     Walsh-Hadamard transform per block) and O(K) memory.
 
     Source: Acharya, Sun and Zhang 2019 (with the number of blocks chosen by its exact error;
-    `published_num_blocks` has theirs); thesis, section 7.5.
+    theirs is about half of min(e**local_epsilon, 2 k)); thesis, section 7.5.
 
     Args:
         domain_size: number of categories k, at least 2.
@@ -128,16 +128,6 @@ class HadamardResponse(BlockOracle):
         blocks = walsh_hadamard(statistic.reshape(-1, self.block_size))
         signed = blocks[:, 1:].T.reshape(-1)[: self.domain_size]
         return signed * (self._scale / num_users)
-
-
-def published_num_blocks(domain_size: int, local_epsilon: float) -> int:
-    """The number of blocks of Acharya, Sun and Zhang: about half of min(E, 2 k).
-
-    >>> published_num_blocks(1000, 1.0), published_num_blocks(1000, 5.0)
-    (2, 128)
-    """
-    size = min(math.exp(min(local_epsilon, 40.0)), 2.0 * domain_size)
-    return 1 if size <= 2 else 1 << (math.ceil(math.log2(size)) - 1)
 
 
 def best_num_blocks(domain_size: int, local_epsilon: float) -> int:

@@ -31,7 +31,7 @@ class RecursiveHadamardResponse(BlockOracle):
     histogram, int64 `(2 D,)`. To estimate takes O(D log D) time and O(D) memory.
 
     Source: Chen, Kairouz and Ozgur 2020 (with b chosen by its exact error; their rule is
-    `published_message_bits`); thesis, section 7.7.
+    local_epsilon in bits, rounded up); thesis, section 7.7.
 
     Args:
         domain_size: number of categories k, at least 2.
@@ -118,16 +118,6 @@ class RecursiveHadamardResponse(BlockOracle):
         signed = statistic.reshape(self.row_length, self._num_blocks, 2)
         by_block = walsh_hadamard((signed[:, :, 0] - signed[:, :, 1]).T)
         return by_block.reshape(-1)[: self.domain_size] * (self._scale / num_users)
-
-
-def published_message_bits(domain_size: int, local_epsilon: float) -> int:
-    """The rule of Chen, Kairouz and Ozgur: local_epsilon in bits, rounded up.
-
-    >>> published_message_bits(1000, 1.0), published_message_bits(1000, 4.0)
-    (2, 6)
-    """
-    bits = math.ceil(local_epsilon * math.log2(math.e))
-    return max(1, min(bits, (domain_size - 1).bit_length()))
 
 
 def best_message_bits(

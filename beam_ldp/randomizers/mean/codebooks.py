@@ -30,7 +30,7 @@ from beam_ldp.randomizers.mean.directions import (
 )
 from beam_ldp.randomizers.normals import fill_normals, spare_words, uniform
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.spherical_caps import log_density_constant, log_gamma_half_step
+from beam_ldp.randomizers.spherical_caps import log_density_constant
 from beam_ldp.randomizers.words import TwoLevelLaw, kernel, multiply_high, subroutine
 
 MAX_INDEX_BITS = 20
@@ -232,7 +232,6 @@ def _add_named(reports, index_bits, num_words, scale, total):  # type: ignore[no
 # Name one of a few random directions: one of the closest, or else any.
 
 
-_LARGEST_EXPONENT = 600.0
 _ONE = np.uint64(1)
 
 
@@ -355,27 +354,6 @@ def best_count(epsilon: float, candidates: int, top: object) -> tuple[int, float
             high -= third
     best = max(range(low, high + 1), key=marginal)
     return best, marginal(best)
-
-
-def rotated_simplex_marginal(dimension: int, epsilon: float, index_bits: int) -> float:
-    """M of the best k-closest mechanism on randomly rotated simplices (needs M <= dimension).
-
-    The codebook of Isik et al. 2023, for comparison: slightly better than independent directions,
-    at O(dimension M^2) to rotate.
-    """
-    candidates = 1 << index_bits
-    if candidates > dimension:
-        raise ValueError(f"index_bits must be at most log2 of dimension {dimension}")
-    x = np.linspace(-12, 12, 8001)
-    weight = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi) * (x[1] - x[0])
-    tail = special.ndtr(-x)
-    length = math.sqrt(2) * math.exp(log_gamma_half_step(dimension / 2))
-    scale = math.sqrt(candidates / (candidates - 1)) / length
-
-    def top(k: int, among: int) -> float:
-        return scale * top_sum(x, weight, tail, k, among)
-
-    return best_count(epsilon, candidates, top)[1]
 
 
 @kernel

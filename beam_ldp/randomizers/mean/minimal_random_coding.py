@@ -10,11 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.mean.codebooks import (
-    CodebookMean,
-    fill_heights,
-    named_direction,
-)
+from beam_ldp.randomizers.mean.codebooks import CodebookMean, fill_heights, named_direction
 from beam_ldp.randomizers.mean.directions import signed_length
 from beam_ldp.randomizers.normals import spare_words, uniform
 from beam_ldp.randomizers.special import lowest

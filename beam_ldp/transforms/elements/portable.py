@@ -6,7 +6,7 @@ import functools
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
@@ -50,22 +50,6 @@ def _rebuild(
     kind: type[LocalRandomizer], parameters: tuple[tuple[str, Any], ...]
 ) -> PortableRandomizer:
     return PortableRandomizer(kind(**dict(parameters)))
-
-
-class ValueList(Protocol):
-    """A public list of values as workers use it."""
-
-    @property
-    def size(self) -> int:
-        """Number of indices, `other` included."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The name of every index."""
-
-    @property
-    def digest(self) -> bytes:
-        """16 bytes that identify the list and the name of `other`."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from beam_ldp.accounting import (
 from beam_ldp.accounting.composition.loss_curves import loss_grid, renyi_divergences
 from beam_ldp.accounting.divergences import shuffle_rdp as full
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
+from tests.accounting import rdp_curves
 from tests.accounting.brute_force import Pairs
 
 Array = NDArray[np.float64]
@@ -161,7 +162,7 @@ def _sampled_profile(order: float, s: Setting) -> float | None:
 RENYI: dict[str, Claim] = {
     "local epsilon": by_order(lambda a, s: s.local_epsilon),
     "curve of the event": by_order(_curve),
-    "clones": _unsampled(full.clone_rdp),
+    "clones": _unsampled(rdp_curves.clone_rdp),
     "the thesis' reduction, exact": _unsampled(full.thesis_reduction_exact),
     "Theorem 5.3.1": _unsampled(full.thesis_upper_1),
     "Theorem 5.3.1, best fraction": _unsampled(full.thesis_upper_1_optimized),
@@ -170,7 +171,7 @@ RENYI: dict[str, Claim] = {
     "Erlingsson 2019": _unsampled(full.erlingsson_2019),
     "direct pair": by_order(
         lambda a, s: (
-            full.direct_rdp(a, s.local_epsilon, s.num_users, s.num_sampled)
+            rdp_curves.direct_rdp(a, s.local_epsilon, s.num_users, s.num_sampled)
             if s.points == 1
             else None
         )

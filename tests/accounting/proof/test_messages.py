@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting.shuffle import mean_price
-from beam_ldp.accounting.shuffle.multi_message import multi_message_delta, multi_message_rdp
+from beam_ldp.accounting.shuffle.multi_message import multi_message_rdp
 from beam_ldp.accounting.shuffle.one_release import mean_epsilon
 from beam_ldp.randomizers.mean import LInfMean
 from tests.accounting.brute_force import Array, Pairs, crowd_law
+from tests.accounting.rdp_curves import multi_message_delta
 
 pytestmark = pytest.mark.exact
 

@@ -14,6 +14,7 @@ from scipy.stats import binom
 from beam_ldp.accounting import ShufflePair
 from beam_ldp.accounting.divergences import shuffle_rdp as full
 from beam_ldp.accounting.divergences.hockey_stick import hockey_stick
+from tests.accounting import rdp_curves
 from tests.accounting.brute_force import (
     Pairs,
     channel_pairs,
@@ -43,7 +44,7 @@ def overstepped(claim: Claim, values: int = 2, sampled: bool = True) -> float:
 def clones_with(share: float) -> Claim:
     """Clone pairs whose others blend in with probability share/(E + 1)."""
     return by_order(
-        lambda a, s: full.clone_rdp(
+        lambda a, s: rdp_curves.clone_rdp(
             a, s.local_epsilon, s.num_users, min(1.0, share / (math.exp(s.local_epsilon) + 1))
         )
     )
@@ -58,12 +59,12 @@ def test_too_many_clones_are_caught_within_a_fortieth():
 
 def test_counting_one_person_too_many_is_caught():
     def claim(a, s):
-        return full.clone_rdp(a, s.local_epsilon, s.num_users + 1)
+        return rdp_curves.clone_rdp(a, s.local_epsilon, s.num_users + 1)
 
     assert overstepped(by_order(claim), sampled=False) > 1.5
 
     def drawn(a, s):
-        return full.direct_rdp(a, s.local_epsilon, s.num_users + 1, s.num_sampled)
+        return rdp_curves.direct_rdp(a, s.local_epsilon, s.num_users + 1, s.num_sampled)
 
     assert overstepped(by_order(drawn)) > 2
 
@@ -88,7 +89,7 @@ def test_the_large_crowd_limit_is_no_bound():
 def test_sampling_is_not_a_power_of_the_rate(power):
     def claim(a, s):
         k = s.num_sampled
-        return full.direct_rdp(a, s.local_epsilon, k, k) * (k / s.num_users) ** power
+        return rdp_curves.direct_rdp(a, s.local_epsilon, k, k) * (k / s.num_users) ** power
 
     assert overstepped(by_order(claim)) > 1.2
 
@@ -115,7 +116,7 @@ def test_several_points_of_a_client_amplify_at_the_level_of_data_alone():
 def test_the_direct_pair_needs_one_point_per_person():
     """With several the victim's client may take part with another point."""
     pairs, setting = sampled_points(1.0, (2, 3, 1, 2))
-    claim = np.array([full.direct_rdp(a, 1.0, 6, 2) for a in ORDERS])
+    claim = np.array([rdp_curves.direct_rdp(a, 1.0, 6, 2) for a in ORDERS])
     assert exceeded(pairs.renyi(ORDERS), claim) > 1.05
 
 

@@ -20,7 +20,7 @@ from beam_ldp.randomizers.frequency import (
     SubsetSelection,
     UnaryEncoding,
 )
-from beam_ldp.randomizers.frequency.hadamard_response import published_num_blocks
+from tests.randomizers.published import published_num_blocks
 
 SIZES = (2, 3, 5, 8, 12)
 BUDGETS = (0.1, 1.0, 3.0, 6.0)

@@ -16,16 +16,14 @@ from beam_ldp.randomizers.frequency import (
     ProjectiveGeometryResponse,
     RecursiveHadamardResponse,
 )
-from beam_ldp.randomizers.frequency.hadamard_response import best_num_blocks, published_num_blocks
+from beam_ldp.randomizers.frequency.hadamard_response import best_num_blocks
 from beam_ldp.randomizers.frequency.projective_geometry_response import best_prime
-from beam_ldp.randomizers.frequency.recursive_hadamard_response import (
-    best_message_bits,
-    published_message_bits,
-)
+from beam_ldp.randomizers.frequency.recursive_hadamard_response import best_message_bits
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, witness_from_channel
 from tests.randomizers.frequency import exact_checks as checks
 from tests.randomizers.frequency.all_oracles import cases
+from tests.randomizers.published import published_message_bits, published_num_blocks
 
 SYMBOLS = [case for case in cases() if isinstance(case.values[0], SymbolOracle)]
 SMALL = [case for case in SYMBOLS if case.values[0].domain_size in (2, 3, 5, 12)]

@@ -11,12 +11,7 @@ import pytest
 from scipy import stats
 
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.mean.codebooks import (
-    HeightNodes,
-    RandomCodebookMean,
-    fill_candidate,
-    rotated_simplex_marginal,
-)
+from beam_ldp.randomizers.mean.codebooks import HeightNodes, RandomCodebookMean, fill_candidate
 from beam_ldp.randomizers.mean.minimal_random_coding import MinimalRandomCoding, best_coded_cap
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from beam_ldp.randomizers.normals import spare_words
@@ -25,6 +20,7 @@ from beam_ldp.randomizers.spherical_caps import SphericalCap
 from beam_ldp.randomizers.words import WORD_VALUES, exp_lower, kernel
 from tests.identities import identity
 from tests.randomizers.mean.golden_errors import golden
+from tests.randomizers.published import rotated_simplex_marginal
 
 BOTH = [RandomCodebookMean, MinimalRandomCoding]
 

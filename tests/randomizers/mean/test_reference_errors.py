@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from beam_ldp.randomizers.mean.lower_bounds import (
-    gaussian_error,
-    hemisphere_error,
-    laplace_error,
-    repeated_hemisphere_error,
-)
+from beam_ldp.randomizers.mean.lower_bounds import hemisphere_error, repeated_hemisphere_error
 from beam_ldp.randomizers.mean.priv_unit import PrivUnit
 from tests.randomizers.mean.golden_errors import golden
+from tests.randomizers.published import gaussian_error, laplace_error
 
 pytestmark = pytest.mark.exact
 
