@@ -18,7 +18,7 @@ from unittest import mock
 import attr
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
-from beam_ldp.ledger import BudgetLedger, LedgerState, reserving, settling
+from beam_ldp.ledger import BudgetLedger, LedgerState, opening, reserving
 from beam_ldp.ledger.charges import release_key
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, orders_for
 from beam_ldp.ledger.opening import CHECKPOINT_EVERY
@@ -61,7 +61,7 @@ def stand_in_prices():
 
     with (
         mock.patch.object(reserving, "loss_of", price),
-        mock.patch.object(settling, "loss_of", price),
+        mock.patch.object(opening, "loss_of", price),
     ):
         yield
 
