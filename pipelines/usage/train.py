@@ -14,6 +14,7 @@ ALGORITHMS = CLDP_SGD, FEDAVG, ADAPED, LOCAL_CENTRAL = (
 ADAPTIVE = "adaptive"  # the clipping norm that follows a quantile
 BASELINES = ("non-private", "central-dp", "local-only")
 BUNDLED = ("digits", "mnist5k", "mnist", "emnist-synthetic")
+MODELS = ("logistic", "mlp", "cnn-16", "cnn-32", "cnn-papernot")
 SAMPLINGS = ("fixed", "full", "self")
 POINT = "example"  # the privacy unit where a client has several and one is protected
 
