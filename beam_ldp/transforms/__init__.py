@@ -25,8 +25,9 @@ from beam_ldp.transforms.collector.side import (
 )
 from beam_ldp.transforms.composite import PrivateEstimate, PrivateFrequencies, PrivateMean
 from beam_ldp.transforms.device.bounding import BoundContributions
-from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
+from beam_ldp.transforms.device.encode import EncodeRows
 from beam_ldp.transforms.device.side import DeviceSide, Randomize, Reports
+from beam_ldp.transforms.device.vectors import EncodeVectors
 from beam_ldp.transforms.elements.blocks import (
     BadRow,
     BadRowBlock,
@@ -49,14 +50,24 @@ from beam_ldp.transforms.wire import ReadReports, WriteMemoizedReports, WriteRep
 from beam_ldp.transforms.wire.shuffled_files import WriteShuffledReports, read_shuffled_reports
 
 if TYPE_CHECKING:
-    from beam_ldp.transforms.device.encode_questions import (
+    from beam_ldp.transforms.questions import (
         BinQuestion,
         EncodeQuestions,
         LevelsQuestion,
         ListQuestion,
+        PrivateQuestions,
+        SurveyQuery,
     )
-    from beam_ldp.transforms.questions import PrivateQuestions, SurveyQuery
     from beam_ldp.transforms.user_means import PrivateUserMean
+
+_OF_QUESTIONS = {
+    "BinQuestion",
+    "EncodeQuestions",
+    "LevelsQuestion",
+    "ListQuestion",
+    "PrivateQuestions",
+    "SurveyQuery",
+}
 
 __all__ = [
     "Aggregate",
@@ -121,11 +132,7 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms.user_means import PrivateUserMean
 
         return PrivateUserMean
-    if name in ("BinQuestion", "EncodeQuestions", "LevelsQuestion", "ListQuestion"):
-        from beam_ldp.transforms.device import encode_questions
-
-        return getattr(encode_questions, name)
-    if name in ("PrivateQuestions", "SurveyQuery"):
+    if name in _OF_QUESTIONS:
         from beam_ldp.transforms import questions
 
         return getattr(questions, name)

@@ -19,7 +19,8 @@ from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.settings import People, Privacy
 from beam_ldp.transforms.collector.side import EstimateFrequencies, EstimateMean
-from beam_ldp.transforms.device.encode import EncodeRows, EncodeVectors
+from beam_ldp.transforms.device.encode import EncodeRows
+from beam_ldp.transforms.device.vectors import EncodeVectors
 from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_mean
 
@@ -60,7 +61,6 @@ class Query(ABC):
     def encoder(self, randomizer: Any, people: People) -> beam.PTransform:
         """Rows to `ValueBlock`s."""
 
-    @abstractmethod
     def estimator(
         self,
         randomizer: Any,
@@ -70,6 +70,20 @@ class Query(ABC):
         permanent: bool = False,
     ) -> beam.PTransform:
         """Sums to `Release`s."""
+        kind, own = self.estimates
+        return kind(
+            randomizer,
+            min_reports=min_reports,
+            sampling=sampling,
+            question=self.name,
+            permanent=permanent,
+            **own,
+        )
+
+    @property
+    def estimates(self) -> tuple[type[beam.PTransform], dict[str, Any]]:
+        """The stage that estimates, and what it is told besides."""
+        return EstimateFrequencies, {}
 
     def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:
         """One `Release` per part of the question, where it has several."""
@@ -100,10 +114,7 @@ class FrequencyQuery(Query):
 
     @cached_property
     def _listed(self) -> PortableDomain | None:
-        domain = self.domain
-        if domain is None or isinstance(domain, PortableDomain):
-            return domain
-        return PortableDomain(domain)
+        return None if self.domain is None else PortableDomain.of(self.domain)
 
     def _list_for(self, randomizer: FrequencyOracle) -> PortableDomain:
         return self._listed or PortableDomain(IntegerDomain(randomizer.domain_size))
@@ -139,22 +150,6 @@ class FrequencyQuery(Query):
             bad_rows=self.bad_rows,
             max_value_bytes=self.max_value_bytes,
             domain_size=randomizer.domain_size,
-        )
-
-    def estimator(
-        self,
-        randomizer: Any,
-        min_reports: int,
-        *,
-        sampling: Sampling = "fixed",
-        permanent: bool = False,
-    ) -> beam.PTransform:
-        return EstimateFrequencies(
-            randomizer,
-            min_reports=min_reports,
-            sampling=sampling,
-            question=self.name,
-            permanent=permanent,
         )
 
 
@@ -218,22 +213,9 @@ class MeanQuery(Query):
             bad_rows=self.bad_rows,
         )
 
-    def estimator(
-        self,
-        randomizer: Any,
-        min_reports: int,
-        *,
-        sampling: Sampling = "fixed",
-        permanent: bool = False,
-    ) -> beam.PTransform:
-        return EstimateMean(
-            randomizer,
-            min_reports=min_reports,
-            sampling=sampling,
-            question=self.name,
-            permanent=permanent,
-            ranges=self.ranges,
-        )
+    @property
+    def estimates(self) -> tuple[type[beam.PTransform], dict[str, Any]]:
+        return EstimateMean, {"ranges": self.ranges}
 
 
 def target_of(privacy: Privacy) -> dict[str, Any]:

@@ -1,28 +1,252 @@
-"""Several questions to each person, in one transform."""
+"""Several questions to each person: lists of values, bins of numbers, levels of a tree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
+import numpy as np
 
-from beam_ldp.randomizers.base import Sampling
+from beam_ldp.randomizers.domain import Bins, Domain
+from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.settings import People, Privacy
-from beam_ldp.transforms.collector.side import EstimateFrequencies
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.encode_questions import ColumnQuestion, EncodeQuestions
+from beam_ldp.transforms.device.encode import (
+    ColumnNames,
+    EncodeBlocks,
+    EncodeStage,
+    checked_choice,
+    encoder_of,
+)
+from beam_ldp.transforms.device.number_columns import BinEncoder, VectorEncoder
 from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
-from beam_ldp.transforms.elements.portable import PortableRandomizer
+from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES, SOUND, Codes, Column, Encoder
+from beam_ldp.transforms.elements.portable import (
+    IntegerDomain,
+    PortableDomain,
+    PortableRandomizer,
+    check_domain_size,
+    groups_of,
+)
 from beam_ldp.transforms.elements.stage_types import expect
 from beam_ldp.transforms.queries import BadLists, Query, target_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+# What a person is asked, and rows as indices of the answers ----------------------------------
+
+
+class _AboutAList(ABC):
+    """A question whose answer is an index of a public list, or of bins."""
+
+    column: str
+    question: str
+
+    @property
+    @abstractmethod
+    def listed(self) -> PortableDomain:
+        """The list."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each index that it gives."""
+        return (self.question or self.column,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Values of each index, `other` included; the list is read for it."""
+        return (self.listed.load().size,)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the list, which is read for them."""
+        return self.listed.digest
+
+    def check(self, sizes: Sequence[int | None]) -> None:
+        """A ValueError if a list that is at hand is not of the size that is expected."""
+        listed, (size,) = self.listed, sizes
+        if size is not None:
+            listed.check_size(size)
+
+    def encoder(self, max_bytes: int, sizes: Sequence[int | None]) -> Encoder | BinEncoder:
+        """Encodes the column; on the worker."""
+        return encoder_of(self.listed, max_bytes, *sizes)
+
+
+@dataclass(frozen=True)
+class ListQuestion(_AboutAList):
+    """A question about a value of a public list.
+
+    Attributes:
+        column: with the value.
+        domain: the list, as `EncodeRows` takes it.
+        question: its public name; default: the column.
+    """
+
+    column: str
+    domain: Domain | IntegerDomain | PortableDomain | str | Path
+    question: str = ""
+
+    @property
+    def listed(self) -> PortableDomain:
+        return PortableDomain.of(self.domain)
+
+
+@dataclass(frozen=True)
+class BinQuestion(_AboutAList):
+    """A question about a number: in which public bin it lies, or in none (`other`)."""
+
+    column: str
+    bins: Bins
+    question: str = ""
+
+    @property
+    def listed(self) -> PortableDomain:
+        return PortableDomain(self.bins)
+
+
+@dataclass(frozen=True)
+class LevelsQuestion:
+    """A question about a number for each level of a tree over bins."""
+
+    column: str
+    tree: Hierarchy
+    question: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each index that it gives, coarsest level first."""
+        name = self.question or self.column
+        return tuple(f"{name}, {size} parts" for size in self.tree.sizes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Parts at each level."""
+        return tuple(self.tree.sizes)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that identify the bins and the tree over them."""
+        return digest_of(b"tree", self.tree.bins.digest, b"%d" % self.tree.fan_out)
+
+    def check(self, sizes: Sequence[int | None]) -> None:
+        """A ValueError if levels are not of the sizes that are expected."""
+        for own, size in zip(self.sizes, sizes):
+            if size is not None:
+                check_domain_size(own, size)
+
+    def encoder(self, max_bytes: int, sizes: Sequence[int | None]) -> LevelsEncoder:
+        """Encodes the column; on the worker."""
+        return LevelsEncoder(self.tree)
+
+
+ColumnQuestion = ListQuestion | BinQuestion | LevelsQuestion
+
+
+class LevelsEncoder:
+    """A column of numbers to one index per level of a tree; those of bad rows are the last ones."""
+
+    def __init__(self, tree: Hierarchy) -> None:
+        self._tree = tree
+        self._numbers = VectorEncoder(1)
+
+    def encode(self, column: Column) -> tuple[np.ndarray, Codes]:
+        """`(indices, codes)`: `(n, levels)`, and one code per row."""
+        numbers, codes = self._numbers.encode([column], column.num_rows)
+        indices = self._tree.encode(numbers[:, 0].astype(np.float64))
+        return np.where((codes != SOUND)[:, None], np.array(self._tree.sizes) - 1, indices), codes
+
+
+class EncodeQuestions(EncodeStage):
+    """Turns rows into `ValueBlock`s with one index per question. Nothing is private yet.
+
+    In, out and `bad_rows` as in `EncodeRows`; a row of which one column cannot be used is bad,
+    or with `bad_rows="other"` has `other` there. Levels of a tree have no `other`: they take
+    "dead_letter" only.
+
+    Args:
+        questions: what each index is about, in the order of the randomizer's oracles.
+        people, bad_rows, max_value_bytes: as in `EncodeRows`.
+        domain_sizes: if given, what the randomizer expects.
+
+    Raises:
+        ValueError: for arguments that do not fit together.
+    """
+
+    def __init__(
+        self,
+        questions: Sequence[ColumnQuestion],
+        *,
+        people: People = People(),
+        bad_rows: Literal["dead_letter", "other"] = "dead_letter",
+        max_value_bytes: int = MAX_VALUE_BYTES,
+        domain_sizes: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        if not questions:
+            raise ValueError("questions must hold at least one question")
+        hide_bad = checked_choice(bad_rows, "other")
+        if hide_bad and any(isinstance(q, LevelsQuestion) for q in questions):
+            raise ValueError('bad_rows must be "dead_letter" for levels: they have no `other`')
+        names = [name for question in questions for name in question.names]
+        if len(set(names)) < len(names):
+            raise ValueError("questions must have different names")
+        if domain_sizes is not None and len(domain_sizes) != len(names):
+            raise ValueError(
+                f"questions must give one index per oracle: {len(names)} for {len(domain_sizes)}"
+            )
+        sizes = iter(domain_sizes or ())
+        for question in questions:
+            own = [next(sizes, None) for _ in question.names]
+            question.check(own)
+        self._doer = _EncodeQuestions(
+            names=ColumnNames.of(tuple(dict.fromkeys(q.column for q in questions)), people),
+            groups=groups_of(people),
+            hide_bad=hide_bad,
+            questions=tuple(questions),
+            max_value_bytes=max_value_bytes,
+            domain_sizes=tuple(domain_sizes or ()),
+        )
+        self._names = tuple(names)
+
+    def display_data(self) -> dict[str, Any]:
+        return {"questions": ", ".join(self._names)}
+
+
+@dataclass(eq=False, kw_only=True)
+class _EncodeQuestions(EncodeBlocks):
+    questions: tuple[ColumnQuestion, ...]
+    max_value_bytes: int
+    domain_sizes: tuple[int, ...]
+
+    def setup(self) -> None:
+        super().setup()
+        sizes = iter(self.domain_sizes)
+        self._encoders = []
+        for asked in self.questions:
+            own = [next(sizes, None) for _ in asked.names]
+            self._encoders.append((asked.column, asked.encoder(self.max_value_bytes, own)))
+
+    def encode_values(
+        self, columns: Mapping[str, Column], num_rows: int
+    ) -> tuple[np.ndarray, Codes]:
+        parts, codes = [], np.zeros(num_rows, dtype=np.uint8)
+        for name, encoder in self._encoders:
+            indices, found = encoder.encode(columns.get(name, Column(None, num_rows)))
+            parts.append(indices)
+            np.copyto(codes, found, where=codes == SOUND)
+        return np.column_stack(parts).astype(np.int64, copy=False), codes
+
+
+# One release about all of them ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -84,22 +308,6 @@ class SurveyQuery(Query):
             domain_sizes=randomizer.domain_sizes,
         )
 
-    def estimator(
-        self,
-        randomizer: Any,
-        min_reports: int,
-        *,
-        sampling: Sampling = "fixed",
-        permanent: bool = False,
-    ) -> beam.PTransform:
-        return EstimateFrequencies(
-            randomizer,
-            min_reports=min_reports,
-            sampling=sampling,
-            question=self.name,
-            permanent=permanent,
-        )
-
     def split(self, randomizer: Any, releases: beam.PCollection) -> beam.PCollection:
         return releases | "Split questions" >> SplitQuestions(randomizer, self.names)
 
@@ -133,7 +341,7 @@ class PrivateQuestions(PrivateEstimate):
     >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
     >>> from beam_ldp.randomizers.questions import OneQuestion
     >>> from beam_ldp.randomizers.domain import Domain
-    >>> from beam_ldp.transforms.device.encode_questions import ListQuestion
+    >>> from beam_ldp.transforms.questions import ListQuestion
     >>> survey = OneQuestion((KRandomizedResponse(3, 2.0), KRandomizedResponse(4, 2.0)))
     >>> lists = {"hair": Domain(("red", "fair")), "eyes": Domain(("a", "b", "c"))}
     >>> questions = [ListQuestion(column, domain) for column, domain in lists.items()]
@@ -184,18 +392,18 @@ class SplitQuestions(beam.PTransform):
         return pcoll | "Split" >> beam.ParDo(doer).with_output_types(element.of(Release))
 
 
+@dataclass(eq=False)
 class _Split(beam.DoFn):
-    def __init__(self, carried: PortableRandomizer, names: tuple[str, ...], keyed: bool) -> None:
-        self._carried = carried
-        self._names = names
-        self._keyed = keyed
+    carried: PortableRandomizer
+    names: tuple[str, ...]
+    keyed: bool
 
     def process(self, element: Any) -> Iterator[Any]:
-        key, release = element if self._keyed else (None, element)
-        randomizer = self._carried.randomizer
+        key, release = element if self.keyed else (None, element)
+        randomizer = self.carried.randomizer
         assert isinstance(randomizer, Questions)
-        for part in split_release(randomizer, release, self._names):
-            yield (key, part) if self._keyed else part
+        for part in split_release(randomizer, release, self.names):
+            yield (key, part) if self.keyed else part
 
 
 def split_release(randomizer: Questions, release: Release, names: Sequence[str]) -> list[Release]:

@@ -16,10 +16,9 @@ from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
 from beam_ldp.transforms.composite import release_identity, with_least
-from beam_ldp.transforms.device.encode import EncodeVectors
 from beam_ldp.transforms.device.noise import NoiseSource
-from beam_ldp.transforms.device.person_means import MeanPerPerson
 from beam_ldp.transforms.device.side import DeviceSide, Reports
+from beam_ldp.transforms.device.vectors import EncodeVectors, MeanPerPerson
 from beam_ldp.transforms.elements.blocks import Release, StatisticBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.counters import counter
 from beam_ldp.transforms.elements.stage_types import window_bounds

@@ -17,7 +17,7 @@ from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.transforms.device.encode_questions import LevelsQuestion
+from beam_ldp.transforms.questions import LevelsQuestion
 
 
 class DeviceQuestion(ABC):

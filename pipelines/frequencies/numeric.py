@@ -30,8 +30,8 @@ from beam_ldp.planning.ranges import plan_ranges, range_errors
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
-from beam_ldp.transforms.device.encode_questions import LevelsQuestion
 from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.transforms.questions import LevelsQuestion
 
 QUANTILES = pa.schema(
     [

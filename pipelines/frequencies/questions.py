@@ -30,8 +30,8 @@ from beam_ldp.planning.questions import (
 )
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
-from beam_ldp.transforms.device.encode_questions import ColumnQuestion, ListQuestion
 from beam_ldp.transforms.elements.portable import PortableDomain
+from beam_ldp.transforms.questions import ColumnQuestion, ListQuestion
 
 
 @dataclass(frozen=True)

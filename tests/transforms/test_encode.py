@@ -208,13 +208,7 @@ def test_any_row_is_a_value_or_a_dead_letter(rows):
     """Nothing raises because of what a row holds, and every row is accounted for."""
     from apache_beam.transforms.window import GlobalWindow
 
-    from beam_ldp.transforms.device.encode import _Encode
-    from beam_ldp.transforms.device.rows import ColumnNames
-    from beam_ldp.transforms.elements.portable import PortableDomain
-
-    doer = _Encode(
-        PortableDomain(COLOURS), None, ColumnNames(("c",), "u"), False, 4096, None, False
-    )
+    doer = EncodeRows(COLOURS, "c", people=People(id="u"))._doer
     doer.setup()
     doer.start_bundle()
     outputs = [out for row in rows for out in doer.process(row, GlobalWindow())]

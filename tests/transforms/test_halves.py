@@ -31,10 +31,9 @@ from beam_ldp.transforms import (
     WindowRules,
 )
 from beam_ldp.transforms.composite import HowReleased, bounding_of
-from beam_ldp.transforms.device.encode_questions import ListQuestion
 from beam_ldp.transforms.device.noise import NoiseSource
 from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery, Query
-from beam_ldp.transforms.questions import PrivateQuestions, SurveyQuery
+from beam_ldp.transforms.questions import ListQuestion, PrivateQuestions, SurveyQuery
 from tests.transforms.helpers import blocks_of, local, run, value_blocks
 
 ORACLE = next(kind for kind in offered("frequency") if kind.__name__.startswith("K"))(5, 3.0)

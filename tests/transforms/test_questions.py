@@ -16,14 +16,14 @@ from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 from beam_ldp.settings import People, Shuffling
 from beam_ldp.transforms import PrivateFrequencies, Randomize, ReleaseToRows, ValueBlock
-from beam_ldp.transforms.device.encode_questions import (
+from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.questions import (
     BinQuestion,
     EncodeQuestions,
     LevelsQuestion,
     ListQuestion,
+    PrivateQuestions,
 )
-from beam_ldp.transforms.device.noise import NoiseSource
-from beam_ldp.transforms.questions import PrivateQuestions
 from tests.identities import identity
 from tests.transforms.helpers import local, run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import apache_beam as beam
 import numpy as np
@@ -17,7 +18,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import CoordinateRanges
 from beam_ldp.settings import People
 from beam_ldp.transforms import BadRow, EncodeVectors, TableBlock, ValueBlock
-from beam_ldp.transforms.device import encode as vectors_module
+from beam_ldp.transforms.device import vectors as vectors_module
 from beam_ldp.transforms.elements.stage_types import StageError
 from tests.transforms.helpers import run
 
@@ -31,7 +32,7 @@ SECRET = "a value that nobody may see"
 
 def encode(elements, columns, dimension=2, *, pairs=False, **how):
     """`(blocks, bad rows)` of one bundle, without a runner."""
-    doer = EncodeVectors(columns, dimension, **how)._doer(pairs)
+    doer = replace(EncodeVectors(columns, dimension, **how)._doer, pairs=pairs)
     doer.setup()
     doer.start_bundle()
     outputs = [out for element in elements for out in doer.process(element, GlobalWindow())]

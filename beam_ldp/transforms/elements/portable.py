@@ -118,6 +118,13 @@ class PortableDomain:
         self._domain = domain
         self._other = other
 
+    @classmethod
+    def of(
+        cls, domain: Domain | IntegerDomain | Bins | PortableDomain | str | Path
+    ) -> PortableDomain:
+        """The list as it travels, unless it does already."""
+        return domain if isinstance(domain, PortableDomain) else cls(domain)
+
     def check_size(self, expected: int) -> None:
         """At construction, where the list is at hand: it must fit the randomizer."""
         if not isinstance(self._domain, str):
