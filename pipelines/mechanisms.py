@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from beam_ldp.pipelines.nearest import nearest
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.registry import Task
+from beam_ldp.settings.nearest import nearest
 
 TASKS: tuple[Task, ...] = ("frequency", "mean")
 _SIZES = {"frequency": "--domain-size", "mean": "--dimension"}

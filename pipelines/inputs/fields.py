@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, opened
-from beam_ldp.pipelines.nearest import nearest
+from beam_ldp.settings.nearest import nearest
 
 _GLOB = frozenset("*?[")
 
