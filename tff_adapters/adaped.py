@@ -29,7 +29,6 @@ of personal models says nothing about learning together.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ import tensorflow as tf
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.literature.two_ledgers import adaped_message_event, adaped_round_event
 from beam_ldp.federated.central_record import CentralRecord, one_more, start_record
+from beam_ldp.randomizers.checks import check_integer, check_positive
 from tff_adapters.adaped_steps import (
     Classifier,
     Local,
@@ -189,10 +189,8 @@ def _check(
         raise ValueError(f'variant must be "safe", "printed" or "local-only", got {variant!r}')
     names = ("clip", "psi_clip", "noise_multiplier", "psi_noise_multiplier")
     for name, number in zip(names, (*clips, *multipliers)):
-        if not (math.isfinite(number) and number > 0):
-            raise ValueError(f"{name} must be a finite number > 0, got {number}")
-    if local_steps < 1 or local_steps != int(local_steps):
-        raise ValueError(f"local_steps must be an integer >= 1, got {local_steps}")
+        check_positive(name, number)
+    check_integer("local_steps", local_steps, 1)
     if not psi_range[0] <= psi <= psi_range[1]:
         raise ValueError(f"psi must lie in psi_range, got {psi}")
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.federated.record import DeclaredSampling, RoundConfig, RoundsRecord
+from beam_ldp.randomizers.checks import check_positive
 from beam_ldp.randomizers.mean import (
     L1Mean,
     L2Mean,
@@ -363,8 +364,7 @@ def shuffled_ldp_aggregator(
         ValueError: if a parameter is out of range.
     """
     kind = _kind_of(norm, mechanism)
-    if not (math.isfinite(local_epsilon) and local_epsilon > 0):
-        raise ValueError(f"local_epsilon must be a finite number > 0, got {local_epsilon}")
+    check_positive("local_epsilon", local_epsilon)
     adaptive, radius, budget = _clipping(clip, local_epsilon)
 
     def for_entries(num_entries: int) -> MeanRandomizer:

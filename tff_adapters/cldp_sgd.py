@@ -11,7 +11,6 @@ Thesis, Algorithm 4.3.1. What is protected is one data point of one client, agai
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.federated.samplers import Sampler
+from beam_ldp.randomizers.checks import check_positive
 from tff_adapters.aggregators import shuffled_ldp_aggregator
 from tff_adapters.clipping import check_ball, clip_by_norm, project_to_l2_ball
 from tff_adapters.compat import language, tff
@@ -94,15 +94,14 @@ def _check(
 ) -> None:
     """Refuse what is out of range; `points`: per client, and of them sampled."""
     check_ball(norm, clip)
-    if not (math.isfinite(local_epsilon) and local_epsilon > 0):
-        raise ValueError(f"local_epsilon must be a finite number > 0, got {local_epsilon}")
+    check_positive("local_epsilon", local_epsilon)
     per_client, sampled = points
     if not 1 <= sampled <= per_client:
         raise ValueError(
             f"points_sampled must lie in [1, points_per_client], got {sampled} of {per_client}"
         )
-    if radius is not None and not (math.isfinite(radius) and radius > 0):
-        raise ValueError(f"radius must be a finite number > 0 or None, got {radius}")
+    if radius is not None:
+        check_positive("radius", radius)
 
 
 def _initial_weights(model_fn: Callable[[], Any]) -> Any:

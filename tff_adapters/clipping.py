@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from beam_ldp.randomizers.checks import check_fraction, check_positive
 from beam_ldp.randomizers.mean import BinaryVectorMean
 from beam_ldp.randomizers.mean.base import Norm
 
@@ -18,8 +19,7 @@ def check_ball(norm: str, radius: float) -> None:
     """Raises ValueError unless `norm` is known and `radius` is a finite number above zero."""
     if norm not in _ORDERS:
         raise ValueError(f"norm must be one of {', '.join(_ORDERS)}, got {norm!r}")
-    if not (math.isfinite(radius) and radius > 0):
-        raise ValueError(f"radius must be a finite number > 0, got {radius}")
+    check_positive("radius", radius)
 
 
 def clip_by_norm(vectors: Any, norm: str, radius: float) -> Any:
@@ -89,11 +89,8 @@ class AdaptiveClip:
 
     def __post_init__(self) -> None:
         for name in ("local_epsilon", "initial", "learning_rate"):
-            number = getattr(self, name)
-            if not (math.isfinite(number) and number > 0):
-                raise ValueError(f"{name} must be a finite number > 0, got {number}")
-        if not 0 < self.quantile < 1:
-            raise ValueError(f"quantile must lie in (0, 1), got {self.quantile}")
+            check_positive(name, getattr(self, name))
+        check_fraction("quantile", self.quantile)
 
     @property
     def mechanism(self) -> BinaryVectorMean:

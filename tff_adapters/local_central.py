@@ -27,6 +27,7 @@ from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.federated.central_record import CentralRecord, one_more, start_record
 from beam_ldp.federated.samplers import SelfSampling
 from beam_ldp.federated.training import Charges, EpsilonBudget
+from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
 from tff_adapters.compat import language, tff
@@ -91,11 +92,9 @@ class LocalCentralFactory(tff.aggregators.UnweightedAggregationFactory):
         projection: float,
         noise_multiplier: float,
     ) -> None:
-        if num_clients < 1 or num_clients != int(num_clients):
-            raise ValueError(f"num_clients must be an integer >= 1, got {num_clients}")
+        check_integer("num_clients", num_clients, 1)
         for name, number in [("projection", projection), ("noise_multiplier", noise_multiplier)]:
-            if not (math.isfinite(number) and number > 0):
-                raise ValueError(f"{name} must be a finite number > 0, got {number}")
+            check_positive(name, number)
         self.event = central_round_event(sampling_rate, noise_multiplier)
         self.num_clients, self.sampling_rate = num_clients, sampling_rate
         self.projection, self.noise_multiplier = projection, noise_multiplier

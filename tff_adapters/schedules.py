@@ -8,18 +8,20 @@ from typing import Any
 
 import tensorflow as tf
 
+from beam_ldp.randomizers.checks import check_positive
+
 Schedule = Callable[[Any], Any]  # round, a float tensor from 1 on -> step size
 
 
 def constant(rate: float) -> Schedule:
     """The same step in every round."""
-    _check("rate", rate)
+    check_positive("rate", rate)
     return lambda t: tf.constant(rate, tf.float64)
 
 
 def inverse_sqrt(rate: float) -> Schedule:
     """`rate / sqrt(t)`."""
-    _check("rate", rate)
+    check_positive("rate", rate)
     return lambda t: rate / tf.sqrt(tf.cast(t, tf.float64))
 
 
@@ -33,8 +35,8 @@ def convex(diameter: float, gradient_bound: float) -> Schedule:
         diameter: Dm, of the set that is projected on.
         gradient_bound: G, see `second_moment`.
     """
-    _check("diameter", diameter)
-    _check("gradient_bound", gradient_bound)
+    check_positive("diameter", diameter)
+    check_positive("gradient_bound", gradient_bound)
     return inverse_sqrt(diameter / gradient_bound)
 
 
@@ -51,11 +53,11 @@ def piecewise(pieces: Sequence[tuple[int, float]], last: float) -> Schedule:
     for rounds, rate in pieces:
         if rounds < 1:
             raise ValueError(f"pieces must have rounds >= 1, got {rounds}")
-        _check("rate", rate)
+        check_positive("rate", rate)
         end += rounds
         ends.append(float(end))
         rates.append(rate)
-    _check("last", last)
+    check_positive("last", last)
 
     def step(t: Any) -> Any:
         before = tf.reduce_sum(tf.cast(tf.cast(t, tf.float64) > ends, tf.int32)) if ends else 0
@@ -94,8 +96,3 @@ def second_moment(
 def gap_bound(diameter: float, gradient_bound: float, rounds: int) -> float:
     """2 Dm G (2 + log T) / sqrt(T): the expected gap of the last iterate, at most."""
     return 2 * diameter * gradient_bound * (2 + math.log(rounds)) / math.sqrt(rounds)
-
-
-def _check(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number > 0, got {value}")

@@ -19,6 +19,7 @@ from beam_ldp.accounting.shuffle.one_release import (
     shuffle_epsilon,
     shuffled_event,
 )
+from beam_ldp.randomizers.checks import check_integer
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -236,8 +237,7 @@ def _reports_in(cells: Mapping[Cell, int]) -> Counter[int]:
 
 def _smallest_crowd(cells: Cells, num_fakes: int) -> int:
     """Honest reports of the smallest cell; below one where that is not known."""
-    if isinstance(num_fakes, bool) or not isinstance(num_fakes, int) or num_fakes < 0:
-        raise ValueError(f"num_fakes must be an integer >= 0, got {num_fakes!r}")
+    check_integer("num_fakes", num_fakes, 0)
     counts: list[Any] = list(cells.values() if isinstance(cells, Mapping) else cells)
     for count in counts:
         whole = isinstance(count, (int, np.integer)) and not isinstance(count, bool)

@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_not_negative
 from beam_ldp.randomizers.spherical_caps import SphericalCap, expit, log1mexp
 
 Bound = Literal["sharp", "paper"]
@@ -60,11 +60,9 @@ class DiffuseTarget:
     excess: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.dimension < 2 or self.dimension != int(self.dimension):
-            raise ValueError(f"dimension must be an integer >= 2, got {self.dimension}")
+        check_integer("dimension", self.dimension, 2)
         check_fraction("cosine", self.cosine)
-        if not (self.excess >= 0 and math.isfinite(self.excess)):
-            raise ValueError(f"excess must be a finite number >= 0, got {self.excess}")
+        check_not_negative("excess", self.excess)
 
     @property
     def log_prior(self) -> float:
@@ -230,8 +228,7 @@ class SparseTarget:
     recall: float
 
     def __post_init__(self) -> None:
-        if self.items < 1 or self.items != int(self.items):
-            raise ValueError(f"items must be an integer >= 1, got {self.items}")
+        check_integer("items", self.items, 1)
         if not self.items < self.domain <= _LARGEST_DOMAIN or self.domain != int(self.domain):
             raise ValueError(
                 f"domain must be an integer from items + 1 to {_LARGEST_DOMAIN}, got {self.domain}"

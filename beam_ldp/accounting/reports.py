@@ -17,7 +17,7 @@ from typing import Any, cast
 import attr
 
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_positive
 from beam_ldp.randomizers.shuffle_pair import (
     SMALLER_GROUP_CHANCE,
     ProofStatus,
@@ -75,8 +75,7 @@ def pack_pairs(pairs: Iterable[Any]) -> tuple[PackedPair, ...]:
 
 
 def _positive(instance: Any, attribute: Any, value: float) -> None:
-    if not (math.isfinite(value) and value > 0.0):
-        raise ValueError(f"{attribute.name} must be a finite number > 0, got {value!r}")
+    check_positive(attribute.name, value)
 
 
 def _as_text(value: Any) -> str:

@@ -19,6 +19,7 @@ from beam_ldp.accounting import (
     SubsampledShuffledDpEvent,
 )
 from beam_ldp.federated.record import DeclaredSampling, SamplingMismatchError
+from beam_ldp.randomizers.checks import check_integer
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,7 @@ class Sampler(ABC):
     num_clients: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_clients, bool) or self.num_clients < 1:
-            raise ValueError(f"num_clients must be an integer >= 1, got {self.num_clients}")
+        check_integer("num_clients", self.num_clients, 1)
 
     @abstractmethod
     def declared(

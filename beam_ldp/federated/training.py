@@ -7,7 +7,6 @@ is a target that a training must not exceed; `train` runs the rounds.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -26,6 +25,7 @@ from beam_ldp.federated.record import (
     rounds_run,
     same_rounds,
 )
+from beam_ldp.randomizers.checks import check_fraction, check_positive
 
 OURS, COUNT, PUBLIC, UNPRICED = "ours", "count", "public", "unpriced"
 
@@ -157,10 +157,9 @@ class EpsilonBudget:
     def __init__(
         self, epsilon: float | None, delta: float, *, state: Any = None, adaptive: bool = False
     ) -> None:
-        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
-            raise ValueError(f"epsilon must be a finite number > 0 or None, got {epsilon}")
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must lie in (0, 1), got {delta}")
+        if epsilon is not None:
+            check_positive("epsilon", epsilon)
+        check_fraction("delta", delta)
         self.epsilon, self.delta = epsilon, float(delta)
         self._accountant = ShuffleAccountant(adaptive=adaptive)
         self._charges = 0

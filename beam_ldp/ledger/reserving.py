@@ -30,6 +30,7 @@ from beam_ldp.ledger.opening import (
     equal_releases,
 )
 from beam_ldp.ledger.rows import REPLACE, RESERVE, RESUME, LedgerError, check_name
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 
 
@@ -52,8 +53,8 @@ class _Request:
     def __post_init__(self) -> None:
         check_name("run_id", self.run_id)
         count, identity = self.count, self.identity
-        if count is not None and (isinstance(count, bool) or count != int(count) or count < 1):
-            raise ValueError(f"count must be an integer >= 1, got {count!r}")
+        if count is not None:
+            check_integer("count", count, 1)
         if count is not None and identity.part:
             raise ValueError("identity must be of the whole release where a block is reserved")
         if identity.dataset != self.dataset:

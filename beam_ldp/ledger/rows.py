@@ -24,7 +24,7 @@ from typing import Any
 
 import rfc8785
 
-from beam_ldp.randomizers.checks import check_positive
+from beam_ldp.randomizers.checks import check_integer, check_positive
 
 
 class LedgerError(ValueError):
@@ -251,8 +251,8 @@ def check_budget(
     given = (2.0,) if orders is None else orders
     if not given or not all(math.isfinite(order) and order > 1 for order in given):
         raise ValueError("orders must be finite numbers > 1, at least one")
-    if period_days is not None and (period_days != int(period_days) or period_days < 1):
-        raise ValueError(f"period_days must be an integer >= 1, got {period_days}")
+    if period_days is not None:
+        check_integer("period_days", period_days, 1)
 
 
 # What time a row is of: the database's, or a machine's whose jumps are bounded ------------

@@ -16,7 +16,7 @@ from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.one_release import price_target
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import FrequencyOracle
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,7 @@ def plan_frequencies(
     """
     hidden = hidden_users(check_reports(num_users), honest_fraction)
     check_target(epsilon, local_epsilon, delta, max_bits)
-    if isinstance(domain_size, bool) or not domain_size >= 2 or domain_size != int(domain_size):
-        raise ValueError(f"domain_size must be an integer >= 2, got {domain_size!r}")
+    check_integer("domain_size", domain_size, 2)
 
     size = int(domain_size)
 
@@ -252,8 +251,8 @@ def check_target(
     if (epsilon is None) == (local_epsilon is None):
         raise ValueError("exactly one of epsilon and local_epsilon must be given")
     for name, value in (("epsilon", epsilon), ("local_epsilon", local_epsilon)):
-        if value is not None and not (math.isfinite(value) and value > 0.0):
-            raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+        if value is not None:
+            check_positive(name, value)
     if epsilon is not None and delta is None and shuffled:
         raise ValueError("delta must be given with epsilon")
     if delta is not None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling, check_sampling
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_integer
 from beam_ldp.randomizers.estimate import Estimate
 
 # Exact variances and covariances of what a frequency oracle estimates ---------------------
@@ -69,8 +69,7 @@ def combination_variance(
     rows = np.atleast_2d(np.asarray(weights, dtype=float))
     if rows.ndim != 2 or rows.shape[1] != oracle.domain_size:
         raise ValueError(f"weights must hold {oracle.domain_size} numbers per sum")
-    if num_users < 1:
-        raise ValueError(f"num_users must be at least 1, got {num_users}")
+    check_integer("num_users", num_users, 1)
     step = max(1, _CHUNK // oracle.domain_size)
     parts = [
         _per_person(oracle, rows[start : start + step], truth, sampling)

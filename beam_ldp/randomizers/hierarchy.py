@@ -20,7 +20,7 @@ import numpy as np
 
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, Sampling
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_integer
 from beam_ldp.randomizers.contrasts import combination_variance
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import Estimate
@@ -54,8 +54,7 @@ class Hierarchy:
     def __post_init__(self) -> None:
         if self.num_cells > MAX_CELLS:
             raise ValueError(f"there must be at most {MAX_CELLS - 2:,}, got {self.bins.count:,}")
-        if self.fan_out != int(self.fan_out) or self.fan_out < 2:
-            raise ValueError(f"fan_out must be an integer >= 2, got {self.fan_out}")
+        check_integer("fan_out", self.fan_out, 2)
 
     @property
     def num_cells(self) -> int:

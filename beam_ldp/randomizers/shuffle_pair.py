@@ -33,7 +33,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_positive
 
 ProofStatus = Literal["proved", "conjectured"]
 
@@ -151,8 +151,7 @@ class ShufflePair:
         conjectured; a mechanism for which it is proved gives its own pair (`two_level` with
         disjoint supports of one half each is that pair).
         """
-        if not (math.isfinite(local_epsilon) and local_epsilon > 0.0):
-            raise ValueError(f"local_epsilon must be a finite number > 0, got {local_epsilon!r}")
+        check_positive("local_epsilon", local_epsilon)
         low = 2.0 / (math.exp(local_epsilon) + 1.0)
         high = 2.0 / (math.exp(-local_epsilon) + 1.0)
         return cls(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.checks import check_fraction, check_positive
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.special import brentq
 
 _LOG_SQRT_PI = 0.5 * math.log(math.pi)
@@ -42,8 +42,7 @@ class SphericalCap:
     threshold: float
 
     def __post_init__(self) -> None:
-        if self.dimension < 2 or self.dimension != int(self.dimension):
-            raise ValueError(f"dimension must be an integer >= 2, got {self.dimension}")
+        check_integer("dimension", self.dimension, 2)
         check_fraction("threshold", self.threshold, "[)")
 
     @cached_property

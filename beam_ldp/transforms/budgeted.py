@@ -14,6 +14,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from beam_ldp import log_events
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.collector.side import Releases
 from beam_ldp.transforms.device.people import LeaveHashes, PeopleFolder
@@ -79,8 +80,7 @@ class ChargeTo:
             raise ValueError("people_store and people_key_file belong together")
         if self.windows is not None and self.windows < 1:
             raise ValueError(f"windows must be >= 1, got {self.windows}")
-        if not 0 < self.honest_fraction <= 1:
-            raise ValueError(f"honest_fraction must lie in (0, 1], got {self.honest_fraction}")
+        check_fraction("honest_fraction", self.honest_fraction, "(]")
         if self.url is not None:
             _check_no_password(self.url)
 

@@ -16,6 +16,7 @@ from beam_ldp.accounting import ShuffleAccountant
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger
 from beam_ldp.ledger.losses import Loss, as_json, loss_of, no_loss, orders_for, times
 from beam_ldp.ledger.opening import URL_VARIABLE
+from beam_ldp.randomizers.checks import check_fraction, check_positive
 from mlflow_ldp.budget import charge_tags, dataset_metrics, log_budget
 from mlflow_ldp.charges import LARGEST_BLOCK as LARGEST_BLOCK
 from mlflow_ldp.charges import Blocks, Kind, Snapshot, local_epsilon_of
@@ -106,11 +107,10 @@ class PrivacyTracker:
         num_users: int | None = None,
         quota: str = "",
     ) -> None:
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must lie in (0, 1), got {delta}")
+        check_fraction("delta", delta)
         for name, value in (("epsilon", epsilon), ("local_epsilon_limit", local_epsilon_limit)):
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be a finite number > 0, got {value}")
+            if value is not None:
+                check_positive(name, value)
         self.dataset, self.delta, self.quota = dataset, float(delta), quota
         self._ledger = _open_ledger(ledger)
         self._limit, self._local_limit = epsilon, local_epsilon_limit

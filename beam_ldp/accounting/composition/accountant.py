@@ -35,7 +35,7 @@ from beam_ldp.accounting.shuffle.one_release import (
     shuffle_delta,
     shuffle_epsilon,
 )
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_integer
 
 STATE_VERSION = 2
 _OWN = (
@@ -336,8 +336,7 @@ def _leaves(
     event: dp_accounting.DpEvent, count: int
 ) -> Iterator[tuple[dp_accounting.DpEvent, int]]:
     """What an event is composed of, hashable, and how often."""
-    if isinstance(count, bool) or not (count >= 0 and count % 1 == 0):
-        raise ValueError(f"count must be an integer >= 0, got {count!r}")
+    check_integer("count", count, 0)
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         yield from _leaves(event.event, event.count * count)
     elif isinstance(event, dp_accounting.ComposedDpEvent):

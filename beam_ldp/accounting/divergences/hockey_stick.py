@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from beam_ldp.accounting.divergences.iid_sums import COARSE, FINE, positive_parts
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_not_negative
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.special import brentq
 
@@ -85,8 +85,7 @@ def hockey_stick(
     True
     """
     n = check_reports(num_reports)
-    if not (math.isfinite(epsilon) and epsilon >= 0.0):
-        raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
+    check_not_negative("epsilon", epsilon)
     check_fraction("rate", rate, "(]")
     return _delta(pair, n, epsilon, FINE, rate)
 

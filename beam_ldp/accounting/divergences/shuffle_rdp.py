@@ -23,6 +23,7 @@ from beam_ldp.accounting.divergences.moments import (
     log_sum,
 )
 from beam_ldp.randomizers import special
+from beam_ldp.randomizers.checks import check_integer
 
 _FRACTION_STEP = 1.6
 _FRACTIONS = 0.005 * _FRACTION_STEP ** np.arange(12.0)  # up to 0.88
@@ -222,9 +223,7 @@ def _mix(log_weights: np.ndarray, log_moments: np.ndarray) -> float:
 
 
 def _integer_order(order: float) -> int:
-    if order != int(order) or order < 2:
-        raise ValueError(f"order must be an integer >= 2, got {order}")
-    return int(order)
+    return check_integer("order", order, 2)
 
 
 def _log_binomial(n: float, k: float | np.ndarray) -> float | np.ndarray:

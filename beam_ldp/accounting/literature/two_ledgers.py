@@ -11,7 +11,6 @@ central noise are wrong (docs/errata.md); divergences are computed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from beam_ldp.accounting.composition.accountant import ShuffleAccountant, defaul
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.accounting.reconstruction import Target
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_integer
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 
 _MOST_NOISE = 1e100  # its square is a number
@@ -250,7 +249,6 @@ def adaped_message_event(
     >>> adaped_message_event(10, 3.0, 4.0)
     SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.4), count=10)
     """
-    if local_steps < 1 or not math.isfinite(local_steps):
-        raise ValueError(f"local_steps must be an integer >= 1, got {local_steps}")
+    check_integer("local_steps", local_steps, 1)
     joint = joint_multiplier(noise_multiplier, psi_noise_multiplier)
     return dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(joint), local_steps)

@@ -18,7 +18,7 @@ from beam_ldp.accounting.shuffle.multi_message import (
     multi_message_epsilon,
     witness_epsilon,
 )
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_integer
 
 # The multi-message price of vectors of bounded Euclidean length: tighter than flipping every bit.
 #
@@ -73,8 +73,7 @@ def l2_messages_epsilon(
     """
     if not (0 < message_epsilon <= 40 and squared_change > 0):
         raise ValueError("message_epsilon must lie in (0, 40] and squared_change be > 0")
-    if num_reports != int(num_reports) or num_reports < 1:
-        raise ValueError(f"num_reports must be an integer >= 1, got {num_reports}")
+    check_integer("num_reports", num_reports, 1)
     check_fraction("delta", delta)
 
     @cache

@@ -40,7 +40,7 @@ from beam_ldp.accounting.divergences.moments import (
 from beam_ldp.accounting.divergences.shuffle_rdp import lower_edge_blocks
 from beam_ldp.accounting.lower import bit_atoms
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.checks import check_fraction, check_positive
+from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
 from beam_ldp.randomizers.special import brentq
 
 Method = Literal["auto", "blanket", "blanket_rdp", "clones", "clones_rdp", "thesis"]
@@ -253,8 +253,7 @@ def checked_messages(
     columns = tuple(Messages(count, budget) for budget, count in counts.items())
     if not columns or not all(c.columns >= 1 and 0 < c.message_epsilon <= 40 for c in columns):
         raise ValueError("messages must hold counts >= 1 and message epsilons in (0, 40]")
-    if num_reports != int(num_reports) or num_reports < 1:
-        raise ValueError(f"num_reports must be an integer >= 1, got {num_reports}")
+    check_integer("num_reports", num_reports, 1)
     check_fraction("delta", delta)
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")

@@ -38,7 +38,7 @@ from beam_ldp.accounting.reports import (
 from beam_ldp.accounting.shuffle.mean_price import messages_epsilon
 from beam_ldp.accounting.shuffle.multi_message import Method, messages_of
 from beam_ldp.randomizers.base import own_crowd_rule
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_not_negative
 from beam_ldp.randomizers.shuffle_pair import SMALLER_GROUP_CHANCE, ShufflePair, smallest_group
 
 if TYPE_CHECKING:
@@ -431,8 +431,7 @@ def check_delta(delta: float) -> None:
 
 def check_epsilon(epsilon: float) -> None:
     """A ValueError unless `epsilon` is a finite number >= 0."""
-    if not (math.isfinite(epsilon) and epsilon >= 0.0):
-        raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
+    check_not_negative("epsilon", epsilon)
 
 
 def mean_epsilon(

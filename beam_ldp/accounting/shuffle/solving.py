@@ -214,8 +214,8 @@ def shuffle_epsilons(
     table = np.stack([np.asarray(a, dtype=float).ravel() for a in arrays], axis=1)
     if not np.all((table[:, 0] > 0) & (table[:, 0] <= MAX_LOCAL_EPSILON)):
         raise ValueError(f"local_epsilons must lie in (0, {MAX_LOCAL_EPSILON:g}]")
-    if not np.all((table[:, 2] >= 0) & (table[:, 2] < 1)):
-        raise ValueError("delta must lie in [0, 1)")
+    for each in np.unique(table[:, 2]).tolist():
+        check_delta(each)
     # Neighbours in the order of delta, then reports, then local epsilon.
     cases, where = np.unique(table[:, ::-1], axis=0, return_inverse=True)
     values = np.empty(len(cases))

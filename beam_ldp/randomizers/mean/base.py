@@ -18,7 +18,7 @@ import numpy as np
 
 from beam_ldp.randomizers import registry, special
 from beam_ldp.randomizers.base import LocalRandomizer, Sampling
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_integer
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.special import brentq
 
@@ -286,11 +286,7 @@ class MeanRandomizer(LocalRandomizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.dimension, bool) or self.dimension != int(self.dimension):
-            raise ValueError(f"dimension must be an integer >= 1, got {self.dimension}")
-        object.__setattr__(self, "dimension", int(self.dimension))
-        if self.dimension < 1:
-            raise ValueError(f"dimension must be an integer >= 1, got {self.dimension}")
+        object.__setattr__(self, "dimension", check_integer("dimension", self.dimension, 1))
         object.__setattr__(self, "radius", float(self.radius))
         check_radius(self.radius)
         if self.clipping not in ("clip", "raise"):
@@ -348,8 +344,7 @@ class MeanRandomizer(LocalRandomizer):
             raise ValueError(
                 f"statistic must have shape {self.statistic_shape}, got {statistic.shape}"
             )
-        if num_users < 0 or num_users != int(num_users):
-            raise ValueError(f"num_users must be an integer >= 0, got {num_users}")
+        check_integer("num_users", num_users, 0)
         users = int(num_users)
         if users == 0:
             nothing = np.full(self.dimension, np.nan)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.base import accounting
-from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.checks import check_fraction, check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean.base import Norm
 from beam_ldp.randomizers.mean.block_mean import BlockMean, Preset
@@ -77,11 +77,10 @@ class L2Mean(BlockMean):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.expected_users != int(self.expected_users) or self.expected_users < 1:
-            raise ValueError(f"expected_users must be an integer >= 1, got {self.expected_users}")
+        check_integer("expected_users", self.expected_users, 1)
         seed = self.rotation_seed
-        if seed is not None and (seed != int(seed) or seed < 0):
-            raise ValueError(f"rotation_seed must be an integer >= 0, or None, got {seed}")
+        if seed is not None:
+            check_integer("rotation_seed", seed, 0)
         cutoff = self.cutoff
         if cutoff is None:
             cutoff = self._default_cutoff()

@@ -11,6 +11,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.utils.timestamp import Timestamp
 
+from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain
@@ -80,8 +81,7 @@ class ReleaseToRows(beam.PTransform):
         simultaneous: bool = False,
     ) -> None:
         super().__init__()
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie in (0, 1), got {level}")
+        check_fraction("level", level)
         if domain is not None and coordinates is not None:
             raise ValueError(
                 "domain is for frequencies and coordinates for means: give one of them"

@@ -21,6 +21,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.typehints import typehints
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks
 from beam_ldp.transforms.device.noise import FRESH, NoiseSource
@@ -87,8 +88,7 @@ class BoundContributions(beam.PTransform):
         windows: WindowRules = DEFAULT_RULES,
     ) -> None:
         super().__init__()
-        if num_shards < 1:
-            raise ValueError(f"num_shards must be an integer >= 1, got {num_shards}")
+        check_integer("num_shards", num_shards, 1)
         self._rank = _Rank(noise, num_shards)
         self._windows = windows
 

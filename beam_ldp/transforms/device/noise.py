@@ -13,6 +13,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.transforms.window import GlobalWindow
 
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.randomness import MIN_KEY_BYTES
 
@@ -117,8 +118,8 @@ class NoiseSource:
             if self.seed is not None:
                 raise ValueError("seed must be None where key_file is given")
         seed = self.seed
-        if seed is not None and (isinstance(seed, bool) or seed != int(seed) or seed < 0):
-            raise ValueError(f"seed must be an integer >= 0, got {seed}")
+        if seed is not None:
+            check_integer("seed", seed, 0)
 
     @property
     def memoized(self) -> bool:

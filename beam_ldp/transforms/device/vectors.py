@@ -12,6 +12,7 @@ import pyarrow as pa
 from apache_beam.coders import ListCoder
 from apache_beam.typehints import typehints
 
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.settings import People
 from beam_ldp.transforms.device.bounding import HELD_ROWS, NUM_SHARDS, by_shard
 from beam_ldp.transforms.device.encode import ColumnNames, EncodeBlocks, EncodeStage, checked_choice
@@ -73,8 +74,7 @@ class EncodeVectors(EncodeStage):
     ) -> None:
         super().__init__()
         hide_bad = checked_choice(bad_rows, "zero")
-        if isinstance(dimension, bool) or dimension != int(dimension) or dimension < 1:
-            raise ValueError(f"dimension must be an integer >= 1, got {dimension}")
+        check_integer("dimension", dimension, 1)
         names = (columns,) if isinstance(columns, str) else columns
         names = None if names is None else tuple(names)
         if names is not None and len(names) not in (1, dimension):

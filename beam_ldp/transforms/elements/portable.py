@@ -12,6 +12,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.domain import OTHER, Bins, Domain
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import People
@@ -67,8 +68,7 @@ class IntegerDomain:
     other: str = OTHER
 
     def __post_init__(self) -> None:
-        if self.size != int(self.size) or self.size < 2:
-            raise ValueError(f"size must be an integer >= 2, got {self.size}")
+        check_integer("size", self.size, 2)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -182,9 +182,7 @@ def _read_domain(path: str, other: str, size: int, updated: float) -> Domain:
 
 def check_min_reports(min_reports: int) -> int:
     """The argument as an int, or a ValueError."""
-    if isinstance(min_reports, bool) or min_reports != int(min_reports) or min_reports < 1:
-        raise ValueError(f"min_reports must be an integer >= 1, got {min_reports}")
-    return int(min_reports)
+    return check_integer("min_reports", min_reports, 1)
 
 
 # What stages ask of a mechanism before any value is at hand -------------------------------

@@ -15,6 +15,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.typehints import typehints
 
+from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.randomness import envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES, ReleaseTerms, encode_envelopes
@@ -147,8 +148,7 @@ class _WriteFiles(beam.PTransform):
 
 
 def _check_number(num_files: int) -> None:
-    if isinstance(num_files, bool) or num_files != int(num_files) or num_files < 1:
-        raise ValueError(f"num_files must be an integer >= 1, got {num_files}")
+    check_integer("num_files", num_files, 1)
 
 
 class _Packer:
