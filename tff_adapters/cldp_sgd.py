@@ -11,6 +11,7 @@ Thesis, Algorithm 4.3.1. What is protected is one data point of one client, agai
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -100,8 +101,8 @@ def _check(
         raise ValueError(
             f"points_sampled must lie in [1, points_per_client], got {sampled} of {per_client}"
         )
-    if radius is not None:
-        check_positive("radius", radius)
+    if radius is not None and not (math.isfinite(radius) and radius > 0):
+        raise ValueError(f"radius must be a finite number > 0 or None, got {radius}")
 
 
 def _initial_weights(model_fn: Callable[[], Any]) -> Any:

@@ -7,6 +7,7 @@ is a target that a training must not exceed; `train` runs the rounds.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ from beam_ldp.federated.record import (
     rounds_run,
     same_rounds,
 )
-from beam_ldp.randomizers.checks import check_fraction, check_positive
+from beam_ldp.randomizers.checks import check_fraction
 
 OURS, COUNT, PUBLIC, UNPRICED = "ours", "count", "public", "unpriced"
 
@@ -157,8 +158,8 @@ class EpsilonBudget:
     def __init__(
         self, epsilon: float | None, delta: float, *, state: Any = None, adaptive: bool = False
     ) -> None:
-        if epsilon is not None:
-            check_positive("epsilon", epsilon)
+        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
+            raise ValueError(f"epsilon must be a finite number > 0 or None, got {epsilon}")
         check_fraction("delta", delta)
         self.epsilon, self.delta = epsilon, float(delta)
         self._accountant = ShuffleAccountant(adaptive=adaptive)
