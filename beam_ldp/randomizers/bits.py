@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.words import kernel
+from beam_ldp.randomizers.words import kernel, short_kernel
 
 _MAX_BITS = 64
 _HALF = np.uint64(32)
@@ -114,7 +114,7 @@ def _check_bits(bits: int) -> None:
 # rest of their byte fit a word.
 
 
-@kernel
+@short_kernel
 def _pack(values, bits, stream):  # type: ignore[no-untyped-def]
     low = bits if bits <= _HALF else _HALF
     high = bits - low
@@ -138,7 +138,7 @@ def _pack(values, bits, stream):  # type: ignore[no-untyped-def]
         stream[at] = pending << (_EIGHT - waiting) & _BYTE
 
 
-@kernel
+@short_kernel
 def _unpack(stream, bits, values):  # type: ignore[no-untyped-def]
     low = bits if bits <= _HALF else _HALF
     high = bits - low

@@ -6,7 +6,8 @@ implemented ratio never exceeds e**local_epsilon, and wastes less than `MAX_WAST
 
 Importing numba takes longer than importing the rest of the library, and a program that only
 plans or prices never needs it: `kernel` defers both the import and the compilation to the first
-call. Kernels release the GIL and are cached on disk next to their source.
+call, and a `short_kernel` to the first call with many entries. Kernels release the GIL and are
+cached on disk next to their source.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -103,6 +105,37 @@ def _in_python(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args)
 
     return call
+
+
+FEW = 1 << 15  # entries that Python works off in a tenth of the time that numba takes to load
+
+
+def short_kernel(function: F) -> F:
+    """A `kernel` that takes one short step for each entry of its largest array.
+
+    The first `FEW` entries of a process, over all such kernels, are worked off in Python where
+    numba is not loaded: the same results sooner.
+    """
+    in_python, compiled = _in_python(function), kernel(function)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        entries = max((arg.size for arg in args if isinstance(arg, np.ndarray)), default=0)
+        return (in_python if _are_few(entries) else compiled)(*args)
+
+    return cast("F", call)
+
+
+_WORDS_STAY_WORDS = isinstance(np.uint64(1) + 1, np.uint64)  # not so before NumPy 2
+_worked_off = 0  # entries, in Python
+
+
+def _are_few(entries: int) -> bool:
+    global _worked_off
+    if _worked_off + entries > FEW or "numba" in sys.modules or not _WORDS_STAY_WORDS:
+        return False
+    _worked_off += entries
+    return True
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.walsh_hadamard import hadamard_matrix, walsh_hadamard
-from beam_ldp.randomizers.words import WORD_VALUES, kernel, multiply_high, odd_parity
+from beam_ldp.randomizers.words import WORD_VALUES, multiply_high, odd_parity, short_kernel
 
 _ONE = np.uint64(1)
 
@@ -161,7 +161,7 @@ class BinaryHadamard(SymbolOracle):
         return int(rows[rows > 0].min()) if rows.any() else None
 
 
-@kernel
+@short_kernel
 def _respond(values, words, num_rows, first, truths, reports):  # type: ignore[no-untyped-def]
     for i in range(values.size):
         row = multiply_high(words[i], num_rows)

@@ -9,7 +9,7 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
-from beam_ldp.randomizers.words import kernel, multiply_high
+from beam_ldp.randomizers.words import multiply_high, short_kernel
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class KRandomizedResponse(SymbolOracle):
         return 0.0, 0.0
 
 
-@kernel
+@short_kernel
 def _respond(values, words, num_outputs, threshold, reports):  # type: ignore[no-untyped-def]
     for i in range(values.size):
         if words[i] * num_outputs < threshold:

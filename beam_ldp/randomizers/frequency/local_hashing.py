@@ -16,7 +16,7 @@ from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.finite_fields import is_prime
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.words import WORD_VALUES, TwoLevelLaw, kernel, multiply_high
+from beam_ldp.randomizers.words import WORD_VALUES, TwoLevelLaw, multiply_high, short_kernel
 
 _MAX_BUCKETS = 1 << 16
 _RESIDUES_PER_BUCKET = 16
@@ -234,7 +234,7 @@ def _balanced_prime(buckets: int, domain_size: int) -> int:
         multiple += buckets
 
 
-@kernel
+@short_kernel
 def _hash_and_respond(  # type: ignore[no-untyped-def]
     values, seeds, words, prime, buckets, threshold, excess, reports, uneven
 ):
@@ -250,7 +250,7 @@ def _hash_and_respond(  # type: ignore[no-untyped-def]
         reports[i] = (slope * prime + shift) * buckets + hashed
 
 
-@kernel
+@short_kernel
 def _split(reports, prime, buckets, columns):  # type: ignore[no-untyped-def]
     for i in range(reports.size):
         report = np.uint64(reports[i])

@@ -12,7 +12,7 @@ from beam_ldp.randomizers.base import ExtraWords
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.frequency.symbol_oracle import BlockOracle
 from beam_ldp.randomizers.walsh_hadamard import hadamard_matrix, walsh_hadamard
-from beam_ldp.randomizers.words import WORD_BITS, kernel, odd_parity
+from beam_ldp.randomizers.words import WORD_BITS, odd_parity, short_kernel
 
 _ONE = np.uint64(1)
 
@@ -144,7 +144,7 @@ def best_message_bits(
     return min(range(1, most + 1), key=error)
 
 
-@kernel
+@short_kernel
 def _respond(  # type: ignore[no-untyped-def]
     values, words, symbol_bits, message_bits, threshold, reports
 ):

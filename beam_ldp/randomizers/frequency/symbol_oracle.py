@@ -19,7 +19,7 @@ from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, bel
 from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.finite_fields import DifferenceSet
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.words import TwoLevelLaw, kernel, multiply_high
+from beam_ldp.randomizers.words import TwoLevelLaw, multiply_high, short_kernel
 
 # Histograms of reports, four at a time ----------------------------------------------------
 
@@ -49,7 +49,7 @@ def histogram(reports: NDArray[np.unsignedinteger], num_outputs: int) -> NDArray
     return counts.sum(axis=0) if lanes > 1 else counts[0]
 
 
-@kernel
+@short_kernel
 def _count(reports, counts):  # type: ignore[no-untyped-def]
     size = np.uint64(counts.size)
     for i in range(reports.size):
@@ -60,7 +60,7 @@ def _count(reports, counts):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@short_kernel
 def _count_in_lanes(reports, counts):  # type: ignore[no-untyped-def]
     size = np.uint64(counts.shape[1])
     whole = reports.size - reports.size % 4
@@ -356,7 +356,7 @@ class CyclicOracle(SymbolOracle):
         return self.difference_set.translate_counts(statistic)[: self.domain_size]
 
 
-@kernel
+@short_kernel
 def _respond(  # type: ignore[no-untyped-def]
     values, words, elements, num_symbols, threshold, share, reports
 ):

@@ -20,7 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import FreshWords
-from beam_ldp.randomizers.words import kernel, multiply_high
+from beam_ldp.randomizers.words import kernel, multiply_high, short_kernel
 from beam_ldp.transforms.elements.blocks import ReportBlock, ShuffledBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.elements.stage_types import typed_outputs, window_bounds
@@ -73,7 +73,7 @@ def _shuffle_in_place(columns: np.ndarray) -> None:
         column, left = _fisher_yates(columns, column, left, words)
 
 
-@kernel
+@short_kernel
 def _fisher_yates(columns, column, left, words):  # type: ignore[no-untyped-def]
     """Place one entry per word, from position left - 1 of the column down.
 
