@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_ldp.randomizers import frequency, words
 from beam_ldp.randomizers.words import (
     MAX_WASTE,
     WORD_VALUES,
@@ -172,3 +174,44 @@ def test_processes_that_compile_at_once_take_nobody_elses_code(tmp_path, monkeyp
     later.save("floats", "code for floats")
     assert later.load("floats") == "code for floats"
     assert later.load("integers") == "code for integers"
+
+
+@pytest.mark.parametrize(
+    "oracle",
+    [
+        frequency.KRandomizedResponse(9, 1.5),
+        frequency.BinaryHadamard(9, 1.5),
+        frequency.HadamardResponse(9, 1.5),
+        frequency.RecursiveHadamardResponse(9, 1.5),
+        frequency.ProjectiveGeometryResponse(9, 1.5),
+        frequency.LocalHashing(9, 1.5),
+    ],
+    ids=lambda oracle: type(oracle).__name__,
+)
+def test_few_values_are_worked_off_in_python_alike(oracle, monkeypatch):
+    def sent():
+        rng = np.random.default_rng(5)
+        reports = oracle.randomize(rng.integers(0, 9, 500), rng)
+        packed = oracle.pack(reports)
+        counted = oracle.accumulate(oracle.unpack(packed, 500))
+        return reports.tobytes(), bytes(packed), counted.tobytes()
+
+    monkeypatch.setattr(words, "_worked_off", words.FEW)
+    compiled = sent()
+    monkeypatch.delitem(sys.modules, "numba")
+    monkeypatch.setattr(words, "_worked_off", 0)
+    assert sent() == compiled
+    assert words._worked_off >= (1000 if words._WORDS_STAY_WORDS else 0)
+
+
+def test_a_process_works_off_so_many_entries_in_python(monkeypatch):
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    monkeypatch.setattr(words, "_worked_off", 0)
+    monkeypatch.setattr(words, "_WORDS_STAY_WORDS", True)
+    half = words.FEW // 2
+    assert [words._are_few(half + more) for more in (0, 0, 1)] == [True, True, False]
+    monkeypatch.setattr(words, "_worked_off", 0)
+    assert not words._are_few(words.FEW + 1) and words._are_few(words.FEW)
+    monkeypatch.setattr(words, "_worked_off", 0)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert not words._are_few(1)

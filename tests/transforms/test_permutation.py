@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from itertools import permutations
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from beam_ldp.randomizers import words
 from beam_ldp.transforms import ReportBlock, Shuffle
 from beam_ldp.transforms.shuffler.batches import _fisher_yates, permute, scatter
 from tests.transforms.helpers import ORACLE, chi_square, run
@@ -176,3 +178,19 @@ def test_words_that_would_favour_a_position_are_thrown_away(left):
         assert found == (0, left if thrown else left - 1)
         assert thrown == (word == 0)
         assert (entries == np.arange(left)).all() == thrown
+
+
+@pytest.mark.exact
+def test_the_same_words_give_the_same_order_in_python(monkeypatch):
+    source = np.random.default_rng(4).integers(0, 2**64, 300, dtype=np.uint64)
+    source[::50] = 0  # which would make some positions likelier than others: left out
+
+    def ordered():
+        columns = np.arange(200).reshape(2, 100).copy()
+        return _fisher_yates(columns, 0, 100, source), columns.tolist()
+
+    monkeypatch.setattr(words, "_worked_off", words.FEW)
+    compiled = ordered()
+    monkeypatch.delitem(sys.modules, "numba")
+    monkeypatch.setattr(words, "_worked_off", 0)
+    assert ordered() == compiled
