@@ -47,7 +47,7 @@ from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery
 from beam_ldp.transforms.shuffler.shuffle import Shuffle
 from beam_ldp.transforms.shuffler.sums import MismatchError
 from beam_ldp.transforms.wire import ReadReports, WriteMemoizedReports, WriteReports
-from beam_ldp.transforms.wire.shuffled_files import WriteShuffledReports, read_shuffled_reports
+from beam_ldp.transforms.wire.write_reports import WriteShuffledReports, read_shuffled_reports
 
 if TYPE_CHECKING:
     from beam_ldp.transforms.questions import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -45,36 +45,36 @@ class RoundOneResult(NamedTuple):
     simulated: bool
 
 
+@dataclass(eq=False)
 class EncodeBins(beam.DoFn):
     """Persons to the bin of the coordinate that each of them is asked about."""
 
-    def __init__(self, protocol: UserMean) -> None:
-        self._protocol = protocol
+    protocol: UserMean
 
     def process(self, block: ValueBlock) -> Iterator[ValueBlock]:
         assert block.user_ids is not None
-        coordinate = self._protocol.assign(block.user_ids).coordinate
+        coordinate = self.protocol.assign(block.user_ids).coordinate
         asked = coordinate >= 0
-        state = self._protocol.round_one
+        state = self.protocol.round_one
         if state is None or not asked.any():
             return
         bins = state.encode(block.values[asked], coordinate[asked])
-        groups = coordinate[asked] if self._protocol.space.num_coordinates > 1 else None
+        groups = coordinate[asked] if self.protocol.space.num_coordinates > 1 else None
         yield _part(block, "round one", bins, asked, groups)
 
 
+@dataclass(eq=False)
 class EncodeMeans(beam.DoFn):
     """Persons to the place of their means in the interval; nobody where round one failed."""
 
-    def __init__(self, protocol: UserMean) -> None:
-        self._protocol = protocol
+    protocol: UserMean
 
     def process(
         self, block: ValueBlock, answered: Iterable[RoundOneResult] | None = None
     ) -> Iterator[ValueBlock]:
-        state = _round_two(self._protocol, answered)
+        state = _round_two(self.protocol, answered)
         assert block.user_ids is not None
-        asked = self._protocol.assign(block.user_ids).in_round_two
+        asked = self.protocol.assign(block.user_ids).in_round_two
         if state is not None and asked.any():
             yield _part(block, "round two", state.encode(block.values[asked]), asked)
 
@@ -111,25 +111,23 @@ def _together(element: Any) -> tuple[int, tuple[str, StatisticBlock]]:
     return 0, element if isinstance(element, tuple) else (_ONLY, element)
 
 
+@dataclass(eq=False)
 class Decide(beam.DoFn):
     """The sums of all coordinates to what round one found, if none is missing."""
 
-    def __init__(self, protocol: UserMean, min_reports: int) -> None:
-        self._protocol = protocol
-        self._min_reports = min_reports
+    protocol: UserMean
+    min_reports: int
 
     def process(
         self,
         element: tuple[int, Iterable[tuple[str, StatisticBlock]]],
         window: Any = beam.DoFn.WindowParam,
     ) -> Iterator[Any]:
-        state = self._protocol.round_one
+        state = self.protocol.round_one
         assert state is not None
         sums = {int(name): total for name, total in element[1]}
-        if len(sums) < self._protocol.space.num_coordinates:
-            notice = WithheldRelease(
-                0, self._min_reports, _INCOMPLETE, window=window_bounds(window)
-            )
+        if len(sums) < self.protocol.space.num_coordinates:
+            notice = WithheldRelease(0, self.min_reports, _INCOMPLETE, window=window_bounds(window))
             yield beam.pvalue.TaggedOutput("withheld", notice)
             return
         oracle = state.randomizer
@@ -142,12 +140,12 @@ class Decide(beam.DoFn):
         )
 
 
+@dataclass(eq=False)
 class Finish(beam.DoFn):
     """The sum of round two to a release with the event of both rounds."""
 
-    def __init__(self, protocol: UserMean, question: str) -> None:
-        self._protocol = protocol
-        self._question = question
+    protocol: UserMean
+    question: str
 
     def setup(self) -> None:
         self._releases = counter("releases")
@@ -158,25 +156,23 @@ class Finish(beam.DoFn):
         window: Any = beam.DoFn.WindowParam,
         answered: Iterable[RoundOneResult] | None = None,
     ) -> Iterator[Release]:
-        state = _round_two(self._protocol, answered)
+        state = _round_two(self.protocol, answered)
         if state is None:
             return
         first = RoundOneResult(state.found, 0, False) if answered is None else list(answered)[0]
         simulated = total.simulated or first.simulated
         crowds = [total.smallest_batch] + [first.crowd] * (answered is not None)
-        event = self._protocol.event(first.crowd, total.smallest_batch)
-        together = self._protocol.split != "users"
+        event = self.protocol.event(first.crowd, total.smallest_batch)
+        together = self.protocol.split != "users"
         self._releases.inc()
         yield Release(
-            estimate=state.finish(
-                self._protocol.final.estimate(total.statistic, total.num_reports)
-            ),
+            estimate=state.finish(self.protocol.final.estimate(total.statistic, total.num_reports)),
             num_reports=total.num_reports + (0 if together else first.found.num_users),
             # Wrapped, so that it travels whole.
             ran=None if simulated else dp_accounting.ComposedDpEvent([event]),
-            question=self._question,
+            question=self.question,
             window=window_bounds(window),
-            mechanism=self._protocol.to_config()
+            mechanism=self.protocol.to_config()
             | {"crowds": [first.crowd, total.smallest_batch][-len(crowds) :]},
             smallest_batch=min(crowds),
             output=total.output,

@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.transforms.wire import Tally
-from beam_ldp.transforms.wire.shuffled_files import make_folder
+from beam_ldp.transforms.wire.write_reports import make_folder
 
 LEAST_SENDERS = 5  # below, every one has a large share
 LARGE_SHARE = 0.05  # of all reports

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -88,20 +88,20 @@ class SlidingSums(beam.PTransform):
         return sums
 
 
+@dataclass(eq=False)
 class _Key(beam.DoFn):
-    def __init__(self, keyed: bool) -> None:
-        self._keyed = keyed
+    keyed: bool
 
     def process(self, element: Any) -> Iterator[Any]:
-        key, release = element if self._keyed else ("", element)
+        key, release = element if self.keyed else ("", element)
         if not release.late:
             yield (key, release.question), release
 
 
+@dataclass(eq=False)
 class _Add(beam.DoFn):
-    def __init__(self, num_panes: int, keyed: bool) -> None:
-        self._num_panes = num_panes
-        self._keyed = keyed
+    num_panes: int
+    keyed: bool
 
     def process(
         self,
@@ -110,18 +110,18 @@ class _Add(beam.DoFn):
     ) -> Iterator[Any]:
         (key, _), grouped = element
         panes = sorted(grouped, key=lambda release: release.window or (0, 0))
-        if len(panes) == self._num_panes:
+        if len(panes) == self.num_panes:
             total = add_releases(panes, window_bounds(window))
-            yield (key, total) if self._keyed else total
+            yield (key, total) if self.keyed else total
 
 
+@dataclass(eq=False)
 class _AddAsTheyCome(beam.DoFn):
     """Keeps the panes of the last windows and adds those of each window that is complete."""
 
-    def __init__(self, size: int, num_panes: int, keyed: bool) -> None:
-        self._size = size
-        self._num_panes = num_panes
-        self._keyed = keyed
+    size: int
+    num_panes: int
+    keyed: bool
 
     def process(self, element: tuple[tuple[Any, str], Release], held: Any = _HELD) -> Iterator[Any]:
         (key, _), release = element
@@ -132,19 +132,19 @@ class _AddAsTheyCome(beam.DoFn):
         newest = max(panes)
         held.clear()
         for start, pane in panes.items():
-            if start > newest - _KEPT_SIZES * self._size:
+            if start > newest - _KEPT_SIZES * self.size:
                 held.add(pane)
 
     def _sums_with(self, new: int, panes: dict[int, Release], key: Any) -> Iterator[Any]:
         """Every window that the new pane completes."""
-        period = self._size // self._num_panes
-        for first in range(new - self._size + period, new + period, period):
-            found = [panes.get(first + i * period) for i in range(self._num_panes)]
+        period = self.size // self.num_panes
+        for first in range(new - self.size + period, new + period, period):
+            found = [panes.get(first + i * period) for i in range(self.num_panes)]
             there = [pane for pane in found if pane is not None]
-            if len(there) == self._num_panes:
-                bounds = (first, first + self._size)
+            if len(there) == self.num_panes:
+                bounds = (first, first + self.size)
                 total = add_releases(there, bounds)
-                yield bounds, ((key, total) if self._keyed else total)
+                yield bounds, ((key, total) if self.keyed else total)
 
 
 def _start(release: Release) -> int:
@@ -237,16 +237,16 @@ def _keyed(release: Release) -> tuple[str, Release]:
     return "", release
 
 
+@dataclass(eq=False)
 class _First(beam.DoFn):
-    def __init__(self, count: int) -> None:
-        self._count = count
+    count: int
 
     def process(self, element: tuple[str, Release], seen: Any = _SEEN) -> Iterator[Any]:
         _, release = element
         assert release.window is not None
         known = set(seen.read())
         label = (*release.window, int(release.late))
-        if label in known or len(known) < self._count:
+        if label in known or len(known) < self.count:
             seen.add(label)
             yield release.window, release
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_type_hints
@@ -104,31 +105,24 @@ class ReleaseToRows(beam.PTransform):
         return releases | "Rows" >> beam.ParDo(doer).with_output_types(kind)
 
 
+@dataclass(eq=False)
 class _Rows(beam.DoFn):
-    def __init__(
-        self,
-        kind: type,
-        domain: PortableDomain | None,
-        coordinates: tuple[str, ...] | None,
-        level: float,
-        simultaneous: bool,
-    ) -> None:
-        self._kind = kind
-        self._domain = domain
-        self._labels = coordinates
-        self._level = level
-        self._simultaneous = simultaneous
+    kind: type
+    domain: PortableDomain | None
+    coordinates: tuple[str, ...] | None
+    level: float
+    simultaneous: bool
 
     def setup(self) -> None:
-        if self._domain is not None:
-            self._labels = self._domain.load().labels
+        if self.domain is not None:
+            self.coordinates = self.domain.load().labels
 
     def process(self, release: Release) -> Iterator[FrequencyRow | MeanRow]:
-        if is_mean_release(release) != (self._kind is MeanRow):
+        if is_mean_release(release) != (self.kind is MeanRow):
             raise ValueError(
                 "ReleaseToRows needs coordinates=... for releases of means, and only for them"
             )
-        yield from rows_of(release, self._labels, self._level, self._simultaneous)
+        yield from rows_of(release, self.coordinates, self.level, self.simultaneous)
 
 
 def is_mean_release(release: Release) -> bool:

@@ -103,27 +103,27 @@ class LeaveHashes(beam.PTransform):
 
     def __init__(self, folder: PeopleFolder) -> None:
         super().__init__()
-        self._folder = folder
+        self.folder = folder
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         if is_streamed(pcoll):  # where Beam drops what comes at the close of a window
-            here = beam.ParDo(_WriteHere(self._folder)).with_output_types(str)
+            here = beam.ParDo(_WriteHere(self.folder)).with_output_types(str)
             return pcoll | "Hash ids" >> here
         return (
             pcoll
             | "Hash ids"
-            >> beam.ParDo(_Hash(self._folder)).with_output_types(typehints.Tuple[int, bytes])
+            >> beam.ParDo(_Hash(self.folder)).with_output_types(typehints.Tuple[int, bytes])
             | "Part hashes" >> beam.GroupByKey()
-            | "Write hashes" >> beam.ParDo(_Write(self._folder)).with_output_types(str)
+            | "Write hashes" >> beam.ParDo(_Write(self.folder)).with_output_types(str)
         )
 
 
+@dataclass(eq=False)
 class _WithKey(beam.DoFn):
-    def __init__(self, folder: PeopleFolder) -> None:
-        self._folder = folder
+    folder: PeopleFolder
 
     def setup(self) -> None:
-        self._key = self._folder.key()
+        self._key = self.folder.key()
 
     def _tags(self, block: ValueBlock) -> np.ndarray:
         if block.user_ids is None:
@@ -151,19 +151,13 @@ class _WriteHere(_WithKey):
     def finish_bundle(self) -> None:
         from beam_ldp.ledger.people import shards_of, write_tags
 
-        files = files_at(self._folder.store)
+        files = files_at(self.folder.store)
         for window, held in self._held.items():
             for shard, tags in shards_of(np.concatenate(held)):
-                write_tags(files, self._folder.at(window), shard, self._key.key_id, tags)
+                write_tags(files, self.folder.at(window), shard, self._key.key_id, tags)
 
 
-class _Write(beam.DoFn):
-    def __init__(self, folder: PeopleFolder) -> None:
-        self._folder = folder
-
-    def setup(self) -> None:
-        self._key_id = self._folder.key().key_id
-
+class _Write(_WithKey):
     def process(
         self, element: tuple[int, Iterable[bytes]], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[str]:
@@ -171,8 +165,8 @@ class _Write(beam.DoFn):
 
         shard, parts = element
         tags = np.unique(np.frombuffer(b"".join(parts), dtype="<u8").astype(np.uint64))
-        files = files_at(self._folder.store)
-        yield write_tags(files, self._folder.at(window), shard, self._key_id, tags)
+        files = files_at(self.folder.store)
+        yield write_tags(files, self.folder.at(window), shard, self._key.key_id, tags)
 
 
 # What memoized reports leave behind: a keyed digest of all of them, and hashes of each ----
@@ -233,27 +227,21 @@ class LeaveReports(beam.PTransform):
 
     def __init__(self, folder: PeopleFolder, publication: str) -> None:
         super().__init__()
-        self._folder = folder
+        self.folder = folder
         self._publication = publication
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         return (
             pcoll
             | "Tag reports"
-            >> beam.ParDo(_Tag(self._folder)).with_output_types(typehints.Tuple[int, bytes])
+            >> beam.ParDo(_Tag(self.folder)).with_output_types(typehints.Tuple[int, bytes])
             | "Part reports" >> beam.GroupByKey()
             | "Write reports"
-            >> beam.ParDo(_WriteReports(self._folder, self._publication)).with_output_types(str)
+            >> beam.ParDo(_WriteReports(self.folder, self._publication)).with_output_types(str)
         )
 
 
-class _Tag(beam.DoFn):
-    def __init__(self, folder: PeopleFolder) -> None:
-        self._folder = folder
-
-    def setup(self) -> None:
-        self._key = self._folder.key()
-
+class _Tag(_WithKey):
     def process(self, trace: Trace) -> Iterator[tuple[int, bytes]]:
         from beam_ldp.ledger.people import shards_of
 
@@ -267,13 +255,9 @@ class _Tag(beam.DoFn):
             yield shard, chosen.astype("<u8").tobytes()
 
 
-class _WriteReports(beam.DoFn):
-    def __init__(self, folder: PeopleFolder, publication: str) -> None:
-        self._folder = folder
-        self._publication = publication
-
-    def setup(self) -> None:
-        self._key_id = self._folder.key().key_id
+@dataclass(eq=False)
+class _WriteReports(_WithKey):
+    publication: str
 
     def process(
         self, element: tuple[int, Iterable[bytes]], window: Any = beam.DoFn.WindowParam
@@ -282,9 +266,9 @@ class _WriteReports(beam.DoFn):
 
         shard, parts = element
         rows = np.frombuffer(b"".join(parts), dtype="<u8").reshape(-1, 3)
-        files = files_at(self._folder.store)
-        place = publication_folder(self._folder.at(window), self._publication)
-        yield write_reports(files, place, shard, self._key_id, *rows.T)
+        files = files_at(self.folder.store)
+        place = publication_folder(self.folder.at(window), self.publication)
+        yield write_reports(files, place, shard, self._key.key_id, *rows.T)
 
 
 def publication_folder(folder: str, publication: str) -> str:

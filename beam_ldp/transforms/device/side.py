@@ -111,20 +111,20 @@ class Randomize(beam.PTransform):
         }
 
 
+@dataclass(eq=False)
 class RandomizeBlocks(beam.DoFn):
     """Randomizes block by block; loose values wait until there are enough for a block."""
 
-    def __init__(self, carried: PortableRandomizer, noise: NoiseSource, keyed: bool) -> None:
-        self._carried = carried
-        self._noise = noise
-        self._keyed = keyed
+    carried: PortableRandomizer
+    noise: NoiseSource
+    keyed: bool
 
     def setup(self) -> None:
-        self._randomizer = self._carried.randomizer
+        self._randomizer = self.carried.randomizer
         self._size = vector_size(self._randomizer)
         self._rows = rows_in(BLOCK_BYTES, report_bytes(self._randomizer))
         self._digest = self._randomizer.config_digest()
-        self._key = self._noise.key()
+        self._key = self.noise.key()
         self._randomized = counter("reports_randomized")
         self._sizes = distribution("randomize_block_reports")
         self._timed = Stopwatch("randomize_microseconds", CROWD)
@@ -133,7 +133,7 @@ class RandomizeBlocks(beam.DoFn):
         self._loose: dict[Any, list[Any]] = defaultdict(list)
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
-        key, payload = element if self._keyed else (None, element)
+        key, payload = element if self.keyed else (None, element)
         block = self._as_block(payload)
         if block is not None:
             yield from self._emit(key, block, window)
@@ -172,10 +172,10 @@ class RandomizeBlocks(beam.DoFn):
             rng = self._rng(part, origin, window)
             with self._timed(len(part)):
                 drawn = self._randomizer.randomize(part.values, rng)
-            reports = ReportBlock(drawn, self._digest, part.groups, origin, self._noise.simulated)
+            reports = ReportBlock(drawn, self._digest, part.groups, origin, self.noise.simulated)
             self._randomized.inc(len(reports))
             self._sizes.update(len(reports))
-            yield (key, reports) if self._keyed else reports
+            yield (key, reports) if self.keyed else reports
             yield from self._left_behind(part, drawn, window)
 
     def _left_behind(self, block: ValueBlock, drawn: Any, window: Any) -> Iterator[Any]:
@@ -189,12 +189,12 @@ class RandomizeBlocks(beam.DoFn):
                     "memoized randomization needs user ids: give ValueBlock(values, user_ids), or "
                     "name the user id column"
                 )
-            return UserRandomness(self._key, block.user_ids, self._noise.of(window))
-        if self._noise.seed is None:
+            return UserRandomness(self._key, block.user_ids, self.noise.of(window))
+        if self.noise.seed is None:
             return None
         if not origin:  # nothing tells this block from another: new noise rather than repeated
             return np.random.default_rng()
-        return np.random.default_rng(np.random.SeedSequence([self._noise.seed, *origin]))
+        return np.random.default_rng(np.random.SeedSequence([self.noise.seed, *origin]))
 
 
 class _RandomizeTraced(RandomizeBlocks):
@@ -202,7 +202,7 @@ class _RandomizeTraced(RandomizeBlocks):
 
     def _left_behind(self, block: ValueBlock, drawn: Any, window: Any) -> Iterator[Any]:
         assert self._key is not None and block.user_ids is not None
-        packed, identity = self._randomizer.pack_each(drawn), self._noise.of(window)
+        packed, identity = self._randomizer.pack_each(drawn), self.noise.of(window)
         hashes = report_hashes(self._key, block.user_ids, packed, identity, block.groups)
         yield TaggedOutput(_TRACES, Trace(block.user_ids, hashes, block.groups))
 

@@ -159,6 +159,7 @@ _ONE = 2.0**32  # of the fixed-point numbers: rounding moves a mean by at most 2
 _MOST_ROWS = 1 << 30
 
 
+@block_coder.travels
 @dataclass(frozen=True, eq=False)
 class PersonSums:
     """Sums of rows of persons, each person once. Not private yet.
@@ -179,11 +180,6 @@ class PersonSums:
     @property
     def textual(self) -> bool:
         return self.user_ids.dtype.kind == "O"
-
-
-block_coder.register(
-    PersonSums, user_ids=block_coder.IDS, sums=block_coder.ARRAY, counts=block_coder.ARRAY
-)
 
 
 class MeanPerPerson(beam.PTransform):

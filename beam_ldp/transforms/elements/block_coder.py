@@ -10,8 +10,8 @@ import functools
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import apache_beam as beam
 import numpy as np
@@ -24,6 +24,7 @@ VERSION = 3
 _OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability", "expected_bias")
 _SIZE = struct.Struct("<q")
 _NONE = -1
+B = TypeVar("B")
 
 
 class BlockReader:
@@ -217,6 +218,24 @@ BATCH = FieldType(_write_batch, _read_batch)
 ESTIMATE = FieldType(_write_estimate, _read_estimate)
 
 
+# How a field travels: by its name, or else by what it is declared to be.
+_NAMED = {"user_ids": IDS, "positions": POSITIONS}
+_DECLARED = {
+    "np.ndarray": ARRAY,
+    "np.ndarray | None": ARRAY,
+    "bytes": BYTES,
+    "str": TEXT,
+    "str | None": TEXT,
+    "int": INTEGER,
+    "bool": FLAG,
+    "tuple[str, ...]": JSON,
+    "tuple[int, ...]": JSON,
+    "tuple[int, int] | None": JSON,
+    "dict[str, Any]": JSON,
+    "pa.RecordBatch": BATCH,
+    "Estimate": ESTIMATE,
+}
+
 _layouts: dict[type, dict[str, FieldType]] = {}
 _builders: dict[type, Callable[..., Any]] = {}
 
@@ -260,15 +279,24 @@ class BlockCoder(beam.coders.Coder):
 
 
 def register(
-    block_type: type, build: Callable[..., Any] | None = None, /, **fields: FieldType
+    block_type: type, build: Callable[..., Any] | None = None, /, **special: FieldType
 ) -> None:
-    """Give a class its coder: its fields in the order in which they travel.
+    """Give a dataclass its coder: its fields travel in the order of their declaration.
 
     Args:
         block_type: the class.
         build: makes an object from the fields that were read; the class itself if None.
-        **fields: how each field travels.
+        **special: how fields travel that no other class has.
     """
-    _layouts[block_type] = fields
+    _layouts[block_type] = {
+        field.name: special.get(field.name) or _NAMED.get(field.name) or _DECLARED[str(field.type)]
+        for field in fields(block_type)
+    }
     _builders[block_type] = build or block_type
     beam.coders.registry.register_coder(block_type, BlockCoder)
+
+
+def travels(block_type: type[B]) -> type[B]:
+    """The dataclass with its coder."""
+    register(block_type)
+    return block_type

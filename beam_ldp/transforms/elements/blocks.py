@@ -21,19 +21,17 @@ import pyarrow as pa
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.user_ids import canonical_ids
-from beam_ldp.transforms.elements import block_coder
 from beam_ldp.transforms.elements.block_coder import (
-    ARRAY,
-    BYTES,
-    FLAG,
-    IDS,
     INTEGER,
-    POSITIONS,
-    TEXT,
+    JSON,
+    BlockReader,
     FieldType,
+    register,
+    travels,
 )
 
 
+@travels
 @dataclass(frozen=True, eq=False)
 class TableBlock:
     """Rows as they were read: not private yet.
@@ -52,6 +50,7 @@ class TableBlock:
         return int(self.batch.num_rows)
 
 
+@travels
 @dataclass(frozen=True, eq=False)
 class ValueBlock:
     """Raw values of many users, ready for `Randomize`. Not private yet.
@@ -106,6 +105,7 @@ class ValueBlock:
             yield replace(self.where(rows), user_ids=ids)
 
 
+@travels
 @dataclass(frozen=True, eq=False)
 class CandidateBlock:
     """Rows that compete to be the one that counts for their user. Not private yet.
@@ -125,6 +125,7 @@ class CandidateBlock:
         return len(self.values)
 
 
+@travels
 @dataclass(frozen=True, eq=False)
 class ReportBlock:
     """Randomized reports, still in the order of their users: locally private, not shuffled.
@@ -152,6 +153,7 @@ class ReportBlock:
         return len(self.reports)
 
 
+@travels
 @dataclass(frozen=True, eq=False)
 class ShuffledBlock:
     """Reports in uniformly random order, without ids, keys and times.
@@ -179,6 +181,7 @@ class ShuffledBlock:
         return len(self.reports)
 
 
+@travels
 @dataclass(frozen=True, eq=False)
 class StatisticBlock:
     """A sum of reports, and of how many.
@@ -202,6 +205,7 @@ class StatisticBlock:
     late: bool = False
 
 
+@travels
 @dataclass(frozen=True, eq=False)
 class ShuffledSum:
     """The sum of all reports of a group and window: all that left the shuffler.
@@ -219,6 +223,7 @@ class ShuffledSum:
 UNKNOWN_POSITION = -1
 
 
+@travels
 @dataclass(frozen=True)
 class BadRow:
     """A row that could not be used: where it stands and why, never what it holds.
@@ -236,6 +241,7 @@ class BadRow:
     length: int = 0
 
 
+@travels
 @dataclass(frozen=True, eq=False)
 class BadRowBlock:
     """Bad rows of one source; iterating over it gives one `BadRow` each.
@@ -282,6 +288,7 @@ class BadRowBlock:
             yield BadRow(self.source, position, self.reasons[code], length)
 
 
+@travels
 @dataclass(frozen=True)
 class WithheldRelease:
     """A release that did not happen, and why.
@@ -380,17 +387,17 @@ def _write_event(event: Any, out: list[bytes]) -> None:
         from beam_ldp.accounting.event_json import event_to_json
 
         INTEGER.write(_WHOLE_EVENT, out)
-        block_coder.JSON.write(event_to_json(event), out)
+        JSON.write(event_to_json(event), out)
 
 
-def _read_event(reader: block_coder.BlockReader) -> Any:
+def _read_event(reader: BlockReader) -> Any:
     """The number of reports, or a whole event."""
     crowd = reader.size()
     if crowd != _WHOLE_EVENT:
         return crowd
     from beam_ldp.accounting.event_json import event_from_json
 
-    return event_from_json(block_coder.JSON.read(reader))
+    return event_from_json(JSON.read(reader))
 
 
 def _rebuild_release(**fields: Any) -> Release:
@@ -402,45 +409,4 @@ def _rebuild_release(**fields: Any) -> Release:
     return Release(ran=ran, answers=answers, **fields)
 
 
-_EVENT = FieldType(_write_event, _read_event)
-_register = block_coder.register
-_register(
-    ValueBlock,
-    values=ARRAY, user_ids=IDS, groups=ARRAY, source=TEXT, positions=POSITIONS,
-)  # fmt: skip
-_register(CandidateBlock, values=ARRAY, user_ids=IDS, ranks=ARRAY, groups=ARRAY)
-_register(
-    ReportBlock,
-    reports=ARRAY, mechanism_digest=BYTES, groups=ARRAY, origin=BYTES, simulated=FLAG,
-)  # fmt: skip
-_register(
-    ShuffledBlock,
-    reports=ARRAY, mechanism_digest=BYTES, batch_size=INTEGER, simulated=FLAG, late=FLAG,
-)  # fmt: skip
-_register(
-    StatisticBlock,
-    statistic=ARRAY, num_reports=INTEGER, smallest_batch=INTEGER, mechanism_digest=BYTES,
-    simulated=FLAG, output=TEXT, late=FLAG,
-)  # fmt: skip
-_register(
-    ShuffledSum,
-    statistic=ARRAY, num_reports=INTEGER, mechanism_digest=BYTES, simulated=FLAG, late=FLAG,
-)  # fmt: skip
-_register(BadRow, source=TEXT, position=INTEGER, reason=TEXT, length=INTEGER)
-_register(
-    BadRowBlock,
-    source=TEXT, positions=POSITIONS, codes=ARRAY, reasons=block_coder.JSON, lengths=ARRAY,
-)  # fmt: skip
-_register(TableBlock, source=TEXT, first_position=INTEGER, batch=block_coder.BATCH)
-_register(
-    WithheldRelease,
-    num_reports=INTEGER, min_reports=INTEGER, reason=TEXT, question=TEXT,
-    group=TEXT, window=block_coder.JSON, late=FLAG,
-)  # fmt: skip
-_register(
-    Release,
-    _rebuild_release,
-    estimate=block_coder.ESTIMATE, num_reports=INTEGER, ran=_EVENT, question=TEXT, group=TEXT,
-    window=block_coder.JSON, mechanism=block_coder.JSON, smallest_batch=INTEGER, output=TEXT,
-    simulated=FLAG, derived=FLAG, answers=block_coder.JSON, late=FLAG,
-)  # fmt: skip
+register(Release, _rebuild_release, ran=FieldType(_write_event, _read_event))

@@ -10,7 +10,6 @@ been released either.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -24,7 +23,7 @@ from beam_ldp.randomizers.words import kernel, multiply_high, short_kernel
 from beam_ldp.transforms.elements.blocks import ReportBlock, ShuffledBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.elements.stage_types import typed_outputs, window_bounds
-from beam_ldp.transforms.shuffler.sums import Exit, Gate, TakesReports, parts_of, with_none
+from beam_ldp.transforms.shuffler.sums import Exit, Gate, LetsOut, TakesReports, parts_of, with_none
 
 # Uniformly random order, from secure words. Exactly uniform: no draw is rounded -----------
 #
@@ -227,14 +226,8 @@ class _CutBatches(TakesReports):
         self._cutters = {}
 
 
-@dataclass(eq=False)
-class _MergeLeftovers(beam.DoFn):
+class _MergeLeftovers(LetsOut):
     """The exchange: leftovers of one group and window become its last batches."""
-
-    gate: Gate
-
-    def setup(self) -> None:
-        self._exit = Exit(self.gate)
 
     def process(
         self,
@@ -245,13 +238,13 @@ class _MergeLeftovers(beam.DoFn):
         cutter = BatchCutter(self.gate.carried.randomizer, self.gate.min_reports)
         for leftover in leftovers:
             for batch in cutter.add(leftover.reports, leftover.simulated):
-                yield self._exit.let_out(key, len(batch), batch)
+                yield self.exit.let_out(key, len(batch), batch)
         if len(cutter) < self.gate.min_reports:
-            said = self._exit.withhold(key, len(cutter), window_bounds(window))
+            said = self.exit.withhold(key, len(cutter), window_bounds(window))
             yield beam.pvalue.TaggedOutput("withheld", said)
             return
         for batch in cutter.last():
-            yield self._exit.let_out(key, len(batch), batch)
+            yield self.exit.let_out(key, len(batch), batch)
 
 
 def _no_leftover(randomizer: LocalRandomizer) -> ReportBlock:

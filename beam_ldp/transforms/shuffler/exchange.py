@@ -28,8 +28,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.randomness import FreshWords, derive_key
-from beam_ldp.transforms.elements import block_coder
-from beam_ldp.transforms.elements.block_coder import BYTES, FLAG, INTEGER
+from beam_ldp.transforms.elements.block_coder import travels
 from beam_ldp.transforms.elements.blocks import ShuffledBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import (
     BLOCK_BYTES,
@@ -38,7 +37,7 @@ from beam_ldp.transforms.elements.portable import (
 )
 from beam_ldp.transforms.elements.stage_types import typed_outputs, window_bounds
 from beam_ldp.transforms.shuffler.batches import permute, scatter
-from beam_ldp.transforms.shuffler.sums import Exit, Gate, TakesReports, parts_of, with_none
+from beam_ldp.transforms.shuffler.sums import Gate, LetsOut, TakesReports, parts_of, with_none
 
 # Reports as they cross the wire between workers: packed, where that is shorter ------------
 
@@ -46,6 +45,7 @@ from beam_ldp.transforms.shuffler.sums import Exit, Gate, TakesReports, parts_of
 WORTH_PACKING = 0.8  # of the bytes in memory; packing and unpacking take some nanoseconds
 
 
+@travels
 @dataclass(frozen=True, eq=False)
 class ReportPiece:
     """Some reports of one shard, on their way to it.
@@ -64,11 +64,6 @@ class ReportPiece:
 
     def __len__(self) -> int:
         return self.num_reports
-
-
-block_coder.register(
-    ReportPiece, data=BYTES, num_reports=INTEGER, mechanism_digest=BYTES, simulated=FLAG
-)
 
 
 class PieceFormat:
@@ -221,14 +216,11 @@ def _exchange(number: int) -> str:
     return f"exchange {number}"
 
 
-@dataclass(eq=False)
-class _PermuteShard(beam.DoFn):
+class _PermuteShard(LetsOut):
     """One shard in uniformly random order, if all shards together hold enough reports."""
 
-    gate: Gate
-
     def setup(self) -> None:
-        self._exit = Exit(self.gate)
+        super().setup()
         self._format = PieceFormat(self.gate.carried.randomizer)
 
     def process(
@@ -247,22 +239,16 @@ class _PermuteShard(beam.DoFn):
         digest, rows = randomizer.config_digest(), rows_in(BLOCK_BYTES, report_bytes(randomizer))
         for start in range(0, len(reports), rows):  # in order, so that nothing downstream is large
             part = ShuffledBlock(reports[start : start + rows], digest, total, simulated)
-            yield self._exit.let_out(key, len(part), part)
+            yield self.exit.let_out(key, len(part), part)
 
 
-@dataclass(eq=False)
-class _SayWithheld(beam.DoFn):
-    gate: Gate
-
-    def setup(self) -> None:
-        self._exit = Exit(self.gate)
-
+class _SayWithheld(LetsOut):
     def process(
         self, element: tuple[Any, int], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[WithheldRelease]:
         key, count = element
         if count < self.gate.min_reports:
-            yield self._exit.withhold(key, count, window_bounds(window))
+            yield self.exit.withhold(key, count, window_bounds(window))
 
 
 def _draw_run_key(_: bytes) -> bytes:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
@@ -26,6 +29,7 @@ from beam_ldp.transforms.elements.portable import (
     task_of,
 )
 from beam_ldp.transforms.elements.stage_types import (
+    TOO_FEW,
     check_fires_once,
     check_streamed,
     check_windows,
@@ -35,21 +39,33 @@ from beam_ldp.transforms.elements.stage_types import (
     typed_outputs,
     window_bounds,
 )
-from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
-from beam_ldp.transforms.shuffler.batches import shuffle_in_batches
+from beam_ldp.transforms.elements.windows import (
+    DEFAULT_RULES,
+    SHUFFLE_EARLY,
+    Bounds,
+    CloseWindows,
+    WindowEnd,
+    WindowRules,
+    WindowSchedule,
+    close_windows,
+)
+from beam_ldp.transforms.shuffler.batches import permute, shuffle_in_batches
 from beam_ldp.transforms.shuffler.exchange import (
     LARGE_BATCH_BYTES,
     exchanges_for,
     shards_for,
     shuffle_globally,
 )
-from beam_ldp.transforms.shuffler.shuffle_windows import shuffle_in_windows
 from beam_ldp.transforms.shuffler.sums import (
     Exit,
     Gate,
+    LetsOut,
     SumReports,
+    SumStatistics,
+    TakesReports,
     as_released,
     combine_sums,
+    parts_of,
     with_none,
     zero_statistic,
 )
@@ -221,21 +237,115 @@ def _sum_all(
     return [released], withheld
 
 
-@dataclass(eq=False)
-class _ReleaseSum(beam.DoFn):
+class _ReleaseSum(LetsOut):
     """Lets a sum out if it is one of enough reports."""
-
-    gate: Gate
-
-    def setup(self) -> None:
-        self._exit = Exit(self.gate)
 
     def process(
         self, element: tuple[Any, StatisticBlock], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[Any]:
         key, total = element
         if total.num_reports < self.gate.min_reports:
-            said = self._exit.withhold(key, total.num_reports, window_bounds(window))
+            said = self.exit.withhold(key, total.num_reports, window_bounds(window))
             yield beam.pvalue.TaggedOutput("withheld", said)
         else:
-            yield self._exit.let_out(key, total.num_reports, as_released(total))
+            yield self.exit.let_out(key, total.num_reports, as_released(total))
+
+
+# Data that never end: what belongs to one group and window is released when it closes --------
+#
+# Partial sums, or reports, of a group wait together in one place until their window ends. There
+# they are added up, or permuted together, and released if there are enough.
+
+
+class _GatherReports(TakesReports):
+    """`ReportBlock`s to one `(key, ReportBlock)` per bundle, key and window; nothing else stays."""
+
+    def start_bundle(self) -> None:
+        self._held: dict[Any, list[ReportBlock]] = defaultdict(list)
+
+    def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> None:
+        key, block = self.accepted(element)
+        with self.blocks.timed():
+            for part, rows in parts_of(key, block):
+                reports = ReportBlock(block.reports[rows], self.digest, simulated=block.simulated)
+                self._held[window, part].append(reports)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for (window, key), blocks in self._held.items():
+            yield WindowedValue((key, _concatenate(blocks)), window.max_timestamp(), [window])
+        self._held = defaultdict(list)
+
+
+def _concatenate(blocks: list[ReportBlock]) -> ReportBlock:
+    """The reports of several blocks, without their origins and groups."""
+    return ReportBlock(
+        np.concatenate([block.reports for block in blocks]),
+        blocks[0].mechanism_digest,
+        simulated=any(block.simulated for block in blocks),
+    )
+
+
+class _Release(CloseWindows[Any]):
+    """Lets the reports of a window out, or their sum, if there are enough.
+
+    A window that ends with too few waits for late reports. They count together then, as one release
+    at the price of all of them.
+    """
+
+    def __init__(self, schedule: WindowSchedule, gate: Gate) -> None:
+        super().__init__(schedule)
+        self._gate = gate
+
+    def setup(self) -> None:
+        self._exit = Exit(self._gate)
+
+    def add_up(self, blocks: list[Any]) -> Any:
+        if len(blocks) == 1:
+            return blocks[0]
+        if isinstance(blocks[0], ReportBlock):
+            return _concatenate(blocks)
+        adder = SumStatistics(self._gate.carried)
+        return adder.merge_accumulators([adder.create_accumulator(), *blocks])
+
+    def close(
+        self, key: Any, bounds: Bounds, block: Any, last: bool, late: bool
+    ) -> WindowEnd[Any] | None:
+        if block.num_reports >= self._gate.min_reports:
+            leaving = self._exit.let_out(key, block.num_reports, self._as_released(block, late))
+            return WindowEnd([(bounds, leaving)])
+        return WindowEnd([self._withheld(key, bounds, block, TOO_FEW, late)]) if last else None
+
+    def refuse(self, key: Any, bounds: Bounds, block: Any, reason: str) -> Iterator[Any]:
+        yield self._withheld(key, bounds, block, reason, True)
+
+    def _withheld(
+        self, key: Any, bounds: Bounds, block: Any, reason: str, late: bool
+    ) -> TaggedOutput:
+        said = self._exit.withhold(key, block.num_reports, bounds, reason, late)
+        return TaggedOutput("withheld", (bounds, said))
+
+    def _as_released(self, block: Any, late: bool) -> ShuffledSum | ShuffledBlock:
+        if isinstance(block, StatisticBlock):
+            return as_released(block, late)
+        reports = permute(block.reports, self._gate.carried.randomizer.messages_per_user)
+        return ShuffledBlock(reports, block.mechanism_digest, len(reports), block.simulated, late)
+
+
+def shuffle_in_windows(
+    pcoll: beam.PCollection,
+    gate: Gate,
+    output: Literal["reports", "statistic"],
+    rules: WindowRules,
+) -> tuple[list[beam.PCollection], beam.PCollection]:
+    """`([released], withheld)`: `(name, ShuffledSum or ShuffledBlock)`s, and `WithheldRelease`s."""
+    gather: TakesReports = SumReports(gate) if output == "statistic" else _GatherReports(gate)
+    kind, left = (
+        (StatisticBlock, ShuffledSum) if output == "statistic" else (ReportBlock, ShuffledBlock)
+    )
+    released, withheld = close_windows(
+        pcoll | "Gather" >> beam.ParDo(gather).with_output_types(gate.inside(kind)),
+        _Release(WindowSchedule.of(pcoll, rules, SHUFFLE_EARLY), gate),
+        leaving=("Released", gate.outside(left)),
+        refused=("withheld", "Withheld", WithheldRelease),
+    )
+    return [released], withheld

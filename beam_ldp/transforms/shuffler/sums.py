@@ -163,6 +163,20 @@ class Exit:
         return key if self._labels is None else self._labels[key]
 
 
+@dataclass(eq=False)
+class LetsOut(beam.DoFn):
+    """A step that lets reports out, or says why not.
+
+    Args:
+        gate: of the stage.
+    """
+
+    gate: Gate
+
+    def setup(self) -> None:
+        self.exit = Exit(self.gate)
+
+
 def with_none(
     pcoll: beam.PCollection, gate: Gate, kind: type, none: Callable[[LocalRandomizer], Any]
 ) -> beam.PCollection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from beam_ldp.transforms.wire.file_parts import (
     PortableTerms,
     find_parts,
 )
-from beam_ldp.transforms.wire.shuffled_files import make_folder
+from beam_ldp.transforms.wire.write_reports import make_folder
 
 # Bytes that travel between stages, or lie in a folder while only their names travel -------
 #
@@ -164,14 +165,14 @@ class Tally(NamedTuple):
     largest: int
 
 
+@dataclass(eq=False)
 class _Read(beam.DoFn):
     """What both passes do with a part of a file."""
 
-    def __init__(self, terms: PortableTerms) -> None:
-        self._carried = terms
+    terms: PortableTerms
 
     def setup(self) -> None:
-        self._terms: AnyTerms = self._carried.any
+        self._terms: AnyTerms = self.terms.any
         self._margin = margin(self._terms)
 
     def _stretches(self, reader: PartReader) -> Iterator[tuple[int, int, Part]]:
