@@ -63,7 +63,7 @@ def finalize(
 
 def _refuse_stream(output: str) -> None:
     """A UsageError that says what becomes of a stream, if the output is one."""
-    from beam_ldp.pipelines.streams.place import run_of
+    from beam_ldp.pipelines.streams.results import run_of
 
     run_id = run_of(output)
     if run_id is not None:

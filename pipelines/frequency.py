@@ -44,7 +44,6 @@ from beam_ldp.pipelines.settings import (
     settings_from,
     with_files,
 )
-from beam_ldp.pipelines.streams.flags import refuse_without_stream
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.pipelines.usage.frequency import USAGE, FrequencyQuestion
 from beam_ldp.pipelines.usage.stream import StreamSettings
@@ -86,7 +85,9 @@ class Frequency(Question[FrequencySettings]):
         need(USAGE, given, "source.paths", "privacy.delta", "output.folder")
         question = question_of(given, USAGE)
         stream = section_from(given, USAGE, "stream", StreamSettings)
-        refuse_without_stream(given)
+        told = [name for name in given["stream"] if name != "on"]
+        if told and not stream.on:
+            raise UsageError(f"{USAGE.flag_of(f'stream.{told[0]}')} needs --stream")
         settings = settings_from(given, USAGE, question, FrequencySettings)
         check_groups(settings)
         settings = checked(settings, stream=stream.on)

@@ -27,13 +27,11 @@ from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs.job import plugin_flags
 from beam_ldp.pipelines.jobs.watch import JobError, explain
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.streams.flags import check_stream
+from beam_ldp.pipelines.settings import section_from
 from beam_ldp.pipelines.streams.live import StreamProgress
 from beam_ldp.pipelines.streams.log import StreamLog
-from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
 from beam_ldp.pipelines.streams.results import (
     OPENED,
     MarkOpenWindows,
@@ -41,9 +39,12 @@ from beam_ldp.pipelines.streams.results import (
     WriteStreamBadRows,
     WriteWindows,
     WriteWithheldReleases,
+    begin,
     forget_unfinished,
+    run_that_goes_on,
 )
 from beam_ldp.pipelines.streams.source import WatchTable
+from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.pipelines.usage.stream import StreamSettings
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.transforms import ChargeTo, PrivateEstimate, SlidingSums, WindowRules
@@ -55,6 +56,48 @@ from beam_ldp.transforms.elements.portable import PortableDomain
 LOOK_EVERY = 0.5  # seconds between two looks at the results
 ASK_EVERY = 1.0  # seconds between two questions about the job
 LAST_LOOK = 2.0  # seconds in which a stopped job may still finish a file
+
+
+_NOT_STREAMED = {
+    "people": ("group_by", "groups"),
+    "question": ("bins", "quantiles", "between", "fan_out", "staged"),
+    "source": ("max_bad_rows",),
+    "output": ("bad_rows_file",),
+    "release": ("people_store",),
+}
+
+
+def check_stream(given: Arguments) -> StreamSettings:
+    """What a stream was told, with the rules checked that hold for streams.
+
+    Raises:
+        UsageError: naming the flag and what is allowed.
+    """
+    stream: StreamSettings = section_from(given, USAGE, "stream", StreamSettings)
+    if stream.session_gap is not None and given["people"].get("id") is not None:
+        raise UsageError("--session-gap and --user-id exclude each other: see docs/streaming.md")
+    if (given["release"].get("windows") or 0) < 1:
+        raise UsageError(
+            "--budget-windows must be >= 1: the number of releases to reserve budget for"
+        )
+    if given["source"].get("format") == "text":
+        raise UsageError("--stream needs a format with columns, which text has not")
+    for home, names in _NOT_STREAMED.items():
+        for name in names:
+            if name in given[home]:
+                flag = USAGE.flag_of(f"{home}.{name}")
+                raise UsageError(f"{flag} cannot be used with --stream")
+    if len(given["question"].get("column", ())) > 1:
+        raise UsageError(
+            "--column must be given once with --stream: several questions need input that is "
+            "complete (docs/streaming.md)"
+        )
+    if given["privacy"].get("strict"):
+        raise UsageError(
+            "--strict cannot be used with --stream, where --min-reports and the budget are the "
+            "limits"
+        )
+    return stream
 
 
 class Stream:
@@ -389,6 +432,3 @@ def _as_json(job: Stream, watched: StreamProgress, log: StreamLog, why: str) -> 
         "run_id": None if job.budget is None else job.budget.run_id,
         "mlflow_run_id": log.run_id,
     }
-
-
-__all__ = ["Choice", "Stream"]

@@ -14,6 +14,10 @@ table never disagree, two workers that race leave one answer, and a step that an
 leaves the first one: nobody sees two noisy answers about the same reports. Single files take their
 names as hard links, which fail likewise; on a file system without links a notice that was not there
 a moment ago is renamed.
+
+A stream whose launcher was lost goes on in its folder, as the run that it was, if it asks the very
+same: then memoized noise is what it was, and what was released stays. Anything else in the same
+folder, or under the same name, would be other reports of the same people beside the first ones.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.answer import estimate_table
 from beam_ldp.pipelines.jobs.results import bad_row_lines
 from beam_ldp.pipelines.outputs import SCHEMA_VERSION, as_json, private_folder, write_private
@@ -282,3 +287,83 @@ def read_folder(folder: Path, known: set[str]) -> Iterator[tuple[str, dict[str, 
     for _, name, path in sorted(new):
         known.add(name)
         yield name, json.loads(path.read_text("utf-8"))
+
+
+# Whose folder it is ---------------------------------------------------------------------------
+
+
+def run_that_goes_on(
+    folder: Path, identity: ReleaseIdentity | None, run_id: str | None
+) -> str | None:
+    """The run whose folder it is; None where it is a new one.
+
+    Args:
+        folder: of the output.
+        identity: of the stream as it is asked for now; with a commitment to the key where noise is
+            memoized.
+        run_id: as it is asked for now, if it is.
+
+    Raises:
+        UsageError: if the folder holds anything else.
+    """
+    if not folder.exists() or not any(folder.iterdir()):
+        return None
+    told = _asked_in(folder)
+    if told is None:
+        raise UsageError(
+            f"--output {folder} is not empty; a stream only adds files, so give it a new folder"
+        )
+    first = told["identity"] and ReleaseIdentity.from_json(told["identity"])
+    if first is None or identity is None or not (first.key and identity.key):
+        raise UsageError(
+            f"--output {folder} holds a stream, which only memoized noise (--memoize-key-file) can "
+            "continue: with fresh noise the same people would send second reports"
+        )
+    if first != identity:
+        differs = ", ".join(first.differences(identity))
+        raise UsageError(
+            f"--output {folder} holds another stream: it differs in its {differs}. Give this one a "
+            "new folder and a new release id"
+        )
+    if run_id not in (None, told["run_id"]):
+        raise UsageError(
+            f"--output {folder} belongs to run {told['run_id']}: a stream continues under its own "
+            "--run-id"
+        )
+    return str(told["run_id"])
+
+
+def begin(folder: Path, identity: ReleaseIdentity | None, run_id: str) -> None:
+    """Say whose folder it is, before anything is read.
+
+    Raises:
+        UsageError: if another stream began here in the meantime.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    told = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run_id,
+        "identity": None if identity is None else identity.to_json(),
+    }
+    if not write_once(str(folder / STREAM), as_json(told)) and _asked_in(folder) != told:
+        raise UsageError(f"--output {folder}: another stream started here at the same moment")
+
+
+def run_of(folder: str) -> str | None:
+    """The run of a stream; None for any other folder.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
+    told = _asked_in(Path(folder.removeprefix("file://")))
+    return None if told is None else str(told["run_id"])
+
+
+def _asked_in(folder: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((folder / STREAM).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        raise UsageError(f"{folder / STREAM} cannot be read") from None
+    return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_ldp.pipelines.usage import DATA, Part
-from beam_ldp.settings.fields import SWITCH, Kind, setting
+from beam_ldp.settings.fields import SWITCH, Kind, SettingError, setting
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -76,6 +76,31 @@ class StreamSettings:
     stop_after: float | None = setting(
         None, "stop after this time, as with Ctrl-C", SECONDS, flag="stop-after", metavar="TIME"
     )
+
+    def __post_init__(self) -> None:
+        if not self.on:
+            return
+        if not self.time_column:
+            raise SettingError(
+                "{stream.time_column} is missing: which column holds the event time?"
+            )
+        if (self.window is None) == (self.session_gap is None):
+            raise SettingError("give one of {stream.window} and {stream.session_gap}")
+        if self.session_gap is not None and not self.public_bounds:
+            raise SettingError(
+                "{stream.session_gap} needs {stream.public_bounds}: a session begins and ends at "
+                "the time of a single row, so its bounds reveal when somebody sent something"
+            )
+        for name in ("window", "slide", "session_gap"):
+            length = getattr(self, name)
+            if length is not None and length < 0.001:
+                raise SettingError(f"{{stream.{name}}} must be at least 1ms")
+        if self.slide is None:
+            return
+        if self.window is None:
+            raise SettingError("{stream.slide} needs {stream.window}")
+        if round(self.window * 1e6) % round(self.slide * 1e6) or self.slide > self.window:
+            raise SettingError("{stream.window} must be a multiple of {stream.slide}")
 
     @property
     def period(self) -> float | None:

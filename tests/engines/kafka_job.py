@@ -13,13 +13,13 @@ from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPay
 from apache_beam.transforms.window import FixedWindows
 
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
-from beam_ldp.pipelines.streams.messages import Message, MessagesToTables
 from beam_ldp.pipelines.streams.results import (
     Pricing,
     WriteStreamBadRows,
     WriteWindows,
     WriteWithheldReleases,
 )
+from beam_ldp.pipelines.streams.source import Message, MessagesToTables
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.settings import Noise, People

@@ -18,7 +18,7 @@ from beam_ldp.pipelines.jobs.results import WorkerResults
 from beam_ldp.pipelines.outputs import FolderWriter
 from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.question import Choice
-from beam_ldp.pipelines.streams.flags import check_stream
+from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.elements.blocks import Release
 from tests.pipelines.test_stream import parsed

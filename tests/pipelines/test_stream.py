@@ -26,8 +26,8 @@ from beam_ldp.accounting import shuffled_event
 from beam_ldp.ledger import BudgetLedger, audit
 from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.flags import UsageError, read_flags
+from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.pipelines.streams import results
-from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.pipelines.streams.live import StreamProgress
 from beam_ldp.pipelines.streams.results import (
     PRICE,

@@ -15,10 +15,8 @@ from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.finalize import finalize
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.stream import Stream, _pipeline
-from beam_ldp.pipelines.streams.flags import check_stream
-from beam_ldp.pipelines.streams.place import begin, run_that_goes_on
-from beam_ldp.pipelines.streams.results import STREAM, Pricing, told_of
+from beam_ldp.pipelines.stream import Stream, _pipeline, check_stream
+from beam_ldp.pipelines.streams.results import STREAM, Pricing, begin, run_that_goes_on, told_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms import ChargeTo
 from beam_ldp.transforms.elements.stage_types import part_of

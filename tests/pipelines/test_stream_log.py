@@ -15,13 +15,11 @@ from beam_ldp.ledger import AuditReport, BudgetLedger, audit
 from beam_ldp.pipelines import frequency
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
-from beam_ldp.pipelines.stream import Stream
+from beam_ldp.pipelines.stream import Stream, check_stream
 from beam_ldp.pipelines.streams import log as stream_log
-from beam_ldp.pipelines.streams.flags import check_stream
 from beam_ldp.pipelines.streams.live import StreamProgress
 from beam_ldp.pipelines.streams.log import StreamLog
-from beam_ldp.pipelines.streams.place import begin
-from beam_ldp.pipelines.streams.results import Pricing, _WriteRelease
+from beam_ldp.pipelines.streams.results import Pricing, _WriteRelease, begin
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.budgeted import Reservation
 from beam_ldp.transforms.elements.portable import PortableDomain

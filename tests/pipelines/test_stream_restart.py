@@ -15,13 +15,13 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_ldp.ledger import BudgetLedger, LedgerError, audit
-from beam_ldp.pipelines.streams.place import begin
 from beam_ldp.pipelines.streams.results import (
     PRICE,
     TABLE,
     Pricing,
     WriteWindows,
     WriteWithheldReleases,
+    begin,
     read_folder,
     span,
 )
