@@ -30,7 +30,7 @@ from scipy import optimize
 from beam_ldp.accounting import event_epsilon
 from tff_adapters.adaped import build_dp_adaped
 from tff_adapters.compat import tff
-from tff_adapters.structures import no_client_metrics
+from tff_adapters.flows import no_client_metrics
 from tff_adapters.training import build_accuracy, train_adaped
 
 CLIENTS, CLASSES_EACH, LOCAL_STEPS, BATCH = 50, 3, 10, 16

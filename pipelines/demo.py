@@ -8,12 +8,13 @@ Only the people are simulated, and so the truth is known.
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
@@ -25,9 +26,9 @@ from beam_ldp.pipelines.demo_people import Example, examples
 from beam_ldp.pipelines.plan import whole
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.question import RunResult
+    from beam_ldp.pipelines.question import Question, RunResult
 
-
+_COMMAND = TypeVar("_COMMAND", bound=Callable[..., Any])
 OTHER = "(other)"
 CORPUS = "frequency_dictionary_en_82_765.txt"
 PEOPLE_SEED = 20_240_229  # of the simulated people; their noise is always fresh
@@ -114,32 +115,39 @@ def frequency_flags(
     ]  # fmt: skip
 
 
+def _options(output: str, users: str, epsilon: float) -> Callable[[_COMMAND], _COMMAND]:
+    """What both demos take, with their own defaults."""
+    options = (
+        click.option("--output", type=click.Path(path_type=Path), default=output,
+                     show_default=True, help="folder for the simulated people and the results"),
+        click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo"),
+        click.option("--users", type=whole, default=users, show_default=True,
+                     help="simulated people"),
+        click.option("--epsilon", default=epsilon, show_default=True,
+                     help="central epsilon to aim at"),
+        click.option("--max-local-epsilon", default=5.0, show_default=True,
+                     help="largest local epsilon to use"),
+        click.option("--delta", default=1e-8, show_default=True,
+                     help="delta of the central epsilon"),
+        click.option("--no-mlflow", is_flag=True, help="do not log to MLflow"),
+    )  # fmt: skip
+
+    def decorated(command: _COMMAND) -> _COMMAND:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
 @click.group(
     invoke_without_command=True,
     short_help="A private word count over a million simulated people; `demo mean`: means.",
 )
-@click.option("--output", type=click.Path(path_type=Path), default="demo-out", show_default=True,
-              help="folder for the simulated people and the result")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo")
-@click.option("--users", type=whole, default="1e6", show_default=True, help="simulated people")
+@_options("demo-out", "1e6", 0.05)
 @click.option("--words", default=10_000, show_default=True, help="words in the public list")
-@click.option("--epsilon", default=0.05, show_default=True, help="central epsilon to aim at")
-@click.option("--max-local-epsilon", default=5.0, show_default=True,
-              help="largest local epsilon to use")  # fmt: skip
-@click.option("--delta", default=1e-8, show_default=True, help="delta of the central epsilon")
-@click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
 @click.pass_context
-def demo(
-    context: click.Context,
-    output: Path,
-    overwrite: bool,
-    users: int,
-    words: int,
-    epsilon: float,
-    max_local_epsilon: float,
-    delta: float,
-    no_mlflow: bool,
-) -> None:
+def demo(context: click.Context, **asked: Any) -> None:
     """A private word count over a million simulated people, from the file to the record.
 
     Each of them holds one word, drawn from real English word counts, in a Parquet file. The demo
@@ -155,10 +163,7 @@ def demo(
     if context.invoked_subcommand is not None:
         _refuse_own_options(context)
         return
-    console = Console()
-    sys.exit(
-        run(console, output, overwrite, users, words, epsilon, max_local_epsilon, delta, no_mlflow)
-    )
+    sys.exit(run(Console(), **asked))
 
 
 def _refuse_own_options(context: click.Context) -> None:
@@ -182,7 +187,6 @@ def run(
 ) -> int:
     """The demo; gives the exit code."""
     from beam_ldp.pipelines.frequency import Frequency
-    from beam_ldp.pipelines.run import run_flags
 
     started = time.monotonic()
     corpus = load_corpus()
@@ -196,10 +200,8 @@ def run(
         people, listed, users, epsilon, max_local_epsilon, delta, output / "release"
     )
     console.print(Panel(_story(corpus, users, words, people, truth), title="The data"))
-    console.print("[bold]What runs now[/bold], and what you would type for your own data:")
-    console.print(f"[green]{escape(_command(flags))}[/green]\n", soft_wrap=True)
-    flags += ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
-    code, result = run_flags(Frequency, flags, console, truth)
+    again = ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
+    code, result = _run(console, Frequency, flags, again, truth)
     if result is not None:
         say_coverage(console, result, truth)
         _say_statement(console, result)
@@ -220,9 +222,27 @@ def _story(corpus: Corpus, users: int, words: int, people: Path, truth: np.ndarr
     )
 
 
-def _command(flags: Sequence[str]) -> str:
-    quoted = [f"'{flag}'" if " " in flag or "(" in flag else flag for flag in flags]
-    return "beam-ldp frequency " + " \\\n    ".join(quoted)
+def _run(
+    console: Console,
+    program: type[Question[Any]],
+    flags: Sequence[str],
+    more: Sequence[str],
+    truth: np.ndarray,
+) -> tuple[int, RunResult | None]:
+    """A program on flags that are shown, and on `more`; its exit code and its result."""
+    from beam_ldp.pipelines.run import run_flags
+
+    console.print("[bold]What runs now[/bold], and what you would type for your own data:")
+    typed = [flag if _is_range(flag) else shlex.quote(flag) for flag in flags]
+    shown = " \\\n    ".join([f"beam-ldp {program.usage.name}", *typed])
+    console.print(f"[green]{escape(shown)}[/green]\n", soft_wrap=True)
+    words = [word for flag in flags for word in (flag.split() if _is_range(flag) else [flag])]
+    return run_flags(program, [*words, *more], console, truth)
+
+
+def _is_range(flag: str) -> bool:
+    """Whether it is the one flag whose values stand apart."""
+    return flag.startswith("--range ")
 
 
 def say_coverage(console: Console, result: RunResult, truth: np.ndarray) -> None:
@@ -270,17 +290,8 @@ def say_where(console: Console, output: Path, result: RunResult) -> None:
 
 
 @click.command("mean", short_help="Private means of real pictures and of three tables.")
-@click.option("--output", type=click.Path(path_type=Path), default="demo-mean", show_default=True,
-              help="folder for the simulated people and the results")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="replace the files of an earlier demo")
-@click.option("--users", type=whole, default="1e5", show_default=True, help="simulated people")
-@click.option("--epsilon", default=1.0, show_default=True, help="central epsilon to aim at")
-@click.option("--max-local-epsilon", default=5.0, show_default=True,
-              help="largest local epsilon to use, for a person with a picture or an "
-              "answer")  # fmt: skip
-@click.option("--delta", default=1e-8, show_default=True, help="delta of the central epsilon")
-@click.option("--no-mlflow", is_flag=True, help="do not log to MLflow")
-def demo_mean(output: Path, overwrite: bool, no_mlflow: bool, **target: Any) -> None:
+@_options("demo-mean", "1e5", 1.0)
+def demo_mean(**asked: Any) -> None:
     """Private means of real images and of three real tables, compared with the truth.
 
     Simulated people each hold one handwritten digit, or one row, of data that comes with Python
@@ -291,7 +302,7 @@ def demo_mean(output: Path, overwrite: bool, no_mlflow: bool, **target: Any) -> 
       beam-ldp demo mean --output demo-mean
       beam-ldp demo mean --output demo-mean --overwrite --users 1e6 --epsilon 0.1
     """
-    sys.exit(run_means(Console(), output, overwrite, no_mlflow, **target))
+    sys.exit(run_means(Console(), **asked))
 
 
 def run_means(
@@ -305,38 +316,23 @@ def run_means(
     delta: float,
 ) -> int:
     """The demo; gives the exit code."""
+    from beam_ldp.pipelines.mean import Mean
+
     started = time.monotonic()
     if output.exists() and any(output.iterdir()) and not overwrite:
         raise click.UsageError(f"--output {output} holds an earlier demo; --overwrite replaces it")
     with console.status(f"simulating {users:,} people, four times"):
         asked = examples(users, epsilon, max_local_epsilon, delta, output)
+    again = ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
     for example in asked:
-        code, result = _ask(console, example, overwrite, no_mlflow)
+        console.print(Panel(example.story, title=example.title))
+        code, result = _run(console, Mean, example.flags, again, example.truth)
         if result is None:
             return code
         say_means_coverage(console, result)
     _say_means_files(console, output, asked)
     console.print(f"[dim]All of it took {time.monotonic() - started:.0f} s.[/dim]")
     return 0
-
-
-def _ask(
-    console: Console, example: Example, overwrite: bool, no_mlflow: bool
-) -> tuple[int, RunResult | None]:
-    from beam_ldp.pipelines.mean import Mean
-    from beam_ldp.pipelines.run import run_flags
-
-    console.print(Panel(example.story, title=example.title))
-    console.print("[bold]What runs now[/bold], and what you would type for your own data:")
-    console.print(f"[green]{escape(_command(example.flags))}[/green]\n", soft_wrap=True)
-    flags = [part for flag in example.flags for part in _words(flag)]
-    flags += ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
-    return run_flags(Mean, flags, console, example.truth)
-
-
-def _words(flag: str) -> list[str]:
-    """A flag as a shell would split it; only --range has its values apart."""
-    return flag.split() if flag.startswith("--range ") else [flag]
 
 
 def say_means_coverage(console: Console, result: RunResult) -> None:

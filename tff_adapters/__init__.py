@@ -38,12 +38,11 @@ if TYPE_CHECKING:
         shuffled_ldp_aggregator,
     )
     from tff_adapters.cldp_sgd import build_cldp_sgd
-    from tff_adapters.clipping import AdaptiveClip
-    from tff_adapters.flows import flows_of
+    from tff_adapters.flows import flows_of, no_client_metrics
     from tff_adapters.kernels import ClientKernel, kernel_for
     from tff_adapters.local_central import LocalCentralFactory, build_local_central
-    from tff_adapters.structures import no_client_metrics
     from tff_adapters.training import PrivacyReleaseManager, train, train_adaped
+    from tff_adapters.vectors import AdaptiveClip
     from tff_adapters.workers import end_workers, workers_ended
 
 __all__ = [
@@ -90,7 +89,7 @@ for _package in ("tensorflow", "tensorflow_federated"):
 
 # What needs TensorFlow, by the module that has it.
 _MODULES = {
-    "AdaptiveClip": "clipping",
+    "AdaptiveClip": "vectors",
     "ClientKernel": "kernels",
     "LocalCentralFactory": "local_central",
     "LocallyPrivateMeanFactory": "aggregators",
@@ -102,7 +101,7 @@ _MODULES = {
     "end_workers": "workers",
     "flows_of": "flows",
     "kernel_for": "kernels",
-    "no_client_metrics": "structures",
+    "no_client_metrics": "flows",
     "shuffled_ldp_aggregator": "aggregators",
     "train": "training",
     "train_adaped": "training",

@@ -27,12 +27,19 @@ from beam_ldp.randomizers.mean import (
     SeparatedMean,
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
-from tff_adapters.clipping import AdaptiveClip, norm_at_most
 from tff_adapters.compat import language, tff
 from tff_adapters.flows import mark
 from tff_adapters.kernels import ClientKernel, client_generator, kernel_for, seeded_generator
-from tff_adapters.structures import flatten, flatten_rows, num_entries, unflatten, value_specs
 from tff_adapters.transport import ShuffledMessages, Sums, Transport
+from tff_adapters.vectors import (
+    AdaptiveClip,
+    flatten,
+    flatten_rows,
+    norm_at_most,
+    num_entries,
+    unflatten,
+    value_specs,
+)
 
 _SHARE_OF_BIT = 0.1  # of the local budget, for the bit that an adaptive clip asks for
 

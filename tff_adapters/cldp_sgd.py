@@ -22,11 +22,17 @@ import tensorflow as tf
 from beam_ldp.federated.samplers import Sampler
 from beam_ldp.randomizers.checks import check_positive
 from tff_adapters.aggregators import shuffled_ldp_aggregator
-from tff_adapters.clipping import check_ball, clip_by_norm, project_to_l2_ball
 from tff_adapters.compat import language, tff
 from tff_adapters.kernels import client_generator
 from tff_adapters.schedules import Schedule, as_schedule
-from tff_adapters.structures import flatten, num_entries, unflatten
+from tff_adapters.vectors import (
+    check_ball,
+    clip_by_norm,
+    flatten,
+    num_entries,
+    project_to_l2_ball,
+    unflatten,
+)
 
 
 def build_cldp_sgd(

@@ -31,11 +31,11 @@ from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.mean.base import MeanRandomizer
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
 from tff_adapters.compat import language, tff
-from tff_adapters.flows import mark
+from tff_adapters.flows import mark, no_client_metrics
 from tff_adapters.kernels import ClientKernel, client_generator, kernel_for
 from tff_adapters.kernels.base import clip_to_ball
-from tff_adapters.structures import flatten, no_client_metrics, num_entries, unflatten
 from tff_adapters.training import train
+from tff_adapters.vectors import flatten, num_entries, unflatten
 
 MechanismFor = Callable[[int], MeanRandomizer]
 

@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.randomizers.mean.base import MeanRandomizer
-from tff_adapters.clipping import clip_by_norm, project_to_l2_ball
 from tff_adapters.kernels import client_generator, kernel_for
 from tff_adapters.schedules import Schedule, as_schedule
+from tff_adapters.vectors import clip_by_norm, project_to_l2_ball
 
 
 class SimulatedTraining:

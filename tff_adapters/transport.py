@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_adapters import gathering
 from tff_adapters.compat import language, tff
 from tff_adapters.kernels import ClientKernel, client_generator, seeded_generator
 
 Kernels = Sequence[ClientKernel]
+SLOTS, LEVELS = 8, 5  # beyond 8**5 clients the last tensor grows by 8**5 at a time
 
 
 class Transport:
@@ -55,7 +55,7 @@ class ShuffledMessages(Transport):
     """Packed messages, stripped of everything and permuted before the server reads them.
 
     A client sends `(values, bytes)` uint8 per kernel. The accumulator of a `federated_aggregate`
-    (`tff_adapters.gathering`) concatenates them; its report step, the shuffler, takes the messages
+    concatenates them; its report step, the shuffler, takes the messages
     apart, permutes every message column uniformly and on its own, over all values of all clients,
     and passes on nothing else. The server reads the permuted reports, adds up and decodes.
 
@@ -89,11 +89,11 @@ class ShuffledMessages(Transport):
     def shuffle(self, sent: Any) -> Any:
         """Permuted reports per kernel, and how many clients were dropped, at the server."""
         width = [kernel.message_bytes for kernel in self.kernels]
-        gathered = tff.to_type((tuple(gathering.spec(size) for size in width), np.int32))
+        gathered = tff.to_type((tuple(gathered_spec(size) for size in width), np.int32))
 
         @tff.tensorflow.computation
         def zero() -> Any:
-            return tuple(gathering.nothing(size) for size in width), tf.constant(0)
+            return tuple(nothing_gathered(size) for size in width), tf.constant(0)
 
         @tff.tensorflow.computation(gathered, sent.type_signature.member)
         def accumulate(so_far: Any, messages: Any) -> Any:
@@ -101,7 +101,7 @@ class ShuffledMessages(Transport):
 
         @tff.tensorflow.computation(gathered, gathered)
         def merge(first: Any, second: Any) -> Any:
-            parts = tuple(gathering.merged(pair) for pair in zip(first[0], second[0]))
+            parts = tuple(merged(pair) for pair in zip(first[0], second[0]))
             return parts, first[1] + second[1]
 
         @tff.tensorflow.computation(gathered)
@@ -109,7 +109,7 @@ class ShuffledMessages(Transport):
             nothing = tf.zeros([1, 0], tf.float64)
             seed = self._seed
             generator = client_generator() if seed is None else seeded_generator(seed, 0, nothing)
-            reports, dropped = self._possible([gathering.rows(part) for part in so_far[0]])
+            reports, dropped = self._possible([gathered_rows(part) for part in so_far[0]])
             permuted = tuple(k.permute(part, generator) for k, part in zip(self.kernels, reports))
             return permuted, so_far[1] + dropped
 
@@ -121,7 +121,7 @@ class ShuffledMessages(Transport):
 
         def kept() -> Any:
             one = zip(gathered, messages)
-            return tuple(gathering.with_one(all_, part) for all_, part in one), dropped
+            return tuple(with_client(all_, part) for all_, part in one), dropped
 
         def refused() -> Any:
             return tuple(map(tuple, gathered)), dropped + 1
@@ -200,3 +200,63 @@ def _statistic_type(kernel: ClientKernel) -> Any:
 def _part(whole: Any, index: int) -> Any:
     """The computation that takes part `index` of a tuple like `whole`."""
     return language.federated_computation(lambda parts: parts[index], whole.type_signature.member)
+
+
+# Gathering: rows of many clients, one client after another, without copying all of them for each.
+#
+# What was gathered is a tuple: `LEVELS` levels of `SLOTS` tensors `(rows, columns)` uint8, and one
+# tensor more. A client's rows go into the first level, the others one slot on; a level that is full
+# becomes one tensor of the next. A row is copied once per level, that is, a logarithmic number of
+# times, where a running concatenation copies it once for every client that comes after.
+
+
+def gathered_spec(columns: int) -> Any:
+    """TFF's type of what was gathered."""
+    return (tff.TensorType(np.uint8, (None, columns)),) * (SLOTS * LEVELS + 1)
+
+
+def nothing_gathered(columns: int) -> Any:
+    """Before the first client."""
+    return (_none(columns),) * (SLOTS * LEVELS + 1)
+
+
+def with_client(gathered: Any, rows: Any) -> Any:
+    """With the rows of one more client, at least one."""
+    *slots, rest = gathered
+    levels = [tuple(slots[i : i + SLOTS]) for i in range(0, SLOTS * LEVELS, SLOTS)]
+    return _put(levels, rest, rows)
+
+
+def merged(both: Any) -> Any:
+    """Two gatherings as one."""
+    joined = tf.concat([gathered_rows(one) for one in both], axis=0)
+    return (*nothing_gathered(joined.shape[1])[:-1], joined)
+
+
+def gathered_rows(gathered: Any) -> Any:
+    """All rows, as one tensor."""
+    return tf.concat(list(gathered), axis=0)
+
+
+def _put(levels: list[Any], rest: Any, part: Any) -> Any:
+    """The same with `part` put into the first of these levels."""
+    if not levels:
+        return (tf.concat([rest, part], axis=0),)
+    first, *others = levels
+    moved = (part, *first[:-1])
+    kept = tuple(tensor for level in others for tensor in level)
+
+    def full() -> Any:
+        empty = (_none(part.shape[1]),) * SLOTS
+        return (*empty, *_put(others, rest, tf.concat(list(moved), axis=0)))
+
+    def room() -> Any:
+        return (*moved, *kept, rest)
+
+    return tf.cond(tf.shape(moved[-1])[0] > 0, full, room)
+
+
+def _none(columns: int | None) -> Any:
+    """No rows, of a number that the type does not tell."""
+    empty = tf.zeros([0, columns], tf.uint8)
+    return tf.raw_ops.PlaceholderWithDefault(input=empty, shape=[None, columns])

@@ -24,12 +24,12 @@ from tff_adapters import EpsilonBudget, Flow, flows_of, no_client_metrics, sched
 from tff_adapters.adaped import Variant, build_dp_adaped
 from tff_adapters.aggregators import LocallyPrivateMeanFactory
 from tff_adapters.cldp_sgd import build_cldp_sgd
-from tff_adapters.clipping import AdaptiveClip
 from tff_adapters.compat import tff
 from tff_adapters.data import BadRowsError, Clients, DataMissingError, load, load_files
 from tff_adapters.local_central import TwoLedgersBudget, build_local_central
 from tff_adapters.models import build_keras_model, evaluate, input_spec, model_fn_for
 from tff_adapters.training import PersonalRounds
+from tff_adapters.vectors import AdaptiveClip
 
 
 def load_clients(settings: TrainSettings) -> tuple[Clients, DataFacts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import sys
 
 import numpy as np
@@ -66,3 +67,20 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch, tmp_path):
     done = CliRunner().invoke(demo_mean, ["--output", str(tmp_path / "out")])
     assert done.exit_code != 0
     assert "pip install 'beam-ldp[demo]'" in done.output
+
+
+@pytest.mark.exact
+def test_the_command_that_is_shown_is_the_one_that_runs(monkeypatch, tmp_path):
+    told = []
+
+    def stop(program, flags, *_):
+        told.append((program.usage.name, flags))
+        return 1, None
+
+    monkeypatch.setattr("beam_ldp.pipelines.run.run_flags", stop)
+    place = str(tmp_path / "out")
+    done = CliRunner().invoke(demo_mean, ["--output", place, "--users", "100", "--no-mlflow"])
+    ((name, flags),) = told
+    assert done.exit_code == 1 and name == "mean" and flags[-1] == "--no-mlflow"
+    typed = shlex.split(done.output.split("your own data:")[1].replace("\\\n", " "))
+    assert typed == ["beam-ldp", "mean", *flags[:-1]]

@@ -24,7 +24,7 @@ from tff_adapters import (
     no_client_metrics,
     shuffled_ldp_aggregator,
 )
-from tff_adapters.structures import flatten, unflatten
+from tff_adapters.vectors import flatten, unflatten
 
 NESTED = OrderedDict(a=(np.float32, (2, 3)), b=[np.float64, (np.float16, (4,))])
 VALUE = OrderedDict(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-gathering = pytest.importorskip("tff_adapters.gathering")
+gathering = pytest.importorskip("tff_adapters.transport")
 
 pytestmark = [pytest.mark.tff, pytest.mark.exact]
 
@@ -16,12 +16,12 @@ SHAPES = (tf.TensorSpec([None, COLUMNS], tf.uint8),) * (gathering.SLOTS * gather
 
 @tf.function(input_signature=[SHAPES, tf.TensorSpec([None, COLUMNS], tf.uint8)])
 def add(gathered, rows):
-    return gathering.with_one(gathered, rows)
+    return gathering.with_client(gathered, rows)
 
 
 def of(clients: range, rows: int = 1):
     """A gathering of so many clients; each row says whose it is."""
-    gathered = gathering.nothing(COLUMNS)
+    gathered = gathering.nothing_gathered(COLUMNS)
     for client in clients:
         mine = np.zeros((rows, COLUMNS), np.uint8)
         mine[:, 0], mine[:, 1], mine[:, 2] = client % 256, client // 256, np.arange(rows)
@@ -30,7 +30,7 @@ def of(clients: range, rows: int = 1):
 
 
 def owners(gathered) -> list[int]:
-    rows = gathering.rows(gathered).numpy().astype(int)
+    rows = gathering.gathered_rows(gathered).numpy().astype(int)
     return sorted(rows[:, 0] + 256 * rows[:, 1])
 
 
@@ -54,12 +54,12 @@ def test_levels_are_digits(clients: int) -> None:
 def test_beyond_the_last_level_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "SLOTS", 2)
     monkeypatch.setattr(gathering, "LEVELS", 2)
-    gathered = gathering.nothing(1)
+    gathered = gathering.nothing_gathered(1)
     for client in range(11):
-        gathered = gathering.with_one(gathered, tf.constant([[client]], tf.uint8))
+        gathered = gathering.with_client(gathered, tf.constant([[client]], tf.uint8))
     assert len(gathered) == 5
     assert len(gathered[-1]) == 8
-    assert sorted(gathering.rows(gathered).numpy()[:, 0]) == list(range(11))
+    assert sorted(gathering.gathered_rows(gathered).numpy()[:, 0]) == list(range(11))
 
 
 def test_two_gatherings_are_one() -> None:

@@ -21,9 +21,9 @@ from tff_adapters import (
     privacy_events,
     shuffled_ldp_aggregator,
 )
-from tff_adapters.clipping import norm_at_most
 from tff_adapters.compat import language
 from tff_adapters.transport import ShuffledMessages
+from tff_adapters.vectors import norm_at_most
 
 FLOATS3 = tff.TensorType(np.float32, (3,))
 VALUE = np.array([0.1, -0.5, 0.3], np.float32)

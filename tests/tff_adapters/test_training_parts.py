@@ -26,7 +26,7 @@ from beam_ldp.federated.samplers import (
 from beam_ldp.pipelines.training import plan as train_facts
 from tff_adapters import SamplingMismatchError, models, schedules
 from tff_adapters.cldp_sgd import draw_without_replacement
-from tff_adapters.clipping import clip_by_norm, project_to_l2_ball
+from tff_adapters.vectors import clip_by_norm, project_to_l2_ball
 
 ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 

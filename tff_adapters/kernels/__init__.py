@@ -17,8 +17,12 @@ from beam_ldp.randomizers.mean.scalar_mean import ScalarMean
 from beam_ldp.randomizers.mean.separated_mean import SeparatedMean
 from tff_adapters.kernels.base import ClientKernel, client_generator, seeded_generator
 from tff_adapters.kernels.block import BlockKernel
-from tff_adapters.kernels.directions import PrivUnitGaussianKernel, PrivUnitKernel
-from tff_adapters.kernels.scalar import ScalarKernel, SeparatedKernel
+from tff_adapters.kernels.directions import (
+    PrivUnitGaussianKernel,
+    PrivUnitKernel,
+    ScalarKernel,
+    SeparatedKernel,
+)
 
 __all__ = ["ClientKernel", "client_generator", "kernel_for", "seeded_generator"]
 
