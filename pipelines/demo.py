@@ -147,7 +147,7 @@ def _options(output: str, users: str, epsilon: float) -> Callable[[_COMMAND], _C
 @_options("demo-out", "1e6", 0.05)
 @click.option("--words", default=10_000, show_default=True, help="words in the public list")
 @click.pass_context
-def demo(context: click.Context, **asked: Any) -> None:
+def demo(context: click.Context, /, **asked: Any) -> None:
     """A private word count over a million simulated people, from the file to the record.
 
     Each of them holds one word, drawn from real English word counts, in a Parquet file. The demo

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import io
-import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlflow_ldp.tracker import PrivacyTracker
@@ -62,12 +61,8 @@ def _shortened(name: str) -> str:
 
 def curve_page(curve: Curve, title: str, delta: float) -> str:
     """The curve as a page of its own: hover to read values; nothing is fetched from anywhere."""
-    points = [[step, epsilon, local] for step, epsilon, local in thinned(curve)]
-    # `<` is escaped so that no name can end the script.
-    data = json.dumps([p for p in points if math.isfinite(p[1])]).replace("<", "\\u003c")
-    return _PAGE.format(
-        title=html.escape(title), delta=f"{delta:g}", data=data, ink=_INK, grey=_GREY
-    )
+    points = [list(point) for point in thinned(curve) if math.isfinite(point[1])]
+    return _page(title=title, delta=f"{delta:g}", points=points, ink=_INK, grey=_GREY)
 
 
 def statement_of(tracker: PrivacyTracker) -> str:
@@ -106,82 +101,13 @@ def _number(value: float) -> str:
 
 def statement_page(title: str, statement: str) -> str:
     """The statement as a page."""
-    _, *rest = statement.splitlines()
-    items = "".join(f"<li>{_inline(line[2:])}</li>" for line in rest if line.startswith("* "))
-    return _STATEMENT.format(title=html.escape(title), items=items)
+    lines = [line[2:] for line in statement.splitlines()[1:] if line.startswith("* ")]
+    return _page(title=title, lines=lines)
 
 
-def _inline(text: str) -> str:
-    return html.escape(text).replace("**no**", "<strong>no</strong>")
+def _page(**told: Any) -> str:
+    """`tracked_page.html`, which escapes what it is told."""
+    from jinja2 import Environment, StrictUndefined
 
-
-_STYLE = """body{{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:52rem;
-padding:0 1rem;overflow-wrap:anywhere;color:#1b2733;background:#fff}}h1{{font-size:1.4rem}}"""
-
-_STATEMENT = (
-    """<!doctype html><html lang="en"><meta charset="utf-8">
-<meta name="viewport" content="width=device-width,initial-scale=1"><title>{title}</title>
-<style>"""
-    + _STYLE
-    + """</style><h1>{title}: what this run cost</h1><ul>{items}</ul></html>
-"""
-)
-
-_PAGE = (
-    """<!doctype html><html lang="en"><meta charset="utf-8">
-<meta name="viewport" content="width=device-width,initial-scale=1"><title>{title}</title>
-<style>"""
-    + _STYLE
-    + """svg{{width:100%;height:auto;display:block}}
-@media(max-width:600px){{svg text{{font-size:24px}}}}
-output{{display:block;min-height:1.5em}}</style>
-<h1>{title}</h1><p>Cumulative epsilon at delta = {delta}. Move along the curve to read it.</p>
-<svg viewBox="0 0 800 420" role="img" aria-label="cumulative epsilon by step"></svg>
-<output></output>
-<script>
-const points = {data};
-const svg = document.querySelector("svg"), said = document.querySelector("output");
-const left = 95, right = 765, top_ = 15, bottom = 370, spaces = "http://www.w3.org/2000/svg";
-const last = points.length ? points[points.length - 1] : [0, 0, 0];
-const first = points.length ? points[0][0] : 0;
-const steps = Math.max(1, last[0] - first), most = Math.max(1e-12, ...points.map(p => p[1]));
-const x = s => left + (right - left) * (s - first) / steps;
-const y = e => bottom - (bottom - top_) * e / most;
-function add(kind, how, text) {{
-  const made = document.createElementNS(spaces, kind);
-  for (const name in how) made.setAttribute(name, how[name]);
-  if (text !== undefined) made.textContent = text;
-  svg.appendChild(made);
-  return made;
-}}
-for (let i = 0; i <= 4; i++) {{
-  const e = most * i / 4, s = first + steps * i / 4;
-  add("line", {{x1: left, x2: right, y1: y(e), y2: y(e), stroke: "#d5dbe1"}});
-  add("text", {{x: left - 8, y: y(e) + 4, "text-anchor": "end", fill: "{grey}", "font-size": 13}},
-      e.toPrecision(3));
-  add("text", {{x: x(s), y: bottom + 22, "text-anchor": "middle", fill: "{grey}",
-      "font-size": 13}}, Math.round(s).toLocaleString());
-}}
-add("text", {{x: (left + right) / 2, y: bottom + 42, "text-anchor": "middle", fill: "{grey}",
-    "font-size": 14}}, "step");
-let path = "";
-for (const [s, e] of points) path += path ? `H${{x(s)}}V${{y(e)}}` : `M${{x(s)}},${{y(e)}}`;
-if (path) add("path", {{d: path, fill: "none", stroke: "{ink}", "stroke-width": 2}});
-const dot = add("circle", {{r: 5, fill: "{ink}", visibility: "hidden"}});
-function show(p) {{
-  dot.setAttribute("cx", x(p[0]));
-  dot.setAttribute("cy", y(p[1]));
-  dot.setAttribute("visibility", "visible");
-  said.textContent = `step ${{p[0].toLocaleString()}}: epsilon = ${{p[1].toPrecision(4)}}, ` +
-    `sum of local epsilons = ${{p[2].toPrecision(4)}}`;
-}}
-svg.addEventListener("pointermove", event => {{
-  if (!points.length) return;
-  const box = svg.getBoundingClientRect();
-  const s = first + ((event.clientX - box.left) / box.width * 800 - left) / (right - left) * steps;
-  show(points.reduce((a, b) => Math.abs(b[0] - s) < Math.abs(a[0] - s) ? b : a));
-}});
-if (points.length) show(last);
-</script></html>
-"""
-)
+    text = resources.files(__package__).joinpath("tracked_page.html").read_text("utf-8")
+    return Environment(autoescape=True, undefined=StrictUndefined).from_string(text).render(told)
