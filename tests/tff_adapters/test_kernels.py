@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from beam_ldp.randomizers import walsh_hadamard
 from beam_ldp.randomizers.mean import (
     BinaryVectorMean,
     L1Mean,
@@ -18,7 +19,6 @@ from beam_ldp.randomizers.mean import (
     PrivUnitInf,
     ScalarMean,
     SeparatedMean,
-    rotation,
 )
 from beam_ldp.randomizers.mean import base as numpy_base
 from tff_adapters.kernels import block, kernel_for
@@ -205,10 +205,10 @@ def test_cap_coin_is_the_mechanism_s(mechanism, monkeypatch):
 @pytest.mark.parametrize("dimension", [1, 2, 3, 64, 100, 129, 3000])
 def test_rotation_is_numpy_s(dimension):
     vectors = np.random.default_rng(0).normal(size=(3, dimension))
-    signs = rotation.public_signs(dimension, 7)
-    size = rotation.padded_size(dimension)
+    signs = walsh_hadamard.public_signs(dimension, 7)
+    size = walsh_hadamard.padded_size(dimension)
     ours = block.rotate(tf.constant(vectors), size, block.signs_from_bits(signs))
-    np.testing.assert_allclose(ours, rotation.hadamard(vectors, signs), atol=1e-13)
+    np.testing.assert_allclose(ours, walsh_hadamard.hadamard(vectors, signs), atol=1e-13)
     back = block.rotate_back(ours[0], dimension, size, block.signs_from_bits(signs))
     np.testing.assert_allclose(back, vectors[0], atol=1e-13)
 
