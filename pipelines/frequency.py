@@ -19,9 +19,15 @@ from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.choice import choose
-from beam_ldp.pipelines.frequencies.groups import check_groups, load_groups
 from beam_ldp.pipelines.frequencies.numeric import NumberTree, number_question_of
-from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
+from beam_ldp.pipelines.frequencies.parts import (
+    Parts,
+    PartsRecord,
+    check_groups,
+    gate_parts,
+    load_groups,
+    part_facts,
+)
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.frequencies.questions import (
     SeveralLists,
@@ -30,7 +36,7 @@ from beam_ldp.pipelines.frequencies.questions import (
     columns_of,
     domains_of,
 )
-from beam_ldp.pipelines.inputs.public_lists import load_list
+from beam_ldp.pipelines.inputs.fields import load_list
 from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, ReadTable
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.question import Answer, Choice, Question, Rows

@@ -23,7 +23,7 @@ from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import DeviceValues, ListValues, NumberValues
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.frequencies.groups import check_groups
+from beam_ldp.pipelines.frequencies.parts import check_groups
 from beam_ldp.pipelines.frequency import FrequencySettings, check_column, question_of
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch

@@ -37,7 +37,7 @@ from beam_ldp.pipelines.records.gates import (
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
-from beam_ldp.pipelines.views import tables, terminal
+from beam_ldp.pipelines.views import terminal
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import Release
 
@@ -279,8 +279,8 @@ def finish(folder: outputs.OutputFolder, record: PrivacyRecord, answer: Answer) 
     table = answer.table()
     try:
         with folder.finishing() as writer:
-            writer.put("estimates.csv", tables.as_csv(table))
-            writer.put("estimates.parquet", tables.as_parquet(table))
+            writer.put("estimates.csv", outputs.as_csv(table))
+            writer.put("estimates.parquet", outputs.as_parquet(table))
             for name, content in answer.more_files().items():
                 writer.put(name, content)
             writer.put("privacy.json", outputs.as_json(record.to_json()))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.inputs.id_types import check_id_types
+from beam_ldp.pipelines.inputs.fields import check_id_types
 from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files, format_of
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.base import Sampling

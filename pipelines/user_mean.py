@@ -19,8 +19,7 @@ from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.answer import MeanAnswer
-from beam_ldp.pipelines.means.user_record import UserMeanRecord
-from beam_ldp.pipelines.means.user_settings import UserMeanSettings, check_user_mean
+from beam_ldp.pipelines.means.user_means import UserMeanRecord, UserMeanSettings, check_user_mean
 from beam_ldp.pipelines.means.view import mean_view
 from beam_ldp.pipelines.question import Choice, Rows
 from beam_ldp.pipelines.records.gates import Price

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from beam_ldp.pipelines.outputs import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened, top_list
-from beam_ldp.pipelines.views.tables import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.elements.blocks import Release
 

@@ -1,4 +1,4 @@
-"""What the launcher looks up in the input before it runs: names and types of columns, never rows.
+"""What the launcher reads before it runs: public lists, and of the input names and types alone.
 
 A Parquet file tells both in its footer, a CSV file its names in the header. JSON lines tell
 nothing; the names in the first object stand for those in all.
@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
-from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, opened
+from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, InputFileError, opened
+from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.transforms.elements.user_id_columns import is_id_type
 from beam_ldp.settings.nearest import nearest
 
 _GLOB = frozenset("*?[")
@@ -146,3 +150,67 @@ def dimension_of(fields: Sequence[Field], stated: int | None) -> int:
     if known is not None and stated not in (None, known):
         raise UsageError(f"--dimension is {stated}, but the input has {known} numbers per person")
     return known or int(stated or 0)
+
+
+# The column of ids, looked up before anything is charged ------------------------------------------
+#
+# Who is one person is decided id by id (`beam_ldp.randomizers.user_ids`), so files may differ in
+# their types. What no id can be made of is refused here rather than found row by row.
+
+
+_AT_ONCE = 16  # footers that are read at the same time: most of the time is waiting
+
+
+def check_id_types(paths: Sequence[str], user_id: str) -> None:
+    """A UsageError if a Parquet file declares a column of ids that cannot hold any.
+
+    Reads every footer, and no row. Files that cannot be read, or that lack the column, are left to
+    the run.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = [*zip(paths, pool.map(lambda path: _declared(path, user_id), paths))]
+    for path, kind in found:
+        if kind is None or is_id_type(kind):
+            continue
+        others = [f"{p} {k}" for p, k in found if k is not None and k != kind]
+        beside = f"; {others[0]} beside it" if others else ""
+        raise UsageError(
+            f"--user-id {user_id}: {path} declares {kind}, which cannot hold ids{beside}. Ids are "
+            "integers, decimals of scale 0, floats without a fraction, text or bytes"
+        )
+
+
+def _declared(path: str, column: str) -> pa.DataType | None:
+    try:
+        with opened(path) as file:
+            schema = pq.ParquetFile(file).schema_arrow
+            index = schema.get_field_index(column)
+            return schema.field(index).type if index >= 0 else None
+    except InputFileError:
+        return None
+
+
+# Public lists of values and of groups: one per line -----------------------------------------------
+
+
+def load_list(flag: str, path: str, other: str = OTHER, hint: str = "") -> Domain:
+    """The list of a file.
+
+    Args:
+        flag: that names the file, for messages.
+        path: of the file.
+        other: what everything else is called.
+        hint: what to do where the list holds `other` itself.
+
+    Raises:
+        UsageError: if it cannot be read, or is no list.
+    """
+    try:
+        with FileSystems.open(path, "application/octet-stream") as file:
+            content = file.read()
+    except Exception as error:
+        raise UsageError(f"{flag} {path}: cannot be read ({type(error).__name__})") from None
+    try:
+        return Domain.from_lines(content, other)
+    except ValueError as error:
+        raise UsageError(f"{flag} {path}: {error}{hint if 'other' in str(error) else ''}") from None

@@ -12,12 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.means.plots import plot_mean
-from beam_ldp.pipelines.means.view import MeanView, decimals, interval_name
+from beam_ldp.pipelines.means.view import MeanView, decimals, interval_name, plot_mean
+from beam_ldp.pipelines.outputs import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.views.pictures import shortened
-from beam_ldp.pipelines.views.tables import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.transforms.elements.blocks import Release
 
 SCHEMA = pa.schema(

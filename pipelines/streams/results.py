@@ -41,9 +41,14 @@ from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.answer import estimate_table
 from beam_ldp.pipelines.jobs.results import bad_row_lines
-from beam_ldp.pipelines.outputs import SCHEMA_VERSION, as_json, private_folder, write_private
+from beam_ldp.pipelines.outputs import (
+    SCHEMA_VERSION,
+    as_csv,
+    as_json,
+    private_folder,
+    write_private,
+)
 from beam_ldp.pipelines.records.gates import price_of
-from beam_ldp.pipelines.views.tables import as_csv
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.inputs.id_types import check_id_types
+from beam_ldp.pipelines.inputs.fields import check_id_types
 
 pytestmark = pytest.mark.exact
 

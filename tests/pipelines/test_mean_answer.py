@@ -12,9 +12,8 @@ import pytest
 from rich.console import Console
 
 from beam_ldp.pipelines.means.answer import MeanAnswer, comparison_of, mean_table
-from beam_ldp.pipelines.means.plots import plot_mean
-from beam_ldp.pipelines.means.view import MeanView, decimals, mean_view, picture_shape
-from beam_ldp.pipelines.views.tables import as_csv
+from beam_ldp.pipelines.means.view import MeanView, decimals, mean_view, picture_shape, plot_mean
+from beam_ldp.pipelines.outputs import as_csv
 from beam_ldp.randomizers.mean import CoordinateRanges, MeanEstimate
 from beam_ldp.transforms.elements.blocks import Release
 

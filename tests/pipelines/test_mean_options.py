@@ -12,8 +12,7 @@ import pytest
 
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.inputs.fields import Field, choose_fields, dimension_of, read_fields
-from beam_ldp.pipelines.inputs.line_formats import read_json_lines
-from beam_ldp.pipelines.inputs.parquet_format import RowGroups, read_row_groups
+from beam_ldp.pipelines.inputs.line_formats import RowGroups, read_json_lines, read_row_groups
 from beam_ldp.pipelines.inputs.sources import InputFileError
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.mean import Mean
@@ -260,9 +259,9 @@ def test_no_lists_where_a_value_is_one_field() -> None:
 
 def test_long_rows_come_in_short_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of 784 numbers per row would take 3 GiB where one of single numbers takes 4 MiB."""
-    from beam_ldp.pipelines.inputs import parquet_format
+    from beam_ldp.pipelines.inputs import sources
 
-    monkeypatch.setattr(parquet_format, "NUMBERS_PER_BATCH", 1000)
+    monkeypatch.setattr(sources, "NUMBERS_PER_BATCH", 1000)
     pq.write_table(pa.table({"v": list(range(250))}), tmp_path / "x.parquet")
     with (tmp_path / "x.parquet").open("rb") as file:
         groups = RowGroups(0, 1, 0, 250)

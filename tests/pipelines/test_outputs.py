@@ -21,8 +21,14 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.frequencies.answer import estimate_table
-from beam_ldp.pipelines.outputs import MANIFEST, OutputError, OutputFolder, as_json
-from beam_ldp.pipelines.views.tables import as_csv, as_parquet
+from beam_ldp.pipelines.outputs import (
+    MANIFEST,
+    OutputError,
+    OutputFolder,
+    as_csv,
+    as_json,
+    as_parquet,
+)
 from beam_ldp.randomizers.estimate import Estimate
 
 COLUMNS = [

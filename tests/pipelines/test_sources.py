@@ -25,8 +25,8 @@ from beam_ldp.pipelines.inputs.line_formats import (
     UNDECODABLE,
     WRONG_FIELDS,
     read_json_lines,
+    split_row_groups,
 )
-from beam_ldp.pipelines.inputs.parquet_format import split_row_groups
 from beam_ldp.pipelines.inputs.sources import (
     ROWS,
     InputFileError,
