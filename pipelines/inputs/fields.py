@@ -20,8 +20,8 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, InputFileError, opened
 from beam_ldp.randomizers.domain import OTHER, Domain
-from beam_ldp.transforms.elements.user_id_columns import is_id_type
 from beam_ldp.settings.nearest import nearest
+from beam_ldp.transforms.elements.user_id_columns import is_id_type
 
 _GLOB = frozenset("*?[")
 
