@@ -25,7 +25,6 @@ from beam_ldp.pipelines.inputs.line_formats import (
     UNDECODABLE,
     WRONG_FIELDS,
     read_json_lines,
-    split_row_groups,
 )
 from beam_ldp.pipelines.inputs.sources import (
     ROWS,
@@ -35,6 +34,7 @@ from beam_ldp.pipelines.inputs.sources import (
     find_all_files,
     find_files,
     format_of,
+    split_row_groups,
 )
 from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.randomizers.domain import Domain
