@@ -20,7 +20,12 @@ from beam_ldp.transforms.collector.side import Releases
 from beam_ldp.transforms.device.people import LeaveHashes, PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 from beam_ldp.transforms.elements.counters import counter
-from beam_ldp.transforms.elements.stage_types import USED_UP, part_of, window_bounds
+from beam_ldp.transforms.elements.stage_types import (
+    USED_UP,
+    part_of,
+    typed_outputs,
+    window_bounds,
+)
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
@@ -292,47 +297,17 @@ def charge(
     reservation = budget.reserve(worst, windowing=windowing, bounded=bounded, **how)
     if reservation.people is not None:
         persons | "Leave hashes" >> LeaveHashes(reservation.people)
-    charged = found.releases | "Charge" >> SettleReleases(reservation)
-    given_back = found.withheld | "Give back" >> GiveBackWithheld(reservation)
-    withheld = (given_back, charged.withheld) | "All withheld" >> beam.Flatten()
+    charged, refused = typed_outputs(
+        found.releases,
+        "Charge",
+        beam.ParDo(_Settle(reservation)),
+        found.releases.element_type,
+        withheld=WithheldRelease,
+    )
+    giving_back = beam.ParDo(_Abandon(reservation)).with_output_types(WithheldRelease)
+    given_back = found.withheld | "Give back" >> giving_back
+    withheld = (given_back, refused) | "All withheld" >> beam.Flatten()
     return Releases(charged, withheld)
-
-
-class SettleReleases(beam.PTransform):
-    """Settles each release of a composite; attribute `withheld`: those that no window is left for.
-
-    Args:
-        reservation: what was set aside.
-    """
-
-    def __init__(self, reservation: Reservation) -> None:
-        super().__init__()
-        self._reservation = reservation
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        out = pcoll | beam.ParDo(_Settle(self._reservation)).with_outputs(
-            "withheld", main="releases"
-        )
-        out.releases.element_type = pcoll.element_type
-        out.withheld.element_type = WithheldRelease
-        releases = out.releases
-        releases.withheld = out.withheld
-        return releases
-
-
-class GiveBackWithheld(beam.PTransform):
-    """Gives the central price of what was withheld back; the notices pass through.
-
-    Args:
-        reservation: what was set aside.
-    """
-
-    def __init__(self, reservation: Reservation) -> None:
-        super().__init__()
-        self._reservation = reservation
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        return pcoll | beam.ParDo(_Abandon(self._reservation)).with_output_types(WithheldRelease)
 
 
 class _Charging(beam.DoFn):
@@ -364,8 +339,8 @@ class _Charging(beam.DoFn):
 
 
 class _Settle(_Charging):
-    """What the ledger did not take goes no further: a ledger that is away ends the job, or what
-    the engine tries again of it."""
+    """Settles each release. What the ledger did not take goes no further: a ledger that is away
+    ends the job, or what the engine tries again of it."""
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         release = element[1] if isinstance(element, tuple) else element
@@ -386,6 +361,8 @@ class _Settle(_Charging):
 
 
 class _Abandon(_Charging):
+    """Gives the central price of what was withheld back; the notices pass through."""
+
     def process(self, withheld: WithheldRelease) -> Iterator[WithheldRelease]:
         try:
             self._reservation.abandon(self._open(), withheld)

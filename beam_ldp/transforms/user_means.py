@@ -21,7 +21,7 @@ from beam_ldp.transforms.device.side import DeviceSide, Reports
 from beam_ldp.transforms.device.vectors import EncodeVectors, MeanPerPerson
 from beam_ldp.transforms.elements.blocks import Release, StatisticBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.counters import counter
-from beam_ldp.transforms.elements.stage_types import window_bounds
+from beam_ldp.transforms.elements.stage_types import typed_outputs, window_bounds
 from beam_ldp.transforms.queries import BadNumbers, MeanQuery
 
 # What a mean in two rounds does between the stages that every release has -----------------
@@ -80,7 +80,7 @@ class EncodeMeans(beam.DoFn):
 
 
 class FindInterval(beam.PTransform):
-    """Round one's sums to what it found: one `Answered`, or none where it failed, as the attribute
+    """Round one's sums to what it found: one `RoundOneResult`, or none where it failed, as the attribute
     `withheld` says.
 
     Args:
@@ -93,18 +93,19 @@ class FindInterval(beam.PTransform):
         self._decide = Decide(protocol, min_reports)
 
     def expand(self, sums: beam.PCollection) -> beam.PCollection:
-        out = (
+        together = (
             sums
             | "Bring coordinates together"
             >> beam.Map(_together).with_output_types(
                 typehints.Tuple[int, typehints.Tuple[str, StatisticBlock]]
             )
             | "All coordinates" >> beam.GroupByKey()
-            | "Decide" >> beam.ParDo(self._decide).with_outputs("withheld", main="answered")
         )
-        out.withheld.element_type = WithheldRelease
-        out.answered.withheld = out.withheld
-        return out.answered
+        answered, withheld = typed_outputs(
+            together, "Decide", beam.ParDo(self._decide), typehints.Any, withheld=WithheldRelease
+        )
+        answered.withheld = withheld
+        return answered
 
 
 def _together(element: Any) -> tuple[int, tuple[str, StatisticBlock]]:

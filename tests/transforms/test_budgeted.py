@@ -20,7 +20,7 @@ from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, ScalarMean
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean, ValueBlock
-from beam_ldp.transforms.budgeted import ENDED_BEFORE, ChargeTo, GiveBackWithheld, SettleReleases
+from beam_ldp.transforms.budgeted import ENDED_BEFORE, ChargeTo, _Abandon, _Settle
 from beam_ldp.transforms.elements.stage_types import USED_UP
 from tests.ledger.asked import asked
 
@@ -338,7 +338,6 @@ def test_a_window_and_its_late_reports_are_two_parts(ledger: BudgetLedger, url: 
 def test_what_an_earlier_start_released_is_withheld_and_said(
     ledger: BudgetLedger, url: str
 ) -> None:
-    from beam_ldp.transforms.budgeted import _Settle
 
     restarted(url).settle(ledger, release(180, (0, 10**6)))
     doer = _Settle(restarted(url))
@@ -352,7 +351,6 @@ def test_a_ledger_that_is_away_lets_no_release_pass(
     ledger: BudgetLedger, url: str, tmp_path: Path
 ) -> None:
     from beam_ldp.ledger import LedgerMissingError
-    from beam_ldp.transforms.budgeted import _Settle
 
     held = reservation(ChargeTo("visits", url, run_id="run"))
     (tmp_path / "privacy.db").rename(tmp_path / "away.db")
@@ -369,7 +367,7 @@ def test_the_graph_holds_an_url_and_no_ledger(ledger: BudgetLedger, url: str) ->
 
     held = reservation(ChargeTo("visits", url, run_id="run"))
     assert pickle.loads(pickle.dumps(held)) == held
-    assert SettleReleases(held) and GiveBackWithheld(held)
+    assert all(pickle.loads(pickle.dumps(doer(held))) for doer in (_Settle, _Abandon))
 
 
 def test_a_settled_release_is_not_released_again_by_a_composite(

@@ -203,7 +203,7 @@ def test_every_metric_is_used_and_no_other_is() -> None:
             r'(?:[^.]counter|distribution|ReasonCounters|Stopwatch)\("(\w+)"(?:, CROWD)?\)', text
         )
     )
-    for stage in re.findall(r'BlockCounters\("(\w+)"\)', text):
+    for stage in map(str.lower, re.findall(r'\bGate\("(\w+)"', text)):
         made |= {f"{stage}_reports_in", f"{stage}_block_reports", f"{stage}_microseconds"}
     assert made == {metric.name for metric in METRICS}
     elsewhere = [one for one in sources if "Metrics.counter(" in one]

@@ -22,7 +22,12 @@ from apache_beam.typehints import typehints
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
-from beam_ldp.transforms.elements.stage_types import USED_UP, expect, window_bounds
+from beam_ldp.transforms.elements.stage_types import (
+    USED_UP,
+    expect,
+    typed_outputs,
+    window_bounds,
+)
 from beam_ldp.transforms.elements.windows import RestoreWindows, keep_state_whole
 
 _MICROSECONDS = 10**6
@@ -219,17 +224,21 @@ class FirstReleases(beam.PTransform):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         keep_state_whole(pcoll)
         place: Any = typehints.Tuple[int, int]
-        out = (
+        together = (
             pcoll
             | "One place" >> beam.Map(_keyed).with_output_types(typehints.Tuple[str, Release])
             | "Outside of windows" >> beam.WindowInto(GlobalWindows())
-            | "Count" >> beam.ParDo(_First(self._count)).with_outputs("withheld", main="released")
         )
-        out.released.element_type = typehints.Tuple[place, Release]
-        out.withheld.element_type = typehints.Tuple[place, WithheldRelease]
+        first, rest = typed_outputs(
+            together,
+            "Count",
+            beam.ParDo(_First(self._count)),
+            typehints.Tuple[place, Release],
+            withheld=typehints.Tuple[place, WithheldRelease],
+        )
         windows = pcoll.windowing.windowfn
-        released = out.released | "Released" >> RestoreWindows(windows, Release)
-        released.withheld = out.withheld | "Withheld" >> RestoreWindows(windows, WithheldRelease)
+        released = first | "Released" >> RestoreWindows(windows, Release)
+        released.withheld = rest | "Withheld" >> RestoreWindows(windows, WithheldRelease)
         return released
 
 

@@ -39,12 +39,17 @@ from beam_ldp.transforms.elements.portable import (
     task_of,
     vector_size,
 )
-from beam_ldp.transforms.elements.stage_types import StageError, check_key, element_of, expect
+from beam_ldp.transforms.elements.stage_types import (
+    StageError,
+    check_key,
+    element_of,
+    expect,
+    typed_outputs,
+)
 from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
 
 BLOCK_VALUES = 1 << 16  # numbers that wait until they make a block
 ORIGIN_BYTES = 16
-_TRACES = "traces"
 
 
 class Randomize(beam.PTransform):
@@ -94,11 +99,8 @@ class Randomize(beam.PTransform):
             doer = beam.ParDo(RandomizeBlocks(*how))
             return pcoll | "Randomize" >> doer.with_output_types(reports)
         traced = beam.ParDo(_RandomizeTraced(*how))
-        out = pcoll | "Randomize" >> traced.with_outputs(_TRACES, main="reports")
-        out.reports.element_type = reports
-        out[_TRACES].element_type = Trace
-        released = out.reports
-        released.traces = out[_TRACES]
+        released, traces = typed_outputs(pcoll, "Randomize", traced, reports, traces=Trace)
+        released.traces = traces
         return released
 
     def display_data(self) -> dict[str, Any]:
@@ -204,7 +206,7 @@ class _RandomizeTraced(RandomizeBlocks):
         assert self._key is not None and block.user_ids is not None
         packed, identity = self._randomizer.pack_each(drawn), self.noise.of(window)
         hashes = report_hashes(self._key, block.user_ids, packed, identity, block.groups)
-        yield TaggedOutput(_TRACES, Trace(block.user_ids, hashes, block.groups))
+        yield TaggedOutput("traces", Trace(block.user_ids, hashes, block.groups))
 
 
 def origin_of(block: ValueBlock, window: Any, key: Any = None) -> bytes:

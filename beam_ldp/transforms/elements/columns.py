@@ -145,6 +145,10 @@ class Encoder:
     def _all_bad(self, num_rows: int, code: int) -> tuple[np.ndarray, Codes]:
         return np.full(num_rows, self._other), np.full(num_rows, code, dtype=np.uint8)
 
+    def _of_wrong_type(self, codes: Codes) -> tuple[np.ndarray, Codes]:
+        codes[codes == SOUND] = WRONG_TYPE
+        return np.full(len(codes), self._other), codes
+
     def _encode_arrow(self, data: pa.Array) -> tuple[np.ndarray, Codes]:
         kind = data.type
         if pa.types.is_dictionary(kind):
@@ -154,12 +158,10 @@ class Encoder:
             return self._all_bad(len(data), NULL)
         if pa.types.is_floating(kind):
             codes[(codes == SOUND) & _mask(pc.is_nan(data))] = NAN
-            codes[codes == SOUND] = WRONG_TYPE
-            return np.full(len(data), self._other), codes
+            return self._of_wrong_type(codes)
         if isinstance(self._domain, IntegerDomain):
             if not pa.types.is_integer(kind):
-                codes[codes == SOUND] = WRONG_TYPE
-                return np.full(len(data), self._other), codes
+                return self._of_wrong_type(codes)
             if data.null_count:
                 data = data.fill_null(0)
             return self._domain.clip(data.to_numpy()), codes
@@ -178,8 +180,7 @@ class Encoder:
                 codes[(codes == SOUND) & undecodable] = UNDECODABLE
             codes[(codes == SOUND) & self._too_long(data)] = LONG
         else:
-            codes[codes == SOUND] = WRONG_TYPE
-            return np.full(len(data), self._other), codes
+            return self._of_wrong_type(codes)
         return self._look_up(data), codes
 
     def _too_long(self, data: pa.Array) -> np.ndarray:
