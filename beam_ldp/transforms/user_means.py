@@ -80,8 +80,8 @@ class EncodeMeans(beam.DoFn):
 
 
 class FindInterval(beam.PTransform):
-    """Round one's sums to what it found: one `RoundOneResult`, or none where it failed, as the attribute
-    `withheld` says.
+    """Round one's sums to what it found: one `RoundOneResult`, or none where it failed, as the
+    attribute `withheld` says.
 
     Args:
         protocol: the plan of both rounds.
