@@ -15,13 +15,13 @@ from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
 from beam_ldp.planning.frequencies import best_first, check_target
 from beam_ldp.randomizers import mean, registry
-from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.mean import MeanRandomizer, lower_bounds
 from beam_ldp.randomizers.mean.base import Norm, check_numbers
 from beam_ldp.randomizers.mean.block_mean import BlockMean
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
 from beam_ldp.randomizers.walsh_hadamard import padded_size
+from beam_ldp.randomizers.words import bits_for
 
 # What a plan of means is asked for: the ball, the target, the limits, and what to compare with.
 

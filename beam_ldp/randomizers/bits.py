@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -14,16 +13,6 @@ _HALF = np.uint64(32)
 _EIGHT = np.uint64(8)
 _BYTE = np.uint64(0xFF)
 _ONE = np.uint64(1)
-
-
-def smallest_uint(num_values: int) -> np.dtype[Any]:
-    """The smallest unsigned dtype that holds 0 .. num_values - 1."""
-    return np.min_scalar_type(max(0, num_values - 1))
-
-
-def bits_for(num_values: int) -> int:
-    """Bits that tell `num_values` possibilities apart."""
-    return max(1, (num_values - 1).bit_length())
 
 
 def pack_uints(values: np.ndarray, bits: int) -> bytes:

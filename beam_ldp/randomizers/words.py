@@ -47,6 +47,16 @@ def odd_parity(word: int) -> bool:
     return bool(int(word).bit_count() & 1)
 
 
+def smallest_uint(num_values: int) -> np.dtype[Any]:
+    """The smallest unsigned dtype that holds 0 .. num_values - 1."""
+    return np.min_scalar_type(max(0, num_values - 1))
+
+
+def bits_for(num_values: int) -> int:
+    """Bits that tell `num_values` possibilities apart."""
+    return max(1, (num_values - 1).bit_length())
+
+
 _SUBROUTINES: list[Callable[..., Any]] = []
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.randomizers.bits import bits_for, pack_uints, smallest_uint, unpack_uints
+from beam_ldp.randomizers.bits import pack_uints, unpack_uints
+from beam_ldp.randomizers.words import bits_for, smallest_uint
 
 pytestmark = pytest.mark.exact
 

@@ -12,11 +12,17 @@ import numpy as np
 
 from beam_ldp.randomizers import finite_fields
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
-from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.finite_fields import is_prime
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.words import WORD_VALUES, TwoLevelLaw, multiply_high, short_kernel
+from beam_ldp.randomizers.words import (
+    WORD_VALUES,
+    TwoLevelLaw,
+    bits_for,
+    multiply_high,
+    short_kernel,
+    smallest_uint,
+)
 
 _MAX_BUCKETS = 1 << 16
 _RESIDUES_PER_BUCKET = 16

@@ -13,16 +13,17 @@ import numpy as np
 
 from beam_ldp.randomizers import finite_fields
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
-from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.finite_fields import is_prime, next_prime
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
     MAX_WASTE,
     WORD_VALUES,
     Coin,
+    bits_for,
     exp_lower,
     kernel,
     multiply_high,
+    smallest_uint,
 )
 
 _MAX_CHANNEL_ENTRIES = 1 << 22

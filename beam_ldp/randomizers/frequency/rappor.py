@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Rng, Sampling
-from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.checks import check_fraction, check_integer
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.frequency.packed_bits import bit_dominating_pair, one_hot_witnesses
@@ -22,7 +21,7 @@ from beam_ldp.randomizers.frequency.rappor_parts import (
 )
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
-from beam_ldp.randomizers.words import MAX_WASTE, WORD_BITS, WORD_VALUES
+from beam_ldp.randomizers.words import MAX_WASTE, WORD_BITS, WORD_VALUES, bits_for
 
 _MAX_CHANNEL_BITS = 12
 _MAX_COHORTS = 1 << 16

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
-from beam_ldp.randomizers.bits import bits_for, pack_uints, smallest_uint, unpack_uints
+from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
@@ -20,9 +20,11 @@ from beam_ldp.randomizers.words import (
     MAX_WASTE,
     WORD_VALUES,
     Coin,
+    bits_for,
     exp_lower,
     kernel,
     multiply_high,
+    smallest_uint,
 )
 
 _MAX_CHANNEL_VALUES = 12

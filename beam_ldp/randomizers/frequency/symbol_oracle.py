@@ -16,10 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, below, check_sampling
-from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.finite_fields import DifferenceSet
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.words import TwoLevelLaw, multiply_high, short_kernel
+from beam_ldp.randomizers.words import (
+    TwoLevelLaw,
+    bits_for,
+    multiply_high,
+    short_kernel,
+    smallest_uint,
+)
 
 # Histograms of reports, four at a time ----------------------------------------------------
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, Sampling, accounting
-from beam_ldp.randomizers.bits import smallest_uint
 from beam_ldp.randomizers.mean import allocation
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
 from beam_ldp.randomizers.mean.two_response import (
@@ -34,6 +33,7 @@ from beam_ldp.randomizers.mean.two_response import (
     unpack_columns,
 )
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
+from beam_ldp.randomizers.words import smallest_uint
 
 if TYPE_CHECKING:
     from typing import Self

@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, Sampling, below, check_below
-from beam_ldp.randomizers.bits import bits_for, smallest_uint
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.base import MeanRandomizer, Norm
 from beam_ldp.randomizers.normals import uniform
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
-from beam_ldp.randomizers.words import TwoLevelLaw, kernel, multiply_high
+from beam_ldp.randomizers.words import TwoLevelLaw, bits_for, kernel, multiply_high, smallest_uint
 
 Grid = Literal["uniform", "relative", "corrected_relative"]
 

@@ -20,9 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
-from beam_ldp.randomizers.words import MAX_WASTE, WORD_VALUES, exp_lower, kernel, multiply_high
+from beam_ldp.randomizers.words import (
+    MAX_WASTE,
+    WORD_VALUES,
+    bits_for,
+    exp_lower,
+    kernel,
+    multiply_high,
+)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 
-from beam_ldp.randomizers.bits import bits_for
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     HadamardResponse,
@@ -21,6 +20,7 @@ from beam_ldp.randomizers.frequency.projective_geometry_response import best_pri
 from beam_ldp.randomizers.frequency.recursive_hadamard_response import best_message_bits
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, witness_from_channel
+from beam_ldp.randomizers.words import bits_for
 from tests.randomizers.frequency import exact_checks as checks
 from tests.randomizers.frequency.all_oracles import cases
 from tests.randomizers.published import published_message_bits, published_num_blocks
