@@ -8,8 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from beam_ldp.randomizers import finite_fields
 from beam_ldp.randomizers.finite_fields import is_prime, next_prime
-from beam_ldp.randomizers.frequency import LocalHashing, affine_hash
+from beam_ldp.randomizers.frequency import LocalHashing
 from tests.randomizers.frequency import exact_checks as checks
 
 SMALL = [
@@ -158,16 +159,16 @@ def test_both_counts_agree_with_the_definition(prime, k):
     images = (slopes[:, None] * np.arange(k) + shifts[:, None]) % prime
     expected = (images < widths[:, None]).sum(axis=0)
     for count in (
-        lambda counts: affine_hash._count_listed(
-            slopes, shifts, widths, prime, affine_hash.inverses(prime), counts
+        lambda counts: finite_fields._count_listed(
+            slopes, shifts, widths, prime, finite_fields.inverses(prime), counts
         ),
-        lambda counts: affine_hash._count_by_slope(slopes, shifts, widths, prime, counts),
+        lambda counts: finite_fields._count_by_slope(slopes, shifts, widths, prime, counts),
     ):
         counts = np.zeros(k, dtype=np.int64)
         count(counts)
         np.testing.assert_array_equal(counts, expected)
     np.testing.assert_array_equal(
-        affine_hash.support_counts(slopes, shifts, widths, prime, k), expected
+        finite_fields.support_counts(slopes, shifts, widths, prime, k), expected
     )
 
 
@@ -175,12 +176,12 @@ def test_both_counts_agree_with_the_definition(prime, k):
 def test_the_faster_count_is_chosen(monkeypatch):
     used = []
     for name in ("_count_listed", "_count_by_slope"):
-        monkeypatch.setattr(affine_hash, name, lambda *args, name=name: used.append(name))
+        monkeypatch.setattr(finite_fields, name, lambda *args, name=name: used.append(name))
     rng = np.random.default_rng(0)
     for num_reports, width in ((100, 271), (1_000_000, 271), (1_000_000, 7)):
         slopes, shifts = rng.integers(0, 1009, (2, num_reports))
         widths = np.full(num_reports, width)
-        affine_hash.support_counts(slopes, shifts, widths, 1009, 1000)
+        finite_fields.support_counts(slopes, shifts, widths, 1009, 1000)
     assert used == ["_count_listed", "_count_by_slope", "_count_listed"]
 
 
@@ -190,13 +191,13 @@ def test_triple_overlap(prime):
     v, d = np.ogrid[:prime, :prime]
     for width in range(1, prime):
         inside = ((v < width) & ((v + d) % prime < width) & ((v + 2 * d) % prime < width)).sum()
-        assert affine_hash.triple_overlap(prime, width) == pytest.approx(inside / prime**2)
+        assert finite_fields.triple_overlap(prime, width) == pytest.approx(inside / prime**2)
 
 
 @pytest.mark.exact
 def test_inverses():
     for prime in (2, 3, 101, 65537):
-        table = affine_hash.inverses(prime)
+        table = finite_fields.inverses(prime)
         assert table[0] == 0
         assert (table[1:] * np.arange(1, prime) % prime == 1).all()
 
