@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_ldp.randomizers import Domain
+from tests.examples import examples
 
 pytestmark = pytest.mark.exact
 
 texts = st.text(max_size=6)
 
 
+@examples(50)
 @given(st.lists(texts, min_size=1, max_size=20, unique=True), st.lists(texts, max_size=20))
 def test_indices_and_back(values, asked):
     values = [value for value in values if value != "other"] or ["x"]

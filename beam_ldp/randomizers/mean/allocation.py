@@ -9,6 +9,7 @@ Source: thesis, sections 3.3-3.6, for the family; the optima are our own derivat
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -70,6 +71,7 @@ def split_budget(costs: np.ndarray, messages: np.ndarray, local_epsilon: float) 
     return found * (local_epsilon / (messages @ found) * _SPENT)
 
 
+@functools.lru_cache(maxsize=1024)  # the same for every rotation and seed
 def best_local(
     num_coordinates: int,
     local_epsilon: float,

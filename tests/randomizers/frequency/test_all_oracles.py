@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_ldp.randomizers import FrequencyOracle, LocalRandomizer, ShufflePair, frequency, registry
+from tests.examples import examples
 from tests.randomizers.frequency import exact_checks as checks
 from tests.randomizers.frequency.all_oracles import BUDGETS, SIZES, cases, oracles_of
 
@@ -198,6 +199,7 @@ def test_errors_name_the_argument(cls):
 
 @pytest.mark.exact
 @pytest.mark.parametrize("cls", CLASSES)
+@examples(50)
 @given(size=st.integers(-5, 300), epsilon=st.floats(-1, 40))
 def test_constructors_work_or_say_why(cls, size, epsilon):
     try:
