@@ -20,7 +20,6 @@ _COMMANDS = {
     "doctor": "What is installed, what answers, and whether the mechanisms are sound.",
     "demo": "A private word count over a million simulated people; `demo mean`: means.",
     "finalize": "Settle and log a release whose launcher could not.",
-    "plan": "Which mechanism, privacy cost, error and report size to expect.",
     "privacy": "What releases cost, by every method; or what fits a target.",
 }
 
@@ -81,7 +80,7 @@ def group() -> None:
 
 
 # Programs that run on Beam take its flags too, so they read their flags themselves; each is
-# loaded when it is called.
+# loaded when it is called. A plan takes the flags of its program.
 PROGRAMS = {
     "frequency": "How often does each value of a public list occur?",
     "mean": "What is the mean of people's numbers, or of their vectors?",
@@ -89,6 +88,7 @@ PROGRAMS = {
     "collect": "How often does each value occur, from reports that devices have sent?",
     "user-mean": "What is the mean of people's numbers, where each person has many of them?",
     "train": "Train a model by federated learning, with the privacy cost of every round.",
+    "plan": "Which mechanism, privacy cost, error and report size to expect.",
     "run": "Any of these programs, as a job file says.",
 }
 
@@ -99,7 +99,7 @@ def _program(name: str, question: str) -> click.Command:
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
         add_help_option=False,
         short_help=question,
-        help=f"{question} Takes Beam's own flags too.",
+        help=question,
     )
     @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
     def command(flags: Sequence[str]) -> None:
@@ -108,6 +108,10 @@ def _program(name: str, question: str) -> click.Command:
             from beam_ldp.pipelines.run_job import main as run_job
 
             sys.exit(run_job(list(flags)))
+        if name == "plan":
+            from beam_ldp.pipelines.plan import main as plan
+
+            sys.exit(plan(list(flags)))
         from beam_ldp.pipelines.flags import print_help
         from beam_ldp.pipelines.job_files import usage_of
 

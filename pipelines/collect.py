@@ -30,7 +30,7 @@ from beam_ldp.pipelines.devices.questions import (
 from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.choice import rare_error
-from beam_ldp.pipelines.frequencies.numeric import (
+from beam_ldp.pipelines.frequencies.numbers import (
     NumberQuestion,
     check_number_question,
     levels_of,
@@ -41,7 +41,7 @@ from beam_ldp.pipelines.frequencies.questions import SeveralLists, domains_of
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.question import Choice, Rows
+from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
@@ -86,7 +86,7 @@ class Collect(DeviceReports, Frequency):
                     f"--domain {path}: this is not the list that the devices used (a value, the "
                     "order or the --other-label differs)"
                 )
-        if settings.people.group_by is not None and agreed.groups_digest != self.groups.digest:
+        if self.groups is not None and agreed.groups_digest != self.groups.digest:
             raise UsageError(
                 f"--groups {settings.groups}: this is not the list of groups that the devices used"
             )

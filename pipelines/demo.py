@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from beam_ldp.pipelines.demo_people import Example, examples
-from beam_ldp.pipelines.plan import whole
+from beam_ldp.pipelines.flags import whole
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.question import Question, RunResult

@@ -6,6 +6,7 @@ mistyped `--epsilon` would run with the default.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,6 +124,17 @@ def _with_dashes(usage: Usage, argv: Sequence[str]) -> list[str]:
         written = name if ours is None or ours in NOT_BEAMS else f"--{ours}"
         found.append(written + equals + value)
     return found
+
+
+def whole(text: str) -> int:
+    """A whole number >= 1 that may be written as 1e6: a type for click's options."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found) or found != int(found) or found < 1:
+        raise click.BadParameter(f"must be a whole number >= 1, got {text}")
+    return int(found)
 
 
 # Help ----------------------------------------------------------------------------------------

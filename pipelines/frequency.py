@@ -18,40 +18,19 @@ from rich.console import Console
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
-from beam_ldp.pipelines.frequencies.choice import choose
-from beam_ldp.pipelines.frequencies.numeric import NumberTree, number_question_of
-from beam_ldp.pipelines.frequencies.parts import (
-    Parts,
-    PartsRecord,
-    check_groups,
-    gate_parts,
-    load_groups,
-    part_facts,
-)
+from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
+from beam_ldp.pipelines.frequencies.groups import groups_of, lists_of
+from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
-from beam_ldp.pipelines.frequencies.questions import (
-    SeveralLists,
-    Survey,
-    SurveyChoice,
-    columns_of,
-    domains_of,
-)
-from beam_ldp.pipelines.inputs.fields import load_list
-from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, ReadTable
+from beam_ldp.pipelines.frequencies.questions import FrequencySettings
+from beam_ldp.pipelines.inputs.sources import ReadTable
 from beam_ldp.pipelines.jobs import results
-from beam_ldp.pipelines.question import Answer, Choice, Question, Rows
+from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.pipelines.settings import (
-    Settings,
-    checked,
-    need,
-    section_from,
-    settings_from,
-    with_files,
-)
-from beam_ldp.pipelines.usage import Usage
-from beam_ldp.pipelines.usage.frequency import USAGE, FrequencyQuestion
+from beam_ldp.pipelines.settings import need, section_from, with_files
+from beam_ldp.pipelines.usage.frequency import USAGE
 from beam_ldp.pipelines.usage.stream import StreamSettings
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -60,22 +39,16 @@ from beam_ldp.transforms.elements.portable import PortableDomain
 from beam_ldp.transforms.queries import FrequencyQuery, Query
 from beam_ldp.transforms.questions import SurveyQuery
 
-FrequencySettings = Settings[FrequencyQuestion]
 
-
-class Frequency(Question[FrequencySettings]):
+class Frequency(FrequencyPlanner, Question[FrequencySettings]):
     """How often does each value of a public list occur?"""
 
     usage = USAGE
+    domain: Domain | Bins
+    groups: Domain | None
 
     def __init__(self, settings: FrequencySettings) -> None:
-        super().__init__(settings)
-        lists = [load_domain(path, settings.question.other) for path in settings.question.domains]
-        wanted = settings.question.numbers
-        self.domain: Domain | Bins = lists[0] if wanted is None else wanted.bins
-        self.survey = survey_of(settings, lists)
-        if settings.people.group_by is not None:
-            self.groups = load_groups(settings.groups)
+        super().__init__(settings, lists_of(settings), groups_of(settings))
 
     @property
     def record_type(self) -> type[PrivacyRecord]:
@@ -89,17 +62,14 @@ class Frequency(Question[FrequencySettings]):
     @classmethod
     def check(cls, given: Arguments) -> FrequencySettings:
         need(USAGE, given, "source.paths", "privacy.delta", "output.folder")
-        question = question_of(given, USAGE)
         stream = section_from(given, USAGE, "stream", StreamSettings)
         told = [name for name in given["stream"] if name != "on"]
         if told and not stream.on:
             raise UsageError(f"{USAGE.flag_of(f'stream.{told[0]}')} needs --stream")
-        settings = settings_from(given, USAGE, question, FrequencySettings)
-        check_groups(settings)
-        settings = checked(settings, stream=stream.on)
+        settings = checked_frequency(given, USAGE, stream=stream.on)
         settings = with_files(settings, may_be_empty=stream.on)
         check_column(settings)
-        if question.staged is not None and ledger_url(settings) is not None:
+        if settings.question.staged is not None and ledger_url(settings) is not None:
             raise UsageError(
                 "--staged cannot be charged to a ledger, which must grant the budget before data "
                 "is read: run without a template, or give --no-ledger"
@@ -121,40 +91,6 @@ class Frequency(Question[FrequencySettings]):
     @property
     def plausible(self) -> tuple[Any, Any]:
         return 0.0, 1.0
-
-    def choose(self) -> Choice:
-        if self.survey is not None:
-            return self.survey.choose(self.settings, self.settings.question.design)
-        return choose(self.settings, self.domain.size)
-
-    def expectation(self, choice: Choice) -> str:
-        people = choice.predicted_error * choice.num_reports
-        return (
-            f"a rare value's count will be off by about {people:,.0f} of "
-            f"{choice.num_reports:,} people"
-        )
-
-    def inputs(self) -> Rows:
-        label = "list" if self.settings.question.numbers is None else "bins"
-        found = [(label, f"{self.domain.size - 1:,} values and {self.settings.question.other!r}")]
-        if self.survey is not None:
-            found = self.survey.inputs()
-        if self.settings.people.group_by is not None:
-            listed = f"{self.groups.size - 1:,} of a public list and {self.groups.other!r}"
-            found.append(("groups", f"column {self.settings.people.group_by}: {listed}"))
-        return found
-
-    def expected(self, choice: Choice) -> Rows:
-        if isinstance(choice, SurveyChoice) and self.survey is not None:
-            return self.survey.expected(choice)
-        error, n = choice.predicted_error, choice.num_reports
-        said = f"{error:.3g} of the people, that is {error * n:,.0f} of {n:,}"
-        return [("error of a rare value", said)]
-
-    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
-        if isinstance(choice, SurveyChoice):
-            return {"predicted_standard_errors": list(choice.errors)}
-        return {"domain_size": self.domain.size}
 
     @cached_property
     def query(self) -> Query:
@@ -251,42 +187,6 @@ class Frequency(Question[FrequencySettings]):
         return FrequencyAnswer(release, self.domain.labels, self.settings.output.top, truth)
 
 
-def question_of(given: Arguments, usage: Usage) -> FrequencyQuestion:
-    """What is asked: columns, lists, bins.
-
-    Raises:
-        UsageError: naming the flag and what is allowed.
-    """
-    question: FrequencyQuestion = section_from(given, usage, "question", FrequencyQuestion)
-    numbers = number_question_of(question)
-    if numbers is None:
-        need(usage, given, "question.domain")
-    columns = columns_of(question)
-    if numbers is not None and len(columns) > 1:
-        raise UsageError(
-            "--bins takes a single --column; to combine lists and bins, write a pipeline of your "
-            "own (PrivateQuestions, docs/questions.md)"
-        )
-    return replace(
-        question,
-        columns=columns or (TEXT_COLUMN,),
-        domains=() if numbers is not None else domains_of(question, columns),
-        name=", ".join(columns) or TEXT_COLUMN,
-        numbers=numbers,
-    )
-
-
-def survey_of(settings: FrequencySettings, lists: Sequence[Domain]) -> Survey | None:
-    """The questions, where there are several to each person: lists, or levels of a tree."""
-    if settings.question.numbers is not None and settings.question.numbers.needs_tree:
-        return NumberTree(settings.question.name, settings.question.numbers)
-    if len(settings.question.columns) > 1:
-        return SeveralLists(
-            settings.question.columns, lists, settings.question.domains, settings.question.other
-        )
-    return None
-
-
 def check_column(settings: FrequencySettings) -> None:
     """A UsageError unless `--column` fits the format."""
     source, column = settings.source, settings.question.column
@@ -296,11 +196,6 @@ def check_column(settings: FrequencySettings) -> None:
         )
     if source.format != "text" and not column:
         raise UsageError(f"--column is missing: which column of the {source.format} files?")
-
-
-def load_domain(path: str, other: str) -> Domain:
-    """The public list, from any file system that Beam knows."""
-    return load_list("--domain", path, other, hint=" (see --other-label)")
 
 
 def run_given(given: Arguments, console: Console) -> int:

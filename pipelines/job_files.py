@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,21 +41,27 @@ def usage_of(program: str) -> Usage:
     return found
 
 
-def read_job(path: str, flags: Sequence[str] = ()) -> list[tuple[str, Arguments]]:
+def read_job(
+    path: str, flags: Sequence[str] = (), flags_of: Callable[[str], Usage] | None = None
+) -> list[tuple[str, Arguments]]:
     """The programs that a job file runs, each with what it is told, in order.
 
     Args:
         path: ends in .yaml, .yml, .toml or .json.
         flags: of the program, which win over the file.
+        flags_of: what flags are understood, by the program's name; default: the program's own.
 
     Raises:
         UsageError: naming the key or flag and what is allowed.
     """
-    return jobs_of(_loaded(path), path, flags)
+    return jobs_of(_loaded(path), path, flags, flags_of)
 
 
 def jobs_of(
-    content: Any, path: str = "the job file", flags: Sequence[str] = ()
+    content: Any,
+    path: str = "the job file",
+    flags: Sequence[str] = (),
+    flags_of: Callable[[str], Usage] | None = None,
 ) -> list[tuple[str, Arguments]]:
     """The same of what a file holds."""
     if not isinstance(content, Mapping):
@@ -81,7 +87,7 @@ def jobs_of(
     jobs = []
     for one_kind, asked in kinds:
         name = program or str(one_kind)
-        given = read_flags(usage_of(name), flags).over(
+        given = read_flags((flags_of or usage_of)(name), flags).over(
             _given(content, usage_of(name), one_kind, asked, path)
         )
         jobs.append((name, given if len(kinds) == 1 else _share(given, name, len(kinds))))

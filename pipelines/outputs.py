@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
+from beam_ldp.pipelines.records.record import LEVEL as LEVEL
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.elements.listing import paths_matching
 
@@ -367,7 +368,6 @@ def write_private(path: str, content: bytes) -> None:
 # Tables of estimates as files, and the columns that all of them have ------------------------------
 
 
-LEVEL = 0.95
 PLACE = (  # what an estimate is about
     ("question", pa.string()),
     ("group", pa.string()),

@@ -5,381 +5,295 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+
+from beam_ldp.pipelines.flags import Arguments, UsageError, print_help, read_flags
+from beam_ldp.pipelines.job_files import read_job, usage_of
+from beam_ldp.pipelines.usage import Usage
+from beam_ldp.pipelines.usage.plan import MECHANISMS, PLANS, over_a_job
+from beam_ldp.settings.sections import EXPECTED_SHARE
 
 if TYPE_CHECKING:
-    from beam_ldp.planning import Plan
-    from beam_ldp.randomizers.mean.base import Norm
-    from beam_ldp.randomizers.registry import Task
+    from beam_ldp.pipelines.views.plans import Plans
 
+HELP = """Usage: beam-ldp plan COMMAND [FLAGS]
+       beam-ldp plan JOB [FLAGS]
 
+Which mechanism, privacy cost, error and report size to expect, before any data is read: of a
+release with these flags, or of each release of a job file (YAML, TOML or JSON) with the flags over
+it. A plan takes the flags of its program, and sizes where a program reads them from data; what it
+says of the release is what the program's --dry-run says.
+
+Commands:
+  frequency   Mechanisms for counting values: of one list, of several, in bins, in groups.
+  mean        Mechanisms for the mean of vectors, best first.
+  mechanisms  All mechanisms, in their own words.
+  train       The privacy cost of a training, round by round.
+  user-mean   Both rounds of a mean where each person has many rows.
+
+examples:
+  beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
+  beam-ldp plan mean --expected-users 1e5 --dimension 784 --epsilon 1 --delta 1e-8
+  beam-ldp plan user-mean --expected-users 1e5 --range 0 1440 --rows-per-user 30 --sigma 60 \\
+      --epsilon 1 --delta 1e-8
+  beam-ldp plan train --data mnist --local-epsilon 2 --clients-per-round 2000 --epochs 200 \\
+      --delta 1e-5
+  beam-ldp plan job.yaml
+  beam-ldp plan job.yaml --epsilon 0.5 --format json
+
+exit codes: 0 done; 2 a flag is wrong; 3 the target does not allow what is asked
+"""
 SCHEMA_VERSION = 1
+DONE, MISUSED, NOTHING_RELEASED, INTERRUPTED = 0, 2, 3, 130
+_JOBS = (".yaml", ".yml", ".toml", ".json")
 
 
-def whole(text: str) -> int:
-    """A whole number >= 1 that may be written as 1e6: a type for click's options."""
+def main(argv: Sequence[str]) -> int:
+    """The command; the exit codes are in its help."""
+    argv = list(argv)
+    if not argv or argv[0] in ("-h", "--help", "--help-all"):
+        print(HELP, end="")
+        return DONE if argv else MISUSED
+    from beam_ldp.pipelines.records.gates import NothingReleasedError
+
+    console = Console(stderr=True)
     try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not math.isfinite(found) or found != int(found) or found < 1:
-        raise click.BadParameter(f"must be a whole number >= 1, got {text}")
-    return int(found)
+        return _run(argv[0], argv[1:])
+    except UsageError as error:
+        code, said = MISUSED, f"error: {error}"
+    except NothingReleasedError as error:
+        code, said = NOTHING_RELEASED, str(error)
+    except KeyboardInterrupt:
+        code, said = INTERRUPTED, "interrupted"
+    console.print(said, style="red", markup=False, highlight=False, soft_wrap=True)
+    return code
 
 
-@click.group(short_help="Which mechanism, privacy cost, error and report size to expect.")
-def plan() -> None:
-    """Which mechanism, privacy cost, error and report size to expect, before any data is read."""
+def _run(what: str, flags: list[str]) -> int:
+    usage = MECHANISMS if what == "mechanisms" else PLANS.get(what)
+    if usage is not None:
+        if (code := print_help(usage, flags)) is not None and (flags or usage is not MECHANISMS):
+            return code
+        given = read_flags(usage, flags)
+        if usage is MECHANISMS:
+            list_mechanisms(given)
+        else:
+            say([plan_of(what, given, usage)], given)
+        return DONE
+    if not what.endswith(_JOBS):
+        from beam_ldp.settings.nearest import nearest
+
+        raise UsageError(
+            f"no plan {what!r}{nearest(what, [*PLANS, 'mechanisms'])}; give one of "
+            f"{', '.join(PLANS)}, mechanisms, or a job file"
+        )
+    jobs = read_job(what, flags, lambda name: over_a_job(usage_of(name)))
+    plans = [plan_of(name.replace("_", "-"), given, usage_of(name)) for name, given in jobs]
+    say(plans, jobs[0][1], what)
+    return DONE
 
 
-@plan.command("frequency")
-@click.option(
-    "--expected-users",
-    "users",
-    type=whole,
-    required=True,
-    help="number of people who report, for example 1e6",
-)
-@click.option("--domain-size", type=whole, required=True,
-              help="values of the public list, without `other`")  # fmt: skip
-@click.option("--epsilon", type=float, help="central epsilon to aim at, after shuffling")
-@click.option("--local-epsilon", type=float, help="local epsilon of each person, instead")
-@click.option(
-    "--delta", type=float, required=True, help="delta of the central epsilon, far below 1/users"
-)
-@click.option("--max-bits", type=whole, help="longest report to accept, in bits")
-@click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
-              help="also compare this mechanism of your own; may be repeated")  # fmt: skip
-@click.option("--workers", type=whole, help="number of cores: print how long the job would take")
-@click.option(
-    "--price-per-core-hour",
-    type=click.FloatRange(min=0),
-    help="with --workers: print what the job would cost",
-)
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
-              help="plot the error of every mechanism against epsilon, as a PNG")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
-              show_default=True, help="what is printed")  # fmt: skip
-def frequency(
-    users: int,
-    domain_size: int,
-    epsilon: float | None,
-    local_epsilon: float | None,
-    delta: float,
-    max_bits: int | None,
-    places: tuple[str, ...],
-    **shown: Any,
-) -> None:
-    """All mechanisms for counting values of a public list, the most accurate first.
+def say(plans: Sequence[Plans], given: Arguments, job: str = "") -> None:
+    """Draw, and print for people or programs.
 
-    The error is the standard error, in people, of the count of a value that hardly anybody holds. A
-    value stands out when several times as many people hold it.
-
-    \b
-    examples:
-      beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
-      beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --local-epsilon 4 \\
-          --delta 1e-8 --max-bits 32 --format json
-      beam-ldp plan frequency --expected-users 1e10 --domain-size 1000 --epsilon 1 --delta 1e-12 \\
-          --workers 100 --price-per-core-hour 0.05
-      beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8 \\
-          --plot plan.png
+    Args:
+        plans: of each release.
+        given: what was asked for; what is read of it is the same for all releases.
+        job: the file that they come from.
     """
-    from beam_ldp.pipelines.views.plans import frequency_row, show_frequencies
-    from beam_ldp.planning import plan_frequencies
+    from beam_ldp.pipelines.views.terminal import printed_json
 
-    if (epsilon is None) == (local_epsilon is None):
-        raise click.UsageError("give one of --epsilon (central target) and --local-epsilon")
-    asked = local_epsilon if epsilon is None else epsilon
-    assert asked is not None
-
-    def plans_at(budget: float) -> Sequence[Plan]:
-        central, local = (None, budget) if epsilon is None else (budget, None)
-        return plan_frequencies(users, domain_size + 1, central, local, delta, max_bits)
-
-    title = f"{users:,} people, {domain_size:,} values and `other`, delta = {delta:g}"
-    _answer(
-        PlanQuestion(
-            "frequency",
-            asked,
-            plans_at,
-            task={"users": users, "domain_size": domain_size, "delta": delta},
-            row=lambda plan: frequency_row(plan, users),
-            show=lambda plans: show_frequencies(plans, users, title),
-            error=lambda plan: plan.standard_error * users,
-            subtitle=title,
-            across="local epsilon" if epsilon is None else "epsilon of readers, after shuffling",
-            upward="standard error of a rare value's count, people",
-        ),
-        places,
-        **shown,
-    )
-
-
-@dataclass(frozen=True)
-class PlanQuestion:
-    """What is planned, and how its plans are shown: all that differs between commands.
-
-    Attributes:
-        kind: of the mechanisms.
-        asked: the budget.
-        plans_at: the plans at a budget, best first.
-        task: what was asked, for programs.
-        row: a plan, for programs.
-        show: the plans, for people.
-        error: of a plan, in the picture.
-        subtitle, across, upward: words of the picture.
-    """
-
-    kind: Task
-    asked: float
-    plans_at: Callable[[float], Sequence[Any]]
-    task: dict[str, Any]
-    row: Callable[[Any], dict[str, Any]]
-    show: Callable[[Sequence[Any]], None]
-    error: Callable[[Any], float]
-    subtitle: str
-    across: str
-    upward: str
-
-
-def _answer(
-    question: PlanQuestion,
-    places: Sequence[str],
-    *,
-    workers: int | None,
-    price_per_core_hour: float | None,
-    plot: Path | None,
-    form: str,
-) -> None:
-    """Plan, draw, print. The parameters are flags that all plans have."""
-    from beam_ldp.pipelines.mechanisms import load_mechanisms
-    from beam_ldp.pipelines.views.plans import costs_as_json, show_costs
-
-    if price_per_core_hour is not None and workers is None:
-        raise click.UsageError("--price-per-core-hour needs --workers")
-    try:
-        others = load_mechanisms(places, question.kind)
-        with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
-            plans = question.plans_at(question.asked)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    if plot is not None:
-        draw_plans(plot, question, plans)
-    if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
-
-        rows = [question.row(plan) for plan in plans]
-        for row, plan in zip(rows, plans):
-            if workers is not None and plan.randomizer is not None:
-                row["cost"] = costs_as_json(plan.randomizer, question.task["users"], workers,
-                                            price_per_core_hour)  # fmt: skip
-        print(printed_json({"schema_version": SCHEMA_VERSION, **question.task, "plans": rows}))
-        return
-    question.show(plans)
-    show_summaries(Console(), others)
-    if workers is not None:
-        usable = [plan.randomizer for plan in plans if plan.randomizer and not plan.excluded]
-        show_costs(Console(), usable, question.task["users"], workers, price_per_core_hour)
+    asked = given[""]
+    workers, price = asked.get("workers"), asked.get("price_per_core_hour")
+    if price is not None and workers is None:
+        raise UsageError("--price-per-core-hour needs --workers")
+    if workers is not None and workers < 1 or price is not None and price < 0:
+        raise UsageError("--workers must be >= 1, and --price-per-core-hour >= 0")
+    if asked.get("plot") is not None:
+        if len(plans) > 1:
+            raise UsageError("--plot draws one release; this job has several")
+        plans[0].draw(asked["plot"])
+    if given["output"].get("format") == "json":
+        found = [plan.as_json(workers, price) for plan in plans]
+        content = {"job": job, "releases": found} if job else found[0]
+        print(printed_json({"schema_version": SCHEMA_VERSION, **content}))
+    else:
+        for plan in plans:
+            plan.show(workers, price)
     sys.stdout.flush()
 
 
-@plan.command("mechanisms", short_help="All mechanisms, in their own words.")
-@click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
-              help="also list this mechanism of your own; may be repeated")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]),
-              default="table", show_default=True, help="what is printed")  # fmt: skip
-def mechanisms(places: tuple[str, ...], form: str) -> None:
-    """List all mechanisms: their other names, what they are for, and what decoding takes.
+def plan_of(kind: str, given: Arguments, usage: Usage) -> Plans:
+    """The plan of one release. Raises UsageError."""
+    makers: dict[str, Callable[[Arguments, Usage], Plans]] = {
+        "frequency": _frequency, "mean": _mean, "user-mean": _user_mean, "train": _train,
+    }  # fmt: skip
+    if kind not in makers:
+        raise UsageError(f"a plan is of {', '.join(makers)}, not of {kind}")
+    with Console(stderr=True).status("comparing mechanisms"):  # shown on terminals only
+        return makers[kind](_before_data(given), usage)
 
-    \b
-    examples:
-      beam-ldp plan mechanisms
-      beam-ldp plan mechanisms --mechanism my_package:MyOracle --format markdown
-    """
+
+def _before_data(given: Arguments) -> Arguments:
+    """What a plan depends on: it reads, charges, memoizes and writes nothing."""
+    kept = {k: v for k, v in given.settings.items() if k not in ("source", "release", "stream")}
+    release: dict[str, Any] = {"no_ledger": True}
+    release |= {k: v for k, v in given["release"].items() if k in ("seed", "privacy_unit")}
+    return Arguments({**kept, "release": release, "": {"only_plan": True}}, [])
+
+
+def _with(given: Arguments, home: str, **told: Any) -> Arguments:
+    """The same with these settings of a section."""
+    return Arguments({home: told}, []).over(given)
+
+
+def _frequency(given: Arguments, usage: Usage) -> Plans:
+    """Lists by their sizes, or as files have them; groups by how many there are."""
+    from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
+    from beam_ldp.pipelines.frequencies.groups import groups_of, lists_of
+    from beam_ldp.pipelines.frequencies.plans import plans_for
+    from beam_ldp.pipelines.frequencies.questions import ListSize
+
+    sizes, count = given["sizes"].get("domain_size", ()), given["sizes"].get("groups")
+    if any(size < 1 for size in sizes):
+        raise UsageError("--domain-size must be >= 1")
+    if sizes:
+        if len(sizes) > 1 and not given["question"].get("column"):
+            names = tuple(f"question {i + 1}" for i in range(len(sizes)))
+            given = _with(given, "question", column=names)
+        given = _with(given, "question", domain=tuple(map(str, sizes)))
+    elif not {"domain", "bins"} & set(given["question"]):
+        raise UsageError("--domain-size is missing: how many values the public list has")
+    settings = checked_frequency(_grouped(given), usage)
+    question = settings.question
+    lists: Sequence[Any] = (
+        lists_of(settings)
+        if not sizes
+        else [ListSize(int(size) + 1, question.other) for size in question.domains]
+    )
+    groups = groups_of(settings) if count is None else ListSize(count + 1)
+    return plans_for(FrequencyPlanner(settings, lists, groups))
+
+
+def _grouped(given: Arguments) -> Arguments:
+    """With groups that are told by their number: the smallest one decides about the noise."""
+    count, share = given["sizes"].get("groups"), given["sizes"].get("group_share")
+    if count is None:
+        if share is not None:
+            raise UsageError("--group-share needs --groups")
+        return given
+    share = 1 / max(1, count) if share is None else share
+    if not (count >= 1 and 0 < share * count <= 1):
+        raise UsageError("--groups must be >= 1, and --group-share > 0 and at most 1 / --groups")
+    given = _with(given, "people", group_by="public", groups=f"{count} groups")
+    people = given["privacy"].get("expected_users")
+    if "min_reports" not in given["shuffle"] and people is not None:
+        least = max(1, math.ceil(EXPECTED_SHARE * (share * people)))
+        given = _with(given, "shuffle", min_reports=least)
+    return given
+
+
+def _mean(given: Arguments, usage: Usage) -> Plans:
+    from beam_ldp.pipelines.means.choice import MeanPlanner
+    from beam_ldp.pipelines.means.plans import MeanPlans
+    from beam_ldp.pipelines.means.settings import checked_mean
+
+    question = given["question"]
+    if not {"radius", "range", "ranges"} & set(question) and question.get("norm") != "binary":
+        given = _with(given, "question", radius=1.0)
+    settings = checked_mean(_promised(given, usage), usage)
+    return MeanPlans(MeanPlanner(settings, *_coordinates(settings.question)))
+
+
+def _promised(given: Arguments, usage: Usage) -> Arguments:
+    """Without a delta only the local promise is planned; a central target needs one."""
+    from beam_ldp.pipelines.means.settings import needed_of_privacy
+    from beam_ldp.pipelines.settings import need
+
+    privacy = given["privacy"]
+    if "delta" not in privacy and "epsilon" not in privacy and "local_epsilon" in privacy:
+        return _with(given, "privacy", model="local")
+    need(usage, given, *needed_of_privacy(given))
+    return given
+
+
+def _coordinates(question: Any) -> tuple[tuple[str, ...], int]:
+    """Columns that are named, and numbers per person. Raises UsageError."""
+    from beam_ldp.pipelines.means.settings import ranges_in
+
+    columns = tuple(
+        name.strip() for names in question.column for name in names.split(",") if name.strip()
+    )
+    if not columns and question.ranges is not None:
+        ranges = question.ranges
+        columns = tuple(ranges_in(ranges) if isinstance(ranges, str) else ranges)
+    if question.dimension is not None:
+        return columns[: question.dimension], question.dimension
+    if not columns or any(set(name) & set("*?[") for name in columns):
+        raise UsageError("--dimension is missing: how many numbers each person has")
+    return columns, len(columns)
+
+
+def _user_mean(given: Arguments, usage: Usage) -> Plans:
+    from beam_ldp.pipelines.means.user_choice import UserMeanPlanner, checked_user_mean
+    from beam_ldp.pipelines.views.plans import Plans
+
+    if not given["question"].get("column") and not given["question"].get("ranges"):
+        given = _with(given, "question", dimension=given["question"].get("dimension", 1))
+    settings = checked_user_mean(_promised(given, usage), usage)
+    return Plans(UserMeanPlanner(settings, *_coordinates(settings.question)))
+
+
+def _train(given: Arguments, usage: Usage) -> Plans:
+    """Of bundled data, or of so many clients of one's own."""
+    from beam_ldp.pipelines.training.plan import DataFacts, bundled_facts
+    from beam_ldp.pipelines.training.plans import make_plan
+    from beam_ldp.pipelines.training.settings import check_train, shape_of
+    from beam_ldp.pipelines.training.view import TrainPlans
+    from beam_ldp.pipelines.usage.train import BUNDLED
+
+    told, clients = dict(given["training"]), given["sizes"].get("clients")
+    if clients is None:
+        if told.get("data", BUNDLED[0]) not in BUNDLED:
+            raise UsageError("--clients is missing: how many there are, for files are not read")
+        settings = check_train(given)
+        question = settings.question
+        facts = bundled_facts(question.data, question.points_per_client)
+        return TrainPlans(make_plan(settings, facts))
+    shape, classes = shape_of(told.get("shape")), told.get("classes")
+    if clients < 1 or shape is None or classes is None or classes < 2:
+        raise UsageError("--clients must be >= 1, and needs --shape and --classes (at least 2)")
+    of_files = ("features", "label", "client_id", "classes", "shape", "test_data")
+    told = {name: value for name, value in told.items() if name not in of_files}
+    told["data"] = BUNDLED[0]  # of whose rules about files none is left
+    settings = check_train(
+        Arguments({"training": told}, []).over(
+            Arguments({k: v for k, v in given.settings.items() if k != "training"}, [])
+        )
+    )
+    points = settings.question.points_per_client
+    return TrainPlans(make_plan(settings, DataFacts(clients, points, shape, classes, 0)))
+
+
+def list_mechanisms(given: Arguments) -> None:
+    """All mechanisms, in their own words. Raises UsageError."""
     from beam_ldp.pipelines.mechanisms import described, mechanism_of
+    from beam_ldp.pipelines.views.plans import mechanism_table
+    from beam_ldp.pipelines.views.terminal import printed_json
 
     try:
-        for place in places:
+        for place in given["mechanism"].get("name", ()):
             mechanism_of(place)
     except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    rows = described()
+        raise UsageError(str(error)) from None
+    rows, form = described(), given[""].get("format")
     if form == "json":
-        from beam_ldp.pipelines.views.terminal import printed_json
-
         print(printed_json({"schema_version": SCHEMA_VERSION, "mechanisms": rows}))
     elif form == "markdown":
         for cells in (list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)):
             print(f"| {' | '.join(cells)} |")
     else:
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for heading in rows[0]:
-            table.add_column(heading, no_wrap=heading == "mechanism")
-        for row in rows:
-            table.add_row(*map(escape, row.values()))
-        Console().print(table)
+        Console().print(mechanism_table(rows))
     sys.stdout.flush()
-
-
-def show_summaries(console: Console, kinds: Sequence[type[Any]]) -> None:
-    """What mechanisms from elsewhere say of themselves, below a plan."""
-    from beam_ldp.randomizers.registry import name_of, summary_of, synonyms_of
-
-    for kind in kinds:
-        also = f" ({synonyms_of(kind)})" if synonyms_of(kind) else ""
-        console.print(f"{name_of(kind)}{also}: {summary_of(kind)}", style="dim", markup=False)
-
-
-def draw_plans(path: Path, question: PlanQuestion, plans: Sequence[Any]) -> None:
-    """Plan at budgets around the one that was asked for, and write the picture of all of them."""
-    from beam_ldp.pipelines.views.plans import curves, draw, write_plot
-
-    def plans_at(budget: float) -> Sequence[Any]:
-        return plans if budget == question.asked else question.plans_at(budget)
-
-    with Console(stderr=True).status("planning at other budgets"):  # shown on terminals only
-        found = curves(plans_at, question.asked, question.error)
-    if not found:
-        raise click.UsageError("--plot: no mechanism meets these limits at any budget near it")
-    figure = draw(found, question.asked, question.subtitle, question.across, question.upward)
-    write_plot(figure, path)
-    Console(stderr=True).print(
-        f"{path}: error against epsilon", style="dim", highlight=False, soft_wrap=True
-    )
-
-
-def norm_of(text: str) -> Norm | float:
-    """A norm by its name, or as the p of an l_p norm: a type for click's options."""
-    names: tuple[Norm, ...] = ("l2", "l1", "linf", "binary")
-    for name in names:
-        if text == name:
-            return name
-    try:
-        power = float(text)
-    except ValueError:
-        power = math.nan
-    if not power >= 1:
-        raise click.BadParameter(f"must be l2, l1, linf, binary or a number >= 1, got {text}")
-    return power
-
-
-@plan.command("mean", short_help="Mechanisms for the mean of vectors, best first.")
-@click.option(
-    "--expected-users",
-    "users",
-    type=whole,
-    required=True,
-    help="number of people who report, for example 1e6",
-)
-@click.option("--dimension", type=whole, required=True, help="numbers per person")
-@click.option("--norm", type=norm_of, default="l2", show_default=True,
-              metavar="[l2|l1|linf|binary|P]",
-              help="the norm that --radius bounds: Euclidean length (l2), sum of absolute values "
-              "(l1), each number (linf), or the l_P norm; or binary: numbers 0 and 1")  # fmt: skip
-@click.option("--radius", type=float, default=1.0, show_default=True,
-              help="the bound, in the units of the data")  # fmt: skip
-@click.option("--epsilon", type=float,
-              help="central epsilon to aim at, after shuffling; with --model local, the local "
-              "epsilon")  # fmt: skip
-@click.option("--local-epsilon", type=float, help="local epsilon of each person, instead")
-@click.option("--delta", type=float, help="delta of the central epsilon, far below 1/users")
-@click.option("--max-bits", type=whole, help="largest number of bits that a person may send")
-@click.option("--max-local-epsilon", type=float,
-              help="largest local epsilon: what a person may lose to somebody who sees the "
-              "messages before the shuffle")  # fmt: skip
-@click.option("--model", type=click.Choice(["shuffle", "local"]), default="shuffle",
-              show_default=True,
-              help="who is trusted: a shuffler, or only the device itself")  # fmt: skip
-@click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
-              help="also compare this mechanism of your own; may be repeated")  # fmt: skip
-@click.option("--workers", type=whole, help="number of cores: print how long the job would take")
-@click.option(
-    "--price-per-core-hour",
-    type=click.FloatRange(min=0),
-    help="with --workers: print what the job would cost",
-)
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
-              help="plot the error of every mechanism against epsilon, as a PNG")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
-              show_default=True, help="what is printed")  # fmt: skip
-def plan_mean(
-    users: int,
-    dimension: int,
-    norm: Norm | float,
-    places: tuple[str, ...],
-    **target: Any,
-) -> None:
-    """All mechanisms for the mean of vectors, the most accurate first.
-
-    Errors are for the vectors that are worst for the mechanism, in the units of the data: the
-    standard error of one coordinate of the mean, and the root mean square norm of the error of the
-    whole vector.
-
-    With a central target, every mechanism is tuned to cost exactly that after shuffling. Some send
-    one report, which is shuffled with everybody else's; L1Mean, L2Mean, LInfMean and
-    BinaryVectorMean send many messages of one bit or a few, each kind shuffled separately. Those
-    come far closer to a trusted curator, but protect a person little before the shuffle: see the
-    column "local epsilon", which --max-local-epsilon limits.
-
-    The last column but one compares squared errors: under a local budget, with a proved bound for
-    all unbiased mechanisms; under a central target, with the noise that a trusted curator would add
-    (for reference: there is no proof that shuffling needs as much).
-
-    \b
-    examples:
-      beam-ldp plan mean --expected-users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 \\
-          --plot plan.png
-      beam-ldp plan mean --expected-users 1e5 --dimension 784 --epsilon 1 --delta 1e-8 \\
-          --max-bits 512
-      beam-ldp plan mean --expected-users 1e5 --dimension 784 --epsilon 4 --model local
-      beam-ldp plan mean --expected-users 1e5 --dimension 1 --norm linf --radius 24 \\
-          --local-epsilon 2 --delta 1e-8 --format json
-    """
-    names = ("workers", "price_per_core_hour", "plot", "form")
-    shown = {name: target.pop(name) for name in names}
-    _answer(_mean_question(users, dimension, norm, target), places, **shown)
-
-
-def _mean_question(
-    users: int, dimension: int, norm: Norm | float, target: dict[str, Any]
-) -> PlanQuestion:
-    """What is planned for the mean of vectors; `target`: of `plan_means`."""
-    from beam_ldp.pipelines.views.plans import mean_row, show_means
-    from beam_ldp.planning import plan_means
-
-    central, local = target["epsilon"], target["local_epsilon"]
-    if (central is None) == (local is None):
-        raise click.UsageError("give one of --epsilon (central target) and --local-epsilon")
-    shuffled = target["model"] == "shuffle" and local is None
-    if shuffled and target["delta"] is None:
-        raise click.UsageError("--epsilon is a central target and needs --delta")
-    name = "epsilon" if local is None else "local_epsilon"
-    title = f"{users:,} people, {dimension:,} coordinates, {_ball(norm, target['radius'])}"
-    delta = "" if target["delta"] is None else f", delta = {target['delta']:g}"
-    return PlanQuestion(
-        "mean",
-        target[name],
-        lambda budget: plan_means(users, dimension, norm, **{**target, name: budget}),
-        task={"users": users, "dimension": dimension, "norm": norm, **target},
-        row=mean_row,
-        show=lambda plans: show_means(plans, title),
-        error=lambda plan: plan.rms_error,
-        subtitle=title + delta,
-        across="epsilon of readers, after shuffling" if shuffled else "local epsilon",
-        upward="RMS error of the mean, in the unit of the data",
-    )
-
-
-def _ball(norm: Norm | float, radius: float) -> str:
-    if norm == "binary":
-        return "each 0 or 1"
-    name = norm if isinstance(norm, str) else f"l{norm:g}"
-    return f"{name} ball of radius {radius:g}"

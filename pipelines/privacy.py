@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from rich.console import Console
 
-from beam_ldp.pipelines.plan import whole
+from beam_ldp.pipelines.flags import whole
 
 if TYPE_CHECKING:
     from beam_ldp.accounting.literature.comparison import MethodPrice

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
@@ -21,42 +21,17 @@ from rich.console import Console
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results
-from beam_ldp.pipelines.records.gates import (
-    Price,
-    expected_price,
-    gate_estimates,
-    gate_reports,
-    price_of,
-)
+from beam_ldp.pipelines.planner import Choice, Planner
+from beam_ldp.pipelines.records.gates import Price, gate_estimates, gate_reports, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage import Usage
-from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
 from beam_ldp.transforms.device.people import PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.elements.stage_types import element_of
 from beam_ldp.transforms.queries import Query
-
-Rows = list[tuple[str, str]]  # of a printed table: heading and text
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A mechanism with its expected price and error.
-
-    Attributes:
-        randomizer: what the devices run.
-        num_reports: reports that the expectations are about.
-        price: the central price if so many arrive; None in a simulation.
-        predicted_error: standard error of what is estimated, in its own unit.
-    """
-
-    randomizer: LocalRandomizer
-    num_reports: int
-    price: Price | None
-    predicted_error: float
 
 
 class Answer(ABC):
@@ -99,13 +74,12 @@ class Answer(ABC):
         """How far the estimate is from the truth, by metric; nothing where that is not known."""
 
 
-class Question(ABC, Generic[S]):
-    """What is asked of people, once. A subclass is a program.
+class Question(Planner[S]):
+    """What is asked of people, once: a `Planner` that also runs. A subclass is a program.
 
     Attributes:
         name: the command.
         usage: what it takes, and its help.
-        settings: the flags after every check.
         people: where hashes of the people asked are left, once a budget was reserved.
         publication: name of the folder in it for hashes of their memoized reports.
     """
@@ -119,14 +93,6 @@ class Question(ABC, Generic[S]):
         super().__init_subclass__(**kwargs)
         cls.name = cls.usage.name
 
-    def __init__(self, settings: S) -> None:
-        """Reads what is public beside the flags, and no data.
-
-        Raises:
-            UsageError: if that does not fit the flags.
-        """
-        self.settings = settings
-
     @classmethod
     @abstractmethod
     def check(cls, given: Arguments) -> S:
@@ -134,7 +100,11 @@ class Question(ABC, Generic[S]):
 
     @classmethod
     def of(cls, given: Arguments) -> Question[Any]:
-        """The question as it was asked. Raises UsageError."""
+        """The question as it was asked; reads what is public beside the flags, and no data.
+
+        Raises:
+            UsageError: if that does not fit the flags.
+        """
         return cls(cls.check(given))
 
     @classmethod
@@ -189,36 +159,6 @@ class Question(ABC, Generic[S]):
                 said = said.replace("release_id", "run_id")
             raise UsageError(said) from None
         return found
-
-    # Before the data -----------------------------------------------------------------------
-
-    @abstractmethod
-    def choose(self) -> Choice:
-        """The mechanism for these settings. Raises UsageError if there is none."""
-
-    def worst_price(self, choice: Choice) -> Price | None:
-        """The price if only `min_reports` arrive: what a budget sets aside."""
-        if choice.price is None:
-            return None
-        settings = self.settings
-        crowd, fraction = settings.min_reports, settings.privacy.honest_fraction
-        return expected_price(choice.randomizer, crowd, settings.privacy.delta, fraction)
-
-    @abstractmethod
-    def expectation(self, choice: Choice) -> str:
-        """Half a sentence about the expected error."""
-
-    @abstractmethod
-    def inputs(self) -> Rows:
-        """What a dry run says about the public inputs."""
-
-    @abstractmethod
-    def expected(self, choice: Choice) -> Rows:
-        """What a dry run says about the expected error."""
-
-    @abstractmethod
-    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
-        """The same for programs."""
 
     # The pipeline ----------------------------------------------------------------------------
 

@@ -23,15 +23,16 @@ from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.devices.release_file import RELEASE_FILE
 from beam_ldp.pipelines.devices.values import DeviceValues, ListValues, NumberValues
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.frequencies.parts import check_groups
-from beam_ldp.pipelines.frequency import FrequencySettings, check_column, question_of
+from beam_ldp.pipelines.frequencies.choice import checked_frequency
+from beam_ldp.pipelines.frequencies.questions import FrequencySettings
+from beam_ldp.pipelines.frequency import check_column
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch
 from beam_ldp.pipelines.means.settings import check_mean
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, number
-from beam_ldp.pipelines.settings import Settings, checked, need, settings_from, with_files
+from beam_ldp.pipelines.settings import Settings, need, with_files
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
@@ -119,11 +120,7 @@ def _check_list(given: Arguments) -> FrequencySettings:
             "give --domain or --bins for values of a list, or --radius, --range, --ranges or "
             "--norm for numbers"
         )
-    question = question_of(given, USAGE)
-    settings = settings_from(given, USAGE, question, FrequencySettings)
-    check_groups(settings)
-    settings = checked(settings)
-    settings = with_files(settings)
+    settings = with_files(checked_frequency(given, USAGE))
     check_column(settings)
     return settings
 

@@ -25,8 +25,9 @@ from beam_ldp.pipelines.jobs import job
 from beam_ldp.pipelines.jobs.lean import load_mlflow
 from beam_ldp.pipelines.jobs.results import WorkerResults
 from beam_ldp.pipelines.jobs.watch import JobError
+from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
-from beam_ldp.pipelines.question import Answer, Choice, Question, RunResult
+from beam_ldp.pipelines.question import Answer, Question, RunResult
 from beam_ldp.pipelines.records import publishing, reserving
 from beam_ldp.pipelines.records.charging import NoCharge, spent_unless_settled
 from beam_ldp.pipelines.records.gates import (
@@ -175,19 +176,11 @@ def say_plan(question: Question[Any], choice: Choice) -> None:
 
 def plan_as_json(question: Question[Any], choice: Choice) -> dict[str, Any]:
     """The plan, for programs."""
-    bound, settings = None if choice.price is None else choice.price.bound, question.settings
+    settings = question.settings
     return {
         "schema_version": outputs.SCHEMA_VERSION,
         "dry_run": True,
-        "mechanism": choice.randomizer.to_config(),
-        "local_epsilon": None if bound is None else choice.randomizer.local_epsilon,
-        "epsilon": None if bound is None else float(bound),
-        "delta": settings.privacy.delta,
-        "num_reports": choice.num_reports,
-        "min_reports": settings.min_reports,
-        "bits_per_report": choice.randomizer.bits_per_report,
-        "predicted_standard_error": choice.predicted_error,
-        **question.expected_as_json(choice),
+        **question.as_json(choice),
         "input_files": settings.num_files,
         "input_bytes": settings.input_bytes,
     }

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.inputs.fields import check_id_types
-from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files, format_of
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.base import Sampling
 from beam_ldp.settings import (
@@ -189,6 +187,9 @@ def checked(settings: S, *, stream: bool = False) -> S:
 def with_files(settings: S, *, may_be_empty: bool = False) -> S:
     """The settings with what the launcher finds of the input: its files, their format. Raises
     UsageError."""
+    from beam_ldp.pipelines.inputs.fields import check_id_types  # these load Beam
+    from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files
+
     source = settings.source
     try:
         files = find_all_files(source.paths)
@@ -314,6 +315,8 @@ def _check_people(settings: Settings[Any]) -> None:
 def _format_of(source: Source, files: Sequence[tuple[str, int]]) -> str:
     if source.format != "auto":
         return source.format
+    from beam_ldp.pipelines.inputs.sources import format_of
+
     found = {format_of(path) for path, _ in files}
     if len(found) != 1 or None in found:
         raise UsageError(

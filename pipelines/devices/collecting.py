@@ -17,7 +17,8 @@ from beam_ldp.pipelines.devices.release_file import ReleaseFile
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.job import Outputs
-from beam_ldp.pipelines.question import Choice, without_groups
+from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.question import without_groups
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.records.statement import Words
 from beam_ldp.pipelines.settings import Q, Settings, checked, settings_from

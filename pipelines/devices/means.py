@@ -20,7 +20,8 @@ from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanChoice, chosen
 from beam_ldp.pipelines.means.settings import shape_of
 from beam_ldp.pipelines.means.view import picture_shape
-from beam_ldp.pipelines.question import Choice, Question, Rows
+from beam_ldp.pipelines.planner import Choice, Rows
+from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.usage.collect import USAGE

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.frequencies.numeric import NumberQuestion, check_number_question
+from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.hierarchy import Hierarchy

@@ -14,9 +14,9 @@ from beam_ldp.pipelines.devices.questions import (
 from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.choice import oracle_for
-from beam_ldp.pipelines.frequencies.numeric import NumberTree
-from beam_ldp.pipelines.frequencies.questions import SeveralLists
-from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
+from beam_ldp.pipelines.frequencies.numbers import NumberTree
+from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralLists
+from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.settings import MeanSettings
 from beam_ldp.pipelines.settings import Settings
@@ -77,13 +77,13 @@ class ListValues(DeviceValues):
         self.settings: FrequencySettings = settings
         self.program: Frequency = Frequency(settings)
         self._survey = self.program.survey
-        grouped = settings.people.group_by is not None
+        groups = self.program.groups
         self.release = ReleaseFile(
             terms_of(self.program, self._randomizer(), reports_per_envelope),
             "fixed" if settings.people.id is None else "iid",
             None,
             settings.people.group_by,
-            self.program.groups.digest if grouped else None,
+            None if groups is None else groups.digest,
             self._asked(),
         )
 

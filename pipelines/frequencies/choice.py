@@ -1,9 +1,10 @@
-"""Which frequency oracle runs, and what is expected of it before any data is read."""
+"""What a frequency is before its data: which oracle runs, what it costs, how far it will be off."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,15 +12,85 @@ import numpy as np
 
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.pipelines.flags import UsageError
+from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.frequencies.groups import check_groups
+from beam_ldp.pipelines.frequencies.numbers import NumberTree, number_question_of
+from beam_ldp.pipelines.frequencies.questions import (
+    FrequencySettings,
+    PublicList,
+    SeveralLists,
+    Survey,
+    SurveyChoice,
+    columns_of,
+    domains_of,
+)
 from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import expected_price
-from beam_ldp.pipelines.settings import Settings
+from beam_ldp.pipelines.settings import Settings, checked, need, section_from, settings_from
+from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
+from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning import Plan, plan_frequencies
 from beam_ldp.randomizers.base import FrequencyOracle
+from beam_ldp.randomizers.domain import Bins
 
 AS_GOOD_AS = 1.01  # errors within 1 % count as equal: then fewer bits win
+
+
+class FrequencyPlanner(Planner[FrequencySettings]):
+    """How often does each value of a public list occur? Before the data.
+
+    Args:
+        settings: checked flags.
+        lists: of each question; of numbers in bins there is none.
+        groups: the public list of groups, if there are any.
+    """
+
+    def __init__(
+        self,
+        settings: FrequencySettings,
+        lists: Sequence[PublicList],
+        groups: PublicList | None = None,
+    ) -> None:
+        super().__init__(settings)
+        wanted = settings.question.numbers
+        self.domain: PublicList | Bins = lists[0] if wanted is None else wanted.bins
+        self.survey = survey_of(settings, lists)
+        self.groups = groups
+
+    def choose(self) -> Choice:
+        if self.survey is not None:
+            return self.survey.choose(self.settings, self.settings.question.design)
+        return choose(self.settings, self.domain.size)
+
+    def expectation(self, choice: Choice) -> str:
+        people = choice.predicted_error * choice.num_reports
+        return (
+            f"a rare value's count will be off by about {people:,.0f} of "
+            f"{choice.num_reports:,} people"
+        )
+
+    def inputs(self) -> Rows:
+        label = "list" if self.settings.question.numbers is None else "bins"
+        found = [(label, f"{self.domain.size - 1:,} values and {self.settings.question.other!r}")]
+        if self.survey is not None:
+            found = self.survey.inputs()
+        if self.groups is not None:
+            listed = f"{self.groups.size - 1:,} of a public list and {self.groups.other!r}"
+            found.append(("groups", f"column {self.settings.people.group_by}: {listed}"))
+        return found
+
+    def expected(self, choice: Choice) -> Rows:
+        if isinstance(choice, SurveyChoice) and self.survey is not None:
+            return self.survey.expected(choice)
+        error, n = choice.predicted_error, choice.num_reports
+        said = f"{error:.3g} of the people, that is {error * n:,.0f} of {n:,}"
+        return [("error of a rare value", said)]
+
+    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+        if isinstance(choice, SurveyChoice):
+            return {"predicted_standard_errors": list(choice.errors)}
+        return {"domain_size": self.domain.size}
 
 
 def choose(settings: Settings[Any], domain_size: int) -> Choice:
@@ -51,7 +122,6 @@ def rare_error(randomizer: FrequencyOracle, num_reports: int) -> float:
 
 def oracle_for(settings: Settings[Any], domain_size: int, num_reports: int) -> FrequencyOracle:
     """The mechanism alone; a delta of zero asks for the local promise and nothing else."""
-    target, local = settings.privacy.epsilon, settings.privacy.local_epsilon
     if settings.mechanism.name != "auto":
         builds = _named(settings.mechanism.name, domain_size)
         found = [_tuned(build, settings, num_reports) for build in builds]
@@ -59,15 +129,7 @@ def oracle_for(settings: Settings[Any], domain_size: int, num_reports: int) -> F
             one for one in found if one.bits_per_report <= (settings.mechanism.max_bits or math.inf)
         ]
         return _short_enough((short or found)[0], settings)
-    plans = _plans(settings, domain_size, num_reports, target, local)
-    cap = settings.privacy.max_local_epsilon
-    if cap is not None and target is not None:
-        capped = _plans(settings, domain_size, num_reports, None, cap)
-        within = [plan for plan in plans if plan.local_epsilon <= cap]
-        within += [plan for plan in capped if plan.epsilon is not None and plan.epsilon <= target]
-        least = min((plan.rms_error for plan in within), default=0.0)
-        equal = [plan for plan in within if plan.rms_error <= AS_GOOD_AS * least]
-        plans = sorted(equal, key=lambda plan: plan.bits_per_report)
+    plans = [plan for plan in plans_of(settings, domain_size) if not plan.excluded]
     if not plans:
         raise UsageError("no mechanism fits these flags (see `beam-ldp plan frequency`)")
     randomizer = plans[0].randomizer
@@ -75,24 +137,29 @@ def oracle_for(settings: Settings[Any], domain_size: int, num_reports: int) -> F
     return randomizer
 
 
-def _plans(
-    settings: Settings[Any],
-    domain_size: int,
-    num_users: int,
-    epsilon: float | None,
-    local_epsilon: float | None,
-) -> list[Plan]:
-    """Mechanisms that may be used, best first."""
-    plans = plan_frequencies(
-        num_users,
-        domain_size,
-        epsilon=epsilon,
-        local_epsilon=local_epsilon,
-        delta=settings.privacy.delta or None,
-        max_bits=settings.mechanism.max_bits,
-        honest_fraction=settings.privacy.honest_fraction,
-    )
-    return [plan for plan in plans if not plan.excluded]
+def plans_of(settings: Settings[Any], domain_size: int) -> list[Plan]:
+    """All mechanisms, the best first: with a largest local epsilon, as good as that allows."""
+    privacy, n = settings.privacy, settings.planned_reports
+    delta, bits = privacy.delta or None, settings.mechanism.max_bits
+
+    def plans_at(epsilon: float | None, local_epsilon: float | None) -> list[Plan]:
+        return plan_frequencies(
+            n, domain_size, epsilon, local_epsilon, delta, bits, privacy.honest_fraction
+        )
+
+    cap, target = privacy.max_local_epsilon, privacy.epsilon
+    plans = plans_at(target, privacy.local_epsilon)
+    if cap is None or target is None:
+        return plans
+    usable = [plan for plan in plans if not plan.excluded and plan.local_epsilon <= cap]
+    usable += [
+        plan
+        for plan in plans_at(None, cap)
+        if not plan.excluded and plan.epsilon is not None and plan.epsilon <= target
+    ]
+    least = min((plan.rms_error for plan in usable), default=0.0)
+    usable.sort(key=lambda plan: (max(plan.rms_error, AS_GOOD_AS * least), plan.bits_per_report))
+    return usable + [plan for plan in plans if plan.excluded]
 
 
 def _tuned(
@@ -135,3 +202,46 @@ def _short_enough(randomizer: FrequencyOracle, settings: Settings[Any]) -> Frequ
             f"--max-bits is {settings.mechanism.max_bits}"
         )
     return randomizer
+
+
+def checked_frequency(given: Arguments, usage: Usage, *, stream: bool = False) -> FrequencySettings:
+    """The settings, with every rule checked that needs no files. Raises UsageError."""
+    settings = settings_from(given, usage, question_of(given, usage), FrequencySettings)
+    check_groups(settings)
+    return checked(settings, stream=stream)
+
+
+def question_of(given: Arguments, usage: Usage) -> FrequencyQuestion:
+    """What is asked: columns, lists, bins.
+
+    Raises:
+        UsageError: naming the flag and what is allowed.
+    """
+    question: FrequencyQuestion = section_from(given, usage, "question", FrequencyQuestion)
+    numbers = number_question_of(question)
+    if numbers is None:
+        need(usage, given, "question.domain")
+    columns = columns_of(question)
+    if numbers is not None and len(columns) > 1:
+        raise UsageError(
+            "--bins takes a single --column; to combine lists and bins, write a pipeline of your "
+            "own (PrivateQuestions, docs/questions.md)"
+        )
+    return replace(
+        question,
+        columns=columns or (TEXT_COLUMN,),
+        domains=() if numbers is not None else domains_of(question, columns),
+        name=", ".join(columns) or TEXT_COLUMN,
+        numbers=numbers,
+    )
+
+
+def survey_of(settings: FrequencySettings, lists: Sequence[PublicList]) -> Survey | None:
+    """The questions, where there are several to each person: lists, or levels of a tree."""
+    if settings.question.numbers is not None and settings.question.numbers.needs_tree:
+        return NumberTree(settings.question.name, settings.question.numbers)
+    if len(settings.question.columns) > 1:
+        return SeveralLists[Any](
+            settings.question.columns, lists, settings.question.domains, settings.question.other
+        )
+    return None

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from beam_ldp.accounting.reports import crowd_of, hidden_users
-from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.inputs.fields import load_list
 from beam_ldp.pipelines.records.gates import (
     NothingReleasedError,
     Price,
@@ -26,7 +24,6 @@ from beam_ldp.pipelines.records.statement import Words, many, number, with_messa
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import price_if_known
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
@@ -263,25 +260,3 @@ def _said(part: dict[str, Any]) -> str:
 
 
 # Public groups: `--group-by country --groups countries.txt` ---------------------------------------
-
-
-def check_groups(settings: Settings[Any]) -> None:
-    """A UsageError unless the settings about groups fit together."""
-    people = settings.people
-    if (people.group_by is None) != (people.groups is None):
-        raise UsageError("--group-by and --groups belong together: the list of groups is public")
-    if people.group_by is None:
-        return
-    if settings.shuffle.min_reports is None:
-        raise UsageError(
-            "--group-by needs --min-reports: the smallest number of reports in a group, which "
-            "decides how much noise the smallest group needs"
-        )
-    if people.group_by in (*settings.question.column, people.id):
-        raise UsageError("--group-by must name a column that is used for nothing else")
-
-
-def load_groups(path: str | None) -> Domain:
-    """The public list of groups."""
-    assert path is not None
-    return load_list("--groups", path)

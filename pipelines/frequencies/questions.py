@@ -3,6 +3,8 @@
 A survey is a mechanism of several oracles, the columns that it reads, and the way its releases are
 shown. `--column` repeats: one question per column. `--quantiles` and `--between`: one question per
 level of a tree over the bins.
+
+Everything here is said before the data, without Beam: answers load what they need.
 """
 
 from __future__ import annotations
@@ -10,28 +12,48 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
-from beam_ldp.pipelines.frequencies.parts import Parts
-from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.question import Choice, Rows
+from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.gates import expected_price
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning.questions import (
     DESIGNS,
     Design,
+    QuestionsPlan,
     plan_questions,
     question_oracles,
     rare_errors,
 )
-from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.domain import OTHER, Domain
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
-from beam_ldp.transforms.elements.portable import PortableDomain
-from beam_ldp.transforms.questions import ColumnQuestion, ListQuestion
+
+if TYPE_CHECKING:
+    from beam_ldp.pipelines.frequencies.parts import Parts
+    from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+    from beam_ldp.transforms.questions import ColumnQuestion, ListQuestion
+
+FrequencySettings = Settings[FrequencyQuestion]
+
+
+@dataclass(frozen=True)
+class ListSize:
+    """A public list of which only the size is known.
+
+    Attributes:
+        size: of the list, `other` included.
+        other: what everything else is called.
+    """
+
+    size: int
+    other: str = OTHER
+
+
+PublicList = Domain | ListSize
+L = TypeVar("L", bound=Domain | ListSize)
 
 
 @dataclass(frozen=True)
@@ -49,12 +71,15 @@ class Survey(ABC):
     """Several questions to each person.
 
     Attributes:
-        asked: what is read, in the order of the oracles.
         about: public name of all of it.
     """
 
-    asked: tuple[ColumnQuestion, ...]
     about: str
+
+    @property
+    @abstractmethod
+    def asked(self) -> tuple[ColumnQuestion, ...]:
+        """What is read, in the order of the oracles."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -62,9 +87,13 @@ class Survey(ABC):
         return tuple(dict.fromkeys(question.column for question in self.asked))
 
     @property
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
         """The question of each oracle."""
-        return tuple(name for question in self.asked for name in question.names)
+
+    @abstractmethod
+    def plans(self, settings: Settings[Any], designs: Sequence[Design]) -> Sequence[Any]:
+        """All mechanisms, the best first. Raises ValueError if there is none."""
 
     @abstractmethod
     def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:
@@ -76,9 +105,8 @@ class Survey(ABC):
 
     def planned(self, settings: Settings[Any], design: str) -> Questions:
         """The mechanism alone. Raises UsageError."""
-        designs = DESIGNS if design == "auto" else (design,)
         try:
-            return self.plan(settings, designs)  # type: ignore[arg-type]
+            return self.plan(settings, designs_of(design))
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -111,7 +139,7 @@ class Survey(ABC):
         """The releases, ready to be shown."""
 
 
-class SeveralLists(Survey):
+class SeveralLists(Survey, Generic[L]):
     """One value of a public list per column.
 
     Args:
@@ -122,18 +150,34 @@ class SeveralLists(Survey):
     """
 
     def __init__(
-        self, columns: Sequence[str], domains: Sequence[Domain], paths: Sequence[str], other: str
+        self,
+        columns: Sequence[str],
+        domains: Sequence[L],
+        paths: Sequence[str],
+        other: str,
     ) -> None:
-        self.domains = dict(zip(columns, domains))
-        self.asked = tuple(
-            ListQuestion(column, PortableDomain(path, other))
-            for column, path in zip(columns, paths)
-        )
+        self.domains: dict[str, L] = dict(zip(columns, domains))
+        self._paths, self._other = tuple(paths), other
         self.about = ", ".join(columns)
 
-    def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:
+    @property
+    def asked(self) -> tuple[ListQuestion, ...]:
+        """One question per column."""
+        from beam_ldp.transforms.elements.portable import PortableDomain
+        from beam_ldp.transforms.questions import ListQuestion
+
+        return tuple(
+            ListQuestion(column, PortableDomain(path, self._other))
+            for column, path in zip(self.domains, self._paths)
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.domains)
+
+    def plans(self, settings: Settings[Any], designs: Sequence[Design]) -> list[QuestionsPlan]:
         sizes = [domain.size for domain in self.domains.values()]
-        plans = plan_questions(
+        return plan_questions(
             settings.planned_reports,
             sizes,
             epsilon=settings.privacy.epsilon,
@@ -145,7 +189,9 @@ class SeveralLists(Survey):
             max_bits=settings.mechanism.max_bits,
             max_local_epsilon=settings.privacy.max_local_epsilon,
         )
-        best = plans[0]
+
+    def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:
+        best = self.plans(settings, designs)[0]
         if best.randomizer is None or best.excluded:
             raise ValueError(f"no mechanism fits these flags: {best.excluded}")
         return best.randomizer
@@ -157,11 +203,23 @@ class SeveralLists(Survey):
         ]
 
     def answer(self, parts: Parts, top: int) -> PartsAnswer:
-        labels = {column: domain.labels for column, domain in self.domains.items()}
+        from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
+        from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+
+        labels = {
+            column: domain.labels
+            for column, domain in self.domains.items()
+            if isinstance(domain, Domain)
+        }
         answers = [
             FrequencyAnswer(part, labels[part.question], top, None) for part in parts.releases
         ]
         return PartsAnswer(parts, answers)
+
+
+def designs_of(name: str) -> tuple[Design, ...]:
+    """The designs that `--design` leaves."""
+    return DESIGNS if name == "auto" else (name,)  # type: ignore[return-value]
 
 
 def oracles_of(settings: Settings[Any]) -> tuple[type[Any], ...]:

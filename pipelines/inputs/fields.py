@@ -14,12 +14,11 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
-from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN, InputFileError, opened
-from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.pipelines.inputs.sources import InputFileError, opened
+from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.settings.nearest import nearest
 from beam_ldp.transforms.elements.user_id_columns import is_id_type
 
@@ -191,26 +190,3 @@ def _declared(path: str, column: str) -> pa.DataType | None:
 
 
 # Public lists of values and of groups: one per line -----------------------------------------------
-
-
-def load_list(flag: str, path: str, other: str = OTHER, hint: str = "") -> Domain:
-    """The list of a file.
-
-    Args:
-        flag: that names the file, for messages.
-        path: of the file.
-        other: what everything else is called.
-        hint: what to do where the list holds `other` itself.
-
-    Raises:
-        UsageError: if it cannot be read, or is no list.
-    """
-    try:
-        with FileSystems.open(path, "application/octet-stream") as file:
-            content = file.read()
-    except Exception as error:
-        raise UsageError(f"{flag} {path}: cannot be read ({type(error).__name__})") from None
-    try:
-        return Domain.from_lines(content, other)
-    except ValueError as error:
-        raise UsageError(f"{flag} {path}: {error}{hint if 'other' in str(error) else ''}") from None

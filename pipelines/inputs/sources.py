@@ -20,6 +20,7 @@ from apache_beam.metrics import Metrics
 
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
+from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 from beam_ldp.transforms.elements.listing import matching_or_inside
 
@@ -28,7 +29,6 @@ BadRows = Literal["dead_letter", "other", "zero"]
 
 ROWS = "rows"
 BAD_ROWS = "bad_rows"
-TEXT_COLUMN = "value"
 METRICS = "beam_ldp.pipelines"
 
 _ENDINGS: dict[str, InputFormat] = {

@@ -6,7 +6,6 @@ import math
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from rich.console import Console
 from rich.markup import escape
@@ -150,10 +149,3 @@ def _cells(view: MeanView, i: int) -> list[str]:
     if view.truth is not None:
         cells.append("yes" if view.held[i] else "[red]no[/red]")
     return cells
-
-
-def comparison_of(times: float, name: str) -> str:
-    """How far a mechanism's squared error is from the best possible, in words."""
-    if not (name and np.isfinite(times)):
-        return ""
-    return f"Squared error as planned: {times:{',.0f' if times >= 100 else '.3g'}} times {name}."

@@ -1,27 +1,27 @@
-"""Which mean mechanism runs, and what is expected of it before any data is read."""
+"""What a mean is before its data: which mechanism runs, what it costs, how far it will be off."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from beam_ldp.accounting import PrivacyBound
 from beam_ldp.accounting.reports import LocalReports
 from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.means.settings import parts_messages
+from beam_ldp.pipelines.means.settings import MeanSettings, parts_messages, ranges_of
 from beam_ldp.pipelines.mechanisms import mechanism_of
-from beam_ldp.pipelines.question import Choice
+from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price, expected_price
+from beam_ldp.pipelines.records.statement import many, number
 from beam_ldp.planning import MeanPlan, plan_means
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
-
-if TYPE_CHECKING:
-    from beam_ldp.pipelines.means.settings import MeanSettings
 
 LOCAL = "no credit for shuffling"
 
@@ -49,22 +49,92 @@ class MeanChoice(Choice):
         return self.plan.times_lower_bound, self.plan.lower_bound_name
 
 
-def choose(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | None) -> MeanChoice:
-    """The mechanism for these flags.
+class MeanPlanner(Planner[MeanSettings]):
+    """What is the mean of people's vectors? Before the data.
 
     Args:
         settings: checked flags.
+        columns: that the numbers come from.
         dimension: numbers per person.
-        ranges: public ranges, where vectors are in units of their own.
 
-    Raises:
-        UsageError: if the mechanism's name is unknown, or none fits.
+    Attributes:
+        labels: of the coordinates.
+        ranges: public ranges, where vectors are in units of their own.
     """
-    plan = _plan(settings, dimension, ranges)
-    randomizer = plan.randomizer
-    assert randomizer is not None
-    randomizer = replace(randomizer, clipping=settings.question.outside)
-    return chosen(settings, randomizer, ranges, plan)
+
+    def __init__(self, settings: Any, columns: Sequence[str], dimension: int) -> None:
+        super().__init__(settings)
+        self.columns, self.dimension = tuple(columns), dimension
+        self.labels = self.columns
+        if len(self.columns) < dimension:
+            self.labels = tuple(map(str, range(dimension)))
+        self.ranges = ranges_of(settings, self.labels)
+
+    @property
+    def bounds(self) -> str:
+        """In words, where the values of a person lie."""
+        settings = self.settings
+        if settings.question.range is not None:
+            return "each number in [{:g}, {:g}]".format(*settings.question.range)
+        if settings.question.ranges is not None:
+            return "each number in the public range of its column"
+        if settings.question.norm == "binary":
+            return "numbers 0 and 1"
+        kinds = {"l2": "Euclidean length", "l1": "sum of absolute values", "linf": "each number"}
+        norm = settings.question.norm
+        kind = kinds[norm] if isinstance(norm, str) else f"l_{norm:g} norm"
+        return f"{kind} at most {settings.question.radius:g}"
+
+    @cached_property
+    def plans(self) -> list[MeanPlan]:
+        """All mechanisms that the flags leave, the best first. Raises UsageError."""
+        return plans_of(self.settings, self.dimension, self.ranges is not None)
+
+    def choose(self) -> MeanChoice:
+        plan = _first(self.plans, self.settings, self.dimension)
+        assert plan.randomizer is not None
+        randomizer = replace(plan.randomizer, clipping=self.settings.question.outside)
+        return chosen(self.settings, randomizer, self.ranges, plan)
+
+    def expectation(self, choice: Choice) -> str:
+        assert isinstance(choice, MeanChoice)
+        which = "the mean" if self.dimension == 1 else "each coordinate of the mean"
+        return f"{which} will be off by about {_error_said(self, choice)}"
+
+    def inputs(self) -> Rows:
+        names = self.columns if len(self.columns) <= 6 else (*self.columns[:5], "…")
+        size = f"{many(self.dimension, 'number')} per person"
+        columns = [("columns", f"{', '.join(names)} ({size})")] if names else [("people", size)]
+        return [*columns, ("values", self.bounds)]
+
+    def expected(self, choice: Choice) -> Rows:
+        assert isinstance(choice, MeanChoice)
+        best = comparison_of(*choice.against_the_best)
+        said = [("error of a coordinate", _error_said(self, choice))]
+        return [*said, ("against the best possible", best)] if best else said
+
+    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+        assert isinstance(choice, MeanChoice)
+        times, name = choice.against_the_best
+        return {
+            "dimension": self.dimension,
+            "messages_per_user": choice.randomizer.messages_per_user,
+            "predicted_relative_error": choice.relative_error,
+            "times_lower_bound": times if math.isfinite(times) else None,
+            "lower_bound_name": name,
+        }
+
+    def price_among(self, choice: Choice, num_reports: int) -> Price | None:
+        if self.settings.trusts_the_shuffler:
+            return super().price_among(choice, num_reports)
+        return choice.price  # does not depend on how many report
+
+
+def _error_said(planner: MeanPlanner, choice: MeanChoice) -> str:
+    ranges = planner.ranges
+    if ranges is not None and len(set(zip(ranges.low, ranges.high))) > 1:
+        return f"{number(100 * choice.relative_error / 2)} % of its range"
+    return number(choice.predicted_error)
 
 
 def chosen(
@@ -105,9 +175,10 @@ def _price(settings: MeanSettings, randomizer: MeanRandomizer, num_reports: int)
     )
 
 
-def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | None) -> MeanPlan:
+def plans_of(settings: MeanSettings, dimension: int, in_ranges: bool) -> list[MeanPlan]:
+    """All mechanisms that the flags leave, the best first. Raises UsageError."""
     name = "auto" if settings.mechanism.name == "auto" else _named(settings.mechanism.name)
-    only = None if ranges is None else _for_ranges()
+    only = _for_ranges() if in_ranges else None
     if name != "auto":
         if only is not None and name not in only:
             raise UsageError(
@@ -116,7 +187,7 @@ def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | Non
             )
         only = [name]
     try:
-        plans = plan_means(
+        return plan_means(
             settings.planned_reports,
             dimension,
             settings.question.norm,
@@ -132,6 +203,10 @@ def _plan(settings: MeanSettings, dimension: int, ranges: CoordinateRanges | Non
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _first(plans: Sequence[MeanPlan], settings: MeanSettings, dimension: int) -> MeanPlan:
+    """The best that may be used, of a shuffle that can take it. Raises UsageError."""
     usable = [plan for plan in plans if not plan.excluded]
     fitting = [plan for plan in usable if plan.messages_per_user == 1 or parts_messages(settings)]
     if fitting:
@@ -160,3 +235,10 @@ def _named(name: str) -> str:
 def _for_ranges() -> list[str]:
     """Mechanisms whose values are the cube."""
     return [kind.__name__ for kind in registry.offered("mean") if kind.norm == "linf"]
+
+
+def comparison_of(times: float, name: str) -> str:
+    """How far a mechanism's squared error is from the best possible, in words."""
+    if not (name and np.isfinite(times)):
+        return ""
+    return f"Squared error as planned: {times:{',.0f' if times >= 100 else '.3g'}} times {name}."

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from apache_beam.io.filesystems import FileSystems
-
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.inputs.sources import TEXT_COLUMN
+from beam_ldp.pipelines.inputs.public_lists import read_public
 from beam_ldp.pipelines.settings import (
     Settings,
     checked,
@@ -20,7 +18,7 @@ from beam_ldp.pipelines.settings import (
     settings_from,
     with_files,
 )
-from beam_ldp.pipelines.usage import Usage
+from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.planning.means import MAX_DIMENSION
 from beam_ldp.randomizers.mean.base import check_radius
@@ -38,13 +36,18 @@ def parts_messages(settings: Settings[Any]) -> bool:
 def check_mean(given: Arguments, usage: Usage) -> MeanSettings:
     """The settings, with every rule checked. Raises UsageError."""
     need(usage, given, "source.paths", "output.folder", *needed_of_privacy(given))
-    question = with_ball(section_from(given, usage, "question", MeanQuestion), given)
-    settings = checked_means(settings_from(given, usage, question, MeanSettings))
-    if question.one_row_each and settings.people.id is None:
+    settings = with_columns(checked_mean(given, usage))
+    if settings.question.one_row_each and settings.people.id is None:
         raise UsageError(
             "--one-row-each needs --user-id: without it every row counts as a person anyway"
         )
     return settings
+
+
+def checked_mean(given: Arguments, usage: Usage) -> MeanSettings:
+    """The settings, with every rule checked that needs no files. Raises UsageError."""
+    question = with_ball(section_from(given, usage, "question", MeanQuestion), given)
+    return checked_means(settings_from(given, usage, question, MeanSettings))
 
 
 def needed_of_privacy(given: Arguments) -> tuple[str, ...]:
@@ -53,12 +56,18 @@ def needed_of_privacy(given: Arguments) -> tuple[str, ...]:
 
 
 def checked_means(settings: S) -> S:
-    """The settings with the rules checked that hold for all means. Raises UsageError."""
+    """The settings with the rules checked that hold for all means, and need no files. Raises
+    UsageError."""
     dimension = settings.question.dimension
     if dimension is not None and not 1 <= dimension <= MAX_DIMENSION:
         raise UsageError(f"--dimension must lie in [1, {MAX_DIMENSION}], got {dimension}")
     shape_of(settings.question.shape)
-    settings = with_files(checked(settings))
+    return checked(settings)
+
+
+def with_columns(settings: S) -> S:
+    """The settings with what files say: which there are, and what columns. Raises UsageError."""
+    settings = with_files(settings)
     _check_columns(settings)
     column = settings.question.column or (TEXT_COLUMN,)
     return replace(settings, question=replace(settings.question, column=column))
@@ -127,7 +136,7 @@ def ranges_of(settings: MeanSettings, labels: Sequence[str]) -> CoordinateRanges
         return None
     given = settings.question.ranges
     named = f"--ranges {given}" if isinstance(given, str) else "--ranges"
-    found = _ranges_in(given) if isinstance(given, str) else given
+    found = ranges_in(given) if isinstance(given, str) else given
     missing = [label for label in labels if label not in found]
     if missing:
         raise UsageError(f"{named}: no range for {missing[0]}")
@@ -142,11 +151,10 @@ def _checked(flag: str, low: float | Sequence[float], high: float | Sequence[flo
         raise UsageError(f"{flag} {error}") from None
 
 
-def _ranges_in(path: str) -> dict[str, tuple[float, float]]:
+def ranges_in(path: str) -> dict[str, tuple[float, float]]:
     """The file `column,low,high`, by column."""
     try:
-        with FileSystems.open(path, "application/octet-stream") as file:
-            lines = file.read().decode("utf-8-sig").splitlines()
+        lines = read_public(path).decode("utf-8-sig").splitlines()
     except Exception as error:
         raise UsageError(f"--ranges {path}: cannot be read ({type(error).__name__})") from None
     rows = csv.DictReader(lines)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beam_ldp.accounting import PrivacyBound, event_epsilon
 from beam_ldp.accounting.reports import crowd_of, hidden_users, with_crowd
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
-from beam_ldp.pipelines.jobs.results import reasons_of
-from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, many, number
-from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
+
+if TYPE_CHECKING:
+    from beam_ldp.pipelines.settings import Settings
+    from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,8 @@ def gate_reports(
         settings: what was asked for.
         bad_rows: the list of bad rows, for the message: a mistyped column makes all rows bad.
     """
+    from beam_ldp.pipelines.jobs.watch import JobError  # loads Beam, as a run has before
+
     if len(releases) == 1:
         return releases[0]
     if releases:
@@ -130,6 +132,8 @@ def gate_reports(
 
 
 def _bad_rows_said(bad_rows: bytes) -> str:
+    from beam_ldp.pipelines.jobs.results import reasons_of
+
     reasons = reasons_of(bad_rows)
     if not reasons:
         return ""

@@ -8,6 +8,8 @@ from typing import Any
 
 SCHEMA_VERSION = 1
 
+LEVEL = 0.95  # of every interval
+
 
 @dataclass(frozen=True)
 class PrivacyRecord:

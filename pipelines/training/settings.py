@@ -125,7 +125,7 @@ def check_train(given: Arguments) -> TrainSettings:
     clip, adaptive = _clip(question)
     settings = replace(
         settings,
-        shape=_shape(question.shape),
+        shape=shape_of(question.shape),
         clip=clip,
         adaptive_clip=adaptive,
         rates=_rates(question, clip),
@@ -295,7 +295,8 @@ def _split(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def _shape(text: str | None) -> tuple[int, ...] | None:
+def shape_of(text: str | None) -> tuple[int, ...] | None:
+    """`--shape`, checked. Raises UsageError."""
     if text is None:
         return None
     try:

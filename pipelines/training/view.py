@@ -17,6 +17,7 @@ from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plans import LocalCentralPlan
 from beam_ldp.pipelines.training.record import TrainRecord
 from beam_ldp.pipelines.views import terminal
+from beam_ldp.pipelines.views.plans import Plans
 
 if TYPE_CHECKING:
     from tff_adapters import Flow
@@ -109,6 +110,27 @@ def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
         print(plan.audit(plan.messages_of(plan.rounds)))
     _say_flows(console, flows)
     sys.stdout.flush()
+
+
+class TrainPlans(Plans):
+    """The plan of a training, as `beam-ldp plan` shows it.
+
+    Args:
+        plan: of the training.
+    """
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self.plan = plan
+
+    def as_json(self, workers: int | None = None, price: float | None = None) -> dict[str, Any]:
+        self._refuse_costs(workers)
+        left_out = ("schema_version", "dry_run", "flows")
+        found = plan_as_json(self.plan, None)
+        return {"release": {name: one for name, one in found.items() if name not in left_out}}
+
+    def show(self, workers: int | None = None, price: float | None = None) -> None:
+        self._refuse_costs(workers)
+        say_plan(self.plan, None)
 
 
 def _plan_table(plan: TrainingPlan) -> Table:

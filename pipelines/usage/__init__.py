@@ -13,6 +13,8 @@ from typing import Any
 
 from beam_ldp.settings.fields import SWITCH, Setting, setting, settings_of
 
+TEXT_COLUMN = "value"  # what lines of text are called
+
 DATA = "the data"
 PRIVACY = "the privacy cost (give one of the two epsilons)"
 MECHANISM = "the mechanism and the shuffler"
@@ -88,6 +90,7 @@ class Usage:
         parts: the settings that it takes, in the order of its help.
         question: what its questions are called in a job file; "" for a program that has none.
         runs_on_beam: whether it takes Beam's own flags too.
+        action: what to do with the settings, other than to run them.
     """
 
     name: str
@@ -98,10 +101,11 @@ class Usage:
     question: str = ""
     exit_codes: str = EXIT_CODES
     runs_on_beam: bool = True
+    action: type = Action
 
     def __iter__(self) -> Iterator[tuple[Part, str, Setting]]:
         """Every setting, with the name of its field."""
-        for part in (*self.parts, Part("", Action, OUTPUT)):
+        for part in (*self.parts, Part("", self.action, OUTPUT)):
             for name, about in part.settings.items():
                 yield part, name, about
 

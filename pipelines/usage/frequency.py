@@ -21,7 +21,7 @@ from beam_ldp.settings.sections import (
 )
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.frequencies.numeric import NumberQuestion
+    from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.flags import UsageError
+from beam_ldp.pipelines.mechanisms import mechanism_of
+from beam_ldp.pipelines.planner import Choice, Planner
+from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -26,12 +30,9 @@ from beam_ldp.pipelines.views.pictures import (
     label_ends,
     png,
 )
+from beam_ldp.pipelines.views.terminal import plan_table
 from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
 from beam_ldp.randomizers.base import LocalRandomizer
-
-if TYPE_CHECKING:
-    from beam_ldp.planning import MeanPlan, Plan
-
 
 OUTPUTS: tuple[Output, ...] = ("statistic", "batch", "global")
 SHOWN = 3  # mechanisms in the table, the most accurate ones
@@ -169,7 +170,7 @@ def curves(
     errors: dict[str, dict[float, float]] = {name: {} for name in ranked}
     for at, plans in found.items():
         for plan in plans:
-            if not plan.excluded and plan.mechanism in errors:
+            if not excluded(plan) and plan.mechanism in errors:
                 errors[plan.mechanism][at] = error(plan)
     return [
         Curve(name, tuple(budgets), tuple(errors[name].get(at, math.nan) for at in budgets))
@@ -219,7 +220,7 @@ def write_plot(figure: Any, path: Path) -> None:
     try:
         path.write_bytes(png(figure))
     except OSError as error:
-        raise click.UsageError(f"--plot {path}: {error.strerror}") from None
+        raise UsageError(f"--plot {path}: {error.strerror}") from None
 
 
 def _last(errors: Sequence[float]) -> float:
@@ -240,111 +241,169 @@ def _style(axes: Any, budgets: Sequence[float], across: str, upward: str) -> Non
     axes.set_ylabel(upward, color=GREY)
 
 
-def frequency_row(plan: Plan, users: int) -> dict[str, Any]:
-    """A plan for frequencies, for programs."""
-    if plan.randomizer is None or plan.epsilon is None:
-        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
-    return {
-        "mechanism": plan.config,
-        "local_epsilon": plan.local_epsilon,
-        "epsilon": float(plan.epsilon),
-        "epsilon_lower": plan.epsilon.lower or None,
-        "method": plan.epsilon.method,
-        "standard_error": plan.standard_error,
-        "count_standard_error": plan.standard_error * users,
-        "rms_error": plan.rms_error,
-        "bits_per_report": plan.bits_per_report,
-        "decoding": plan.decoding,
-        "excluded": plan.excluded or None,
-    }
+class Plans:
+    """The plan of one release, as people and programs see it.
+
+    Args:
+        planner: of the release.
+    """
+
+    def __init__(self, planner: Planner[Any]) -> None:
+        self.planner = planner
+
+    @cached_property
+    def choice(self) -> Choice | None:
+        """What would run; None where nothing meets the limits."""
+        return self.planner.choose()
+
+    def as_json(self, workers: int | None = None, price: float | None = None) -> dict[str, Any]:
+        """For programs: `release` is what the program's `--dry-run` says."""
+        self._refuse_costs(workers)
+        return {"release": None if self.choice is None else self.planner.as_json(self.choice)}
+
+    def show(self, workers: int | None = None, price: float | None = None) -> None:
+        """For people."""
+        self._refuse_costs(workers)
+        if self.choice is not None:
+            Console().print(plan_table(self.planner, self.choice))
+
+    def _refuse_costs(self, workers: int | None) -> None:
+        if workers is not None:
+            raise UsageError("--workers: costs are known where one list or one mean is planned")
+
+    def draw(self, path: str) -> None:
+        """The picture of other budgets. Raises UsageError."""
+        raise UsageError("--plot compares mechanisms, and here there is one plan")
 
 
-def show_frequencies(plans: Sequence[Plan], users: int, title: str) -> None:
-    """Plans for frequencies, the best first, and why others are left out."""
-    table = Table(
-        title=title,
-        title_justify="left",
-        caption="error: standard error of the count of a value that hardly anybody holds",
-        caption_justify="left",
-    )
-    table.add_column("mechanism", no_wrap=True)
-    for heading in ("local epsilon", "epsilon", "error (people)", "bits"):
-        table.add_column(heading, justify="right")
-    usable = [plan for plan in plans if not plan.excluded]
-    for i, plan in enumerate(usable):
-        table.add_row(
-            plan.mechanism,
-            number(plan.local_epsilon),
-            number(plan.epsilon),
-            f"{plan.standard_error * users:,.0f}",
-            f"{plan.bits_per_report:,}",
-            style="bold" if i == 0 else None,
+class ComparedPlans(Plans):
+    """The same, with all mechanisms for the task beside the one that would run."""
+
+    has_costs: ClassVar[bool] = True
+
+    @abstractmethod
+    def plans_at(self, settings: Settings[Any]) -> Sequence[Any]:
+        """All mechanisms, best first. Raises UsageError or ValueError."""
+
+    @property
+    @abstractmethod
+    def task(self) -> dict[str, Any]:
+        """What was asked, for programs."""
+
+    @abstractmethod
+    def row(self, plan: Any) -> dict[str, Any]:
+        """One of them, for programs."""
+
+    @abstractmethod
+    def show_plans(self) -> None:
+        """All of them, for people."""
+
+    @abstractmethod
+    def error(self, plan: Any) -> float:
+        """What the picture draws."""
+
+    @property
+    @abstractmethod
+    def subtitle(self) -> str:
+        """What was planned, in words."""
+
+    @property
+    @abstractmethod
+    def upward(self) -> str:
+        """What the picture's errors are."""
+
+    @cached_property
+    def plans(self) -> Sequence[Any]:
+        """All mechanisms with these settings; one of somebody's own is among them."""
+        return self._plans(self.planner.settings)
+
+    def _plans(self, settings: Settings[Any]) -> Sequence[Any]:
+        name = settings.mechanism.name
+        try:
+            if ":" in name:
+                mechanism_of(name)
+            every = replace(settings.mechanism, name=AUTO)
+            return self.plans_at(replace(settings, mechanism=every))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    @cached_property
+    def choice(self) -> Choice | None:
+        if self.planner.settings.mechanism.name == AUTO and all(map(excluded, self.plans)):
+            return None
+        return self.planner.choose()
+
+    def as_json(self, workers: int | None = None, price: float | None = None) -> dict[str, Any]:
+        self._refuse_costs(None if self.has_costs else workers)
+        rows = [self.row(plan) for plan in self.plans]
+        if workers is not None:
+            for row, plan in zip(rows, self.plans):
+                if plan.randomizer is not None:
+                    row["cost"] = costs_as_json(plan.randomizer, self._people, workers, price)
+        return {**self.task, **super().as_json(), "plans": rows}
+
+    def show(self, workers: int | None = None, price: float | None = None) -> None:
+        self._refuse_costs(None if self.has_costs else workers)
+        self.show_plans()
+        console = Console()
+        for plan in self.plans:
+            if excluded(plan):
+                console.print(f"left out: {plan.mechanism} ({escape(excluded(plan))})", style="dim")
+        if ":" in self.planner.settings.mechanism.name:
+            show_summary(console, mechanism_of(self.planner.settings.mechanism.name))
+        super().show()
+        if workers is not None:
+            usable = [plan.randomizer for plan in self.plans if not excluded(plan)]
+            show_costs(console, usable, self._people, workers, price)
+
+    @property
+    def _people(self) -> int:
+        return int(self.planner.settings.planned_reports)
+
+    def draw(self, path: str) -> None:
+        privacy = self.planner.settings.privacy
+        name = "local_epsilon" if privacy.epsilon is None else "epsilon"
+        asked = getattr(privacy, name)
+
+        def plans_at(budget: float) -> Sequence[Any]:
+            if budget == asked:
+                return self.plans
+            other = replace(privacy, **{name: budget})
+            return self._plans(replace(self.planner.settings, privacy=other))
+
+        with Console(stderr=True).status("planning at other budgets"):  # shown on terminals only
+            found = curves(plans_at, asked, self.error)
+        if not found:
+            raise UsageError("--plot: no mechanism meets these limits at any budget near it")
+        local = privacy.epsilon is None
+        across = "local epsilon" if local else "epsilon of readers, after shuffling"
+        write_plot(draw(found, asked, self.subtitle, across, self.upward), Path(path))
+        Console(stderr=True).print(
+            f"{path}: error against epsilon", style="dim", highlight=False, soft_wrap=True
         )
-    console = Console()
-    console.print(table)
-    for plan in plans:
-        if plan.excluded:
-            console.print(f"left out: {plan.mechanism} ({escape(plan.excluded)})", style="dim")
 
 
-def mean_row(plan: MeanPlan) -> dict[str, Any]:
-    """A plan for means, for programs."""
-    if plan.randomizer is None:
-        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
-    price = plan.epsilon
-    times = plan.times_lower_bound
-    return {
-        "mechanism": plan.config,
-        "messages_per_user": plan.messages_per_user,
-        "local_epsilon": plan.local_epsilon,
-        "epsilon": None if price is None else float(price),
-        "epsilon_lower": None if price is None else price.lower or None,
-        "method": None if price is None else price.method,
-        "mean_squared_error": plan.mean_squared_error,
-        "standard_error": plan.standard_error,
-        "rms_error": plan.rms_error,
-        "times_lower_bound": times if math.isfinite(times) else None,
-        "lower_bound_name": plan.lower_bound_name,
-        "bits_per_report": plan.bits_per_report,
-        "decoding": plan.decoding,
-        "excluded": plan.excluded or None,
-    }
+AUTO = "auto"
 
 
-def show_means(plans: Sequence[MeanPlan], title: str) -> None:
-    """Plans for means, likewise."""
-    usable = [one for one in plans if not one.excluded]
-    reference = usable[0].lower_bound_name if usable else ""
-    table = Table(
-        title=title,
-        title_justify="left",
-        caption="error: of one coordinate (standard) and of the whole vector (RMS)\n"
-        f"times: squared error over {reference}",
-        caption_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
-    table.add_column("\nmechanism", no_wrap=True)
-    for heading in ("\nsent", "local\nepsilon", "\nepsilon", "standard\nerror", "RMS\nerror",
-                    "\ntimes", "\nbits"):  # fmt: skip
-        table.add_column(heading, justify="right", no_wrap=True)
-    for i, one in enumerate(usable):
-        table.add_row(
-            one.mechanism,
-            f"{one.messages_per_user:,}",
-            number(one.local_epsilon),
-            number(one.epsilon),
-            f"{one.standard_error:.3g}",
-            f"{one.rms_error:.3g}",
-            f"{one.times_lower_bound:,.3g}",
-            f"{one.bits_per_report:,}",
-            style="bold" if i == 0 else None,
-        )
-    console = Console()
-    if usable:
-        console.print(table)
-    else:
-        console.print("no mechanism meets these limits")
-    for one in plans:
-        if one.excluded:
-            console.print(f"left out: {one.mechanism} ({escape(one.excluded)})", style="dim")
+def excluded(plan: Any) -> str:
+    """Why a plan is not to be used; empty if it may be."""
+    return getattr(plan, "excluded", "")
+
+
+def show_summary(console: Console, kind: type[Any]) -> None:
+    """What a mechanism from elsewhere says of itself, below a plan."""
+    from beam_ldp.randomizers.registry import name_of, summary_of, synonyms_of
+
+    also = f" ({synonyms_of(kind)})" if synonyms_of(kind) else ""
+    console.print(f"{name_of(kind)}{also}: {summary_of(kind)}", style="dim", markup=False)
+
+
+def mechanism_table(rows: Sequence[dict[str, str]]) -> Table:
+    """All mechanisms, in their own words."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in rows[0]:
+        table.add_column(heading, no_wrap=heading == "mechanism")
+    for row in rows:
+        table.add_row(*map(escape, row.values()))
+    return table

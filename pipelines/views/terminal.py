@@ -14,7 +14,7 @@ from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import many, number, rounded_down, words_of
 
 if TYPE_CHECKING:
-    from beam_ldp.pipelines.question import Choice, Question
+    from beam_ldp.pipelines.planner import Choice, Planner
 
 
 def printed_json(value: dict[str, Any]) -> str:
@@ -76,17 +76,18 @@ def price_table(record: PrivacyRecord) -> Table:
     return table
 
 
-def plan_table(question: Question[Any], choice: Choice) -> Table:
+def plan_table(question: Planner[Any], choice: Choice) -> Table:
     """What would run, what it would cost, and how accurate it would be."""
     settings, randomizer, n = question.settings, choice.randomizer, choice.num_reports
     table = Table(title="Plan (no data was read)", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row(
-        "input",
-        f"{many(settings.num_files, 'file')}, {settings.input_bytes:,} bytes, "
-        f"{settings.source.format}",
-    )
+    if settings.source.paths:
+        table.add_row(
+            "input",
+            f"{many(settings.num_files, 'file')}, {settings.input_bytes:,} bytes, "
+            f"{settings.source.format}",
+        )
     for heading, text in question.inputs():
         table.add_row(heading, text)
     table.add_row(

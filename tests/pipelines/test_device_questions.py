@@ -19,7 +19,7 @@ from beam_ldp.pipelines.devices.questions import (
     DeviceQuestion,
 )
 from beam_ldp.pipelines.devices.release_file import ReleaseFile
-from beam_ldp.pipelines.frequencies.numeric import NumberQuestion
+from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.frequency import KRandomizedResponse

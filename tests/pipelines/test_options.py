@@ -13,7 +13,8 @@ from apache_beam.portability.api import beam_job_api_pb2 as messages
 from apache_beam.portability.api import beam_job_api_pb2_grpc as services
 
 from beam_ldp.pipelines.flags import Arguments, UsageError, help_text, read_flags
-from beam_ldp.pipelines.frequency import Frequency, FrequencySettings
+from beam_ldp.pipelines.frequencies.questions import FrequencySettings
+from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.job_files import usage_of
 from beam_ldp.pipelines.jobs import watch
 from beam_ldp.pipelines.jobs.job import pipeline_flags

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.plan import norm_of
+from beam_ldp.pipelines.usage.mean import NORM
 from beam_ldp.randomizers.base import LocalRandomizer
 
 pytestmark = pytest.mark.exact
@@ -85,10 +85,10 @@ def test_no_mechanism_is_said_plainly() -> None:
     [
         (
             ["--expected-users", "1e5", "--dimension", "9"],
-            "--epsilon (central target) and --local-epsilon",
+            "--delta is missing",
         ),
-        ([*LOCAL[2:], "--epsilon", "1"], "give one of"),
-        (["--expected-users", "9", "--dimension", "9", "--epsilon", "1"], "needs --delta"),
+        ([*LOCAL[2:], "--epsilon", "1", "--delta", "1e-8"], "give one of"),
+        (["--expected-users", "9", "--dimension", "9", "--epsilon", "1"], "--delta is missing"),
         ([*LOCAL[2:], "--norm", "l3"], "l2, l1, linf, binary or a number >= 1"),
         ([*LOCAL[2:], "--norm", "0.5"], "number >= 1"),
         ([*LOCAL[2:], "--radius", "0"], "radius"),
@@ -104,5 +104,5 @@ def test_mistakes_are_named(flags: list[str], said: str) -> None:
 
 
 def test_norms_by_name_and_by_number() -> None:
-    assert [norm_of(text) for text in ("l2", "binary", "3", "inf")] == ["l2", "binary", 3.0,
-                                                                       float("inf")]  # fmt: skip
+    assert [NORM.read(text) for text in ("l2", "binary", "3", "inf")] == ["l2", "binary", 3.0,
+                                                                         float("inf")]  # fmt: skip

@@ -16,8 +16,8 @@ from beam_ldp.pipelines.devices.release_file import load_release
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs.results import WorkerResults
 from beam_ldp.pipelines.outputs import FolderWriter
+from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
-from beam_ldp.pipelines.question import Choice
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.elements.blocks import Release

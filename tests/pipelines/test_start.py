@@ -47,6 +47,8 @@ def ask(name, command):
     for below in getattr(command, "list_commands", lambda _: ())(None):
         ask([*name, below], command.get_command(None, below))
 ask([], group)
+for below in ("frequency", "mean", "user-mean", "train"):
+    ask(["plan", below], None)
 print(json.dumps(found))
 """
 

@@ -1,0 +1,247 @@
+"""What people see of the plans of a frequency: mechanisms, designs of several questions, trees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, plans_of, rare_error
+from beam_ldp.pipelines.frequencies.numbers import NumberTree
+from beam_ldp.pipelines.frequencies.questions import designs_of
+from beam_ldp.pipelines.planner import Choice
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.pipelines.views.plans import ComparedPlans, Plans, excluded
+from beam_ldp.planning import Plan
+from beam_ldp.planning.questions import QuestionsPlan, rare_errors
+from beam_ldp.planning.ranges import RangesPlan, range_errors
+
+
+def plans_for(planner: FrequencyPlanner) -> Plans:
+    """The plans of what is asked."""
+    if planner.survey is None:
+        return ListPlans(planner)
+    return (TreePlans if isinstance(planner.survey, NumberTree) else SurveyPlans)(planner)
+
+
+class FrequencyPlans(ComparedPlans):
+    """The plans of a frequency, and what each group sees where there are groups."""
+
+    planner: FrequencyPlanner
+
+    @property
+    def task(self) -> dict[str, Any]:
+        settings = self.planner.settings
+        found = {"users": settings.planned_reports, "delta": settings.privacy.delta}
+        return found if self.planner.groups is None else {**found, "groups": self.groups}
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """Of groups of several sizes what their readers see: the smallest, and an equal share."""
+        settings, groups, choice = self.planner.settings, self.planner.groups, self.choice
+        if groups is None or choice is None:
+            return []
+        sizes = {"smallest": settings.min_reports}
+        people = settings.privacy.expected_users
+        if people is not None and people // (groups.size - 1) > settings.min_reports:
+            sizes["equal share"] = people // (groups.size - 1)
+        found = []
+        for name, size in sizes.items():
+            price = self.planner.price_among(choice, size)
+            error = self._error_among(choice, size)
+            found.append(
+                {
+                    "group": name,
+                    "num_reports": size,
+                    "epsilon": None if price is None else float(price.bound or math.nan),
+                    "standard_error": error,
+                    "count_standard_error": error * size,
+                }
+            )
+        return found
+
+    def _error_among(self, choice: Choice, num_reports: int) -> float:
+        """Of a rare value; of a range, where ranges are asked for."""
+        survey, randomizer = self.planner.survey, choice.randomizer
+        if survey is None:
+            return rare_error(randomizer, num_reports)  # type: ignore[arg-type]
+        if isinstance(survey, NumberTree):
+            return float(range_errors(survey.tree, randomizer, num_reports)[0])  # type: ignore[arg-type]
+        return max(rare_errors(randomizer, num_reports))  # type: ignore[arg-type]
+
+    @property
+    def subtitle(self) -> str:
+        settings = self.planner.settings
+        said = ", ".join(text for _, text in self.planner.inputs())
+        people = f"{settings.planned_reports:,} people"
+        return f"{people}, {said}, delta = {settings.privacy.delta:g}".replace("'", "`")
+
+    def show(self, workers: int | None = None, price: float | None = None) -> None:
+        super().show(workers, price)
+        if not self.groups:
+            return
+        table = Table(title="What the readers of one group see", title_justify="left")
+        for heading in ("group", "reports", "epsilon", "error", "error (people)"):
+            table.add_column(heading, justify="left" if heading == "group" else "right")
+        for group in self.groups:
+            table.add_row(
+                group["group"], f"{group['num_reports']:,}", number(group["epsilon"]),
+                f"{group['standard_error']:.3g}", f"{group['count_standard_error']:,.0f}",
+            )  # fmt: skip
+        Console().print(table)
+
+
+class ListPlans(FrequencyPlans):
+    """Of one list, or of bins without a tree."""
+
+    upward = "standard error of a rare value's count, people"
+
+    def plans_at(self, settings: Settings[Any]) -> list[Plan]:
+        return plans_of(settings, self.planner.domain.size)
+
+    @property
+    def task(self) -> dict[str, Any]:
+        return {**super().task, "domain_size": self.planner.domain.size - 1}
+
+    def row(self, plan: Plan) -> dict[str, Any]:
+        return frequency_row(plan, self.planner.settings.planned_reports)
+
+    def show_plans(self) -> None:
+        show_frequencies(self.plans, self.planner.settings.planned_reports, self.subtitle)
+
+    def error(self, plan: Plan) -> float:
+        return plan.standard_error * self.planner.settings.planned_reports
+
+
+class SurveyPlans(FrequencyPlans):
+    """Of several lists: who answers which question, with which oracle."""
+
+    has_costs = False
+    upward = "RMS error of all answers, share of the people"
+    columns = ("local epsilon", "epsilon", "worst error (people)", "bits")
+
+    def plans_at(self, settings: Settings[Any]) -> Sequence[Any]:
+        assert self.planner.survey is not None
+        designs = designs_of(settings.question.design)
+        return [self._named(plan) for plan in self.planner.survey.plans(settings, designs)]
+
+    def _named(self, plan: Any) -> Any:
+        return replace(plan, mechanism=f"{_design(plan)}: {plan.oracle}")
+
+    def row(self, plan: QuestionsPlan) -> dict[str, Any]:
+        return _row(plan) | {
+            "standard_errors": [one if math.isfinite(one) else None for one in plan.standard_errors]
+        }
+
+    def cells(self, plan: QuestionsPlan) -> tuple[str, ...]:
+        """Of the table."""
+        people = max(plan.standard_errors) * self.planner.settings.planned_reports
+        return f"{people:,.0f}", f"{plan.bits_per_report:,}"
+
+    def show_plans(self) -> None:
+        table = Table(
+            title=self.subtitle, title_justify="left", box=None, padding=(0, 2, 0, 0),
+            caption="one: each person answers one question, drawn at random; all: all of them,\n"
+            "with a split budget. Epsilon is computed for the first plan", caption_justify="left",
+        )  # fmt: skip
+        table.add_column("mechanism")
+        for heading in self.columns:
+            table.add_column(heading, justify="right")
+        for i, plan in enumerate(plan for plan in self.plans if not excluded(plan)):
+            epsilon = "" if plan.epsilon is None else number(plan.epsilon)
+            table.add_row(
+                plan.mechanism, number(plan.local_epsilon), epsilon, *self.cells(plan),
+                style="bold" if i == 0 else None,
+            )  # fmt: skip
+        Console().print(table)
+
+    def error(self, plan: Any) -> float:
+        return float(plan.rms_error)
+
+
+class TreePlans(SurveyPlans):
+    """Of ranges and quantiles of a number: trees of several fan-outs."""
+
+    upward = "RMS error of a range, share of the people"
+    columns = ("local epsilon", "epsilon", "error of a range (people)", "bits")
+
+    def _named(self, plan: RangesPlan) -> RangesPlan:
+        tree = f"fan-out {plan.tree.fan_out}"
+        return replace(plan, mechanism=f"{tree}, {_design(plan)}: {plan.oracle}")
+
+    def row(self, plan: Any) -> dict[str, Any]:
+        return _row(plan) | {"fan_out": plan.tree.fan_out, "worst_error": plan.worst_error}
+
+    def cells(self, plan: Any) -> tuple[str, ...]:
+        people = plan.rms_error * self.planner.settings.planned_reports
+        return f"{people:,.0f}", f"{plan.randomizer.bits_per_report:,}"
+
+
+def _design(plan: Any) -> str:
+    """As `--design` has it."""
+    return "all" if plan.mechanism == "EveryQuestion" else "one"
+
+
+def _row(plan: Any) -> dict[str, Any]:
+    """Of several questions, for programs."""
+    if plan.randomizer is None:
+        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": excluded(plan)}
+    known = plan.epsilon_if_known
+    return {
+        "mechanism": plan.randomizer.to_config(),
+        "oracle": plan.oracle,
+        "local_epsilon": plan.local_epsilon,
+        "epsilon": None if plan.epsilon is None else float(plan.epsilon),
+        "epsilon_if_known": None if known is None else float(known),
+        "rms_error": plan.rms_error,
+        "bits_per_report": plan.randomizer.bits_per_report,
+        "excluded": excluded(plan) or None,
+    }
+
+
+def frequency_row(plan: Plan, users: int) -> dict[str, Any]:
+    """A plan for frequencies, for programs."""
+    if plan.randomizer is None or plan.epsilon is None:
+        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
+    return {
+        "mechanism": plan.config,
+        "local_epsilon": plan.local_epsilon,
+        "epsilon": float(plan.epsilon),
+        "epsilon_lower": plan.epsilon.lower or None,
+        "method": plan.epsilon.method,
+        "standard_error": plan.standard_error,
+        "count_standard_error": plan.standard_error * users,
+        "rms_error": plan.rms_error,
+        "bits_per_report": plan.bits_per_report,
+        "decoding": plan.decoding,
+        "excluded": plan.excluded or None,
+    }
+
+
+def show_frequencies(plans: Sequence[Plan], users: int, title: str) -> None:
+    """Plans for frequencies, the best first, and why others are left out."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption="error: standard error of the count of a value that hardly anybody holds",
+        caption_justify="left",
+    )
+    table.add_column("mechanism", no_wrap=True)
+    for heading in ("local epsilon", "epsilon", "error (people)", "bits"):
+        table.add_column(heading, justify="right")
+    usable = [plan for plan in plans if not plan.excluded]
+    for i, plan in enumerate(usable):
+        table.add_row(
+            plan.mechanism,
+            number(plan.local_epsilon),
+            number(plan.epsilon),
+            f"{plan.standard_error * users:,.0f}",
+            f"{plan.bits_per_report:,}",
+            style="bold" if i == 0 else None,
+        )
+    Console().print(table)

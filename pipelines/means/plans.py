@@ -1,0 +1,125 @@
+"""What people see of the plans of a mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.settings import Settings
+from beam_ldp.pipelines.views.plans import ComparedPlans
+from beam_ldp.planning import MeanPlan
+
+
+class MeanPlans(ComparedPlans):
+    """All mechanisms for a mean."""
+
+    planner: MeanPlanner
+    upward = "RMS error of the mean, in the unit of the data"
+
+    def plans_at(self, settings: Settings[Any]) -> list[MeanPlan]:
+        if settings == self.planner.settings:
+            return self.planner.plans
+        return plans_of(settings, self.planner.dimension, self.planner.ranges is not None)
+
+    @property
+    def task(self) -> dict[str, Any]:
+        settings = self.planner.settings
+        return {
+            "users": settings.planned_reports,
+            "dimension": self.planner.dimension,
+            "norm": settings.question.norm,
+            "radius": settings.question.radius,
+            "model": settings.privacy.model,
+        }
+
+    @property
+    def subtitle(self) -> str:
+        settings = self.planner.settings
+        where = _ball(settings.question.norm, settings.question.radius)
+        if self.planner.ranges is not None:
+            where = "in units of half a range"
+        delta = f", delta = {settings.privacy.delta:g}" if settings.privacy.delta else ""
+        people = f"{settings.planned_reports:,} people, {self.planner.dimension:,} coordinates"
+        return f"{people}, {where}{delta}"
+
+    def row(self, plan: MeanPlan) -> dict[str, Any]:
+        return mean_row(plan)
+
+    def show_plans(self) -> None:
+        show_means(self.plans, self.subtitle)
+
+    def error(self, plan: MeanPlan) -> float:
+        return plan.rms_error
+
+
+def _ball(norm: Any, radius: float) -> str:
+    if norm == "binary":
+        return "each 0 or 1"
+    name = norm if isinstance(norm, str) else f"l{norm:g}"
+    return f"{name} ball of radius {radius:g}"
+
+
+def mean_row(plan: MeanPlan) -> dict[str, Any]:
+    """A plan for means, for programs."""
+    if plan.randomizer is None:
+        return {"mechanism": {"mechanism": plan.mechanism}, "excluded": plan.excluded}
+    price = plan.epsilon
+    times = plan.times_lower_bound
+    return {
+        "mechanism": plan.config,
+        "messages_per_user": plan.messages_per_user,
+        "local_epsilon": plan.local_epsilon,
+        "epsilon": None if price is None else float(price),
+        "epsilon_lower": None if price is None else price.lower or None,
+        "method": None if price is None else price.method,
+        "mean_squared_error": plan.mean_squared_error,
+        "standard_error": plan.standard_error,
+        "rms_error": plan.rms_error,
+        "times_lower_bound": times if math.isfinite(times) else None,
+        "lower_bound_name": plan.lower_bound_name,
+        "bits_per_report": plan.bits_per_report,
+        "decoding": plan.decoding,
+        "excluded": plan.excluded or None,
+    }
+
+
+def show_means(plans: Sequence[MeanPlan], title: str) -> None:
+    """Plans for means, likewise."""
+    usable = [one for one in plans if not one.excluded]
+    reference = usable[0].lower_bound_name if usable else ""
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption="error: of one coordinate (standard) and of the whole vector (RMS)\n"
+        f"times: squared error over {reference}",
+        caption_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    table.add_column("\nmechanism", no_wrap=True)
+    for heading in ("\nsent", "local\nepsilon", "\nepsilon", "standard\nerror", "RMS\nerror",
+                    "\ntimes", "\nbits"):  # fmt: skip
+        table.add_column(heading, justify="right", no_wrap=True)
+    for i, one in enumerate(usable):
+        table.add_row(
+            one.mechanism,
+            f"{one.messages_per_user:,}",
+            number(one.local_epsilon),
+            number(one.epsilon),
+            f"{one.standard_error:.3g}",
+            f"{one.rms_error:.3g}",
+            f"{one.times_lower_bound:,.3g}",
+            f"{one.bits_per_report:,}",
+            style="bold" if i == 0 else None,
+        )
+    console = Console()
+    if usable:
+        console.print(table)
+    else:
+        console.print("no mechanism meets these limits")

@@ -1,0 +1,93 @@
+"""What can be said of a release before its data: mechanism, privacy cost, error. Loads no Beam.
+
+The program of a question plans with its `Planner`, and so does `beam-ldp plan`, which is told the
+sizes that a program finds in its files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from beam_ldp.pipelines.records.gates import Price, expected_price
+from beam_ldp.pipelines.settings import S
+from beam_ldp.randomizers.base import LocalRandomizer
+
+Rows = list[tuple[str, str]]  # of a printed table: heading and text
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A mechanism with its expected price and error.
+
+    Attributes:
+        randomizer: what the devices run.
+        num_reports: reports that the expectations are about.
+        price: the central price if so many arrive; None in a simulation.
+        predicted_error: standard error of what is estimated, in its own unit.
+    """
+
+    randomizer: LocalRandomizer
+    num_reports: int
+    price: Price | None
+    predicted_error: float
+
+
+class Planner(ABC, Generic[S]):
+    """A question before its data.
+
+    Attributes:
+        settings: the flags after every check.
+    """
+
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
+
+    @abstractmethod
+    def choose(self) -> Choice:
+        """The mechanism for these settings. Raises UsageError if there is none."""
+
+    def worst_price(self, choice: Choice) -> Price | None:
+        """The price if only `min_reports` arrive: what a budget sets aside."""
+        return self.price_among(choice, self.settings.min_reports)
+
+    def price_among(self, choice: Choice, num_reports: int) -> Price | None:
+        """The price if so many arrive."""
+        if choice.price is None:
+            return None
+        privacy = self.settings.privacy
+        return expected_price(
+            choice.randomizer, num_reports, privacy.delta, privacy.honest_fraction
+        )
+
+    @abstractmethod
+    def expectation(self, choice: Choice) -> str:
+        """Half a sentence about the expected error."""
+
+    @abstractmethod
+    def inputs(self) -> Rows:
+        """What a plan says about the public inputs."""
+
+    @abstractmethod
+    def expected(self, choice: Choice) -> Rows:
+        """What a plan says about the expected error."""
+
+    @abstractmethod
+    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+        """The same for programs."""
+
+    def as_json(self, choice: Choice) -> dict[str, Any]:
+        """What the release would be, for programs."""
+        bound, settings = None if choice.price is None else choice.price.bound, self.settings
+        return {
+            "mechanism": choice.randomizer.to_config(),
+            "local_epsilon": None if bound is None else choice.randomizer.local_epsilon,
+            "epsilon": None if bound is None else float(bound),
+            "delta": settings.privacy.delta,
+            "num_reports": choice.num_reports,
+            "min_reports": settings.min_reports,
+            "bits_per_report": choice.randomizer.bits_per_report,
+            "predicted_standard_error": choice.predicted_error,
+            **self.expected_as_json(choice),
+        }
