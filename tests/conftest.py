@@ -31,8 +31,11 @@ hypothesis.settings.load_profile("repeatable")
 def pytest_configure() -> None:
     """Being told to end is an interrupt: fixtures still end the servers that they started.
 
-    Files that tests write are their owner's, as key files have to be.
+    A shell has what it starts in the background ignore interrupts, and so would all that is started
+    here: TensorFlow Federated interrupts its processes and waits for their end. Files that tests
+    write are their owner's, as key files have to be.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.umask(0o077)
     beam_memory.remember()
