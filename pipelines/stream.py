@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.transforms.window import FixedWindows, Sessions
 from rich.console import Console
@@ -24,7 +23,7 @@ from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
-from beam_ldp.pipelines.jobs.job import plugin_flags
+from beam_ldp.pipelines.jobs.job import JobOptions, plugin_flags
 from beam_ldp.pipelines.jobs.watch import JobError, explain
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import NothingReleasedError
@@ -290,7 +289,7 @@ def _check_output(question: Frequency) -> None:
 def _pipeline(job: Stream, flags: Sequence[str]) -> beam.Pipeline:
     """The pipeline, built: its budget is reserved. Raises UsageError and NothingReleasedError."""
     try:
-        pipeline = beam.Pipeline(options=PipelineOptions(_beam_flags(flags)))
+        pipeline = beam.Pipeline(options=JobOptions(_beam_flags(flags)))
     except ValueError as error:
         raise UsageError(str(error)) from None
     if job.budget is None:
