@@ -12,6 +12,7 @@ import os
 import pickle
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import apache_beam as beam
@@ -28,7 +29,7 @@ from apache_beam.typehints import decorators
 
 from beam_ldp.accounting import shuffle_epsilon
 from beam_ldp.pipelines.jobs.job import JobOptions
-from beam_ldp.pipelines.jobs.lean import remember_signatures
+from beam_ldp.pipelines.jobs.lean import TESTED, remember_signatures
 
 HEAVY = (  # NumPy, of 0.1 seconds, is not
     "apache_beam", "scipy", "pyarrow", "numba", "pandas", "matplotlib", "dp_accounting",
@@ -168,12 +169,21 @@ def test_options_are_beams_own_and_each_view_is_made_once() -> None:
 
 
 @pytest.mark.exact
+@pytest.mark.parametrize("package", TESTED)
+def test_what_is_not_loaded_was_looked_at_in_these_versions(package: str) -> None:
+    """Of another one: is all that `lean` leaves out still optional, and is each worth its lines?"""
+    assert f"{version(package)}.".startswith(f"{TESTED[package]}.")
+
+
+@pytest.mark.exact
 def test_signatures_are_those_that_beam_works_out() -> None:
     class Stage(beam.DoFn):
         def process(self, element, window=beam.DoFn.WindowParam, more: int = 3):
             yield element
 
+    assert list(inspect.signature(decorators.get_signature).parameters) == ["func"]
     remember_signatures()
+    assert decorators.get_signature.remembers  # type: ignore[attr-defined]
     for method in (Stage().process, Stage().setup, Stage.process, len, str.strip, lambda x: x):
         assert decorators.get_signature(method) == decorators.get_signature(method)
     found = decorators.get_signature(Stage().process)
@@ -182,14 +192,12 @@ def test_signatures_are_those_that_beam_works_out() -> None:
 
 
 MLFLOW = """
-import importlib.metadata, json, sys
+import json, sys
 from pathlib import Path
 from beam_ldp.pipelines.jobs.lean import load_mlflow
 
 sys.path.insert(0, sys.argv[1])
-theirs = importlib.metadata.entry_points
 load_mlflow()
-assert importlib.metadata.entry_points is theirs
 import mlflow_ldp
 loaded = "pandas" in sys.modules
 import pandas  # who wants it has it
