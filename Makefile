@@ -22,6 +22,7 @@ TFF_VENV := .venv-tff
 DATAFLOW_VENV := .venv-dataflow
 PYSPARK_VENV := .venv-pyspark
 NOTEBOOKS_VENV := .venv-notebooks
+YAML_VENV := .venv-yaml
 PEERS_VENV := .venv-peers
 BIN := $(VENV)/bin
 UV = $(CURDIR)/$(BIN)/uv
@@ -30,7 +31,7 @@ export UV_COMPILE_BYTECODE := 1
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help bench-start setup demo test dataflow test-dataflow pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format types doctest wheel sbom \
+.PHONY: help bench-start setup demo test dataflow test-dataflow yaml test-yaml pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format types doctest wheel sbom \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
@@ -80,6 +81,15 @@ $(DATAFLOW_VENV)/.ready: requirements/dataflow-py311.txt requirements/dataflow-t
 
 dataflow: $(DATAFLOW_VENV)/.ready wheel  ## Google Cloud's clients and the wheel, in .venv-dataflow/ (Python 3.11)
 	$(UV) pip install --quiet --python $(DATAFLOW_VENV)/bin/python --no-deps --reinstall dist/*.whl
+
+$(YAML_VENV)/.ready: requirements/yaml-py311.txt pyproject.toml | $(VENV)/bin/uv
+	python="$$(.ci/find-python 3.11)"
+	$(UV) venv --quiet --clear --python "$$python" $(YAML_VENV)
+	$(UV) pip install --quiet --python $(YAML_VENV)/bin/python -r requirements/yaml-py311.txt
+	touch $@
+
+yaml: $(YAML_VENV)/.ready wheel  ## Beam YAML and the wheel, in .venv-yaml/ (Python 3.11)
+	$(UV) pip install --quiet --python $(YAML_VENV)/bin/python --no-deps --reinstall dist/*.whl
 
 $(PYSPARK_VENV)/.ready: requirements/pyspark-py311.txt pyproject.toml | $(VENV)/bin/uv
 	python="$$(.ci/find-python 3.11)"
@@ -140,11 +150,11 @@ sbom: wheel .venv-release/.ready  ## what the wheel needs, as CycloneDX JSON, in
 # --- tests --------------------------------------------------------------------------------------
 
 test: $(VENV)/.ready  ## everything but the adapters to TensorFlow Federated, on the local runner: minutes
-	$(PYTEST) -m "not slow and not engines and not bench and not tff and not dataflow"
+	$(PYTEST) -m "not slow and not engines and not bench and not tff and not dataflow and not yaml"
 
 test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments; every example of a property
 	BEAM_LDP_EXAMPLES=all \
-		$(PYTEST) -m "(slow or hypothesis) and not engines and not bench and not tff and not dataflow"
+		$(PYTEST) -m "(slow or hypothesis) and not engines and not bench and not tff and not dataflow and not yaml"
 
 test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow"
@@ -176,6 +186,9 @@ test-tff-slow: $(TFF_VENV)/.ready  ## more ways for TensorFlow Federated's proce
 
 test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the template
 	$(DATAFLOW_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m dataflow tests/dataflow
+
+test-yaml: yaml  ## pipelines of Beam YAML, with the installed wheel
+	$(YAML_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m "yaml and not engines" tests/yaml
 
 test-pyspark: $(VENV)/.ready pyspark tools  ## the page of Spark without Beam, on a local Spark
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/pyspark

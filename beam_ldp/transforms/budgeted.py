@@ -96,7 +96,7 @@ class ChargeTo:
     def worst_event(self, randomizer: LocalRandomizer, min_reports: int) -> Any:
         """The dearest release that can happen: that of `min_reports` reports."""
         event = _accounting("shuffle.one_release").shuffled_event(randomizer, min_reports)
-        return _honest_event(event, self.honest_fraction)
+        return honest_event(event, self.honest_fraction)
 
     def reserve(
         self,
@@ -196,8 +196,8 @@ class Reservation:
             return ENDED_BEFORE
         event = self.worst
         if not self.grouped and (self.honest_fraction == 1 or _is_shuffled(release.event)):
-            honest_event = _honest_event(release.event, self.honest_fraction)
-            event = _accounting("event_json").event_to_json(honest_event)
+            ran = honest_event(release.event, self.honest_fraction)
+            event = _accounting("event_json").event_to_json(ran)
         about = {
             "attempt": self.attempt,
             "window": _label(release),
@@ -371,7 +371,8 @@ class _Abandon(_Charging):
         yield withheld
 
 
-def _honest_event(event: Any, honest_fraction: float) -> Any:
+def honest_event(event: Any, honest_fraction: float) -> Any:
+    """The event among those reports alone that are not fake."""
     if honest_fraction == 1:
         return event
     reports = _accounting("reports")

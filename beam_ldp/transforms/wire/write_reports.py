@@ -76,7 +76,7 @@ class WriteReports(beam.PTransform):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         expect("WriteReports", pcoll, ReportBlock)
         packed = pcoll | "Pack" >> beam.ParDo(
-            _Pack(self._terms, self._num_files)
+            PackReports(self._terms, self._num_files)
         ).with_output_types(typehints.Tuple[int, bytes])
         return packed | "Files" >> _WriteFiles(self._folder)
 
@@ -230,7 +230,9 @@ class _PackPeople(RandomizeBlocks):
 
 
 @dataclass(eq=False)
-class _Pack(beam.DoFn):
+class PackReports(beam.DoFn):
+    """Reports to envelopes, numbered by the file that they go to: `(number, envelopes)`."""
+
     terms: PortableTerms
     num_files: int
 

@@ -1,0 +1,514 @@
+"""The two halves of a release as transforms of Beam YAML, with envelopes between them.
+
+What leaves the device's pipeline is a column of envelopes (docs/wire-format.md): one person's
+packed report each, the digest of the release, an id by which copies are known, and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.typehints import typehints
+from apache_beam.typehints.row_type import RowTypeConstraint
+
+from beam_ldp.randomizers.domain import OTHER
+from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.wire import (
+    EnvelopeError,
+    GroupTerms,
+    ReleaseTerms,
+    check_prefix,
+    digests_of,
+    open_envelope,
+    shared,
+)
+from beam_ldp.settings import SettingError
+from beam_ldp.settings.sections import DEAD_LETTER
+from beam_ldp.transforms.budgeted import charge
+from beam_ldp.transforms.collector.side import CollectorSide
+from beam_ldp.transforms.composite import PrivateEstimate
+from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.side import ORIGIN_BYTES, DeviceSide
+from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock
+from beam_ldp.transforms.elements.counters import counter
+from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
+from beam_ldp.transforms.elements.stage_types import typed_outputs
+from beam_ldp.transforms.queries import Query
+from beam_ldp.transforms.questions import SurveyQuery
+from beam_ldp.transforms.wire.file_parts import BINARY, PortableTerms
+from beam_ldp.transforms.wire.read_reports import DUPLICATE
+from beam_ldp.transforms.wire.write_reports import PackPeople, PackReports
+from beam_ldp.transforms.yaml.config import (
+    How,
+    check_columns,
+    frequency_query,
+    how,
+    mean_query,
+    size_of,
+    strict,
+    survey_query,
+)
+from beam_ldp.transforms.yaml.provider import rows_for
+from beam_ldp.transforms.yaml.rows import TEXT, Outputs
+
+ENVELOPE = "envelope"  # the column
+BYTES, BASE64 = "bytes", "base64"
+_BAD = "bad"
+_NOT_ENCODED = "not base64"
+_MISSING = "missing column"
+
+
+def _query(
+    column: Any, domain: Any, bins: Any, other: Any, ranges: Any, questions: Any, bad_rows: str
+) -> Query:
+    """What is asked, by what is given of it."""
+    if questions is not None:
+        if not (column is None and domain is None and bins is None and ranges is None):
+            raise SettingError("questions say their own column, domain and bins")
+        return survey_query(questions, bad_rows)
+    if column is None:
+        raise SettingError("column is missing: or questions, where several are asked")
+    if ranges is not None:
+        if not (domain is None and bins is None):
+            raise SettingError("ranges are for means, and domain and bins for frequencies")
+        return mean_query(column, ranges, bad_rows)
+    return frequency_query(column, domain, bins, other, bad_rows)
+
+
+class _Half(beam.PTransform):
+    """What both halves agree on: the release, whose terms stand in every envelope.
+
+    Attributes:
+        query, told: what is asked, and how.
+        estimate: the release in one piece, which says its mechanism and identity.
+        terms: of the release.
+    """
+
+    def __init__(self, query: Query, told: How) -> None:
+        super().__init__()
+        if not (told.noise.dataset and told.noise.id):
+            raise SettingError(
+                "{release.dataset} and {release.id} are missing: they name the release, and every "
+                "envelope says which it is of"
+            )
+        release = told.release(query, 0 if isinstance(query, SurveyQuery) else size_of(query))
+        self.query, self.told = query, told
+        self.estimate = PrivateEstimate(release.pop("randomizer"), query, **release)
+        identity = self.estimate.identity
+        assert identity is not None
+        self.terms = ReleaseTerms(self.estimate.randomizer, identity, told.noise.simulated)
+
+
+class RandomizeRows(_Half):
+    """The device's half: rows to envelopes.
+
+    In: rows. Out: rows with the column `envelope`.
+
+    Args:
+        query, told: as in `_Half`.
+        encoding: "bytes" or "base64".
+        terms: path of a file that the terms of the release are written to; "" for none.
+        outputs: beside the rows.
+    """
+
+    def __init__(
+        self, query: Query, told: How, outputs: Outputs, *, encoding: str, terms: str
+    ) -> None:
+        super().__init__(query, told)
+        _check_encoding(encoding)
+        if told.charge.ledger:
+            raise SettingError(
+                "{release.ledger} is for CollectReports: the budget is charged where estimates are "
+                "released, not where reports are sent"
+            )
+        self._encoding, self._path, self._outputs = encoding, terms, outputs
+
+    def expand(self, pcoll: beam.PCollection) -> Any:
+        told, query = self.told, self.query
+        check_columns(pcoll, query, told.people)
+        if self._path:
+            agree_on(self._path, self.terms)
+        noise = NoiseSource(self.terms.identity, told.noise.key_file, told.noise.seed)
+        device = DeviceSide(
+            query.encoder(self.terms.randomizer, told.people),
+            self.terms.randomizer,
+            noise=noise,
+            one_each=told.people.id is not None,
+            windows=told.windows,
+        )
+        carried = PortableTerms(self.terms, told.people.groups)
+        if noise.memoized:
+            found: Any = device.values(pcoll)
+            packed = found.values | "Pack" >> beam.ParDo(PackPeople(carried, noise, 1))
+        else:
+            found = pcoll | "Device" >> device
+            packed = found.reports | "Pack" >> beam.ParDo(PackReports(carried, 1))
+        rows = packed | "Rows" >> beam.FlatMap(
+            _envelope_rows, self.terms.envelope_bytes(1), self._encoding
+        ).with_output_types(
+            RowTypeConstraint.from_fields([(ENVELOPE, bytes if self._encoding == BYTES else str)])
+        )
+        late = [] if found.late is None else [found.late]
+        return self._outputs.of(rows, found.bad_rows, late)
+
+
+def _check_encoding(encoding: str) -> None:
+    if encoding not in (BYTES, BASE64):
+        raise SettingError(f"encoding must be {BYTES} or {BASE64}", encoding)
+
+
+def _envelope_rows(element: tuple[int, bytes], length: int, encoding: str) -> Iterator[beam.Row]:
+    """The envelopes of one person each that stand behind one another."""
+    _, together = element
+    for start in range(0, len(together), length):
+        one = together[start : start + length]
+        yield beam.Row(envelope=one if encoding == BYTES else base64.b64encode(one).decode())
+
+
+def agree_on(path: str, terms: ReleaseTerms) -> None:
+    """Write the terms of a release, unless they stand there.
+
+    Raises:
+        SettingError: if other terms stand there: those of another release.
+    """
+    text = json.dumps(terms.to_json(), indent=1, sort_keys=True) + "\n"
+    if FileSystems.exists(path):
+        if read_terms(path).to_json() != terms.to_json():
+            raise SettingError(f"terms {path} are of another release: name another file")
+        return
+    with FileSystems.create(path, BINARY) as file:
+        file.write(text.encode())
+
+
+def read_terms(path: str) -> ReleaseTerms:
+    """The terms that a file holds. Raises SettingError."""
+    try:
+        with FileSystems.open(path, BINARY) as file:
+            return ReleaseTerms.from_json(json.loads(file.read()))
+    except Exception as error:
+        raise SettingError(f"terms {path} cannot be read ({type(error).__name__})") from None
+
+
+class CollectRows(_Half):
+    """The collector's half: envelopes to rows of estimates.
+
+    In: rows with the column `envelope`, bounded. Out: rows as `ToRows` makes them.
+
+    Args:
+        query, told: as in `_Half`.
+        terms: path of the file that `RandomizeRows` wrote; "" where noise is fresh.
+        one_row_each, level, times, outputs: as in `EstimateToRows`.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        told: How,
+        outputs: Outputs,
+        *,
+        terms: str,
+        one_row_each: bool,
+        level: float,
+        times: str,
+    ) -> None:
+        if told.noise.key_file is not None:
+            raise SettingError(
+                "{release.key_file} stays with the devices: give terms, the file that Randomize "
+                "wrote, which commits to the key and does not hold it"
+            )
+        if told.charge.people_store is not None:
+            raise SettingError("{release.people_store} needs ids of people, which reports lack")
+        super().__init__(query, told)
+        self._one_row_each = one_row_each
+        if terms:
+            self._agree(read_terms(terms), terms)
+        self._rows = rows_for(query, told, level, times)
+        self._outputs, self._budget = outputs, told.budget()
+
+    def _agree(self, found: ReleaseTerms, path: str) -> None:
+        """Take the terms that devices have: the mechanism's seeds, the commitment to a key."""
+        own, theirs = self.terms.identity, found.identity
+        unlike = [name for name in own.differences(theirs) if name not in ("key", "mechanism")]
+        if unlike or found.simulated != self.terms.simulated:
+            raise SettingError(
+                f"terms {path} are of another release: "
+                f"{', '.join(unlike) or 'simulated'} differs from what is configured"
+            )
+        self.query.check(found.randomizer)
+        self.terms = found
+
+    def expand(self, pcoll: beam.PCollection) -> Any:
+        if not pcoll.is_bounded:
+            raise SettingError(
+                "CollectReports takes bounded data, in which copies can be told: release streams "
+                "with PrivateFrequencies, PrivateMean or PrivateQuestions in one pipeline"
+            )
+        told, query, randomizer = self.told, self.query, self.terms.randomizer
+        least = told.shuffle.least(told.privacy.expected_users)
+        opened = pcoll | "Open" >> OpenEnvelopes(PortableTerms(self.terms, told.people.groups))
+        estimator = query.estimator(
+            randomizer,
+            least,
+            sampling="iid" if told.people.id is not None and not self._one_row_each else "fixed",
+        )
+        collector = CollectorSide(
+            randomizer,
+            estimator,
+            shuffle=replace(told.shuffle, min_reports=least),
+            groups=told.people.groups,
+            windows=told.windows,
+        )
+        found = opened | "Collector" >> collector
+        if self._budget is not None:
+            found = charge(
+                self._budget,
+                self._budget.worst_event(randomizer, least),
+                pcoll,
+                found,
+                identity=self.terms.identity,
+                grouped=told.people.groups is not None,
+                question=query.name,
+            )
+        rows = query.split(randomizer, found.releases) | "Rows" >> self._rows
+        return self._outputs.of(rows, opened.bad_rows, [found.withheld])
+
+
+class OpenEnvelopes(beam.PTransform):
+    """Envelopes to reports, each checked and each once.
+
+    In: rows with the column `envelope`. Out: `ReportBlock`s, with the attribute `bad_rows`: what is
+    refused, and copies of what was taken, with the reason and never with content. Envelopes without
+    an id are taken as they come.
+
+    Args:
+        terms: of the release.
+    """
+
+    def __init__(self, terms: PortableTerms) -> None:
+        super().__init__()
+        self._terms = terms
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        sound, refused = typed_outputs(
+            pcoll,
+            "Check",
+            beam.ParDo(_Check(self._terms)),
+            typehints.Tuple[int, bytes],
+            bad=BadRowBlock,
+        )
+        # By equal parts of the ids, which are random; sorted, so that a retry sees the same blocks.
+        together = sound | "By id" >> beam.GroupByKey()
+        reports, copies = typed_outputs(
+            together, "Take once", beam.ParDo(_Take(self._terms)), ReportBlock, bad=BadRowBlock
+        )
+        reports.bad_rows = (refused, copies) | "All refused" >> beam.Flatten()
+        return reports
+
+
+class _Check(beam.DoFn):
+    """Rows to envelopes that are of this release."""
+
+    def __init__(self, terms: PortableTerms) -> None:
+        self._carried = terms
+
+    def setup(self) -> None:
+        self._terms = self._carried.any
+        self._refused = counter("envelopes_refused")
+
+    def process(self, row: Any) -> Iterator[Any]:
+        given = row.get(ENVELOPE) if isinstance(row, Mapping) else getattr(row, ENVELOPE, None)
+        try:
+            data = _decoded(given)
+            check_prefix(shared(self._terms).head, digests_of(self._terms), data)
+            opened = open_envelope(shared(self._terms), data)
+        except EnvelopeError as error:
+            self._refused.inc()
+            yield beam.pvalue.TaggedOutput(_BAD, _bad(error.reason))
+            return
+        name = opened.envelope_id or hashlib.blake2b(data, digest_size=1).digest()
+        yield name[0], data
+
+
+def _decoded(given: Any) -> bytes:
+    if given is None:
+        raise EnvelopeError(_MISSING)
+    if not isinstance(given, str):
+        return bytes(given)
+    try:
+        return base64.b64decode(given, validate=True)
+    except (binascii.Error, ValueError):
+        raise EnvelopeError(_NOT_ENCODED) from None
+
+
+def _bad(reason: str, count: int = 1) -> BadRowBlock:
+    return BadRowBlock("", None, np.zeros(count, np.uint8), (reason,))
+
+
+class _Take(beam.DoFn):
+    """The envelopes of some ids to blocks of reports; of those with one id the first."""
+
+    def __init__(self, terms: PortableTerms) -> None:
+        self._carried = terms
+
+    def setup(self) -> None:
+        self._terms = self._carried.any
+        randomizer = shared(self._terms).randomizer
+        self._rows = rows_in(BLOCK_BYTES, report_bytes(randomizer))
+        self._repeated = counter("envelopes_repeated")
+        self._received = counter("reports_received")
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
+        bucket, given = element
+        waiting: list[tuple[np.ndarray, int | None]] = []
+        known: set[bytes] = set()
+        copies, number = 0, 0
+        for data in sorted(given):
+            opened = open_envelope(shared(self._terms), data)
+            if opened.envelope_id is not None and opened.envelope_id in known:
+                copies += 1
+                continue
+            known.add(opened.envelope_id or b"")
+            waiting.append((opened.reports, self._group_of(data)))
+            if len(waiting) >= self._rows:
+                yield self._block(waiting, bucket, number)
+                waiting, number = [], number + 1
+        if waiting:
+            yield self._block(waiting, bucket, number)
+        if copies:
+            self._repeated.inc(copies)
+            yield beam.pvalue.TaggedOutput(_BAD, _bad(DUPLICATE, copies))
+
+    def _group_of(self, data: bytes) -> int | None:
+        if not isinstance(self._terms, GroupTerms):
+            return None
+        return check_prefix(self._terms.terms.head, self._terms.digests, data)
+
+    def _block(
+        self, waiting: Sequence[tuple[np.ndarray, int | None]], bucket: int, number: int
+    ) -> ReportBlock:
+        terms = shared(self._terms)
+        reports = np.concatenate([one for one, _ in waiting])
+        self._received.inc(len(reports))
+        groups = None
+        if isinstance(self._terms, GroupTerms):
+            groups = np.array([group for one, group in waiting for _ in range(len(one))])
+        place = length_prefixed(terms.digest, b"%d %d" % (bucket, number))
+        origin = hashlib.blake2b(place, digest_size=ORIGIN_BYTES).digest()
+        return ReportBlock(
+            reports, terms.randomizer.config_digest(), groups, origin, terms.simulated
+        )
+
+
+@strict
+def Randomize(  # noqa: N802
+    privacy: Mapping[str, Any],
+    release: Mapping[str, Any],
+    column: Any = None,
+    domain: Any = None,
+    bins: Any = None,
+    other: str = OTHER,
+    ranges: Any = None,
+    questions: Sequence[Any] | None = None,
+    people: Mapping[str, Any] | None = None,
+    mechanism: Any = None,
+    shuffle: Mapping[str, Any] | None = None,
+    windows: Mapping[str, Any] | None = None,
+    bad_rows: str = DEAD_LETTER,
+    encoding: str = BYTES,
+    terms: str = "",
+    times: str = TEXT,
+    error_handling: Mapping[str, Any] | None = None,
+    withheld: Mapping[str, Any] | None = None,
+) -> beam.PTransform:
+    """What devices send: one envelope for each person, with a report that protects their answer.
+
+    Args:
+        privacy: as for PrivateFrequencies; the same for both halves.
+        release: dataset and id, which name the release; key_file, seed.
+        column: with the value, or the columns of a mean.
+        domain: as for PrivateFrequencies.
+        bins: as for PrivateFrequencies.
+        other: as for PrivateFrequencies.
+        ranges: of a mean, as for PrivateMean.
+        questions: as for PrivateQuestions, in place of column.
+        people: as for PrivateFrequencies.
+        mechanism: as for PrivateFrequencies.
+        shuffle: as for PrivateFrequencies; the same for both halves.
+        windows: as for PrivateFrequencies.
+        bad_rows: as for PrivateFrequencies.
+        encoding: bytes, or base64 for sinks of text.
+        terms: file that the terms of the release are written to, for CollectReports.
+        times: as for PrivateFrequencies.
+        error_handling: as for PrivateFrequencies.
+        withheld: as for PrivateFrequencies.
+    """
+    query = _query(column, domain, bins, other, ranges, questions, bad_rows)
+    told = how(privacy, people, mechanism, shuffle, release, windows)
+    outputs = Outputs(error_handling, withheld, times)
+    return RandomizeRows(query, told, outputs, encoding=encoding, terms=terms)
+
+
+@strict
+def CollectReports(  # noqa: N802
+    privacy: Mapping[str, Any],
+    release: Mapping[str, Any],
+    column: Any = None,
+    domain: Any = None,
+    bins: Any = None,
+    other: str = OTHER,
+    ranges: Any = None,
+    questions: Sequence[Any] | None = None,
+    people: Mapping[str, Any] | None = None,
+    mechanism: Any = None,
+    shuffle: Mapping[str, Any] | None = None,
+    windows: Mapping[str, Any] | None = None,
+    terms: str = "",
+    one_row_each: bool = False,
+    level: float = 0.95,
+    times: str = TEXT,
+    error_handling: Mapping[str, Any] | None = None,
+    withheld: Mapping[str, Any] | None = None,
+) -> beam.PTransform:
+    """Estimates from what devices sent: envelopes of `Randomize`, each checked and taken once.
+
+    Args:
+        privacy: that of Randomize.
+        release: that of Randomize without key_file; ledger, and what else belongs to a charge.
+        column: that of Randomize.
+        domain: that of Randomize.
+        bins: that of Randomize.
+        other: that of Randomize.
+        ranges: that of Randomize.
+        questions: those of Randomize.
+        people: those of Randomize.
+        mechanism: that of Randomize.
+        shuffle: min_reports, output, scope.
+        windows: as for PrivateFrequencies.
+        terms: file that Randomize wrote; needed where noise is memoized.
+        one_row_each: as for PrivateMean.
+        level: as for PrivateFrequencies.
+        times: as for PrivateFrequencies.
+        error_handling: where envelopes that are refused, and copies, are listed: output.
+        withheld: as for PrivateFrequencies.
+    """
+    query = _query(column, domain, bins, other, ranges, questions, DEAD_LETTER)
+    told = how(privacy, people, mechanism, shuffle, release, windows)
+    outputs = Outputs(error_handling, withheld, times)
+    return CollectRows(
+        query,
+        told,
+        outputs,
+        terms=terms,
+        one_row_each=one_row_each,
+        level=level,
+        times=times,
+    )

@@ -1,0 +1,418 @@
+"""What a transform of a YAML pipeline is told, read as strictly as a job file.
+
+Sections are those of `beam_ldp.settings`. An unknown key is an error that names the nearest one;
+what a pipeline of this kind cannot do is refused with what does it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.typehints.row_type import RowTypeConstraint
+
+from beam_ldp.randomizers import registry
+from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.domain import OTHER, Bins, Domain
+from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.settings import (
+    Charge,
+    Mechanism,
+    Noise,
+    People,
+    Privacy,
+    SettingError,
+    Shuffling,
+)
+from beam_ldp.settings.fields import Setting, read_setting, settings_of
+from beam_ldp.settings.nearest import nearest
+from beam_ldp.settings.sections import DEAD_LETTER
+from beam_ldp.transforms.budgeted import ChargeTo
+from beam_ldp.transforms.elements.portable import PortableDomain
+from beam_ldp.transforms.elements.windows import DEFAULT_RULES, WindowRules
+from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery, Query
+from beam_ldp.transforms.questions import BinQuestion, ListQuestion, SurveyQuery
+
+Section = Mapping[str, Any]
+LEDGER_VARIABLE = "BEAM_LDP_LEDGER"
+ENVIRONMENT, NO_LEDGER = "env", "none"  # as a ledger, in the words of job files
+UNTRACKED = "a pipeline of Beam YAML, which logs no run"
+
+# What needs more than a pipeline: who decides before anything is published, or publishes again.
+_REFUSED = {
+    "privacy.strict": "which looks at the cost before it publishes, run `beam-ldp run` with a job "
+    "file; here {shuffle.min_reports} bounds the cost, and a ledger holds it",
+    "release.frozen_values": "publish a second time with `beam-ldp run` and a job file",
+    "mechanism.max_bits": "plan with `beam-ldp plan --max-bits`, and give {mechanism.name} and "
+    "{privacy.local_epsilon}",
+}
+
+
+def strict(transform: Callable[..., beam.PTransform]) -> Callable[..., beam.PTransform]:
+    """A transform that says of an unknown key which one is near, and of a missing one what it is.
+
+    Beam YAML finds names, types and defaults in the signature, and what they mean in the docstring.
+    """
+    signature = inspect.signature(transform, eval_str=True)
+
+    @functools.wraps(transform)
+    def checked(**given: Any) -> beam.PTransform:
+        name = transform.__name__
+        for key in given:
+            if key not in signature.parameters:
+                raise SettingError(f"unknown setting {key}{nearest(str(key), known)}")
+        for key, parameter in signature.parameters.items():
+            if parameter.default is parameter.empty and given.get(key) is None:
+                raise SettingError(f"{key} is missing: {name} needs it")
+        return transform(**{key: _plain(one) for key, one in given.items() if one is not None})
+
+    known = [*signature.parameters]
+    checked.__signature__ = signature  # type: ignore[attr-defined]
+    return checked
+
+
+def _plain(value: Any) -> Any:
+    """Mappings also where they came through an expansion service, which makes rows of them."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def section(home: str, given: Any, *kinds: type, without: Sequence[str] = ()) -> list[Any]:
+    """One section, as the settings that it is made of.
+
+    Args:
+        home: its key.
+        given: what stands there.
+        kinds: the classes whose fields it holds.
+        without: fields that have no meaning here.
+
+    Raises:
+        SettingError: naming the key and what is allowed.
+    """
+    known: dict[str, Setting] = {}
+    for kind in kinds:
+        known |= {name: one for name, one in settings_of(kind).items() if name not in without}
+    if not isinstance(given, Mapping):
+        raise SettingError(f"{home} must hold settings, such as {{{next(iter(known))}: ...}}")
+    check_keys(home, given, [*known])
+    found = {name: read_setting(f"{home}.{name}", known[name], one) for name, one in given.items()}
+    for name, value in found.items():
+        if f"{home}.{name}" in _REFUSED and value not in (None, False):
+            raise SettingError(
+                f"{{{home}.{name}}} is not for Beam YAML: {_REFUSED[f'{home}.{name}']}"
+            )
+    return [
+        kind(**{n: found[n] for n in settings_of(kind) if found.get(n) is not None})
+        for kind in kinds
+    ]
+
+
+def check_keys(home: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """A SettingError for the first key that is unknown."""
+    for name in given:
+        if name not in known:
+            raise SettingError(f"unknown setting {home}.{name}{nearest(str(name), known)}")
+
+
+@dataclass(frozen=True)
+class How:
+    """What every transform is told beside its question.
+
+    Attributes:
+        people, privacy, mechanism, shuffle, noise, charge, windows: as in the library.
+    """
+
+    people: People
+    privacy: Privacy
+    mechanism: Mechanism
+    shuffle: Shuffling
+    noise: Noise
+    charge: Charge
+    windows: WindowRules
+
+    def budget(self) -> ChargeTo | None:
+        """The budget that pays; None where nobody names one, and for simulations.
+
+        Raises:
+            SettingError: where it is not said whose budget it is.
+        """
+        charge = self.charge
+        named = charge.ledger or os.environ.get(LEDGER_VARIABLE)
+        if charge.no_ledger or self.noise.simulated or not named:
+            return None
+        where = "{release.ledger}" if charge.ledger else LEDGER_VARIABLE
+        if not self.noise.dataset:
+            raise SettingError(
+                f"{where} names a ledger: {{release.dataset}} must name the data set whose budget "
+                "is charged (or give ledger: none)"
+            )
+        if charge.privacy_unit == "user" and not self.people.counted:
+            raise SettingError(
+                f"{where} names a ledger, and its budget protects people: name the column of their "
+                "ids with {people.id}, or declare with {people.one_row} that nobody has two rows"
+            )
+        return ChargeTo(
+            self.noise.dataset,
+            charge.ledger,
+            charge.run_id,
+            charge.windows,
+            self.privacy.honest_fraction,
+            charge.privacy_unit,
+            charge.people_store,
+            charge.people_key_file,
+            UNTRACKED,
+            charge.quota,
+        )
+
+    def release(self, query: Query, size: int) -> dict[str, Any]:
+        """What `PrivateEstimate` is told: the mechanism first."""
+        randomizer, privacy = self._mechanism(query, size), self.privacy
+        if randomizer is not None:
+            privacy = replace(privacy, local_epsilon=None)
+        return {
+            "randomizer": "auto" if randomizer is None else randomizer,
+            "people": self.people,
+            "shuffle": self.shuffle,
+            "noise": self.noise,
+            "privacy": privacy,
+            "privacy_unit": self.charge.privacy_unit,
+            "windows": self.windows,
+        }
+
+    def _mechanism(self, query: Query, size: int) -> LocalRandomizer | None:
+        """The mechanism that is named; None for the most accurate one."""
+        name, privacy = self.mechanism.name, self.privacy
+        if name == "auto":
+            if privacy.expected_users is None:
+                raise SettingError("{privacy.expected_users} is missing: plans depend on it")
+            if (privacy.epsilon is None) == (privacy.local_epsilon is None):
+                raise SettingError(
+                    "give one of {privacy.epsilon} (central) and {privacy.local_epsilon}"
+                )
+            return None
+        if isinstance(query, SurveyQuery):
+            raise SettingError("{mechanism.name} must be auto for several questions", name)
+        if privacy.local_epsilon is None or privacy.epsilon is not None:
+            raise SettingError(
+                "{mechanism.name} needs {privacy.local_epsilon} and no {privacy.epsilon}: only "
+                "auto plans for a central target"
+            )
+        try:
+            kind: Any = registry.load(name) if ":" in name else registry.find(name)
+            if kind is None:
+                known = [*registry.OWN_MODULES]
+                raise SettingError(f"{{mechanism.name}} {name} is unknown{nearest(name, known)}")
+            made: LocalRandomizer = kind(size, privacy.local_epsilon)
+        except SettingError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"{{mechanism.name}} {name}: {error}") from None
+        return made
+
+
+def how(
+    privacy: Section | None,
+    people: Section | None,
+    mechanism: Any,
+    shuffle: Section | None,
+    release: Section | None,
+    windows: Section | None,
+) -> How:
+    """The sections that every transform takes. Raises SettingError."""
+    release = dict(release if isinstance(release, Mapping) else section("release", release or {}))
+    if release.get("ledger") == ENVIRONMENT:
+        del release["ledger"]
+    elif release.get("ledger") == NO_LEDGER:
+        release = {name: one for name, one in release.items() if name != "ledger"}
+        release["no_ledger"] = True
+    named = {"name": mechanism} if isinstance(mechanism, str) else mechanism or {}
+    noise, charge = section("release", release, Noise, Charge)
+    (asked,) = section("privacy", privacy or {}, Privacy)
+    (chosen,) = section("mechanism", named, Mechanism)
+    (gate,) = section("shuffle", shuffle or {}, Shuffling)
+    rules = _windows(windows or {})
+    return How(_people(people or {}), asked, chosen, gate, noise, charge, rules)
+
+
+def _people(given: Any) -> People:
+    listed = None
+    if isinstance(given, Mapping) and "groups" in given:
+        given = dict(given)
+        listed = _listed("people.groups", given.pop("groups"), OTHER)
+    (found,) = section("people", given, People)
+    people: People = replace(found, groups=listed)
+    if (people.group_by is None) != (people.groups is None):
+        raise SettingError("{people.group_by} and {people.groups} belong together")
+    return people
+
+
+def _windows(given: Any) -> WindowRules:
+    known = ("late", "delay", "public_bounds")
+    if not isinstance(given, Mapping):
+        raise SettingError(f"windows must hold settings, such as {{{known[0]}: release}}")
+    check_keys("windows", given, known)
+    late = given.get("late", DEFAULT_RULES.late)
+    if late not in ("release", DEAD_LETTER):
+        raise SettingError("{windows.late} must be one of release, dead-letter", late)
+    public = given.get("public_bounds", False)
+    if not isinstance(public, bool):
+        raise SettingError("{windows.public_bounds} must be true or false", public)
+    delay = given.get("delay", 0)
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or not delay >= 0:
+        raise SettingError("{windows.delay} must be a number of seconds >= 0", delay)
+    return WindowRules("release" if late == "release" else "dead_letter", float(delay), public)
+
+
+# Questions ---------------------------------------------------------------------------------
+
+
+def _listed(name: str, value: Any, other: str) -> Domain | str:
+    """A public list: written down, or the path of a file with one value per line."""
+    if isinstance(value, Mapping) and set(value) == {"file"}:
+        value = value["file"]
+    if isinstance(value, str) and value:
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        raise SettingError(f"{name} must be a list of values, or a file with one per line")
+    if any(isinstance(one, bool) or not isinstance(one, str | int) for one in value):
+        raise SettingError(
+            f"{name} must hold text: put values such as yes, no, 1.5 and dates in quotes"
+        )
+    try:
+        return Domain(tuple(str(one) for one in value), other)
+    except ValueError as error:
+        raise SettingError(f"{name}: {error}") from None
+
+
+def _bins(name: str, value: Any) -> Bins:
+    text = value if isinstance(value, str) else None
+    if isinstance(value, list | tuple):
+        text = ",".join(str(one) for one in value)
+    if text is None:
+        raise SettingError(f"{name} must be a list of edges, or LOW:HIGH:COUNT")
+    try:
+        return Bins.parse(text)
+    except ValueError as error:
+        raise SettingError(f"{name}: {error}") from None
+
+
+def _one_of(home: str, domain: Any, bins: Any, other: Any) -> Any:
+    """The list, or the bins."""
+    if (domain is None) == (bins is None):
+        raise SettingError(f"{home} needs one of domain (a list of values) and bins (of a number)")
+    if bins is not None:
+        if other != OTHER:
+            raise SettingError("other must be left out with bins, which have none of their own")
+        return _bins("bins", bins)
+    return PortableDomain(_listed("domain", domain, str(other)), str(other))
+
+
+def _column(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise SettingError(f"{name} must be the name of a column", value)
+    return value
+
+
+def _bad_rows(value: str, other: str) -> Any:
+    if value not in (DEAD_LETTER, other):
+        raise SettingError(f"bad_rows must be one of {DEAD_LETTER}, {other}", value)
+    return "dead_letter" if value == DEAD_LETTER else other
+
+
+def frequency_query(
+    column: Any, domain: Any, bins: Any, other: Any, bad_rows: str
+) -> FrequencyQuery:
+    """A question about one column with values of a public list. Raises SettingError."""
+    listed = _one_of("a frequency", domain, bins, other)
+    name = _column("column", column)
+    return FrequencyQuery(listed, name, name, _bad_rows(bad_rows, "other"))
+
+
+def survey_query(questions: Any, bad_rows: str) -> SurveyQuery:
+    """Several such questions to each person. Raises SettingError."""
+    if not isinstance(questions, list | tuple) or not questions:
+        raise SettingError("questions must be a list such as [{column: ..., domain: ...}]")
+    asked: list[ListQuestion | BinQuestion] = []
+    for one in questions:
+        if not isinstance(one, Mapping):
+            raise SettingError("questions must be a list such as [{column: ..., domain: ...}]")
+        check_keys("questions", one, ("column", "domain", "bins", "other", "name"))
+        listed = _one_of(
+            "each of questions", one.get("domain"), one.get("bins"), one.get("other", OTHER)
+        )
+        column = _column("questions.column", one.get("column"))
+        name = str(one.get("name", ""))
+        made = BinQuestion if isinstance(listed, Bins) else ListQuestion
+        asked.append(made(column, listed, name))
+    return SurveyQuery(tuple(asked), _bad_rows(bad_rows, "other"))
+
+
+def mean_query(column: Any, ranges: Any, bad_rows: str) -> MeanQuery:
+    """A question about columns of numbers in public ranges. Raises SettingError.
+
+    Args:
+        column: one or several, one per coordinate.
+        ranges: `[low, high]` for all of them, or one such pair for each, by its name.
+        bad_rows: as in job files.
+    """
+    listed = [column] if isinstance(column, str) else column
+    if not isinstance(listed, list | tuple) or not listed:
+        raise SettingError("column must be a list of columns of numbers, one per coordinate")
+    columns = [_column("column", one) for one in listed]
+    if len(set(columns)) < len(columns):
+        raise SettingError("column must name each column once")
+    if isinstance(ranges, Mapping):
+        check_keys("ranges", ranges, columns)
+        missing = [name for name in columns if name not in ranges]
+        if missing:
+            raise SettingError(f"ranges lack {missing[0]}: every column needs its own")
+        pairs = [ranges[name] for name in columns]
+    else:
+        pairs = [ranges] * len(columns)
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise SettingError("ranges must be [LOW, HIGH], or {COLUMN: [LOW, HIGH]} for each column")
+    try:
+        lows, highs = (tuple(float(pair[i]) for pair in pairs) for i in (0, 1))
+        made = CoordinateRanges(lows, highs)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"ranges: {error}") from None
+    return MeanQuery(columns, made, ", ".join(columns), _bad_rows(bad_rows, "zero"))
+
+
+def labels_of(query: Query) -> PortableDomain | tuple[str, ...]:
+    """Names of what a question's estimate is about."""
+    if isinstance(query, FrequencyQuery):
+        domain = query.domain
+        assert domain is not None
+        return PortableDomain.of(domain)
+    return query.columns
+
+
+def size_of(query: Query) -> int:
+    """What a mechanism must be made for: values, or coordinates."""
+    labels = labels_of(query)
+    return labels.load().size if isinstance(labels, PortableDomain) else len(labels)
+
+
+def check_columns(rows: beam.PCollection, query: Query, people: People) -> None:
+    """A SettingError for a column that the schema of the rows lacks, where they have one."""
+    schema = rows.element_type
+    if not isinstance(schema, RowTypeConstraint):
+        schema = RowTypeConstraint.from_user_type(schema) if isinstance(schema, type) else None
+    if schema is None:
+        return
+    present = [name for name, _ in schema._fields]
+    for name in (*query.columns, people.id, people.group_by):
+        if name is not None and name not in present:
+            raise SettingError(
+                f"column {name} is missing in the rows{nearest(name, present)}; they have "
+                f"{', '.join(present)}"
+            )
