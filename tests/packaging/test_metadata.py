@@ -75,13 +75,15 @@ def test_the_core_is_the_same_version_and_asks_for_what_the_whole_asks() -> None
 
 def test_no_tff_extra() -> None:
     extras = pyproject()["project"]["optional-dependencies"]
-    assert set(extras) == {"ledger", "postgresql", "mlflow", "gcp", "demo", "all", "dev"}
+    assert set(extras) == {"ledger", "postgresql", "mlflow", "gcp", "yaml", "demo", "all", "dev"}
     assert extras["all"] == ["beam-ldp[demo,ledger,mlflow,postgresql]"]
 
 
 def test_every_direct_dependency_has_its_line() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text()
-    for one in requirements("ledger", "postgresql", "mlflow", "gcp", "demo", "dev", python="3.10"):
+    for one in requirements(
+        "ledger", "postgresql", "mlflow", "gcp", "yaml", "demo", "dev", python="3.10"
+    ):
         text = str(one)
         name = re.match(r"[a-z0-9-]+(\[[a-z]+\])?", text)
         assert name is not None

@@ -103,7 +103,7 @@ SENT = {**FREQUENCY, "release": NAMED}
         ("CollectReports", {**SENT, "bad_rows": "other"}, "unknown setting bad_rows"),
         (
             "CollectReports", {**SENT, "release": {**NAMED, "key_file": "k"}},
-            "release.key_file stays with the devices",
+            "release.key_file is not for Beam YAML",
         ),
         ("CollectReports", {**SENT, "terms": "nowhere.json"}, "nowhere.json cannot be read"),
     ],

@@ -46,7 +46,7 @@ from beam_ldp.transforms.queries import Query
 from beam_ldp.transforms.questions import SurveyQuery
 from beam_ldp.transforms.wire.file_parts import BINARY, PortableTerms
 from beam_ldp.transforms.wire.read_reports import DUPLICATE
-from beam_ldp.transforms.wire.write_reports import PackPeople, PackReports
+from beam_ldp.transforms.wire.write_reports import PackReports
 from beam_ldp.transforms.yaml.config import (
     How,
     check_columns,
@@ -137,21 +137,16 @@ class RandomizeRows(_Half):
         check_columns(pcoll, query, told.people)
         if self._path:
             agree_on(self._path, self.terms)
-        noise = NoiseSource(self.terms.identity, told.noise.key_file, told.noise.seed)
         device = DeviceSide(
             query.encoder(self.terms.randomizer, told.people),
             self.terms.randomizer,
-            noise=noise,
+            noise=NoiseSource(self.terms.identity, seed=told.noise.seed),
             one_each=told.people.id is not None,
             windows=told.windows,
         )
+        found = pcoll | "Device" >> device
         carried = PortableTerms(self.terms, told.people.groups)
-        if noise.memoized:
-            found: Any = device.values(pcoll)
-            packed = found.values | "Pack" >> beam.ParDo(PackPeople(carried, noise, 1))
-        else:
-            found = pcoll | "Device" >> device
-            packed = found.reports | "Pack" >> beam.ParDo(PackReports(carried, 1))
+        packed = found.reports | "Pack" >> beam.ParDo(PackReports(carried, 1))
         rows = packed | "Rows" >> beam.FlatMap(
             _envelope_rows, self.terms.envelope_bytes(1), self._encoding
         ).with_output_types(
@@ -205,7 +200,7 @@ class CollectRows(_Half):
 
     Args:
         query, told: as in `_Half`.
-        terms: path of the file that `RandomizeRows` wrote; "" where noise is fresh.
+        terms: path of the file that `RandomizeRows` wrote; "" for none.
         one_row_each, level, times, outputs: as in `EstimateToRows`.
     """
 
@@ -220,11 +215,6 @@ class CollectRows(_Half):
         level: float,
         times: str,
     ) -> None:
-        if told.noise.key_file is not None:
-            raise SettingError(
-                "{release.key_file} stays with the devices: give terms, the file that Randomize "
-                "wrote, which commits to the key and does not hold it"
-            )
         if told.charge.people_store is not None:
             raise SettingError("{release.people_store} needs ids of people, which reports lack")
         super().__init__(query, told)
@@ -235,9 +225,9 @@ class CollectRows(_Half):
         self._outputs, self._budget = outputs, told.budget()
 
     def _agree(self, found: ReleaseTerms, path: str) -> None:
-        """Take the terms that devices have: the mechanism's seeds, the commitment to a key."""
+        """Take the terms that devices have: their mechanism and its seeds."""
         own, theirs = self.terms.identity, found.identity
-        unlike = [name for name in own.differences(theirs) if name not in ("key", "mechanism")]
+        unlike = [name for name in own.differences(theirs) if name != "mechanism"]
         if unlike or found.simulated != self.terms.simulated:
             raise SettingError(
                 f"terms {path} are of another release: "
@@ -433,7 +423,7 @@ def Randomize(  # noqa: N802
 
     Args:
         privacy: as for PrivateFrequencies; the same for both halves.
-        release: dataset and id, which name the release; key_file, seed.
+        release: dataset and id, which name the release; seed.
         column: with the value, or the columns of a mean.
         domain: as for PrivateFrequencies.
         bins: as for PrivateFrequencies.
@@ -482,7 +472,7 @@ def CollectReports(  # noqa: N802
 
     Args:
         privacy: that of Randomize.
-        release: that of Randomize without key_file; ledger, and what else belongs to a charge.
+        release: that of Randomize; ledger, and what else belongs to a charge.
         column: that of Randomize.
         domain: that of Randomize.
         bins: that of Randomize.
@@ -493,7 +483,7 @@ def CollectReports(  # noqa: N802
         mechanism: that of Randomize.
         shuffle: min_reports, output, scope.
         windows: as for PrivateFrequencies.
-        terms: file that Randomize wrote; needed where noise is memoized.
+        terms: file that Randomize wrote: what devices ran, whatever a plan says today.
         one_row_each: as for PrivateMean.
         level: as for PrivateFrequencies.
         times: as for PrivateFrequencies.

@@ -117,7 +117,7 @@ def PrivateFrequencies(  # noqa: N802
         people: whose rows they are: id, one_row, group_by, groups.
         mechanism: name of a mechanism; default: the most accurate one.
         shuffle: min_reports, output, scope.
-        release: dataset, id, key_file, seed, ledger and what else belongs to a charge.
+        release: dataset, id, seed, ledger and what else belongs to a charge.
         windows: of streams: late, delay, public_bounds.
         bad_rows: dead-letter, or other: to report rows that cannot be used as `other`.
         level: probability with which an interval covers the truth.
