@@ -159,7 +159,7 @@ class Collect(DeviceReports, Frequency):
             )
         return settings
 
-    def choose(self) -> Choice:
+    def choose(self) -> Choice[Any]:
         settings, n = self.settings, self.settings.planned_reports
         randomizer = settings.agreed.terms.randomizer
         if self.survey is not None:
@@ -176,10 +176,10 @@ class Collect(DeviceReports, Frequency):
     def inputs(self) -> Rows:
         return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
 
-    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
+    def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> Outputs:
         return count(pipeline, self.settings, self.query, self.staging)
 
-    def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
+    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
         return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
 
 

@@ -124,7 +124,7 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
         return PortableDomain(self.settings.question.domains[0], self.settings.question.other)
 
     def collect(
-        self, choice: Choice, flags: Sequence[str], staging: str, console: Console
+        self, choice: Choice[Any], flags: Sequence[str], staging: str, console: Console
     ) -> results.WorkerResults:
         """Run the pipeline, or read what a template's job left."""
         if self.settings.question.staged is None:
@@ -136,7 +136,7 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
                 "not done yet"
             )
         self._check_staged(choice, found.identity)
-        expected = choice.randomizer.to_config()
+        expected = choice.mechanism.to_config()
         if any(dict(release.mechanism) != expected for release in found.releases):
             raise UsageError(
                 f"--staged {self.settings.question.staged}: it was made with other flags, by "
@@ -144,7 +144,7 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
             )
         return found
 
-    def _check_staged(self, choice: Choice, made: ReleaseIdentity | None) -> None:
+    def _check_staged(self, choice: Choice[Any], made: ReleaseIdentity | None) -> None:
         """Refuse results of another release; a release without a name takes that of its job."""
         asked = self.identity(choice)
         if made is not None and not (self.settings.noise.id or self.settings.charge.run_id):
@@ -169,14 +169,14 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
             () if self.survey is None else self.survey.names,
         )
 
-    def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
+    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
         if not isinstance(release, Parts):
             return {}
         return part_facts(
-            release, choice.randomizer, self.settings, self.price, self.settings.people.group_by
+            release, choice.mechanism, self.settings, self.price, self.settings.people.group_by
         )
 
-    def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> Answer:
+    def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> Answer:
         if isinstance(release, Parts):
             if self.survey is not None:
                 return self.survey.answer(release, self.settings.output.top)

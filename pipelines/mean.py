@@ -22,37 +22,37 @@ from beam_ldp.pipelines.inputs.sources import (
     find_all_files,
 )
 from beam_ldp.pipelines.means.answer import MeanAnswer
-from beam_ldp.pipelines.means.choice import MeanChoice, MeanPlanner, comparison_of, local_price
+from beam_ldp.pipelines.means.choice import (
+    MeanChoice,
+    MeanPlanner,
+    VectorPlanner,
+    comparison_of,
+    local_price,
+)
 from beam_ldp.pipelines.means.settings import MeanSettings, check_mean, shape_of
 from beam_ldp.pipelines.means.view import mean_view, picture_shape
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import MeanRecord
+from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage.mean import USAGE
 from beam_ldp.transforms.composite import PrivateEstimate
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.queries import MeanQuery, Query
 
 
-class Mean(MeanPlanner, Question[MeanSettings]):
-    """What is the mean of people's vectors?"""
+class VectorQuestion(VectorPlanner[S], Question[S]):
+    """What all means have in common: a `VectorPlanner` that also runs.
 
-    usage = USAGE
+    Attributes:
+        shape: rows and columns, where the mean is a picture.
+    """
 
-    @property
-    def record_type(self) -> type[MeanRecord]:
-        return MeanRecord
-
-    def __init__(self, settings: MeanSettings) -> None:
-        path = find_all_files(settings.source.paths)[0][0]
-        try:
-            known = read_fields(path, settings.source.format, settings.source.delimiter)
-        except InputFileError as error:
-            raise UsageError(f"--input {error}") from None
-        fields = choose_fields(settings.question.column, known, settings.people.id)
-        dimension = dimension_of(fields, settings.question.dimension)
-        super().__init__(settings, [field.name for field in fields], dimension)
+    def __init__(self, settings: S) -> None:
+        """Reads the names of columns, and no rows. Raises UsageError."""
+        self.settings = settings  # which say where the coordinates are
+        super().__init__(settings, *self.coordinates())
         self.shape = shape_of(settings.question.shape) or picture_shape(self.labels)
         if self.shape is not None and self.shape[0] * self.shape[1] != self.dimension:
             raise UsageError(
@@ -60,9 +60,20 @@ class Mean(MeanPlanner, Question[MeanSettings]):
                 f"coordinates, {self.dimension:,}"
             )
 
-    @classmethod
-    def check(cls, given: Arguments) -> MeanSettings:
-        return check_mean(given, USAGE)
+    def coordinates(self) -> tuple[Sequence[str], int]:
+        """Columns, and numbers per person: of the first input, whose header or footer is read.
+
+        Raises:
+            UsageError: if it does not fit what is asked.
+        """
+        settings = self.settings
+        path = find_all_files(settings.source.paths)[0][0]
+        try:
+            known = read_fields(path, settings.source.format, settings.source.delimiter)
+        except InputFileError as error:
+            raise UsageError(f"--input {error}") from None
+        fields = choose_fields(settings.question.column, known, settings.people.id)
+        return [field.name for field in fields], dimension_of(fields, settings.question.dimension)
 
     @property
     def about(self) -> str:
@@ -93,22 +104,36 @@ class Mean(MeanPlanner, Question[MeanSettings]):
             dimension=self.dimension,
         )
 
+
+class Mean(MeanPlanner, VectorQuestion[MeanSettings]):
+    """What is the mean of people's vectors?"""
+
+    usage = USAGE
+
+    @property
+    def record_type(self) -> type[MeanRecord]:
+        return MeanRecord
+
+    @classmethod
+    def check(cls, given: Arguments) -> MeanSettings:
+        return check_mean(given, USAGE)
+
     @property
     def query(self) -> Query:
         return MeanQuery(self.columns, self.ranges, self.about, self.bad_rows)
 
-    def composite(self, choice: Choice) -> Any:
+    def composite(self, choice: Choice[Any]) -> Any:
         how = self.how
         how["one_row_each"] = self.settings.question.one_row_each
-        return PrivateEstimate(choice.randomizer, self.query, **how)
+        return PrivateEstimate(choice.mechanism, self.query, **how)
 
     def price(self, release: Release) -> Price:
         if self.settings.trusts_the_shuffler or release.simulated:
             return super().price(release)
         return local_price(release.mechanism["local_epsilon"])
 
-    def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
-        randomizer, estimate = choice.randomizer, release.estimate
+    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
+        randomizer, estimate = choice.mechanism, release.estimate
         budgets = getattr(randomizer, "message_epsilons", None)
         return dict(
             model=self.settings.privacy.model,
@@ -124,7 +149,7 @@ class Mean(MeanPlanner, Question[MeanSettings]):
             expected_bias=estimate.expected_bias,  # type: ignore[attr-defined]
         )
 
-    def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> MeanAnswer:
+    def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> MeanAnswer:
         assert isinstance(choice, MeanChoice)
         view = mean_view(release.estimate, self.labels, truth, self.ranges, self.shape)
         comparison = comparison_of(*choice.against_the_best)

@@ -8,27 +8,41 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, Protocol, TypeVar
 
 from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.pipelines.settings import S
-from beam_ldp.randomizers.base import LocalRandomizer
 
 Rows = list[tuple[str, str]]  # of a printed table: heading and text
 
 
+class DeviceMechanism(Protocol):
+    """What every release needs to know of what devices run: a randomizer, or a plan of rounds."""
+
+    @property
+    def local_epsilon(self) -> float: ...
+    @property
+    def messages_per_user(self) -> int: ...
+    @property
+    def bits_per_report(self) -> float: ...
+    def to_config(self) -> dict[str, Any]: ...
+
+
+M = TypeVar("M", bound=DeviceMechanism)
+
+
 @dataclass(frozen=True)
-class Choice:
+class Choice(Generic[M]):
     """A mechanism with its expected price and error.
 
     Attributes:
-        randomizer: what the devices run.
+        mechanism: what the devices run.
         num_reports: reports that the expectations are about.
         price: the central price if so many arrive; None in a simulation.
         predicted_error: standard error of what is estimated, in its own unit.
     """
 
-    randomizer: LocalRandomizer
+    mechanism: M
     num_reports: int
     price: Price | None
     predicted_error: float
@@ -45,24 +59,22 @@ class Planner(ABC, Generic[S]):
         self.settings = settings
 
     @abstractmethod
-    def choose(self) -> Choice:
+    def choose(self) -> Choice[Any]:
         """The mechanism for these settings. Raises UsageError if there is none."""
 
-    def worst_price(self, choice: Choice) -> Price | None:
+    def worst_price(self, choice: Choice[Any]) -> Price | None:
         """The price if only `min_reports` arrive: what a budget sets aside."""
         return self.price_among(choice, self.settings.min_reports)
 
-    def price_among(self, choice: Choice, num_reports: int) -> Price | None:
+    def price_among(self, choice: Choice[Any], num_reports: int) -> Price | None:
         """The price if so many arrive."""
         if choice.price is None:
             return None
         privacy = self.settings.privacy
-        return expected_price(
-            choice.randomizer, num_reports, privacy.delta, privacy.honest_fraction
-        )
+        return expected_price(choice.mechanism, num_reports, privacy.delta, privacy.honest_fraction)
 
     @abstractmethod
-    def expectation(self, choice: Choice) -> str:
+    def expectation(self, choice: Choice[Any]) -> str:
         """Half a sentence about the expected error."""
 
     @abstractmethod
@@ -70,24 +82,24 @@ class Planner(ABC, Generic[S]):
         """What a plan says about the public inputs."""
 
     @abstractmethod
-    def expected(self, choice: Choice) -> Rows:
+    def expected(self, choice: Choice[Any]) -> Rows:
         """What a plan says about the expected error."""
 
     @abstractmethod
-    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+    def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
         """The same for programs."""
 
-    def as_json(self, choice: Choice) -> dict[str, Any]:
+    def as_json(self, choice: Choice[Any]) -> dict[str, Any]:
         """What the release would be, for programs."""
         bound, settings = None if choice.price is None else choice.price.bound, self.settings
         return {
-            "mechanism": choice.randomizer.to_config(),
-            "local_epsilon": None if bound is None else choice.randomizer.local_epsilon,
+            "mechanism": choice.mechanism.to_config(),
+            "local_epsilon": None if bound is None else choice.mechanism.local_epsilon,
             "epsilon": None if bound is None else float(bound),
             "delta": settings.privacy.delta,
             "num_reports": choice.num_reports,
             "min_reports": settings.min_reports,
-            "bits_per_report": choice.randomizer.bits_per_report,
+            "bits_per_report": choice.mechanism.bits_per_report,
             "predicted_standard_error": choice.predicted_error,
             **self.expected_as_json(choice),
         }

@@ -91,7 +91,8 @@ class Question(Planner[S]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.name = cls.usage.name
+        if hasattr(cls, "usage"):  # else what several programs share
+            cls.name = cls.usage.name
 
     @classmethod
     @abstractmethod
@@ -145,11 +146,11 @@ class Question(Planner[S]):
             "privacy_unit": settings.charge.privacy_unit,
         }
 
-    def composite(self, choice: Choice) -> Any:
+    def composite(self, choice: Choice[Any]) -> Any:
         """Rows in, releases out: a transform whose `identity` is that of the release."""
-        return PrivateEstimate(choice.randomizer, self.query, **self.how)
+        return PrivateEstimate(choice.mechanism, self.query, **self.how)
 
-    def identity(self, choice: Choice) -> ReleaseIdentity:
+    def identity(self, choice: Choice[Any]) -> ReleaseIdentity:
         """What will be released. Raises UsageError for names that are none."""
         try:
             found: ReleaseIdentity = self.composite(choice).identity
@@ -166,7 +167,7 @@ class Question(Planner[S]):
         """The rows, and those that cannot be used."""
         raise NotImplementedError
 
-    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> job.Outputs:
+    def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> job.Outputs:
         """Read, and both halves of the release."""
         table = self.read(pipeline)
         composite = self.composite(choice)
@@ -181,7 +182,7 @@ class Question(Planner[S]):
         )
 
     def collect(
-        self, choice: Choice, flags: Sequence[str], staging: str, console: Console
+        self, choice: Choice[Any], flags: Sequence[str], staging: str, console: Console
     ) -> results.WorkerResults:
         """Run the pipeline and read what it left in `staging`. Raises JobError."""
 
@@ -218,12 +219,12 @@ class Question(Planner[S]):
         """What privacy.json is read back as."""
         return PrivacyRecord
 
-    def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
+    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
         """Fields of the record that only this program has."""
         return {}
 
     @abstractmethod
-    def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> Answer:
+    def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> Answer:
         """The release, ready to be shown."""
 
 
@@ -249,7 +250,7 @@ class RunResult:
     """
 
     question: Question[Any]
-    choice: Choice
+    choice: Choice[Any]
     answer: Answer
     record: PrivacyRecord
     output: str

@@ -83,8 +83,8 @@ def execute(
         release = question.gate(found)
         charge.check_people(release.num_reports)
         gate_bad_rows(found.num_bad_rows, settings)
-        price = charge.price(question.price(release), release, found, choice.randomizer)
-        messages = choice.randomizer.messages_per_user
+        price = charge.price(question.price(release), release, found, choice.mechanism)
+        messages = choice.mechanism.messages_per_user
         warnings = (
             *question.warnings(release), *gate_price(price, release, settings, messages),
         )  # fmt: skip
@@ -105,7 +105,7 @@ def execute(
     return RunResult(question, choice, answer, record, folder.path, logged, listed)
 
 
-def _reserve(question: Question[Any], choice: Choice, identity: ReleaseIdentity) -> NoCharge:
+def _reserve(question: Question[Any], choice: Choice[Any], identity: ReleaseIdentity) -> NoCharge:
     """Set the worst case aside, before anything is read."""
     charge = reserving.reserve(
         question.settings,
@@ -132,8 +132,8 @@ def _say_released(question: Question[Any], record: PrivacyRecord) -> None:
     )
 
 
-def _say_started(question: Question[Any], choice: Choice) -> None:
-    randomizer, simulated = choice.randomizer, question.settings.noise.seed is not None
+def _say_started(question: Question[Any], choice: Choice[Any]) -> None:
+    randomizer, simulated = choice.mechanism, question.settings.noise.seed is not None
     log_events.say(
         log_events.STARTED,
         program=question.name,
@@ -157,16 +157,16 @@ def count_people(charge: NoCharge, console: Console) -> None:
         )
 
 
-def plan_line(question: Question[Any], choice: Choice) -> str:
+def plan_line(question: Question[Any], choice: Choice[Any]) -> str:
     """One line about what will run."""
-    randomizer = choice.randomizer
+    randomizer = choice.mechanism
     return (
         f"{type(randomizer).__name__}, local epsilon {number(randomizer.local_epsilon)}, "
         f"{randomizer.bits_per_report} bits per report; {question.expectation(choice)}"
     )
 
 
-def say_plan(question: Question[Any], choice: Choice) -> None:
+def say_plan(question: Question[Any], choice: Choice[Any]) -> None:
     """What `--dry-run` prints, on stdout."""
     if question.settings.output.format == "json":
         print(terminal.printed_json(plan_as_json(question, choice)))
@@ -174,7 +174,7 @@ def say_plan(question: Question[Any], choice: Choice) -> None:
     Console().print(terminal.plan_table(question, choice))
 
 
-def plan_as_json(question: Question[Any], choice: Choice) -> dict[str, Any]:
+def plan_as_json(question: Question[Any], choice: Choice[Any]) -> dict[str, Any]:
     """The plan, for programs."""
     settings = question.settings
     return {
@@ -188,7 +188,7 @@ def plan_as_json(question: Question[Any], choice: Choice) -> dict[str, Any]:
 
 def make_record(
     question: Question[Any],
-    choice: Choice,
+    choice: Choice[Any],
     release: Release,
     price: Price,
     num_bad_rows: int,
@@ -196,7 +196,7 @@ def make_record(
     charged: dict[str, Any],
 ) -> PrivacyRecord:
     """What privacy.json will hold."""
-    bound, randomizer, settings = price.bound, choice.randomizer, question.settings
+    bound, randomizer, settings = price.bound, choice.mechanism, question.settings
     return question.record_type(
         question=release.question,
         dataset=settings.dataset,
@@ -313,7 +313,7 @@ def log_run(
     question: Question[Any],
     folder: outputs.OutputFolder,
     record: PrivacyRecord,
-    choice: Choice,
+    choice: Choice[Any],
     answer: Answer,
     charge: NoCharge,
     console: Console,

@@ -135,7 +135,7 @@ class Stream:
     def _composite(self) -> PrivateEstimate:
         settings, stream = self.settings, self.stream
         return PrivateEstimate(
-            self.choice.randomizer,
+            self.choice.mechanism,
             self.question.query,
             people=settings.people,
             shuffle=replace(settings.shuffle, min_reports=settings.min_reports),
@@ -193,7 +193,7 @@ class Stream:
             released = released | "First" >> FirstReleases(self.windows)
             withheld.append(released.withheld)
         place = str(self.folder)
-        local = self.choice.randomizer.local_epsilon
+        local = self.choice.mechanism.local_epsilon
         pricing = Pricing(
             settings.privacy.delta, settings.privacy.honest_fraction, local, self.identity
         )

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import Arguments
-from beam_ldp.pipelines.mean import Mean
+from beam_ldp.pipelines.mean import VectorQuestion
 from beam_ldp.pipelines.means.answer import MeanAnswer
 from beam_ldp.pipelines.means.user_choice import (
     UserMeanPlanner,
@@ -30,21 +30,20 @@ from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.user_means import PrivateUserMean
 
 
-class UserLevelMean(UserMeanPlanner, Mean):
+class UserLevelMean(UserMeanPlanner, VectorQuestion[UserMeanSettings]):
     """What is the mean of people's means?"""
 
     usage = USAGE
-    settings: UserMeanSettings  # type: ignore[assignment]
 
     @property
     def record_type(self) -> type[UserMeanRecord]:
         return UserMeanRecord
 
     @classmethod
-    def check(cls, given: Arguments) -> UserMeanSettings:  # type: ignore[override]
+    def check(cls, given: Arguments) -> UserMeanSettings:
         return check_user_mean(given)
 
-    def composite(self, choice: Choice) -> Any:
+    def composite(self, choice: Choice[Any]) -> Any:
         how: Any = self.how
         return PrivateUserMean(
             self.protocol,
@@ -60,7 +59,7 @@ class UserLevelMean(UserMeanPlanner, Mean):
         crowds = _crowds(release)
         return self.total(crowds)
 
-    def facts(self, choice: Choice, release: Release) -> dict[str, Any]:
+    def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
         protocol, settings, estimate = self.protocol, self.settings, release.estimate
         prices = None if release.simulated else self.prices(_crowds(release))
         return dict(
@@ -80,7 +79,7 @@ class UserLevelMean(UserMeanPlanner, Mean):
             failure_probability=estimate.failure_probability,  # type: ignore[attr-defined]
         )
 
-    def answer(self, release: Release, choice: Choice, truth: np.ndarray | None) -> MeanAnswer:
+    def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> MeanAnswer:
         view = mean_view(release.estimate, self.labels, truth, self.ranges, self.shape)
         return MeanAnswer(release, view, self.settings.output.top, "")
 

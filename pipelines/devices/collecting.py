@@ -18,7 +18,7 @@ from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.question import without_groups
+from beam_ldp.pipelines.question import Question, without_groups
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.records.statement import Words
 from beam_ldp.pipelines.settings import Q, Settings, checked, settings_from
@@ -349,7 +349,7 @@ def collected_words(words: Words, num_refused: int, sampling: str) -> Words:
     )
 
 
-class DeviceReports:
+class DeviceReports(Question[Any]):
     """What questions have in common whose reports were randomized elsewhere. Mixed in first.
 
     Attributes:
@@ -357,24 +357,23 @@ class DeviceReports:
         received: of each file.
     """
 
-    settings: Any
     staging: str | None = None
     received: Receipts = Receipts()
 
-    def identity(self, choice: Choice) -> ReleaseIdentity:
+    def identity(self, choice: Choice[Any]) -> ReleaseIdentity:
         """What `release.json` says."""
         found: ReleaseIdentity = self.settings.agreed.terms.identity
         return found
 
     def collect(
-        self, choice: Choice, flags: Sequence[str], staging: str, console: Console
+        self, choice: Choice[Any], flags: Sequence[str], staging: str, console: Console
     ) -> results.WorkerResults:
         """Run the pipeline; what was received of each file is kept for the warnings."""
         self.staging = staging
-        found: results.WorkerResults = super().collect(choice, flags, staging, console)  # type: ignore[misc]
+        found: results.WorkerResults = super().collect(choice, flags, staging, console)
         self.received = read_receipts(staging)
         return found
 
     def warnings(self, release: Release) -> tuple[str, ...]:
         """Who sent an outsized share, and what no honest reports say."""
-        return (*outsized(self.received), *super().warnings(release))  # type: ignore[misc]
+        return (*outsized(self.received), *super().warnings(release))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 
@@ -19,14 +21,13 @@ from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanChoice, chosen
 from beam_ldp.pipelines.means.settings import shape_of
-from beam_ldp.pipelines.means.view import picture_shape
 from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.randomizers.mean import MeanRandomizer
+from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 
 CollectMeanSettings = CollectSettings[MeanQuestion]
 
@@ -42,19 +43,16 @@ class CollectMean(DeviceReports, Mean):
     usage = USAGE
     settings: CollectMeanSettings
 
-    def __init__(self, settings: CollectMeanSettings) -> None:
-        Question.__init__(self, settings)
-        coordinates = settings.agreed.coordinates
-        assert coordinates is not None
-        self.labels = self.columns = coordinates.names
-        self.dimension = len(self.labels)
-        self.ranges = coordinates.ranges
-        self.shape = shape_of(settings.question.shape) or picture_shape(self.labels)
-        if self.shape is not None and self.shape[0] * self.shape[1] != self.dimension:
-            raise UsageError(
-                f"--shape {self.shape[0]}x{self.shape[1]} must have as many pixels as there are "
-                f"coordinates, {self.dimension:,}"
-            )
+    def coordinates(self) -> tuple[Sequence[str], int]:
+        """Those of `release.json`."""
+        assert self.settings.agreed.coordinates is not None
+        names = self.settings.agreed.coordinates.names
+        return names, len(names)
+
+    def public_ranges(self) -> CoordinateRanges | None:
+        """Those of `release.json`."""
+        assert self.settings.agreed.coordinates is not None
+        return self.settings.agreed.coordinates.ranges
 
     @property
     def record_type(self) -> type[CollectMeanRecord]:
@@ -91,7 +89,7 @@ class CollectMean(DeviceReports, Mean):
     def inputs(self) -> Rows:
         return [("release", self.settings.agreed.terms.identity.release_id), *super().inputs()]
 
-    def stages(self, pipeline: beam.Pipeline, choice: Choice) -> Outputs:
+    def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> Outputs:
         return count(pipeline, self.settings, self.query, self.staging)
 
 

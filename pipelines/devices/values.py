@@ -117,7 +117,7 @@ class NumberValues(DeviceValues):
     def __init__(self, settings: MeanSettings, reports_per_envelope: int = 1) -> None:
         self.settings: MeanSettings = settings
         self.program: Mean = Mean(settings)
-        randomizer = self.program.choose().randomizer
+        randomizer = self.program.choose().mechanism
         assert isinstance(randomizer, MeanRandomizer)
         coordinates = Coordinates(self.program.labels, self.program.ranges)
         self.release = ReleaseFile(

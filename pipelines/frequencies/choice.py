@@ -58,12 +58,12 @@ class FrequencyPlanner(Planner[FrequencySettings]):
         self.survey = survey_of(settings, lists)
         self.groups = groups
 
-    def choose(self) -> Choice:
+    def choose(self) -> Choice[Any]:
         if self.survey is not None:
             return self.survey.choose(self.settings, self.settings.question.design)
         return choose(self.settings, self.domain.size)
 
-    def expectation(self, choice: Choice) -> str:
+    def expectation(self, choice: Choice[Any]) -> str:
         people = choice.predicted_error * choice.num_reports
         return (
             f"a rare value's count will be off by about {people:,.0f} of "
@@ -80,20 +80,20 @@ class FrequencyPlanner(Planner[FrequencySettings]):
             found.append(("groups", f"column {self.settings.people.group_by}: {listed}"))
         return found
 
-    def expected(self, choice: Choice) -> Rows:
+    def expected(self, choice: Choice[Any]) -> Rows:
         if isinstance(choice, SurveyChoice) and self.survey is not None:
             return self.survey.expected(choice)
         error, n = choice.predicted_error, choice.num_reports
         said = f"{error:.3g} of the people, that is {error * n:,.0f} of {n:,}"
         return [("error of a rare value", said)]
 
-    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+    def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
         if isinstance(choice, SurveyChoice):
             return {"predicted_standard_errors": list(choice.errors)}
         return {"domain_size": self.domain.size}
 
 
-def choose(settings: Settings[Any], domain_size: int) -> Choice:
+def choose(settings: Settings[Any], domain_size: int) -> Choice[Any]:
     """The mechanism for these flags.
 
     Args:

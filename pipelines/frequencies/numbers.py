@@ -179,7 +179,7 @@ class NumberTree(Survey):
 
     def expected(self, choice: SurveyChoice) -> Rows:
         levels = " + ".join(f"{size:,}" for size in self.tree.sizes)
-        every = isinstance(choice.randomizer, EveryQuestion)
+        every = isinstance(choice.mechanism, EveryQuestion)
         who = "everybody answers every level" if every else "each person answers one level"
         if len(self.tree.sizes) == 1:
             who = "no tree"

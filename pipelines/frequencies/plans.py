@@ -65,14 +65,14 @@ class FrequencyPlans(ComparedPlans):
             )
         return found
 
-    def _error_among(self, choice: Choice, num_reports: int) -> float:
+    def _error_among(self, choice: Choice[Any], num_reports: int) -> float:
         """Of a rare value; of a range, where ranges are asked for."""
-        survey, randomizer = self.planner.survey, choice.randomizer
+        survey, randomizer = self.planner.survey, choice.mechanism
         if survey is None:
-            return rare_error(randomizer, num_reports)  # type: ignore[arg-type]
+            return rare_error(randomizer, num_reports)
         if isinstance(survey, NumberTree):
-            return float(range_errors(survey.tree, randomizer, num_reports)[0])  # type: ignore[arg-type]
-        return max(rare_errors(randomizer, num_reports))  # type: ignore[arg-type]
+            return float(range_errors(survey.tree, randomizer, num_reports)[0])
+        return max(rare_errors(randomizer, num_reports))
 
     @property
     def subtitle(self) -> str:

@@ -57,7 +57,7 @@ L = TypeVar("L", bound=Domain | ListSize)
 
 
 @dataclass(frozen=True)
-class SurveyChoice(Choice):
+class SurveyChoice(Choice[Questions]):
     """A mechanism of several oracles.
 
     Attributes:
@@ -126,7 +126,7 @@ class Survey(ABC):
 
     def expected(self, choice: SurveyChoice) -> Rows:
         """What a dry run says about who answers what, and the error of a rare value."""
-        every = isinstance(choice.randomizer, EveryQuestion)
+        every = isinstance(choice.mechanism, EveryQuestion)
         who = "everybody answers all, with a split budget"
         rows = [("questions", who if every else "each person answers one, drawn at random")]
         for name, error in zip(self.names, choice.errors):

@@ -18,6 +18,7 @@ from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.pipelines.records.statement import many, number
+from beam_ldp.pipelines.settings import S
 from beam_ldp.planning import MeanPlan, plan_means
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.mean import MeanRandomizer
@@ -27,7 +28,7 @@ LOCAL = "no credit for shuffling"
 
 
 @dataclass(frozen=True)
-class MeanChoice(Choice):
+class MeanChoice(Choice[MeanRandomizer]):
     """A mean mechanism with its expected price and error.
 
     Attributes:
@@ -49,8 +50,8 @@ class MeanChoice(Choice):
         return self.plan.times_lower_bound, self.plan.lower_bound_name
 
 
-class MeanPlanner(Planner[MeanSettings]):
-    """What is the mean of people's vectors? Before the data.
+class VectorPlanner(Planner[S]):
+    """What all means have in common before the data: which coordinates, in which ranges.
 
     Args:
         settings: checked flags.
@@ -62,13 +63,17 @@ class MeanPlanner(Planner[MeanSettings]):
         ranges: public ranges, where vectors are in units of their own.
     """
 
-    def __init__(self, settings: Any, columns: Sequence[str], dimension: int) -> None:
+    def __init__(self, settings: S, columns: Sequence[str], dimension: int) -> None:
         super().__init__(settings)
         self.columns, self.dimension = tuple(columns), dimension
         self.labels = self.columns
         if len(self.columns) < dimension:
             self.labels = tuple(map(str, range(dimension)))
-        self.ranges = ranges_of(settings, self.labels)
+        self.ranges = self.public_ranges()
+
+    def public_ranges(self) -> CoordinateRanges | None:
+        """Of every coordinate, if each has its own. Raises UsageError."""
+        return ranges_of(self.settings, self.labels)
 
     @property
     def bounds(self) -> str:
@@ -85,6 +90,16 @@ class MeanPlanner(Planner[MeanSettings]):
         kind = kinds[norm] if isinstance(norm, str) else f"l_{norm:g} norm"
         return f"{kind} at most {settings.question.radius:g}"
 
+    def inputs(self) -> Rows:
+        names = self.columns if len(self.columns) <= 6 else (*self.columns[:5], "…")
+        size = f"{many(self.dimension, 'number')} per person"
+        columns = [("columns", f"{', '.join(names)} ({size})")] if names else [("people", size)]
+        return [*columns, ("values", self.bounds)]
+
+
+class MeanPlanner(VectorPlanner[MeanSettings]):
+    """What is the mean of people's vectors? Before the data."""
+
     @cached_property
     def plans(self) -> list[MeanPlan]:
         """All mechanisms that the flags leave, the best first. Raises UsageError."""
@@ -96,35 +111,29 @@ class MeanPlanner(Planner[MeanSettings]):
         randomizer = replace(plan.randomizer, clipping=self.settings.question.outside)
         return chosen(self.settings, randomizer, self.ranges, plan)
 
-    def expectation(self, choice: Choice) -> str:
+    def expectation(self, choice: Choice[Any]) -> str:
         assert isinstance(choice, MeanChoice)
         which = "the mean" if self.dimension == 1 else "each coordinate of the mean"
         return f"{which} will be off by about {_error_said(self, choice)}"
 
-    def inputs(self) -> Rows:
-        names = self.columns if len(self.columns) <= 6 else (*self.columns[:5], "…")
-        size = f"{many(self.dimension, 'number')} per person"
-        columns = [("columns", f"{', '.join(names)} ({size})")] if names else [("people", size)]
-        return [*columns, ("values", self.bounds)]
-
-    def expected(self, choice: Choice) -> Rows:
+    def expected(self, choice: Choice[Any]) -> Rows:
         assert isinstance(choice, MeanChoice)
         best = comparison_of(*choice.against_the_best)
         said = [("error of a coordinate", _error_said(self, choice))]
         return [*said, ("against the best possible", best)] if best else said
 
-    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+    def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
         assert isinstance(choice, MeanChoice)
         times, name = choice.against_the_best
         return {
             "dimension": self.dimension,
-            "messages_per_user": choice.randomizer.messages_per_user,
+            "messages_per_user": choice.mechanism.messages_per_user,
             "predicted_relative_error": choice.relative_error,
             "times_lower_bound": times if math.isfinite(times) else None,
             "lower_bound_name": name,
         }
 
-    def price_among(self, choice: Choice, num_reports: int) -> Price | None:
+    def price_among(self, choice: Choice[Any], num_reports: int) -> Price | None:
         if self.settings.trusts_the_shuffler:
             return super().price_among(choice, num_reports)
         return choice.price  # does not depend on how many report
@@ -148,7 +157,7 @@ def chosen(
     error = np.sqrt(randomizer.variance(n, None, settings.sampling))
     half = np.ones(1) if ranges is None else np.array(ranges.high) / 2 - np.array(ranges.low) / 2
     return MeanChoice(
-        randomizer=randomizer,
+        mechanism=randomizer,
         num_reports=n,
         price=None if settings.noise.seed is not None else _price(settings, randomizer, n),
         predicted_error=float(np.max(error * half)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.means.choice import MeanPlanner
+from beam_ldp.pipelines.means.choice import VectorPlanner
 from beam_ldp.pipelines.means.settings import (
     checked_means,
     needed_of_privacy,
@@ -71,8 +71,8 @@ def _with_space(question: UserMeanQuestion) -> UserMeanQuestion:
 
 
 @dataclass(frozen=True)
-class UserMeanChoice(Choice):
-    """The plan of both rounds stands in the place of the randomizer.
+class UserMeanChoice(Choice[UserMean]):
+    """The plan of both rounds, with its expected cost and error.
 
     Attributes:
         round_prices: expected, round by round; None in a simulation.
@@ -81,10 +81,8 @@ class UserMeanChoice(Choice):
     round_prices: UserMeanPrice | None
 
 
-class UserMeanPlanner(MeanPlanner):
+class UserMeanPlanner(VectorPlanner[UserMeanSettings]):
     """What is the mean of people's means? Before the data."""
-
-    settings: UserMeanSettings  # type: ignore[assignment]
 
     @property
     def space(self) -> Space:
@@ -127,12 +125,12 @@ class UserMeanPlanner(MeanPlanner):
             )
         return found
 
-    def choose(self) -> UserMeanChoice:  # type: ignore[override]
+    def choose(self) -> UserMeanChoice:
         people = self.settings.planned_reports
         crowds = self.protocol.min_reports(people)
         prices = None if self.settings.noise.seed is not None else self.prices(crowds)
         return UserMeanChoice(
-            randomizer=self.protocol,  # type: ignore[arg-type]
+            mechanism=self.protocol,
             num_reports=people,
             price=None if prices is None else self._total(prices, crowds),
             predicted_error=float(self.protocol.predicted.standard_error.max()),
@@ -148,7 +146,7 @@ class UserMeanPlanner(MeanPlanner):
         first, second = map(self.honest, crowds)
         return Price(prices.total, second, self.protocol.event(first, second))
 
-    def price_among(self, choice: Choice, num_reports: int) -> Price | None:
+    def price_among(self, choice: Choice[Any], num_reports: int) -> Price | None:
         return None if choice.price is None else self.total(self.protocol.min_reports(num_reports))
 
     def total(self, crowds: Sequence[int]) -> Price:
@@ -170,11 +168,11 @@ class UserMeanPlanner(MeanPlanner):
         part = min(1.0, protocol.search.half_width)
         return f"two rounds, the second about {part:.0%} of the range; {who}"
 
-    def expectation(self, choice: Choice) -> str:
+    def expectation(self, choice: Choice[Any]) -> str:
         which = "the mean" if self.dimension == 1 else "a coordinate of the mean, at worst,"
         return f"{self._rounds_said}; {which} will be off by about {number(choice.predicted_error)}"
 
-    def expected(self, choice: Choice) -> Rows:
+    def expected(self, choice: Choice[Any]) -> Rows:
         found: Rows = [("error of a coordinate", f"{number(choice.predicted_error)} at worst")]
         found.append(("rounds", self._rounds_said))
         if self.protocol.failure_probability:
@@ -182,7 +180,7 @@ class UserMeanPlanner(MeanPlanner):
             found.append(("round one fails", said))
         return found
 
-    def expected_as_json(self, choice: Choice) -> dict[str, Any]:
+    def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
         assert isinstance(choice, UserMeanChoice)
         return {
             "dimension": self.dimension,

@@ -312,7 +312,7 @@ each of them.
 
 def _params(job: Stream) -> dict[str, Any]:
     settings, stream = job.settings, job.stream
-    mechanism = dict(job.choice.randomizer.to_config())
+    mechanism = dict(job.choice.mechanism.to_config())
     told = {
         "dataset": settings.dataset,
         "question": job.question.about,

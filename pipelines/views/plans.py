@@ -252,7 +252,7 @@ class Plans:
         self.planner = planner
 
     @cached_property
-    def choice(self) -> Choice | None:
+    def choice(self) -> Choice[Any] | None:
         """What would run; None where nothing meets the limits."""
         return self.planner.choose()
 
@@ -328,7 +328,7 @@ class ComparedPlans(Plans):
             raise UsageError(str(error)) from None
 
     @cached_property
-    def choice(self) -> Choice | None:
+    def choice(self) -> Choice[Any] | None:
         if self.planner.settings.mechanism.name == AUTO and all(map(excluded, self.plans)):
             return None
         return self.planner.choose()

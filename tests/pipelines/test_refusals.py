@@ -85,8 +85,8 @@ def colours(tmp_path: Path) -> list[str]:
 
 
 def made_up(choice: Choice) -> WorkerResults:
-    estimate = choice.randomizer.estimate(np.array([40, 35, 25]), 100)
-    event, config = shuffled_event(choice.randomizer, 100), choice.randomizer.to_config()
+    estimate = choice.mechanism.estimate(np.array([40, 35, 25]), 100)
+    event, config = shuffled_event(choice.mechanism, 100), choice.mechanism.to_config()
     release = Release(estimate, 100, ran=event, mechanism=config, smallest_batch=100)
     return WorkerResults([release], [], b"")
 
@@ -106,7 +106,7 @@ def without_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         (frequency.Frequency, "collect", False),
         (frequency.Frequency, "gate", False),
         (run, "gate_price", False),
-        (run.tables, "as_parquet", False),
+        (run.outputs, "as_parquet", False),
         (run, "privacy_statement", False),
         (run.publishing, "settle", False),
         (run.publishing, "publish", False),

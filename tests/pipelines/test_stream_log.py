@@ -57,13 +57,13 @@ class Launched:
             from apache_beam.transforms.window import FixedWindows
 
             assert self.job.identity is not None
-            event = self.job.budget.worst_event(self.job.choice.randomizer, 10)
+            event = self.job.budget.worst_event(self.job.choice.mechanism, 10)
             self.held = self.job.budget.reserve(
                 event, identity=self.job.identity, windowing=FixedWindows(60), bounded=False
             )
             self.job.note_attempt()
         begin(self.job.folder, self.job.identity, self.job.run_id)
-        local = self.job.choice.randomizer.local_epsilon
+        local = self.job.choice.mechanism.local_epsilon
         domain = PortableDomain(Domain(("red", "green")))
         pricing = Pricing(DELTA, 1.0, local, self.job.identity)
         self.writer = _WriteRelease(str(self.job.folder), domain, pricing)
