@@ -321,8 +321,8 @@ def test_people_do_not_report_twice_by_accident(place: Path, capsys: Any) -> Non
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--release-id="], "--release-id is missing"),
-        (["--dataset="], "--dataset is missing"),
+        (["--release-id="], "--release-id must not be empty"),
+        (["--dataset="], "--dataset must not be empty"),
         (["--reports-per-envelope=0"], "reports_per_envelope must be an integer >= 1"),
         (["--epsilon=1"], "give one of --epsilon"),
         (["--local-epsilon="], "--local-epsilon"),
@@ -341,7 +341,7 @@ def test_people_do_not_report_twice_by_accident(place: Path, capsys: Any) -> Non
         (["--mechanism=Nothing"], "--mechanism Nothing is unknown"),
         (["--memoize-key-file=key"], "--memoize-key-file needs --user-id"),
         (["--domain=nowhere.txt"], "--domain nowhere.txt: cannot be read"),
-        (["--column="], "--column is missing"),
+        (["--column="], "--column must not be empty"),
     ],
 )
 def test_misused_devices(place: Path, more: list[str], message: str, capsys: Any) -> None:
