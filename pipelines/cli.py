@@ -49,7 +49,7 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            from beam_ldp.settings.nearest import nearest
+            from beam_ldp.settings.fields import nearest
 
             hint = nearest(args[0], self.list_commands(ctx))
             raise click.UsageError(f"no command {args[0]!r}{hint}", ctx) from None

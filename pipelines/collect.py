@@ -22,12 +22,13 @@ from beam_ldp.pipelines.devices.collecting import (
     count,
 )
 from beam_ldp.pipelines.devices.means import CollectMean
-from beam_ldp.pipelines.devices.questions import (
+from beam_ldp.pipelines.devices.release_file import (
     DeviceListsQuestion,
     DeviceNumberQuestion,
     DeviceQuestion,
+    ReleaseFile,
+    load_release,
 )
-from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.choice import rare_error
 from beam_ldp.pipelines.frequencies.numbers import (

@@ -88,7 +88,7 @@ def _check_left_over(usage: Usage, left_over: list[str]) -> None:
 
         check_beam_flags(left_over, known)
         return
-    from beam_ldp.settings.nearest import nearest
+    from beam_ldp.settings.fields import nearest
 
     first = left_over[0].split("=", 1)[0]
     if first.startswith("--"):

@@ -19,10 +19,10 @@ from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
-from beam_ldp.pipelines.frequencies.groups import groups_of, lists_of
 from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
 from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.frequencies.questions import FrequencySettings
+from beam_ldp.pipelines.inputs.public_lists import groups_of, lists_of
 from beam_ldp.pipelines.inputs.sources import ReadTable
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.planner import Choice

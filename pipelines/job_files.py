@@ -23,8 +23,7 @@ from typing import Any
 
 from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
 from beam_ldp.pipelines.usage import Part, Usage
-from beam_ldp.settings.fields import Setting, SettingError, read_setting
-from beam_ldp.settings.nearest import nearest
+from beam_ldp.settings.fields import Setting, SettingError, nearest, read_setting
 from beam_ldp.settings.sections import FORMATS
 
 PROGRAMS = ("frequency", "mean", "user_mean", "randomize", "collect", "train")

@@ -8,7 +8,7 @@ from typing import Any
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.registry import Task
-from beam_ldp.settings.nearest import nearest
+from beam_ldp.settings.fields import nearest
 
 TASKS: tuple[Task, ...] = ("frequency", "mean")
 _SIZES = {"frequency": "--domain-size", "mean": "--dimension"}

@@ -12,8 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.jobs import watch
 from beam_ldp.settings import Charge, Noise, Privacy, SettingError
-from beam_ldp.settings.fields import SWITCH, TEXT, settings_of
-from beam_ldp.settings.nearest import nearest
+from beam_ldp.settings.fields import SWITCH, TEXT, nearest, settings_of
 
 IN_PROCESS_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 

@@ -83,7 +83,7 @@ def _run(what: str, flags: list[str]) -> int:
             say([plan_of(what, given, usage)], given)
         return DONE
     if not what.endswith(_JOBS):
-        from beam_ldp.settings.nearest import nearest
+        from beam_ldp.settings.fields import nearest
 
         raise UsageError(
             f"no plan {what!r}{nearest(what, [*PLANS, 'mechanisms'])}; give one of "
@@ -152,9 +152,9 @@ def _with(given: Arguments, home: str, **told: Any) -> Arguments:
 def _frequency(given: Arguments, usage: Usage) -> Plans:
     """Lists by their sizes, or as files have them; groups by how many there are."""
     from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
-    from beam_ldp.pipelines.frequencies.groups import groups_of, lists_of
     from beam_ldp.pipelines.frequencies.plans import plans_for
     from beam_ldp.pipelines.frequencies.questions import ListSize
+    from beam_ldp.pipelines.inputs.public_lists import groups_of, lists_of
 
     sizes, count = given["sizes"].get("domain_size", ()), given["sizes"].get("groups")
     if any(size < 1 for size in sizes):

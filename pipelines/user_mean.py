@@ -18,10 +18,10 @@ from beam_ldp.pipelines.mean import VectorQuestion
 from beam_ldp.pipelines.means.answer import MeanAnswer
 from beam_ldp.pipelines.means.user_choice import (
     UserMeanPlanner,
+    UserMeanRecord,
     UserMeanSettings,
     check_user_mean,
 )
-from beam_ldp.pipelines.means.user_means import UserMeanRecord
 from beam_ldp.pipelines.means.view import mean_view
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.records.gates import Price

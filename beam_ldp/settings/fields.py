@@ -7,9 +7,10 @@ Flags, job files, their JSON Schema and checks derive from the fields of the sec
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,3 +203,18 @@ def _read(name: str, about: Setting, value: Any) -> Any:
         if value == "":
             raise SettingError(f"{{{name}}} must not be empty") from None
         raise SettingError(f"{{{name}}} must be {about.kind.name}", value) from None
+
+
+# Names that were mistyped -------------------------------------------------------------------------
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """` (did you mean ...?)`, or nothing where no name is near.
+
+    >>> nearest("--epsilom", ["--delta", "--epsilon"])
+    ' (did you mean --epsilon?)'
+    >>> nearest("--xyz", ["--delta", "--epsilon"])
+    ''
+    """
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" (did you mean {found[0]}?)" if found else ""

@@ -6,12 +6,13 @@ from abc import ABC
 from dataclasses import replace
 from typing import Any
 
-from beam_ldp.pipelines.devices.questions import (
+from beam_ldp.pipelines.devices.release_file import (
+    Coordinates,
     DeviceListsQuestion,
     DeviceNumberQuestion,
     DeviceQuestion,
+    ReleaseFile,
 )
-from beam_ldp.pipelines.devices.release_file import Coordinates, ReleaseFile
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.choice import oracle_for
 from beam_ldp.pipelines.frequencies.numbers import NumberTree

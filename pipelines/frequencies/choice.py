@@ -13,7 +13,6 @@ import numpy as np
 from beam_ldp.accounting import local_epsilon_for
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.frequencies.groups import check_groups
 from beam_ldp.pipelines.frequencies.numbers import NumberTree, number_question_of
 from beam_ldp.pipelines.frequencies.questions import (
     FrequencySettings,
@@ -24,6 +23,7 @@ from beam_ldp.pipelines.frequencies.questions import (
     columns_of,
     domains_of,
 )
+from beam_ldp.pipelines.inputs.public_lists import check_groups
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import expected_price

@@ -19,7 +19,7 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.sources import InputFileError, opened
 from beam_ldp.pipelines.usage import TEXT_COLUMN
-from beam_ldp.settings.nearest import nearest
+from beam_ldp.settings.fields import nearest
 from beam_ldp.transforms.elements.user_id_columns import is_id_type
 
 _GLOB = frozenset("*?[")

@@ -21,7 +21,7 @@ from beam_ldp.settings.sections import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Envelopes:
+class ReceivedEnvelopes:
     """Where the reports are, and what devices and collector agreed upon."""
 
     reports: tuple[str, ...] = setting(
@@ -47,7 +47,7 @@ def _read_off(help: str) -> dict[str, str]:
 
 
 PARTS = (
-    Part("reports", Envelopes, DATA),
+    Part("reports", ReceivedEnvelopes, DATA),
     Part(
         "question",
         FrequencyQuestion,

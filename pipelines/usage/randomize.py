@@ -21,7 +21,7 @@ from beam_ldp.settings.sections import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Envelopes:
+class WrittenEnvelopes:
     """How reports are packed."""
 
     reports_per_envelope: int = setting(
@@ -74,7 +74,7 @@ PARTS = (
         "output", Output, OUTPUT, only=("folder", "format"),
         own={"folder": {"help": "new folder for the reports and release.json"}},
     ),
-    Part("output", Envelopes, OUTPUT),
+    Part("output", WrittenEnvelopes, OUTPUT),
 )  # fmt: skip
 
 EXAMPLES = """examples:

@@ -114,7 +114,7 @@ def everything() -> dict[str, Any]:
     from beam_ldp.pipelines import collect, programs
     from beam_ldp.pipelines.devices import means as collect_mean
     from beam_ldp.pipelines.frequencies import parts
-    from beam_ldp.pipelines.means import user_means as user_mean_record
+    from beam_ldp.pipelines.means import user_choice as user_mean_record
     from beam_ldp.pipelines.records import record
     from beam_ldp.randomizers import wire
     from beam_ldp.transforms.elements.counters import METRICS

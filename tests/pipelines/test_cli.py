@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from beam_ldp import __version__
 from beam_ldp.pipelines.cli import group
-from beam_ldp.settings.nearest import nearest
+from beam_ldp.settings.fields import nearest
 
 PLAN = ["plan", "frequency", "--expected-users", "1e6", "--domain-size", "1000", "--delta", "1e-8"]
 

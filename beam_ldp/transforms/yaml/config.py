@@ -29,8 +29,7 @@ from beam_ldp.settings import (
     SettingError,
     Shuffling,
 )
-from beam_ldp.settings.fields import Setting, read_setting, settings_of
-from beam_ldp.settings.nearest import nearest
+from beam_ldp.settings.fields import Setting, nearest, read_setting, settings_of
 from beam_ldp.settings.sections import DEAD_LETTER
 from beam_ldp.transforms.budgeted import ChargeTo
 from beam_ldp.transforms.elements.portable import PortableDomain
