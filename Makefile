@@ -157,14 +157,14 @@ test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments; every
 		$(PYTEST) -m "(slow or hypothesis) and not engines and not bench and not tff and not dataflow and not yaml"
 
 test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow"
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow and not yaml"
 
 FAULTS := tests/engines/test_faults.py
 KILLS ?= 20
 MANY_KILLS := $(addprefix $(FAULTS)::,test_a_kill_at_any_moment test_a_kill_with_fresh_noise test_a_kill_on_the_local_runner)
 
 test-slow-engines: $(VENV)/.ready engines-fetch pyspark  ## clusters, two kills on each, streams of ten minutes (an hour or more)
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and slow" $(addprefix --deselect ,$(MANY_KILLS)) tests
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and slow and not yaml" $(addprefix --deselect ,$(MANY_KILLS)) tests
 
 test-faults: $(VENV)/.ready engines-fetch  ## twenty (KILLS=) kill -9 of every kind of process, and their table (RESUME=1: go on where it was stopped)
 	test -n "$(RESUME)" || rm -f build/kills.jsonl
@@ -187,8 +187,8 @@ test-tff-slow: $(TFF_VENV)/.ready  ## more ways for TensorFlow Federated's proce
 test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the template
 	$(DATAFLOW_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m dataflow tests/dataflow
 
-test-yaml: yaml  ## pipelines of Beam YAML, with the installed wheel
-	$(YAML_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m "yaml and not engines" tests/yaml
+test-yaml: yaml engines-fetch  ## pipelines of Beam YAML, with the installed wheel, on the local runner and Prism
+	$(YAML_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m yaml tests/yaml
 
 test-pyspark: $(VENV)/.ready pyspark tools  ## the page of Spark without Beam, on a local Spark
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/pyspark
