@@ -8,7 +8,9 @@ Only the people are simulated, and so the truth is known.
 from __future__ import annotations
 
 import math
+import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -207,7 +209,30 @@ def run(
         _say_statement(console, result)
         say_where(console, output, result)
         console.print(f"[dim]All of it took {time.monotonic() - started:.0f} s.[/dim]")
+        _say_next(console)
     return code
+
+
+def _say_next(console: Console) -> None:
+    """What to type for a file of one's own, with the path by which this program is found."""
+    console.print(
+        "\n[bold]Next, your own file[/bold]: a column of it, and the public list of the values to "
+        "count. This plans and checks, and reads no value; without --dry-run it runs."
+    )
+    command = (
+        f"{_program()} frequency --input YOUR.csv --column NAME --domain LIST.txt "
+        "--epsilon 1 --max-local-epsilon 6 --delta 1e-8 --expected-users 1e6 --output out --dry-run"
+    )
+    console.print(f"[green]{escape(command)}[/green]", soft_wrap=True)
+
+
+def _program() -> str:
+    """How the program that runs is called from here."""
+    running = Path(sys.argv[0])
+    on_path = shutil.which("beam-ldp")
+    if running.name != "beam-ldp" or (on_path and running.samefile(on_path)):
+        return "beam-ldp"
+    return os.path.relpath(running)
 
 
 def _story(corpus: Corpus, users: int, words: int, people: Path, truth: np.ndarray) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,16 @@ def test_a_small_demo(tmp_path: Path) -> None:
     for expected in ("Are the intervals honest?", "hold the truth", "privacy.md", "(other)",
                      "The 20 most frequent of 200 values", "local epsilon"):  # fmt: skip
         assert expected in " ".join(shown.output.split())
-    assert (tmp_path / "demo" / "people.parquet").exists()
+    (following,) = [line for line in shown.output.splitlines() if "YOUR.csv" in line]
+    flags = shlex.split(following)[2:]  # after the program and its sub-command
+    people = tmp_path / "demo" / "people.parquet"
+    names = {
+        "YOUR.csv": str(people),
+        "NAME": "word",
+        "LIST.txt": str(people.with_name("words.txt")),
+    }
+    checked = run("frequency", *(names.get(flag, flag) for flag in flags))
+    assert checked.exit_code == 0 and "epsilon" in checked.output, checked.output
     record = json.loads((tmp_path / "demo" / "release" / "privacy.json").read_text())
     assert record["num_reports"] == 50_000 and record["epsilon"] <= 0.5
     assert record["local_epsilon"] <= 5.0
