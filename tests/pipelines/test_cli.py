@@ -107,11 +107,9 @@ def test_a_small_demo(tmp_path: Path) -> None:
     (following,) = [line for line in shown.output.splitlines() if "YOUR.csv" in line]
     flags = shlex.split(following)[2:]  # after the program and its sub-command
     people = tmp_path / "demo" / "people.parquet"
-    names = {
-        "YOUR.csv": str(people),
-        "NAME": "word",
-        "LIST.txt": str(people.with_name("words.txt")),
-    }
+    listed = tmp_path / "list.txt"
+    listed.write_text("the\nof\n")
+    names = {"YOUR.csv": str(people), "NAME": "word", "LIST.txt": str(listed)}
     checked = run("frequency", *(names.get(flag, flag) for flag in flags))
     assert checked.exit_code == 0 and "epsilon" in checked.output, checked.output
     record = json.loads((tmp_path / "demo" / "release" / "privacy.json").read_text())
