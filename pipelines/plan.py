@@ -56,11 +56,15 @@ def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "--help-all"):
         print(HELP, end="")
         return DONE if argv else MISUSED
-    from beam_ldp.pipelines.records.gates import NothingReleasedError
+    usage, flags = _usage_of(argv[0]), argv[1:]
+    helped = print_help(usage, flags) if usage and (flags or usage is not MECHANISMS) else None
+    if helped is not None:
+        return helped
+    from beam_ldp.pipelines.records.gates import NothingReleasedError  # half the time of a help
 
     console = Console(stderr=True)
     try:
-        return _run(argv[0], argv[1:])
+        return _run(argv[0], flags)
     except UsageError as error:
         code, said = MISUSED, f"error: {error}"
     except NothingReleasedError as error:
@@ -71,11 +75,13 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
+def _usage_of(what: str) -> Usage | None:
+    return MECHANISMS if what == "mechanisms" else PLANS.get(what)
+
+
 def _run(what: str, flags: list[str]) -> int:
-    usage = MECHANISMS if what == "mechanisms" else PLANS.get(what)
+    usage = _usage_of(what)
     if usage is not None:
-        if (code := print_help(usage, flags)) is not None and (flags or usage is not MECHANISMS):
-            return code
         given = read_flags(usage, flags)
         if usage is MECHANISMS:
             list_mechanisms(given)
