@@ -105,9 +105,9 @@ def _program(name: str, question: str) -> click.Command:
     def command(flags: Sequence[str]) -> None:
         module = name.replace("-", "_")
         if name == "run":
-            from beam_ldp.pipelines.run_job import main as run_job
+            from beam_ldp.pipelines.job_files import main as run_job_file
 
-            sys.exit(run_job(list(flags)))
+            sys.exit(run_job_file(list(flags)))
         if name == "plan":
             from beam_ldp.pipelines.plan import main as plan
 

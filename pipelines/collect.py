@@ -15,13 +15,13 @@ from rich.console import Console
 
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.devices.collecting import (
+    CollectMean,
     CollectSettings,
     DeviceReports,
     check_collected,
     collected_words,
     count,
 )
-from beam_ldp.pipelines.devices.means import CollectMean
 from beam_ldp.pipelines.devices.release_file import (
     DeviceListsQuestion,
     DeviceNumberQuestion,

@@ -84,7 +84,7 @@ def read_flags(usage: Usage, argv: Sequence[str]) -> Arguments:
 def _check_left_over(usage: Usage, left_over: list[str]) -> None:
     known = [f"--{about.flag}" for _, _, about in usage]
     if usage.runs_on_beam:
-        from beam_ldp.pipelines.options import check_beam_flags
+        from beam_ldp.pipelines.jobs.job import check_beam_flags
 
         check_beam_flags(left_over, known)
         return

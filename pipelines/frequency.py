@@ -17,10 +17,9 @@ from rich.console import Console
 
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
+from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
 from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
-from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
 from beam_ldp.pipelines.frequencies.questions import FrequencySettings
 from beam_ldp.pipelines.inputs.public_lists import groups_of, lists_of
 from beam_ldp.pipelines.inputs.sources import ReadTable
@@ -30,8 +29,7 @@ from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import need, section_from, with_files
-from beam_ldp.pipelines.usage.frequency import USAGE
-from beam_ldp.pipelines.usage.stream import StreamSettings
+from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import Release

@@ -21,16 +21,17 @@ from beam_ldp.pipelines.inputs.sources import (
     ReadTable,
     find_all_files,
 )
-from beam_ldp.pipelines.means.answer import MeanAnswer
+from beam_ldp.pipelines.means.answer import MeanAnswer, mean_view, picture_shape
 from beam_ldp.pipelines.means.choice import (
     MeanChoice,
     MeanPlanner,
+    MeanSettings,
     VectorPlanner,
+    check_mean,
     comparison_of,
     local_price,
+    shape_of,
 )
-from beam_ldp.pipelines.means.settings import MeanSettings, check_mean, shape_of
-from beam_ldp.pipelines.means.view import mean_view, picture_shape
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.gates import Price

@@ -202,9 +202,8 @@ def _grouped(given: Arguments) -> Arguments:
 
 
 def _mean(given: Arguments, usage: Usage) -> Plans:
-    from beam_ldp.pipelines.means.choice import MeanPlanner
+    from beam_ldp.pipelines.means.choice import MeanPlanner, checked_mean
     from beam_ldp.pipelines.means.plans import MeanPlans
-    from beam_ldp.pipelines.means.settings import checked_mean
 
     question = given["question"]
     if not {"radius", "range", "ranges"} & set(question) and question.get("norm") != "binary":
@@ -215,7 +214,7 @@ def _mean(given: Arguments, usage: Usage) -> Plans:
 
 def _promised(given: Arguments, usage: Usage) -> Arguments:
     """Without a delta only the local promise is planned; a central target needs one."""
-    from beam_ldp.pipelines.means.settings import needed_of_privacy
+    from beam_ldp.pipelines.means.choice import needed_of_privacy
     from beam_ldp.pipelines.settings import need
 
     privacy = given["privacy"]
@@ -227,7 +226,7 @@ def _promised(given: Arguments, usage: Usage) -> Arguments:
 
 def _coordinates(question: Any) -> tuple[tuple[str, ...], int]:
     """Columns that are named, and numbers per person. Raises UsageError."""
-    from beam_ldp.pipelines.means.settings import ranges_in
+    from beam_ldp.pipelines.means.choice import ranges_in
 
     columns = tuple(
         name.strip() for names in question.column for name in names.split(",") if name.strip()

@@ -29,8 +29,7 @@ from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.settings import section_from
-from beam_ldp.pipelines.streams.live import StreamProgress
-from beam_ldp.pipelines.streams.log import StreamLog
+from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress
 from beam_ldp.pipelines.streams.results import (
     OPENED,
     MarkOpenWindows,
@@ -43,8 +42,7 @@ from beam_ldp.pipelines.streams.results import (
     run_that_goes_on,
 )
 from beam_ldp.pipelines.streams.source import WatchTable
-from beam_ldp.pipelines.usage.frequency import USAGE
-from beam_ldp.pipelines.usage.stream import StreamSettings
+from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.transforms import ChargeTo, PrivateEstimate, SlidingSums, WindowRules
 from beam_ldp.transforms.collector.panes import FirstReleases

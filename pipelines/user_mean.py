@@ -15,14 +15,13 @@ from rich.console import Console
 from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.mean import VectorQuestion
-from beam_ldp.pipelines.means.answer import MeanAnswer
+from beam_ldp.pipelines.means.answer import MeanAnswer, mean_view
 from beam_ldp.pipelines.means.user_choice import (
     UserMeanPlanner,
     UserMeanRecord,
     UserMeanSettings,
     check_user_mean,
 )
-from beam_ldp.pipelines.means.view import mean_view
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.usage.user_mean import USAGE

@@ -19,8 +19,8 @@ from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 
 if TYPE_CHECKING:
+    from beam_ldp.pipelines.frequencies.answer import PartsAnswer
     from beam_ldp.pipelines.frequencies.parts import Parts
-    from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
     from beam_ldp.transforms.questions import LevelsQuestion
 
 

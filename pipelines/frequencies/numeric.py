@@ -14,10 +14,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.pipelines.frequencies.answer import SCHEMA, FrequencyAnswer, estimate_table
+from beam_ldp.pipelines.frequencies.answer import (
+    DRAWN,
+    SCHEMA,
+    SHOWN,
+    FrequencyAnswer,
+    PartsAnswer,
+    caption_of,
+    estimate_table,
+)
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion
 from beam_ldp.pipelines.frequencies.parts import Parts
-from beam_ldp.pipelines.frequencies.parts_answer import DRAWN, SHOWN, PartsAnswer, caption_of
 from beam_ldp.pipelines.outputs import LEVEL, PLACE, as_csv, place_columns
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,

@@ -32,8 +32,8 @@ from beam_ldp.randomizers.domain import OTHER, Domain
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 
 if TYPE_CHECKING:
+    from beam_ldp.pipelines.frequencies.answer import PartsAnswer
     from beam_ldp.pipelines.frequencies.parts import Parts
-    from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
     from beam_ldp.transforms.questions import ColumnQuestion, ListQuestion
 
 FrequencySettings = Settings[FrequencyQuestion]
@@ -203,8 +203,7 @@ class SeveralLists(Survey, Generic[L]):
         ]
 
     def answer(self, parts: Parts, top: int) -> PartsAnswer:
-        from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
-        from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+        from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 
         labels = {
             column: domain.labels

@@ -9,8 +9,8 @@ from typing import Any
 
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.means.choice import VectorPlanner
-from beam_ldp.pipelines.means.settings import (
+from beam_ldp.pipelines.means.choice import (
+    VectorPlanner,
     checked_means,
     needed_of_privacy,
     radius_of,

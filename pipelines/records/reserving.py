@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp import settings as sections
 from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.options import BudgetOptions
+from beam_ldp.pipelines.jobs.job import BudgetOptions
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.lost_runs import find_lost_runs

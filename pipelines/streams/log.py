@@ -1,4 +1,4 @@
-"""A stream in MLflow: one run, and in it a step for each window that was released.
+"""A stream for those who look on: in MLflow one run with a step per release; its last windows here.
 
 Written by the launcher alone, from what stands in the folder for everybody to read and from the
 ledger: never rows, keys or seeds. A server that is away costs the log, never a release; what waits
@@ -7,31 +7,42 @@ is sent when it is back. A stream that goes on finds its run again, by its charg
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import logging
 import math
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
 
 import mlflow_ldp
 from beam_ldp import log_events
+from beam_ldp.accounting import ShuffleAccountant
+from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import YES
 from beam_ldp.pipelines.records.reserving import NO_LEDGER, SIMULATED
-from beam_ldp.pipelines.streams.live import Step, StreamProgress
+from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.streams.results import TABLE, read_folder
+from beam_ldp.pipelines.views.pictures import shortened
 from mlflow_ldp.release import dataset_input
 from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RunLog, tracking_seconds
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
     from beam_ldp.pipelines.stream import Stream
+
 
 STREAM_TAG = f"{NAMESPACE}.stream"  # by which the run of a stream is found again
 EVERY = 10.0  # seconds between two requests at least
@@ -349,3 +360,137 @@ def _compact(event: dict[str, Any]) -> str:
 def _seconds(time: str) -> float:
     """Since 1970, of a time as `iso` writes it."""
     return datetime.fromisoformat(time[:-1] + "+00:00").timestamp()
+
+
+# In sight: the last windows, what is in them, and what all of them cost ---------------------------
+
+
+SHOWN = 12  # windows
+TOP = 3  # values of each
+ORDERS = [2.0, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128]  # few: every release is priced at once
+
+
+@dataclass(frozen=True)
+class Step:
+    """A window that was released, and what all windows cost up to it.
+
+    Attributes:
+        told: its `privacy.json`.
+        epsilon, local_epsilon: of all so far; None and 0 in simulations.
+    """
+
+    told: dict[str, Any]
+    epsilon: float | None
+    local_epsilon: float
+
+
+@dataclass
+class StreamProgress:
+    """What has come out so far.
+
+    Attributes:
+        folder: where results appear.
+        budget_windows: releases that may happen.
+        delta: delta of the central epsilons.
+        used: windows that were released or withheld: each uses one of the budget.
+        released, late, withheld, sums: how many.
+        epsilon: central price of all releases for a person who was in all of them; None without any
+            and in simulations.
+        local_epsilon: what such a person has lost to whoever sees single reports.
+    """
+
+    folder: Path
+    budget_windows: int
+    delta: float
+    used: int = 0
+    released: int = 0
+    late: int = 0
+    withheld: int = 0
+    sums: int = 0
+    epsilon: float | None = None
+    local_epsilon: float = 0.0
+    _known: set[str] = field(default_factory=set)
+    _steps: list[Step] = field(default_factory=list)
+    _accountant: ShuffleAccountant = field(default_factory=lambda: ShuffleAccountant(ORDERS))
+    _rows: deque[tuple[str, ...]] = field(default_factory=lambda: deque(maxlen=SHOWN))
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.used >= self.budget_windows
+
+    def look(self) -> bool:
+        """Take in what is new; whether there was any."""
+        before = len(self._known)
+        for name, told in read_folder(self.folder, self._known):
+            if ".withheld-" in name:
+                self._take_withheld(told)
+            else:
+                self._take_release(name, told)
+        return len(self._known) > before
+
+    def new_steps(self) -> list[Step]:
+        """Windows that were released since this was asked last, in the order of their folders."""
+        found, self._steps = self._steps, []
+        return found
+
+    def _take_withheld(self, told: dict[str, Any]) -> None:
+        self.withheld += 1
+        self.used += not told["late"] and told["min_reports"] > 0
+        said = f"withheld: {told['reason']}"
+        place = (_window(told), f"{told['num_reports']:,}")
+        self._rows.append((*place, said, "", "late" if told["late"] else ""))
+
+    def _take_release(self, name: str, told: dict[str, Any]) -> None:
+        kind = "late" if told["late"] else "sum" if told["derived"] else ""
+        if told["derived"]:
+            self.sums += 1
+        else:
+            self.released += 1
+            self.late += told["late"]
+            self.used += 1
+        if told["event"] is not None:
+            self._accountant.compose(event_from_json(told["event"]))
+            self.epsilon = float(self._accountant.get_epsilon(self.delta))
+            self.local_epsilon += told["local_epsilon"]
+        if not told["derived"]:
+            self._steps.append(Step(told, self.epsilon, self.local_epsilon))
+        price = "" if told["epsilon"] is None else number(told["epsilon"])
+        table = (self.folder / name / TABLE).read_text("utf-8")
+        self._rows.append((_window(told), f"{told['num_reports']:,}", _top(table), price, kind))
+
+    def render(self) -> Group:
+        """What is shown now."""
+        table = Table("window (UTC)", "reports", "most frequent", "epsilon", "", expand=False)
+        for row in self._rows:
+            table.add_row(*map(Text, row))
+        return Group(table, Text(self.summary(), style="dim"))
+
+    def summary(self) -> str:
+        """One line about all of it."""
+        said = (
+            f"{self.used:,} of {self.budget_windows:,} releases used; {self.released:,} released "
+            f"({self.late:,} late), {self.withheld:,} withheld"
+        )
+        if self.epsilon is None:
+            return said
+        return (
+            f"{said}. Somebody in all of them: epsilon <= {number(self.epsilon)} at delta = "
+            f"{self.delta:g} against readers of the tables, local epsilon "
+            f"{number(self.local_epsilon)}"
+        )
+
+
+def _window(told: dict[str, Any]) -> str:
+    start, end = told["window_start"], told["window_end"]
+    same_day = start[:10] == end[:10]
+    return f"{start[:10]} {start[11:-1]}–{end[11:-1] if same_day else end[:-1]}"
+
+
+def _top(table: str) -> str:
+    """The most frequent values with their errors, from a table."""
+    rows = sorted(csv.DictReader(io.StringIO(table)), key=lambda row: -float(row["count"]))
+    return ", ".join(
+        f"{shortened(row['value'], 16)} {float(row['count']):,.0f}"
+        f" ± {float(row['count_standard_error']):,.0f}"
+        for row in rows[:TOP]
+    )

@@ -16,8 +16,7 @@ import pytest
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
-from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 from beam_ldp.pipelines.means.answer import MeanAnswer
 from beam_ldp.randomizers.base import LocalRandomizer
 from tests.pairs.world import (

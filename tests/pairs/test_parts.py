@@ -9,8 +9,7 @@ import pytest
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
-from beam_ldp.pipelines.frequencies.parts_answer import PartsAnswer
+from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 from beam_ldp.pipelines.frequency import Frequency
 from tests.pairs.world import DELTA, FREQUENCY, Program, World
 

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from beam_ldp.pipelines import demo_people
+from beam_ldp.pipelines import demo
 from beam_ldp.pipelines.demo import demo_mean
 
 USERS = 5000
 TABLES = {
-    "patients": (demo_people.patients, demo_people.PATIENTS, 442),
-    "survey": (demo_people.survey, demo_people.SURVEY, 6366),
-    "insured": (demo_people.insured, demo_people.INSURED, 20_190),
+    "patients": (demo.patients, demo.PATIENTS, 442),
+    "survey": (demo.survey, demo.SURVEY, 6366),
+    "insured": (demo.insured, demo.INSURED, 20_190),
 }
 
 pytest.importorskip("sklearn")
@@ -41,7 +41,7 @@ def test_rows_lie_in_the_ranges_that_are_told(name):
 @pytest.mark.parametrize("name", TABLES)
 def test_people_hold_real_rows(name, tmp_path):
     rows, ranges = TABLES[name][0](), TABLES[name][1]
-    people, public, truth = demo_people.write_rows(name, rows, ranges, USERS, 9, tmp_path)
+    people, public, truth = demo.write_rows(name, rows, ranges, USERS, 9, tmp_path)
     table = pa_csv.read_csv(people)
     held = np.column_stack([table[column].to_numpy() for column in ranges])
     assert table["user_id"].to_pylist() == list(range(USERS))
@@ -55,9 +55,9 @@ def test_people_hold_real_rows(name, tmp_path):
 
 @pytest.mark.exact
 def test_pictures_are_digits(tmp_path):
-    path, truth = demo_people.write_pictures(USERS, tmp_path)
+    path, truth = demo.write_pictures(USERS, tmp_path)
     pixels = np.array(pq.read_table(path)["pixels"].to_pylist())
-    assert pixels.shape == (USERS, 64) and pixels.max() == demo_people.BRIGHTEST
+    assert pixels.shape == (USERS, 64) and pixels.max() == demo.BRIGHTEST
     np.testing.assert_allclose(pixels.mean(axis=0), truth)
 
 

@@ -11,9 +11,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from beam_ldp.pipelines.means.answer import MeanAnswer, mean_table
+from beam_ldp.pipelines.means.answer import (
+    MeanAnswer,
+    MeanView,
+    decimals,
+    mean_table,
+    mean_view,
+    picture_shape,
+    plot_mean,
+)
 from beam_ldp.pipelines.means.choice import comparison_of
-from beam_ldp.pipelines.means.view import MeanView, decimals, mean_view, picture_shape, plot_mean
 from beam_ldp.pipelines.outputs import as_csv
 from beam_ldp.randomizers.mean import CoordinateRanges, MeanEstimate
 from beam_ldp.transforms.elements.blocks import Release

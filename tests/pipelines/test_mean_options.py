@@ -16,7 +16,7 @@ from beam_ldp.pipelines.inputs.line_formats import read_json_lines
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowGroups, read_row_groups
 from beam_ldp.pipelines.job_files import jobs_of
 from beam_ldp.pipelines.mean import Mean
-from beam_ldp.pipelines.means.settings import MeanSettings
+from beam_ldp.pipelines.means.choice import MeanSettings
 
 pytestmark = pytest.mark.exact
 

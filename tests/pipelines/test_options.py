@@ -17,8 +17,7 @@ from beam_ldp.pipelines.frequencies.questions import FrequencySettings
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.job_files import usage_of
 from beam_ldp.pipelines.jobs import watch
-from beam_ldp.pipelines.jobs.job import pipeline_flags
-from beam_ldp.pipelines.options import IN_PROCESS_RUNNER, BudgetOptions
+from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER, BudgetOptions, pipeline_flags
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.pipelines.inputs.sources import InputFileError
 from beam_ldp.pipelines.jobs import results, watch
+from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.jobs.watch import JobError, explain
-from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.records.gates import expected_price, price_of
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import KRandomizedResponse

@@ -36,7 +36,7 @@ from beam_ldp.pipelines.inputs.sources import (
     format_of,
     split_row_groups,
 )
-from beam_ldp.pipelines.options import IN_PROCESS_RUNNER
+from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import People

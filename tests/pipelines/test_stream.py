@@ -28,7 +28,7 @@ from beam_ldp.pipelines import frequency, stream
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.stream import check_stream
 from beam_ldp.pipelines.streams import results
-from beam_ldp.pipelines.streams.live import StreamProgress
+from beam_ldp.pipelines.streams.log import StreamProgress
 from beam_ldp.pipelines.streams.results import (
     PRICE,
     TABLE,
@@ -44,7 +44,7 @@ from beam_ldp.pipelines.streams.results import (
     write_once,
 )
 from beam_ldp.pipelines.streams.source import NO_TIME, _Stamp, as_pattern, times_of
-from beam_ldp.pipelines.usage.stream import SECONDS
+from beam_ldp.pipelines.usage.frequency import SECONDS
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms.elements.blocks import Release, TableBlock, WithheldRelease

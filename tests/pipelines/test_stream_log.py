@@ -17,8 +17,7 @@ from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.stream import Stream, check_stream
 from beam_ldp.pipelines.streams import log as stream_log
-from beam_ldp.pipelines.streams.live import StreamProgress
-from beam_ldp.pipelines.streams.log import StreamLog
+from beam_ldp.pipelines.streams.log import StreamLog, StreamProgress
 from beam_ldp.pipelines.streams.results import Pricing, _WriteRelease, begin
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.transforms.budgeted import Reservation

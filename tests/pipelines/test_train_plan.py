@@ -13,7 +13,7 @@ from rich.console import Console
 from beam_ldp.accounting import ShuffleAccountant, SubsampledShuffledDpEvent, local_event
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.ledger import BudgetLedger
-from beam_ldp.pipelines import programs, run_job, train
+from beam_ldp.pipelines import job_files, programs, train
 from beam_ldp.pipelines.flags import UsageError, read_flags
 from beam_ldp.pipelines.records.gates import NothingReleasedError
 from beam_ldp.pipelines.training.charge import TrainingRun, charged, settlement
@@ -340,7 +340,7 @@ def test_a_job_file_with_the_command_line_winning(tmp_path, capsys):
         "privacy: {local_epsilon: 2, delta: 1e-5}\n"
     )
     flags = [str(path), "--epochs", "2", "--format", "json", "--dry-run"]
-    assert run_job.main(flags) == programs.DONE
+    assert job_files.main(flags) == programs.DONE
     assert json.loads(capsys.readouterr().out)["planned_rounds"] == 40
 
 
