@@ -267,7 +267,7 @@ class ChargedEvent(NamedTuple):
     orders: tuple[float, ...]
 
 
-class Answer(NamedTuple):
+class TruePrice(NamedTuple):
     """What it costs: the loss, and epsilon by delta; a reason where it has no price."""
 
     loss: Loss | None
@@ -289,7 +289,7 @@ class Repricing:
     stated: dict[ChargedEvent, dict[Loss, int]] = field(default_factory=dict)
     local: list[str] = field(default_factory=list)
     deltas: dict[ChargedEvent, set[float]] = field(default_factory=dict)
-    answers: dict[ChargedEvent, Answer] = field(default_factory=dict)
+    answers: dict[ChargedEvent, TruePrice] = field(default_factory=dict)
 
     def look_at_next(self, rows: Iterable[Row]) -> None:
         """Look at the row that does not follow: maybe it is its local epsilon that is too small."""
@@ -375,15 +375,15 @@ def price(found: Repricing, *, sample: int | None = None, workers: int = 1) -> N
     found.answers.update(zip(questions, answers))
 
 
-def _answer(asked: tuple[ChargedEvent, tuple[float, ...]]) -> Answer:
+def _answer(asked: tuple[ChargedEvent, tuple[float, ...]]) -> TruePrice:
     question, deltas = asked
     event = json.loads(question.event)
     try:
         loss = loss_of(event, question.orders)
         parsed = event_from_json(event)
-        return Answer(loss, {delta: float(event_epsilon(parsed, delta)) for delta in deltas})
+        return TruePrice(loss, {delta: float(event_epsilon(parsed, delta)) for delta in deltas})
     except Exception as error:  # a forged row may hold anything
-        return Answer(None, {}, type(error).__name__)
+        return TruePrice(None, {}, type(error).__name__)
 
 
 def _text(event: Mapping[str, Any]) -> str:

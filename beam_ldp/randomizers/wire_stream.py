@@ -92,7 +92,7 @@ class Ranges:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class StreamPart:
     """What a part of a stream holds: the sound envelopes that begin in it, in their order.
 
     Attributes:
@@ -123,7 +123,7 @@ def margin(terms: AnyTerms) -> int:
 
 def read_part(
     terms: AnyTerms, data: bytes, begin: int = 0, start: int = 0, stop: int | None = None
-) -> Part:
+) -> StreamPart:
     """The envelopes that begin in `[start, stop)` of a stream.
 
     Args:
@@ -149,7 +149,7 @@ def read_part(
     ours = sound & (at >= low) & (at < high)
     refused = _refused(marks, codes, own, at[sound], (at + lengths)[sound], low, high)
     kept = np.repeat(ours[sound], counts[sound])
-    return Part(
+    return StreamPart(
         at[ours] + begin,
         counts[ours],
         heads[own][ours, PREFIX_BYTES : PREFIX_BYTES + ID_BYTES],

@@ -53,7 +53,7 @@ class ListSize:
 
 
 PublicList = Domain | ListSize
-L = TypeVar("L", bound=Domain | ListSize)
+AnyList = TypeVar("AnyList", bound=Domain | ListSize)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Survey(ABC):
         """The releases, ready to be shown."""
 
 
-class SeveralLists(Survey, Generic[L]):
+class SeveralLists(Survey, Generic[AnyList]):
     """One value of a public list per column.
 
     Args:
@@ -152,11 +152,11 @@ class SeveralLists(Survey, Generic[L]):
     def __init__(
         self,
         columns: Sequence[str],
-        domains: Sequence[L],
+        domains: Sequence[AnyList],
         paths: Sequence[str],
         other: str,
     ) -> None:
-        self.domains: dict[str, L] = dict(zip(columns, domains))
+        self.domains: dict[str, AnyList] = dict(zip(columns, domains))
         self._paths, self._other = tuple(paths), other
         self.about = ", ".join(columns)
 

@@ -70,7 +70,7 @@ class Groups:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clients:
+class ClientSizes:
     """How many clients there are."""
 
     clients: int | None = setting(
@@ -222,7 +222,7 @@ TRAIN = Usage(
         --algorithm fedavg --local-epsilon 4 --clients-per-round 500 --epochs 30 --delta 1e-6
 """,
     parts=(
-        Part("sizes", Clients, SIZES),
+        Part("sizes", ClientSizes, SIZES),
         *(part for part in train.PARTS if part.home in ("training", "privacy", "mechanism")),
         _FORMAT,
     ),
@@ -268,7 +268,7 @@ PLANS = {"frequency": FREQUENCY, "mean": MEAN, "user-mean": USER_MEAN, "train": 
 
 def over_a_job(program: Usage) -> Usage:
     """What stands over a job file: flags of its program, sizes, and what to say of the plan."""
-    more = {"frequency": (_LISTS,), "train": (Part("sizes", Clients, SIZES),)}
+    more = {"frequency": (_LISTS,), "train": (Part("sizes", ClientSizes, SIZES),)}
     return replace(
         program,
         parts=(*program.parts, *more.get(program.name, ())),

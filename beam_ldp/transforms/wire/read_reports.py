@@ -18,7 +18,7 @@ from apache_beam.typehints import typehints
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.wire import REASONS, AnyTerms, GroupTerms, ReleaseTerms, shared
-from beam_ldp.randomizers.wire_stream import Part, Ranges, Row, join_ranges, margin, read_part
+from beam_ldp.randomizers.wire_stream import Ranges, Row, StreamPart, join_ranges, margin, read_part
 from beam_ldp.transforms.device.side import ORIGIN_BYTES
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock
 from beam_ldp.transforms.elements.counters import ReasonCounters, counter
@@ -105,7 +105,7 @@ def _before(words: np.ndarray) -> np.ndarray:
     return found
 
 
-def listed_ids(part: Part, num_parts: int, routing: bytes) -> Iterator[tuple[int, bytes]]:
+def listed_ids(part: StreamPart, num_parts: int, routing: bytes) -> Iterator[tuple[int, bytes]]:
     """Ids and offsets of envelopes that have one, each once, for every group of ids one piece.
 
     Args:
@@ -175,7 +175,7 @@ class _Read(beam.DoFn):
         self._terms: AnyTerms = self.terms.any
         self._margin = margin(self._terms)
 
-    def _stretches(self, reader: PartReader) -> Iterator[tuple[int, int, Part]]:
+    def _stretches(self, reader: PartReader) -> Iterator[tuple[int, int, StreamPart]]:
         for stretch in reader:
             found = read_part(self._terms, stretch.data, stretch.begin, stretch.start, stretch.stop)
             yield stretch.start, stretch.stop, found
@@ -236,7 +236,7 @@ class TakeOnce(_Read):
         if reader.digest != digest:
             raise ValueError(f"{part.path}: {CHANGED}")
 
-    def _take(self, path: str, found: Part, taken: np.ndarray) -> Iterator[Any]:
+    def _take(self, path: str, found: StreamPart, taken: np.ndarray) -> Iterator[Any]:
         counts = found.counts[taken]
         if not len(counts):
             return
@@ -261,7 +261,7 @@ class TakeOnce(_Read):
                 self._simulated,
             )
 
-    def _copies(self, path: str, found: Part, again: np.ndarray) -> BadRowBlock:
+    def _copies(self, path: str, found: StreamPart, again: np.ndarray) -> BadRowBlock:
         lengths = shared(self._terms).envelope_bytes(0) + (
             shared(self._terms).report_bytes * found.counts[again]
         )

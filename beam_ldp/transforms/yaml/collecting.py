@@ -58,7 +58,7 @@ from beam_ldp.transforms.yaml.config import (
     survey_query,
 )
 from beam_ldp.transforms.yaml.provider import rows_for
-from beam_ldp.transforms.yaml.rows import TEXT, Outputs
+from beam_ldp.transforms.yaml.rows import TEXT, OutputNames
 
 ENVELOPE = "envelope"  # the column
 BYTES, BASE64 = "bytes", "base64"
@@ -121,7 +121,7 @@ class RandomizeRows(_Half):
     """
 
     def __init__(
-        self, query: Query, told: How, outputs: Outputs, *, encoding: str, terms: str
+        self, query: Query, told: How, outputs: OutputNames, *, encoding: str, terms: str
     ) -> None:
         super().__init__(query, told)
         _check_encoding(encoding)
@@ -208,7 +208,7 @@ class CollectRows(_Half):
         self,
         query: Query,
         told: How,
-        outputs: Outputs,
+        outputs: OutputNames,
         *,
         terms: str,
         one_row_each: bool,
@@ -443,7 +443,7 @@ def Randomize(  # noqa: N802
     """
     query = _query(column, domain, bins, other, ranges, questions, bad_rows)
     told = how(privacy, people, mechanism, shuffle, release, windows)
-    outputs = Outputs(error_handling, withheld, times)
+    outputs = OutputNames(error_handling, withheld, times)
     return RandomizeRows(query, told, outputs, encoding=encoding, terms=terms)
 
 
@@ -492,7 +492,7 @@ def CollectReports(  # noqa: N802
     """
     query = _query(column, domain, bins, other, ranges, questions, DEAD_LETTER)
     told = how(privacy, people, mechanism, shuffle, release, windows)
-    outputs = Outputs(error_handling, withheld, times)
+    outputs = OutputNames(error_handling, withheld, times)
     return CollectRows(
         query,
         told,

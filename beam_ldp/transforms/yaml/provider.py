@@ -24,7 +24,7 @@ from beam_ldp.transforms.yaml.config import (
     strict,
     survey_query,
 )
-from beam_ldp.transforms.yaml.rows import TEXT, Outputs, ToRows
+from beam_ldp.transforms.yaml.rows import TEXT, OutputNames, ToRows
 
 
 class EstimateToRows(beam.PTransform):
@@ -44,7 +44,7 @@ class EstimateToRows(beam.PTransform):
         self,
         query: Query,
         told: How,
-        outputs: Outputs,
+        outputs: OutputNames,
         *,
         level: float,
         times: str,
@@ -127,7 +127,7 @@ def PrivateFrequencies(  # noqa: N802
     """
     told = how(privacy, people, mechanism, shuffle, release, windows)
     query = frequency_query(column, domain, bins, other, bad_rows)
-    outputs = Outputs(error_handling, withheld, times)
+    outputs = OutputNames(error_handling, withheld, times)
     return EstimateToRows(query, told, outputs, level=level, times=times)
 
 
@@ -167,7 +167,7 @@ def PrivateMean(  # noqa: N802
         withheld: as for PrivateFrequencies.
     """
     told = how(privacy, people, mechanism, shuffle, release, windows)
-    outputs = Outputs(error_handling, withheld, times)
+    outputs = OutputNames(error_handling, withheld, times)
     query = mean_query(column, ranges, bad_rows)
     return EstimateToRows(query, told, outputs, level=level, times=times, one_row_each=one_row_each)
 
@@ -202,6 +202,6 @@ def PrivateQuestions(  # noqa: N802
         withheld: as for PrivateFrequencies.
     """
     told = how(privacy, people, None, shuffle, release, windows)
-    outputs = Outputs(error_handling, withheld, times)
+    outputs = OutputNames(error_handling, withheld, times)
     query = survey_query(questions, bad_rows)
     return EstimateToRows(query, told, outputs, level=level, times=times)

@@ -207,8 +207,8 @@ def _withheld_row(notice: WithheldRelease, times: str) -> beam.Row:
     )
 
 
-class Outputs:
-    """The collections that a transform gives beside its rows.
+class OutputNames:
+    """Names of the collections that a transform gives beside its rows.
 
     Args:
         error_handling: `{output: NAME}`, as for all of Beam YAML.
