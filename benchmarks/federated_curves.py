@@ -130,8 +130,7 @@ def trained(setting: Setting, seed: int) -> dict[str, Any]:
 
 def prices(setting: Setting, dimension: int) -> dict[str, list[float | None]]:
     """Epsilon after every epoch, by each accountant; nothing without noise."""
-    from beam_ldp.accounting.literature.comparison import price_of
-    from beam_ldp.accounting.literature.methods import DEFAULT
+    from beam_ldp.accounting.literature.methods import DEFAULT, price_of
     from beam_ldp.accounting.literature.schedule import Schedule
 
     if setting.norm is None:

@@ -120,7 +120,7 @@ def _report(
 ) -> AuditReport:
     """What the audit of the ledger's rows finds, beside what is kept elsewhere."""
     from beam_ldp.ledger import audit as check
-    from beam_ldp.ledger.anchors import load_public
+    from beam_ldp.ledger.rows import load_public
 
     try:
         found = [anchor for place in anchors for anchor in _anchors(place)]
@@ -236,7 +236,7 @@ def _counted(book: BudgetLedger, store: str) -> dict[str, PeopleCount]:
 
 
 def _write_anchor(report: AuditReport, path: Path, sign_with: Path | None) -> None:
-    from beam_ldp.ledger.anchors import Anchor, load_private, write_anchors
+    from beam_ldp.ledger.rows import Anchor, load_private, write_anchors
 
     head = report.state.head
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -318,7 +318,7 @@ def accept(ledger: str | None, row: int, sign_with: Path, why: str, by: str | No
     A budget that was raised after something was charged is a fault in every audit, until the
     auditor signs an acceptance; audits with the auditor's public key then pass.
     """
-    from beam_ldp.ledger.anchors import load_private
+    from beam_ldp.ledger.rows import load_private
 
     book = open_ledger(ledger)
     with ledger_errors():

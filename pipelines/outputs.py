@@ -35,7 +35,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.pipelines.records.record import LEVEL as LEVEL
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.transforms.elements.listing import paths_matching
+from beam_ldp.transforms.files import paths_matching
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"

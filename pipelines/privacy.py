@@ -15,7 +15,7 @@ from rich.console import Console
 from beam_ldp.pipelines.flags import whole
 
 if TYPE_CHECKING:
-    from beam_ldp.accounting.literature.comparison import MethodPrice
+    from beam_ldp.accounting.literature.methods import MethodPrice
     from beam_ldp.accounting.literature.schedule import Sampling, Schedule
     from beam_ldp.accounting.lower import PrivacyBound
 
@@ -186,7 +186,7 @@ def _priced(
     say: Callable[[str], None],
 ) -> tuple[Schedule, PrivacyBound, Sequence[MethodPrice]]:
     """The schedule, its unknown filled in; our price of it, and those of all methods."""
-    from beam_ldp.accounting.literature.comparison import compare, schedule_epsilon
+    from beam_ldp.accounting.literature.methods import compare, schedule_epsilon
 
     if solve is not None and target_epsilon is not None:
         question = _solved(
@@ -226,7 +226,7 @@ def _solved(
     question: CostQuestion, unknown: str, target: float, delta: float, say: Callable[[str], None]
 ) -> CostQuestion:
     """The question with the unknown filled in, rounded to the safe side."""
-    from beam_ldp.accounting.literature.comparison import solve_schedule
+    from beam_ldp.accounting.literature.methods import solve_schedule
 
     if not target > 0:
         raise ValueError(f"--epsilon must be > 0, got {target:g}")

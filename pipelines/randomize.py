@@ -57,7 +57,7 @@ from beam_ldp.transforms import (
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
 from beam_ldp.transforms.device.noise import NoiseSource
 from beam_ldp.transforms.device.side import Reports
-from beam_ldp.transforms.elements.listing import paths_matching
+from beam_ldp.transforms.files import paths_matching
 from beam_ldp.transforms.wire import SUFFIX
 
 _NAME = "randomize"

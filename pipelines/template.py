@@ -28,7 +28,7 @@ from beam_ldp.pipelines.jobs.job import pipeline_flags
 from beam_ldp.pipelines.programs import DONE, MISUSED
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.reserving import ledger_url
-from beam_ldp.transforms.elements.listing import paths_matching
+from beam_ldp.transforms.files import paths_matching
 
 STAGED = ".staged"
 

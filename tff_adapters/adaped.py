@@ -40,7 +40,7 @@ import tensorflow as tf
 
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.literature.two_ledgers import adaped_message_event, adaped_round_event
-from beam_ldp.federated.central_record import CentralRecord, one_more, start_record
+from beam_ldp.federated.record import CentralRecord, one_more, start_record
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from tff_adapters.adaped_steps import (
     Classifier,
@@ -71,7 +71,7 @@ class AdapedState(NamedTuple):
     Attributes:
         mu: weights of the shared model.
         psi: scale of the distillation, float32: how far own models are from the shared one.
-        privacy: events so far, see `beam_ldp.federated.central_record`.
+        privacy: events so far, see `beam_ldp.federated.record`.
     """
 
     mu: Any

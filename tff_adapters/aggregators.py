@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
-from beam_ldp.federated.record import DeclaredSampling, RoundConfig, RoundsRecord
+from beam_ldp.federated.record import RoundConfig, RoundsRecord
+from beam_ldp.federated.samplers import DeclaredSampling
 from beam_ldp.randomizers.checks import check_positive
 from beam_ldp.randomizers.mean import (
     L1Mean,

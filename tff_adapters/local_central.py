@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from beam_ldp.accounting.literature.two_ledgers import TwoLedgers, central_round_event
 from beam_ldp.accounting.reconstruction import Target
-from beam_ldp.federated.central_record import CentralRecord, one_more, start_record
+from beam_ldp.federated.record import CentralRecord, one_more, start_record
 from beam_ldp.federated.samplers import SelfSampling
 from beam_ldp.federated.training import Charges, EpsilonBudget
 from beam_ldp.randomizers.checks import check_integer, check_positive
@@ -44,7 +44,7 @@ class LocalCentralState(NamedTuple):
     """State of the aggregation.
 
     Attributes:
-        privacy: the central events so far (`beam_ldp.federated.central_record`). What messages cost
+        privacy: the central events so far (`beam_ldp.federated.record`). What messages cost
             depends on who took part how often: `TwoLedgers` counts that.
     """
 

@@ -3,7 +3,7 @@
 Needs NumPy, SciPy and dp-accounting only, and the last for events alone. The floors, each standing
 on those below it:
 
-* `literature`: every published formula by name, and `comparison`, which runs them side by side.
+* `literature`: every published formula by name; `methods` runs them side by side.
 * `reconstruction`: what a large local epsilon still hides (`reconstruction_audit`: of a mechanism).
 * `prices`: of any event, and of memoized reports that are published again.
 * `composition`: many releases. `accountant` adds up; it asks `ledger_bounds` what they cost at most

@@ -1,19 +1,23 @@
 """Federated training, whatever the framework: who takes part, what ran, and what it costs.
 
 Nothing here needs TensorFlow. An adapter (`tff_adapters`) builds the process, keeps a record of its
-rounds in its state (`record`, or `central_record` where a server adds the noise), and reads what
-leaves clients; `samplers` draw who takes part, and `training` runs the rounds under a budget.
+rounds in its state (`record`), and reads what leaves clients; `samplers` draw who takes part, and
+`training` runs the rounds under a budget.
 """
 
 from beam_ldp.federated.record import (
-    DeclaredSampling,
     RoundsRecord,
-    SamplingMismatchError,
     planned_event,
     privacy_event,
     privacy_events,
 )
-from beam_ldp.federated.samplers import FixedSizeSampling, SelfSampling, full_participation
+from beam_ldp.federated.samplers import (
+    DeclaredSampling,
+    FixedSizeSampling,
+    SamplingMismatchError,
+    SelfSampling,
+    full_participation,
+)
 from beam_ldp.federated.training import (
     EpsilonBudget,
     Flow,

@@ -12,14 +12,101 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from beam_ldp.accounting import (
     LocalRandomizerDpEvent,
     ShuffledDpEvent,
     SubsampledShuffledDpEvent,
 )
-from beam_ldp.federated.record import DeclaredSampling, SamplingMismatchError
 from beam_ldp.randomizers.checks import check_integer
+
+_IMPLAUSIBLE = 1e-12
+
+
+class SamplingMismatchError(RuntimeError):
+    """What ran is not what was declared and charged."""
+
+
+@dataclass(frozen=True)
+class DeclaredSampling:
+    """How the clients of a round are drawn, for the credit that sampling gives.
+
+    The credit holds against readers who do not see who takes part. A round that receives a number
+    of clients that this sampling does not give fails before anything of it is released: who stays
+    away may do so for a reason, and there is no price for that yet.
+
+    A client of the sample that sends what no honest client can is another matter: it came. What it
+    sent is left out of the sum and it is counted. It was drawn, so the rate stays what it was; it
+    hides nobody, so the crowd is that of the others (`event`), which costs more than the full one.
+    A price for the full sample would not do: the multiset that it is about holds as many honest
+    reports as were drawn, and this one does not. With coins nothing is said about that: the price
+    supposes that all who came were honest.
+
+    Args:
+        num_users: clients to draw from.
+        num_drawn: clients drawn; with "self", how many come on average.
+        points_per_client: data points that each client holds.
+        sampling: "without_replacement", a uniformly random set of clients of that size; or "self",
+            every client joins by its own coin.
+
+    Raises:
+        ValueError: if a parameter is out of range.
+
+    >>> DeclaredSampling(1000, 50).allowed
+    (50, 50)
+    """
+
+    num_users: int
+    num_drawn: float
+    points_per_client: int = 1
+    sampling: str = "without_replacement"
+
+    def __post_init__(self) -> None:
+        if self.sampling not in ("without_replacement", "self"):
+            raise ValueError(
+                f'sampling must be "without_replacement" or "self", got {self.sampling!r}'
+            )
+        self.event(LocalRandomizerDpEvent(1.0), 1)
+
+    def event(
+        self, local: LocalRandomizerDpEvent, points: int, dropped: int = 0
+    ) -> SubsampledShuffledDpEvent:
+        """One round of this sampling, `points` of a client's data points each.
+
+        Args:
+            local: the event of one report.
+            points: of a client's data points.
+            dropped: clients who came and hide nobody; fewer than were drawn, 0 with coins. The
+                round is priced as a sample of the others, at a rate that is no smaller than that
+                of the sample that was drawn.
+        """
+        honest = self.num_drawn - dropped
+        return SubsampledShuffledDpEvent(
+            local,
+            int(self.num_users * honest // self.num_drawn) if dropped else self.num_users,
+            honest,
+            points_per_client=self.points_per_client,
+            points_sampled=points,
+            sampling=self.sampling,
+        )
+
+    def takes_everything(self, points: int) -> bool:
+        """Whether every data point of every client is in every round: then there is no credit."""
+        everybody = self.num_drawn == self.num_users and points == self.points_per_client
+        return everybody and self.sampling == "without_replacement"
+
+    @property
+    def allowed(self) -> tuple[int, int]:
+        """Smallest and largest number of clients that a round may receive.
+
+        With coins: all but what happens in less than one round in 1e12.
+        """
+        if self.sampling == "without_replacement":
+            return int(self.num_drawn), int(self.num_drawn)
+        rate = self.num_drawn / self.num_users
+        coins = stats.binom(self.num_users, rate)
+        return int(coins.ppf(_IMPLAUSIBLE / 2)), int(coins.isf(_IMPLAUSIBLE / 2))
 
 
 @dataclass(frozen=True)

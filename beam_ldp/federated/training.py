@@ -17,7 +17,6 @@ import dp_accounting
 
 from beam_ldp.accounting import PrivacyBound, ShuffleAccountant
 from beam_ldp.federated.record import (
-    SamplingMismatchError,
     last_event,
     last_reports,
     planned_event,
@@ -26,6 +25,7 @@ from beam_ldp.federated.record import (
     rounds_run,
     same_rounds,
 )
+from beam_ldp.federated.samplers import SamplingMismatchError
 from beam_ldp.randomizers.checks import check_fraction
 
 OURS, COUNT, PUBLIC, UNPRICED = "ours", "count", "public", "unpriced"

@@ -4,7 +4,6 @@ Needs the extra `ledger`: pip install 'beam-ldp[ledger]'.
 """
 
 from beam_ldp.ledger.accounts import PeopleCount
-from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.auditing import AuditReport, Check, audit
 from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Budget, Charge, Quota
@@ -12,6 +11,7 @@ from beam_ldp.ledger.deciding import BudgetStatus
 from beam_ldp.ledger.ledger import BudgetLedger
 from beam_ldp.ledger.people import DamagedTagsError, PeopleKey, record_people
 from beam_ldp.ledger.rows import (
+    Anchor,
     BlockUsedUpError,
     BudgetExceededError,
     Head,

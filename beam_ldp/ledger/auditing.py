@@ -15,7 +15,6 @@ from typing import Any, Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from beam_ldp.ledger.accounts import PeopleCount
-from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.charges import Charge
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.opening import signer_of
@@ -28,7 +27,7 @@ from beam_ldp.ledger.recomputing import (
     stated_by,
     two_questions,
 )
-from beam_ldp.ledger.rows import RESERVE, Row, faults
+from beam_ldp.ledger.rows import RESERVE, Anchor, Row, faults
 from beam_ldp.ledger.state import LedgerState
 from beam_ldp.ledger.succession import Succession
 

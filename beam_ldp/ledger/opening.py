@@ -18,7 +18,6 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from beam_ldp.ledger.anchors import load_private
 from beam_ldp.ledger.books import Books, Population
 from beam_ldp.ledger.charges import Charge, followed, of_run, part_of
 from beam_ldp.ledger.deciding import BudgetStatus, budget_of, population_of, status_of
@@ -41,6 +40,7 @@ from beam_ldp.ledger.rows import (
     canonical,
     check_size,
     jumps,
+    load_private,
     login,
     next_row,
     row_time,

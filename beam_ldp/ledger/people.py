@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from beam_ldp.accounting.prices import Cell, cells_of
-from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.identity import AnyIds, canonical_ids, length_prefixed
 from beam_ldp.randomizers.randomness import check_key, derive_key
-from beam_ldp.randomizers.user_ids import AnyIds, canonical_ids
 
 if TYPE_CHECKING:
     from beam_ldp.ledger.books import Population

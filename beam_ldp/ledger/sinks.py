@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from beam_ldp.ledger.anchors import Anchor, read_anchors
-from beam_ldp.ledger.rows import Head, Row
+from beam_ldp.ledger.rows import Anchor, Head, Row, read_anchors
 from beam_ldp.ledger.store import LedgerUnavailableError
 
 ANCHORS_VARIABLE = "BEAM_LDP_ANCHORS"

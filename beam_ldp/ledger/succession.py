@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
-from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.books import Population
 from beam_ldp.ledger.charges import finite, release_key
 from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
@@ -38,6 +37,7 @@ from beam_ldp.ledger.rows import (
     RESERVE,
     RESUME,
     SETTLE,
+    Anchor,
     Head,
     LedgerCorruptedError,
     LedgerError,

@@ -30,9 +30,8 @@ from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, shuffle
 from beam_ldp.protocols.spaces import Concentration, Space
 from beam_ldp.protocols.user_mean_rounds import Found, RangeSearch, RoundOne, RoundTwo
 from beam_ldp.randomizers.base import Rng
-from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
+from beam_ldp.randomizers.identity import AnyIds, ReleaseIdentity, UserIds, canonical_ids, digest_of
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
-from beam_ldp.randomizers.user_ids import AnyIds, UserIds, canonical_ids
 
 # Which part of a protocol a person plays: a public function of the person's id ------------
 #

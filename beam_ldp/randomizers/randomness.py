@@ -26,8 +26,13 @@ from typing import Protocol
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from beam_ldp.randomizers.identity import ReleaseIdentity, length_prefixed
-from beam_ldp.randomizers.user_ids import AnyIds, UserIds, canonical_ids
+from beam_ldp.randomizers.identity import (
+    AnyIds,
+    ReleaseIdentity,
+    UserIds,
+    canonical_ids,
+    length_prefixed,
+)
 
 MIN_KEY_BYTES = 32
 _AES_BLOCK_WORDS = 2

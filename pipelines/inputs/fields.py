@@ -20,7 +20,7 @@ from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.sources import InputFileError, opened
 from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.settings.fields import nearest
-from beam_ldp.transforms.elements.user_id_columns import is_id_type
+from beam_ldp.transforms.elements.columns import is_id_type
 
 _GLOB = frozenset("*?[")
 
@@ -153,7 +153,7 @@ def dimension_of(fields: Sequence[Field], stated: int | None) -> int:
 
 # The column of ids, looked up before anything is charged ------------------------------------------
 #
-# Who is one person is decided id by id (`beam_ldp.randomizers.user_ids`), so files may differ in
+# Who is one person is decided id by id (`beam_ldp.randomizers.identity`), so files may differ in
 # their types. What no id can be made of is refused here rather than found row by row.
 
 

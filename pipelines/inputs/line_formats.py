@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from beam_ldp.randomizers.user_ids import canonical_id
+from beam_ldp.randomizers.identity import canonical_id
 from beam_ldp.transforms.elements.columns import BAD_USER, REASONS
 
 BLOCK_BYTES = 4 << 20

@@ -22,7 +22,7 @@ from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
-from beam_ldp.transforms.elements.listing import matching_or_inside
+from beam_ldp.transforms.files import matching_or_inside
 
 InputFormat = Literal["parquet", "csv", "jsonl", "text"]
 BadRows = Literal["dead_letter", "other", "zero"]

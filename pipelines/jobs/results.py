@@ -23,7 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, Release, WithheldRelease
-from beam_ldp.transforms.elements.listing import paths_matching
+from beam_ldp.transforms.files import paths_matching
 
 RELEASES, WITHHELD, BAD_ROWS = "releases", "withheld", "bad_rows"
 DIGEST, IDENTITY = "digest", "identity"

@@ -24,7 +24,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_ldp.accounting.event_json import event_from_json, event_to_json
 from beam_ldp.pipelines import outputs
 from beam_ldp.pipelines.jobs import results
-from beam_ldp.transforms.elements.listing import paths_matching
+from beam_ldp.transforms.files import paths_matching
 
 NOTE = "run.json"
 BEGUN = "begun"  # one byte for every round that began

@@ -21,8 +21,7 @@ from beam_ldp.accounting import (
     shuffled_event,
 )
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.accounting.literature.comparison import price_of, schedule_epsilon
-from beam_ldp.accounting.literature.methods import DEFAULT
+from beam_ldp.accounting.literature.methods import DEFAULT, price_of, schedule_epsilon
 from beam_ldp.accounting.literature.schedule import Sampling, Schedule
 from beam_ldp.accounting.literature.two_ledgers import (
     adaped_message_event,

@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from beam_ldp.accounting.literature.comparison import MethodPrice, price_of
-from beam_ldp.accounting.literature.methods import DEFAULT, OWN
+from beam_ldp.accounting.literature.methods import DEFAULT, OWN, MethodPrice, price_of
 from beam_ldp.accounting.literature.schedule import UNLIKELY, Schedule
 from beam_ldp.accounting.lower import PrivacyBound
 from beam_ldp.pipelines.records.statement import number, rounded_down

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import ShuffleAccountant, shuffle_epsilon
-from beam_ldp.accounting.literature.comparison import compare, schedule_epsilon, solve_schedule
+from beam_ldp.accounting.literature.methods import compare, schedule_epsilon, solve_schedule
 from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.frequency import KRandomizedResponse, SubsetSelection

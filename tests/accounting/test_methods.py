@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from beam_ldp.accounting.literature import methods as registry
 from beam_ldp.accounting.literature.closed_forms import OutOfRangeError, compose_kov
-from beam_ldp.accounting.literature.comparison import compare, price_of, schedule_epsilon
 from beam_ldp.accounting.literature.methods import (
     DEFAULT,
     OWN,
     Method,
+    compare,
     method,
     methods,
+    price_of,
     register_method,
+    schedule_epsilon,
 )
 from beam_ldp.accounting.literature.schedule import Schedule
 from beam_ldp.randomizers.frequency import KRandomizedResponse

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from beam_ldp.accounting.events import ShuffledDpEvent, SubsampledShuffledDpEvent
-from beam_ldp.accounting.literature.comparison import price_of
+from beam_ldp.accounting.literature.methods import price_of
 from beam_ldp.accounting.literature.schedule import UNLIKELY, Schedule
 from beam_ldp.randomizers.frequency import BinaryHadamard, KRandomizedResponse
 

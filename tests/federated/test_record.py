@@ -17,8 +17,6 @@ from beam_ldp.accounting import (
     local_event,
 )
 from beam_ldp.federated.record import (
-    DeclaredSampling,
-    SamplingMismatchError,
     last_event,
     last_reports,
     planned_event,
@@ -27,6 +25,7 @@ from beam_ldp.federated.record import (
     rounds_charged,
     rounds_run,
 )
+from beam_ldp.federated.samplers import DeclaredSampling, SamplingMismatchError
 from beam_ldp.randomizers.mean import BinaryVectorMean, LInfMean
 from tests.federated.records import record
 

@@ -21,8 +21,7 @@ from beam_ldp.federated import (
     privacy_events,
     train,
 )
-from beam_ldp.federated.central_record import CentralRecord, start_record
-from beam_ldp.federated.record import RoundsRecord
+from beam_ldp.federated.record import CentralRecord, RoundsRecord, start_record
 from beam_ldp.randomizers.mean import LInfMean
 from tests.federated.records import record
 

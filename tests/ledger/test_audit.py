@@ -13,10 +13,19 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, event_epsilon
 from beam_ldp.ledger import BudgetLedger, PeopleKey, record_people
-from beam_ldp.ledger.anchors import Anchor, load_private, load_public, read_anchors, write_anchors
 from beam_ldp.ledger.auditing import AuditReport, audit
 from beam_ldp.ledger.losses import event_digest
-from beam_ldp.ledger.rows import Head, Row, canonical, next_row
+from beam_ldp.ledger.rows import (
+    Anchor,
+    Head,
+    Row,
+    canonical,
+    load_private,
+    load_public,
+    next_row,
+    read_anchors,
+    write_anchors,
+)
 from tests.ledger.asked import asked
 from tests.ledger.conftest import Clock
 from tests.ledger.keys import make_key, private_bytes, public_bytes

@@ -11,12 +11,11 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
 from beam_ldp.ledger import BudgetLedger, audit, recomputing
-from beam_ldp.ledger.anchors import Anchor
 from beam_ldp.ledger.auditing import AuditReport
 from beam_ldp.ledger.charges import Budget
 from beam_ldp.ledger.losses import Loss, orders_for
 from beam_ldp.ledger.recomputing import epsilons_of
-from beam_ldp.ledger.rows import RESERVE, SETTLE, Row, next_row
+from beam_ldp.ledger.rows import RESERVE, SETTLE, Anchor, Row, next_row
 from tests.ledger.asked import KEY, asked
 from tests.ledger.conftest import Clock
 from tests.ledger.keys import make_key

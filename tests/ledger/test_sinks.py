@@ -19,8 +19,7 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError, audit, sinks
-from beam_ldp.ledger.anchors import Anchor, read_anchors
-from beam_ldp.ledger.rows import DATASET, GENESIS, Head, Row, next_row
+from beam_ldp.ledger.rows import DATASET, GENESIS, Anchor, Head, Row, next_row, read_anchors
 from beam_ldp.ledger.sinks import (
     INLINE,
     REMOTE,
@@ -406,7 +405,7 @@ def test_every_scheme_has_its_opener() -> None:
 
 
 def test_a_store_that_beam_knows(tmp_path: Path) -> None:
-    from beam_ldp.transforms.anchor_files import StoredAnchors
+    from beam_ldp.transforms.files import StoredAnchors
 
     sink = StoredAnchors(f"{tmp_path}/anchors/")
     assert sink.last(LEDGER) is None

@@ -11,7 +11,7 @@ import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
-from beam_ldp.ledger.anchors import Anchor
+from beam_ldp.ledger.rows import Anchor
 from beam_ldp.ledger.store import RowStore
 from beam_ldp.ledger.succession import Succession, succeed
 from tests.ledger.asked import asked

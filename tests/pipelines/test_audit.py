@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.ledger import audit as check
-from beam_ldp.ledger.anchors import read_anchors
+from beam_ldp.ledger.rows import read_anchors
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.records.audit_page import epsilon_curve, local_curve, svg, ticks
 from tests.ledger.asked import asked

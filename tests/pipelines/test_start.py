@@ -76,7 +76,7 @@ def test_help_loads_nothing_heavy() -> None:
 PRICES = """
 import json, sys
 from beam_ldp.accounting import local_epsilon_for, shuffle_epsilon
-from beam_ldp.accounting.literature.comparison import DEFAULT, price_of
+from beam_ldp.accounting.literature.methods import DEFAULT, price_of
 from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 from beam_ldp.accounting.literature.schedule import Schedule

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from beam_ldp.ledger.people import PeopleKey
 from beam_ldp.protocols.user_means import public_words
-from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.randomizers.identity import ReleaseIdentity, canonical_id, canonical_ids
 from beam_ldp.randomizers.randomness import UserRandomness, contribution_ranks, envelope_ids
-from beam_ldp.randomizers.user_ids import canonical_id, canonical_ids
 
 pytestmark = pytest.mark.exact
 KEY = b"k" * 32

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_ldp.randomizers.user_ids import canonical_id
-from beam_ldp.transforms.elements.columns import ABSENT, REASONS, Column
-from beam_ldp.transforms.elements.user_id_columns import by_kind, is_id_type, user_ids
+from beam_ldp.randomizers.identity import canonical_id
+from beam_ldp.transforms.elements.columns import (
+    ABSENT,
+    REASONS,
+    Column,
+    by_kind,
+    is_id_type,
+    user_ids,
+)
 
 pytestmark = pytest.mark.exact
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from beam_ldp.accounting.composition.ledger_bounds import ledger_losses, lower_value
 from beam_ldp.accounting.composition.loss_curves import renyi_divergences
+from beam_ldp.accounting.divergences import shuffle_rdp
 from beam_ldp.accounting.divergences.hockey_stick import (
     epsilon_bound,
     hockey_stick,
@@ -173,6 +174,53 @@ def by_curve(
         return rdp_to_epsilon(orders, values, delta)[0]
 
     return price
+
+
+def added_up(schedule: Schedule, delta: float) -> float:
+    """Local epsilons, without any shuffle."""
+    return schedule.rounds * schedule.local_epsilon
+
+
+def full(bound: Callable[[int, float, int], float]) -> Callable[[Schedule, float], float]:
+    """A curve of a full shuffle."""
+
+    def curve(schedule: Schedule, order: float) -> float:
+        require(not schedule.sampled, "everybody's report in every round")
+        return bound(int(order), schedule.local_epsilon, schedule.num_reports)
+
+    return curve
+
+
+def sampled(bound: Callable[[int, float, int, int], float]) -> Callable[[Schedule, float], float]:
+    """A curve of a sampled shuffle: of points, where whoever takes part reports one of theirs."""
+
+    def curve(schedule: Schedule, order: float) -> float:
+        require(schedule.sampled and schedule.points_sampled == 1, "sampling, one point per person")
+        points = schedule.num_users * schedule.points_per_client
+        return bound(int(order), schedule.local_epsilon, points, schedule.num_reports)
+
+    return curve
+
+
+def uniform(bound: Callable[[int, float, int, int], float]) -> Callable[[Schedule, float], float]:
+    """The same where the theorem knows one uniform sample only, not people and then points."""
+    curve = sampled(bound)
+
+    def uniform(schedule: Schedule, order: float) -> float:
+        require(schedule.points_per_client == 1, "people with one point each")
+        return curve(schedule, order)
+
+    return uniform
+
+
+def refined(order: int, local_epsilon: float, num_users: int, num_sampled: int) -> float:
+    """Thesis, Theorem 5.4.1: the same proof with sharper constants."""
+    return shuffle_rdp.thesis_subsampled(order, local_epsilon, num_users, num_sampled, refined=True)
+
+
+def zhu_wang(order: int, local_epsilon: float, num_users: int, num_sampled: int) -> float:
+    """The rate of a Poisson sample of that expected size."""
+    return shuffle_rdp.zhu_wang_poisson(order, local_epsilon, num_sampled, num_sampled / num_users)
 
 
 def generic_subsampling(schedule: Schedule, delta: float) -> float:

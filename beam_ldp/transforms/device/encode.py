@@ -28,6 +28,7 @@ from beam_ldp.transforms.elements.columns import (
     Codes,
     Column,
     Encoder,
+    user_ids,
 )
 from beam_ldp.transforms.elements.counters import (
     CROWD,
@@ -43,7 +44,6 @@ from beam_ldp.transforms.elements.portable import (
     groups_of,
 )
 from beam_ldp.transforms.elements.stage_types import StageError, element_of, typed_outputs
-from beam_ldp.transforms.elements.user_id_columns import user_ids
 
 BATCH_ROWS = 1 << 15
 THE_VALUE = "value"  # column names that stand for a value and its key

@@ -17,8 +17,8 @@ from apache_beam.typehints import typehints
 from beam_ldp.randomizers.randomness import add_digests, digest_of_hashes
 from beam_ldp.transforms.device.noise import read_key
 from beam_ldp.transforms.elements.blocks import ValueBlock
-from beam_ldp.transforms.elements.listing import paths_matching
 from beam_ldp.transforms.elements.stage_types import is_streamed, window_bounds
+from beam_ldp.transforms.files import paths_matching
 
 if TYPE_CHECKING:
     from beam_ldp.ledger.people import Files, PeopleKey

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.estimate import Estimate
-from beam_ldp.randomizers.user_ids import canonical_ids
+from beam_ldp.randomizers.identity import canonical_ids
 from beam_ldp.transforms.elements.block_coder import (
     INTEGER,
     JSON,
@@ -98,7 +98,7 @@ class ValueBlock:
 
         Ids of two blocks of one kind are one person exactly where they are equal.
         """
-        from beam_ldp.transforms.elements.user_id_columns import by_kind
+        from beam_ldp.transforms.elements.columns import by_kind
 
         assert self.user_ids is not None
         for rows, ids in by_kind(self.user_ids):

@@ -13,8 +13,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.wire import AnyTerms, GroupTerms, ReleaseTerms
-from beam_ldp.transforms.elements.listing import matching_or_inside
 from beam_ldp.transforms.elements.portable import PortableDomain, PortableRandomizer
+from beam_ldp.transforms.files import matching_or_inside
 
 # Release terms as they travel to the workers that write and read envelopes ----------------
 

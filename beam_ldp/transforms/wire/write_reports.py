@@ -29,9 +29,9 @@ from beam_ldp.transforms.device.noise import NoiseSource
 from beam_ldp.transforms.device.side import RandomizeBlocks
 from beam_ldp.transforms.elements.blocks import ReportBlock, ShuffledBlock, ValueBlock
 from beam_ldp.transforms.elements.counters import counter
-from beam_ldp.transforms.elements.listing import paths_matching
 from beam_ldp.transforms.elements.portable import PortableRandomizer
 from beam_ldp.transforms.elements.stage_types import StageError, expect
+from beam_ldp.transforms.files import paths_matching
 from beam_ldp.transforms.shuffler.sums import MismatchError, check_digest, parts_of
 from beam_ldp.transforms.wire.file_parts import BINARY, SUFFIX, PortableTerms
 

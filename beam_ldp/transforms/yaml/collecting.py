@@ -57,8 +57,7 @@ from beam_ldp.transforms.yaml.config import (
     strict,
     survey_query,
 )
-from beam_ldp.transforms.yaml.provider import rows_for
-from beam_ldp.transforms.yaml.rows import TEXT, OutputNames
+from beam_ldp.transforms.yaml.rows import TEXT, OutputNames, rows_for
 
 ENVELOPE = "envelope"  # the column
 BYTES, BASE64 = "bytes", "base64"

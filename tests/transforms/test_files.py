@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from apache_beam.io.filesystem import BeamIOError
 
-from beam_ldp.transforms.elements.listing import matching, matching_or_inside, paths_matching
+from beam_ldp.transforms.files import matching, matching_or_inside, paths_matching
 
 pytestmark = pytest.mark.exact
 

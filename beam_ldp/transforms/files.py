@@ -1,14 +1,51 @@
-"""Heads of a ledger in an object store: one object each, never overwritten."""
+"""Files in any store that Beam knows: which there are, and those with the heads of a ledger."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
+from apache_beam.io.filesystem import BeamIOError, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 
-from beam_ldp.ledger.anchors import Anchor
-from beam_ldp.transforms.elements.listing import paths_matching
+if TYPE_CHECKING:
+    from beam_ldp.ledger.rows import Anchor
+
+
+def matching(pattern: str, *, or_none: bool = False) -> list[FileMetadata]:
+    """The files that match a path or glob, in the order of their paths.
+
+    Args:
+        pattern: of paths.
+        or_none: whether a place that cannot be listed has no files. Otherwise:
+
+    Raises:
+        BeamIOError: if the place cannot be listed; where nothing matches the list is empty.
+    """
+    try:
+        found = FileSystems.match([pattern])[0].metadata_list
+    except BeamIOError:
+        if or_none:
+            return []
+        raise
+    return sorted(found, key=lambda file: str(file.path))
+
+
+def paths_matching(pattern: str, *, or_none: bool = False) -> list[str]:
+    """The paths alone; as `matching`."""
+    return [str(file.path) for file in matching(pattern, or_none=or_none)]
+
+
+def matching_or_inside(pattern: str) -> list[FileMetadata]:
+    """The same, where a path that names a folder stands for the files in it."""
+    found, own = matching(pattern), pattern.rstrip("/")
+    if all(file.path.rstrip("/") == own for file in found):
+        return matching(f"{own}/*") or found
+    return found
+
+
+# Heads of a ledger: one object each, never overwritten -------------------------------------
 
 _JSON = "application/json"
 
@@ -59,6 +96,8 @@ class StoredAnchors:
 
 
 def _read(path: str) -> Anchor:
+    from beam_ldp.ledger.rows import Anchor  # the extra `ledger`, which listing does not need
+
     with FileSystems.open(path, _JSON, "uncompressed") as stream:
         told = json.loads(stream.read())
     try:
