@@ -85,13 +85,20 @@ def budget() -> None:
 @budget.command("init")
 @click.option("--ledger", envvar="BEAM_LDP_LEDGER", required=True, metavar="URL",
               help="database to create the ledger in, as for every command")  # fmt: skip
-def init(ledger: str) -> None:
+@click.option("--mlflow-uri", metavar="URI",
+              help="MLflow's store, or its server, to which all runs charged to this ledger are "
+              "logged; named with the ledger, for good")  # fmt: skip
+def init(ledger: str, mlflow_uri: str | None) -> None:
     """Create a ledger, or report the one that exists."""
     with ledger_errors():
         from beam_ldp.ledger import BudgetLedger
 
-        made = BudgetLedger.create(ledger)
-    Console().print(f"ledger {made.state.ledger_id} in {escape(made.url)}", soft_wrap=True)
+        made = BudgetLedger.create(ledger, mlflow_uri=mlflow_uri)
+    console = Console()
+    console.print(f"ledger {made.state.ledger_id} in {escape(made.url)}", soft_wrap=True)
+    if made.mlflow_uri is not None:
+        said = escape(printable(made.mlflow_uri))
+        console.print(f"its runs are logged to {said}", soft_wrap=True)
 
 
 @budget.command("set")

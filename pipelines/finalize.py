@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines.budget import ledger_errors, ledger_option, open_ledger
-from beam_ldp.pipelines.views.terminal import printable
+from beam_ldp.pipelines.views.terminal import printable, say_logged
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
@@ -24,7 +24,8 @@ DONE, NOT_YET = 0, 1
 @click.argument("output")
 @ledger_option
 @click.option("--mlflow-uri", metavar="URI",
-              help="tracking server to log to (default: nothing is logged)")  # fmt: skip
+              help="tracking server to log to (default: the one that the ledger names, unless the "
+              "run was not to be logged; without one, nothing is logged)")  # fmt: skip
 @click.option("--mlflow-experiment", default="beam-ldp", show_default=True)
 def finalize(
     output: str, ledger: str | None, mlflow_uri: str | None, mlflow_experiment: str
@@ -55,6 +56,8 @@ def finalize(
             )
         sys.exit(code)
     book = _settle(record, ledger, console)
+    if mlflow_uri is None and book is not None and record.get("untracked") is None:
+        mlflow_uri = book.mlflow_uri
     logged = mlflow_uri is None or _log(
         record, output, book, mlflow_uri, mlflow_experiment, console
     )
@@ -301,5 +304,5 @@ def _log(
             soft_wrap=True,
         )
         return False
-    console.print(f"MLflow run {logged.run_id}")
+    say_logged(console, logged)
     return True

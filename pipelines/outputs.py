@@ -39,6 +39,7 @@ from beam_ldp.transforms.files import paths_matching
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+MLFLOW = "mlflow"  # folder of MLflow's store, where a run is logged inside of its output
 FINISHED = "finished"  # what a folder is called whose files are all there
 FILES = frozenset(  # all that an output may hold
     ("estimates.csv", "estimates.parquet", "privacy.json", "privacy.md", "plot.png")
@@ -112,13 +113,13 @@ class OutputFolder:
 
     def _exists(self) -> bool:
         if self._local:
-            return self._target.exists() and any(self._target.iterdir())
+            return self._target.exists() and any(e.name != MLFLOW for e in self._target.iterdir())
         return bool(paths_matching(self.path + "/*", or_none=True))
 
     def _foreign(self) -> bool:
         if not self._target.is_dir():
             return False
-        names = {entry.name for entry in self._target.iterdir()}
+        names = {entry.name for entry in self._target.iterdir()} - {MLFLOW}
         return bool(names) and ("privacy.json" not in names or not names <= FILES)
 
     @contextmanager
@@ -175,6 +176,8 @@ class OutputFolder:
         if not goes_on:
             self.check()
         if self._local:
+            if (self._target / MLFLOW).is_dir():  # a log goes on, whatever it is about
+                os.rename(self._target / MLFLOW, Path(finished) / MLFLOW)
             _put_in_place(Path(finished), self._target)
             shutil.rmtree(finished, ignore_errors=True)  # the old output, if there was one
             return
@@ -258,6 +261,11 @@ class _Digesting:
         self._stream.write(content)
         self.size += len(content)
         self.digest.update(content)
+
+
+def files_in(folder: str) -> list[Path]:
+    """The files of a local output."""
+    return sorted(path for path in Path(folder).iterdir() if path.name in FILES)
 
 
 def is_whole(folder: str) -> bool:

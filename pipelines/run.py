@@ -40,6 +40,7 @@ from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.randomizers.identity import ReleaseIdentity
+from beam_ldp.settings import Output
 from beam_ldp.transforms.elements.blocks import Release
 
 
@@ -300,13 +301,21 @@ def price_line(record: PrivacyRecord) -> str:
     )
 
 
-def tracking_uri(named: str | None, folder: outputs.OutputFolder) -> str | None:
-    """Where to log: the flag, MLflow's own environment variable, or a file beside the output."""
-    if named or os.environ.get("MLFLOW_TRACKING_URI"):
-        return named
-    if not outputs.is_local(folder.path):
+def tracking_uri(
+    told: Output, folder: outputs.OutputFolder, of_ledger: str | None = None
+) -> str | None:
+    """Where to log; None for what MLflow's own environment variable says.
+
+    What a flag names goes first, then the store of the ledger, which all runs charged to it share,
+    then MLFLOW_TRACKING_URI. Without any of them it is a SQLite file inside the output.
+    """
+    if told.mlflow_uri or of_ledger:
+        return told.mlflow_uri or of_ledger
+    if os.environ.get("MLFLOW_TRACKING_URI") or not outputs.is_local(folder.path):
         return None
-    return f"sqlite:///{Path(folder.path).parent / 'mlflow.db'}"
+    place = Path(folder.path) / outputs.MLFLOW
+    place.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{place / 'mlflow.db'}"
 
 
 def log_run(
@@ -333,7 +342,7 @@ def log_run(
             logged = mlflow_ldp.log_release(
                 record.to_json(),
                 folder.path if outputs.is_local(folder.path) else None,
-                tracking_uri=tracking_uri(settings.output.mlflow_uri, folder),
+                tracking_uri=tracking_uri(settings.output, folder, charge.mlflow_uri),
                 experiment=settings.output.mlflow_experiment,
                 run_name=f"{question.name} of {question.about}",
                 metrics={
@@ -364,8 +373,7 @@ def as_json(result: RunResult) -> dict[str, Any]:
         "bad_rows_file": result.bad_rows_file,
         "privacy": result.record.to_json(),
         **result.answer.as_json(),
-        "mlflow_run_id": result.logged.run_id if result.logged else None,
-        "mlflow_uri": result.logged.tracking_uri if result.logged else None,
+        **terminal.logged_as_json(result.logged),
     }
 
 
@@ -378,9 +386,7 @@ def show(result: RunResult, console: Console) -> None:
         console.print(
             f"[bold]Bad rows[/bold] are listed in a private file: {escape(result.bad_rows_file)}"
         )
-    if result.logged is not None:
-        console.print(f"[bold]MLflow[/bold] run {result.logged.run_id}")
-        console.print(f"  {result.logged.ui_command}", soft_wrap=True)
+    terminal.say_logged(console, result.logged)
 
 
 def main(program: type[Question[Any]], argv: Sequence[str] | None = None) -> int:

@@ -427,5 +427,5 @@ def _as_json(job: Stream, watched: StreamProgress, log: StreamLog, why: str) -> 
         "local_epsilon": watched.local_epsilon if watched.epsilon is not None else None,
         "charged": job.budget is not None,
         "run_id": None if job.budget is None else job.budget.run_id,
-        "mlflow_run_id": log.run_id,
+        **terminal.logged_as_json(log.logged),
     }

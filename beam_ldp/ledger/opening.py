@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -38,6 +40,7 @@ from beam_ldp.ledger.rows import (
     Row,
     as_text,
     canonical,
+    check_name,
     check_size,
     jumps,
     load_private,
@@ -141,6 +144,29 @@ def _version() -> str:
         return ""
 
 
+# Where runs are logged: named in the first row, so that an older program opens the ledger too.
+
+MLFLOW_URI = "mlflow_uri"
+
+
+def checked_uri(uri: str) -> str:
+    """The address of MLflow's store as a ledger keeps it: of files, their whole path.
+
+    Raises:
+        ValueError: if it is no short text, or holds a password.
+    """
+    check_name(MLFLOW_URI, uri)
+    if urlsplit(uri).password is not None:
+        raise ValueError(
+            f"{MLFLOW_URI} must hold no password, which the ledger would keep for good: see "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+    if "://" not in uri and uri != "databricks":
+        return Path(uri).absolute().as_uri()
+    scheme, _, path = uri.partition(":///")
+    return f"{scheme}:///{Path(path).absolute()}" if scheme == "sqlite" else uri
+
+
 URL_VARIABLE = "BEAM_LDP_LEDGER"
 CHECKPOINT_EVERY = 256  # rows
 _DECIDES = (DATASET, RENAME, BUDGET, QUOTA, RESERVE)  # kinds of rows that a clock must be right for
@@ -180,16 +206,36 @@ class OpenLedger:
         cls: type[_Ledger],
         url: str,
         *,
+        mlflow_uri: str | None = None,
         anchors: str | AnchorSink | Anchoring | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> _Ledger:
-        """Make a ledger, or open the one that is there."""
+        """Make a ledger, or open the one that is there.
+
+        Args:
+            url, anchors, clock: as of the class.
+            mlflow_uri: MLflow's store, or its server, where every run is logged that is charged to
+                this ledger and names no other. It is named with the ledger, for good.
+
+        Raises:
+            LedgerError: if the ledger that is there names another one, or none.
+            ValueError: if it is no short text, or holds a password, which a ledger would keep.
+        """
+        named = {} if mlflow_uri is None else {MLFLOW_URI: checked_uri(mlflow_uri)}
         store = RowStore(url)
         store.make()
         with store.writing() as appender:
-            if not appender.rows(0):
-                body = {"ledger_id": uuid.uuid4().hex}
+            first = appender.first()
+            if first is None:
+                body = {"ledger_id": uuid.uuid4().hex, **named}
                 appender.append(next_row(Head(), GENESIS, body))
+            elif named and first.body.get(MLFLOW_URI) != named[MLFLOW_URI]:
+                raise LedgerError(
+                    f"{store.shown_url} holds a ledger that names "
+                    f"{first.body.get(MLFLOW_URI) or 'no store of MLflow'}, which is named when a "
+                    "ledger is made. For runs of this one, set MLFLOW_TRACKING_URI or give "
+                    "--mlflow-uri"
+                )
         store.close()
         made = cls(url, anchors=anchors, clock=clock)
         if made._anchoring is not None and made.books.head.count == 1:
@@ -210,6 +256,13 @@ class OpenLedger:
     def ledger_id(self) -> str:
         """Its name, which no other ledger has."""
         return self.books.ledger_id
+
+    @cached_property
+    def mlflow_uri(self) -> str | None:
+        """MLflow's store that its runs share; None if none was named with it."""
+        with self._store.reading() as reader:
+            first = reader.first()
+        return None if first is None else first.body.get(MLFLOW_URI)
 
     @property
     def books(self) -> Books:

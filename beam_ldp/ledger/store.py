@@ -51,6 +51,7 @@ _C = ledger_rows.c
 _VALUE: sa.BindParameter[Any] = sa.bindparam("value")
 _ROWS = sa.select(ledger_rows).order_by(_C.number)
 _ROWS_FROM = _ROWS.where(_C.number >= _VALUE)
+_FIRST = _ROWS.where(_C.number == 0)
 _LAST_CHECKPOINT = (
     sa.select(ledger_rows).where(_C.kind == CHECKPOINT).order_by(_C.number.desc()).limit(1)
 )
@@ -333,6 +334,10 @@ class Reader:
         found = self._connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
         assert isinstance(found, datetime)
         return found
+
+    def first(self) -> Row | None:
+        """The row that made the ledger."""
+        return next(iter(self._found(_FIRST)), None)
 
     def rows(self, start: int) -> list[Row]:
         """All rows from number `start` on."""

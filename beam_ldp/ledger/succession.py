@@ -26,6 +26,7 @@ from beam_ldp.accounting import LocalRandomizerDpEvent
 from beam_ldp.ledger.books import Population
 from beam_ldp.ledger.charges import finite, release_key
 from beam_ldp.ledger.losses import as_json, local_loss_of, loss_of
+from beam_ldp.ledger.opening import MLFLOW_URI
 from beam_ldp.ledger.rows import (
     BUDGET,
     CHECKPOINT,
@@ -197,7 +198,7 @@ def succeed(
         by=by,
         why=why,
     )
-    _write(new, found, carried)
+    _write(new, found, carried, {k: rows[0].body[k] for k in (MLFLOW_URI,) if k in rows[0].body})
     return found
 
 
@@ -209,14 +210,15 @@ def _old(old: RowStore) -> tuple[list[Row], str]:
     return rows, str(rows[0].body["ledger_id"])
 
 
-def _write(new: RowStore, found: Succession, carried: _Carried) -> None:
+def _write(new: RowStore, found: Succession, carried: _Carried, named: dict[str, Any]) -> None:
     if new.version() is not None:
         raise LedgerError(f"{new.shown_url} already holds a ledger: give a new place")
     new.make()
     with new.writing() as appender:
         if appender.rows(0):
             raise LedgerError(f"{new.shown_url} already holds a ledger: give a new place")
-        for row in carried.chained({"ledger_id": uuid.uuid4().hex, "succeeds": found.to_json()}):
+        genesis = {"ledger_id": uuid.uuid4().hex, "succeeds": found.to_json(), **named}
+        for row in carried.chained(genesis):
             appender.append(row)
 
 

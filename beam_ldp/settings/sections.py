@@ -350,7 +350,9 @@ class Output:
         "table", "format of what is printed", flag="format", choices=("table", "json")
     )
     mlflow_uri: str | None = setting(
-        None, "MLflow tracking server (default: mlflow.db beside the output)",
+        None,
+        "MLflow tracking server (default: that of the ledger, else of MLFLOW_TRACKING_URI, else a "
+        "file in {output.folder})",
         flag="mlflow-uri", metavar="URI",
     )  # fmt: skip
     mlflow_experiment: str = setting(

@@ -14,7 +14,8 @@ there.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mlflow_ldp.release import LoggedRun, MlflowMissingError, available, log_release
+from mlflow_ldp.release import MlflowMissingError, available, log_release
+from mlflow_ldp.runs import LoggedRun
 
 if TYPE_CHECKING:
     from mlflow_ldp.budget import (

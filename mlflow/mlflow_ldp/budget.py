@@ -23,7 +23,7 @@ from beam_ldp.ledger import Anchor, Budget, BudgetLedger, Charge, Population, Ro
 from beam_ldp.ledger.deciding import epsilon_of
 from beam_ldp.ledger.losses import event_digest
 from beam_ldp.ledger.state import LedgerState
-from mlflow_ldp.release import LoggedRun, log_release, record_digest
+from mlflow_ldp.release import log_release, record_digest
 from mlflow_ldp.runs import (
     IDENTITY_TAG,
     LONGEST_TAG,
@@ -31,6 +31,7 @@ from mlflow_ldp.runs import (
     NAMESPACE,
     NOTE_TAG,
     RECORD_TAG,
+    LoggedRun,
     Patience,
     batches,
     clean_key,

@@ -22,6 +22,7 @@ from mlflow_ldp.runs import (
     NOTE_TAG,
     PARAMS_PER_BATCH,
     RECORD_TAG,
+    LoggedRun,
     Patience,
     as_text,
     callers_run,
@@ -76,27 +77,6 @@ _METRICS = (
 
 class MlflowMissingError(RuntimeError):
     """MLflow is not installed."""
-
-
-@dataclass(frozen=True)
-class LoggedRun:
-    """Where a release was logged.
-
-    Attributes:
-        run_id, experiment_id: as MLflow names them.
-        tracking_uri: the store that holds the run.
-    """
-
-    run_id: str
-    experiment_id: str
-    tracking_uri: str
-
-    @property
-    def ui_command(self) -> str:
-        """What to type to look at it."""
-        if self.tracking_uri.startswith(("http://", "https://")):
-            return f"{self.tracking_uri}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
-        return f"mlflow ui --backend-store-uri {self.tracking_uri}"
 
 
 def available() -> bool:

@@ -18,8 +18,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 SECONDS_VARIABLE = "BEAM_LDP_TRACKING_SECONDS"
 USUAL_SECONDS = 60.0
@@ -131,6 +133,50 @@ FLUSH_SECONDS = 10.0
 _Item = TypeVar("_Item")
 
 
+@dataclass(frozen=True)
+class LoggedRun:
+    """Where something was logged.
+
+    Attributes:
+        run_id, experiment_id: as MLflow names them.
+        tracking_uri: the store that holds the run.
+    """
+
+    run_id: str
+    experiment_id: str
+    tracking_uri: str
+
+    @property
+    def shown_uri(self) -> str:
+        """The store, without a password."""
+        parts = urlsplit(self.tracking_uri)
+        user, at, host = parts.netloc.rpartition("@")
+        if ":" not in user:
+            return self.tracking_uri
+        return parts._replace(netloc=f"{user.partition(':')[0]}:***{at}{host}").geturl()
+
+    @property
+    def link(self) -> str | None:
+        """Its page, where the store is a server with pages."""
+        if not self.tracking_uri.startswith(("http://", "https://")):
+            return None
+        where = f"experiments/{self.experiment_id}/runs/{self.run_id}"
+        return f"{self.shown_uri.rstrip('/')}/#/{where}"
+
+    @property
+    def ui_command(self) -> str:
+        """What to type, or to open, to look at it."""
+        return self.link or f"mlflow ui --backend-store-uri {self.shown_uri}"
+
+    def to_json(self) -> dict[str, str | None]:
+        """Its address, for programs."""
+        return {
+            "mlflow_run_id": self.run_id,
+            "mlflow_uri": self.shown_uri,
+            "mlflow_link": self.link,
+        }
+
+
 class RunLog:
     """Metrics, parameters and artifacts of one program, sent in batches.
 
@@ -173,6 +219,11 @@ class RunLog:
         self.run_id: str | None = None
         self.uri = ""  # and where the run is, once it is there
         self.experiment_id = ""
+
+    @property
+    def logged(self) -> LoggedRun | None:
+        """Where the run is, once it is there."""
+        return None if self.run_id is None else LoggedRun(self.run_id, self.experiment_id, self.uri)
 
     def start(self) -> None:
         """Open the run, or try again later."""

@@ -22,7 +22,7 @@ from mlflow_ldp.charges import LARGEST_BLOCK as LARGEST_BLOCK
 from mlflow_ldp.charges import Blocks, Kind, Snapshot, local_epsilon_of
 from mlflow_ldp.pages import statement_of
 from mlflow_ldp.release import dataset_input
-from mlflow_ldp.runs import NAMESPACE, RunLog
+from mlflow_ldp.runs import NAMESPACE, LoggedRun, RunLog
 
 _USUAL_EPSILON = 1.0  # orders suit this where no limit is known
 _EVENTS_VERSION = 1
@@ -236,9 +236,9 @@ class PrivacyTracker:
         return self._log.run_id
 
     @property
-    def logged_at(self) -> tuple[str, str]:
-        """The server, and the id of the experiment; empty while it could not be reached."""
-        return self._log.uri, self._log.experiment_id
+    def logged(self) -> LoggedRun | None:
+        """Where MLflow's run is; None while the server could not be reached."""
+        return self._log.logged
 
     @property
     def tags(self) -> dict[str, str]:

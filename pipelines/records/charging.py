@@ -35,6 +35,7 @@ class NoCharge:
 
     people: PeopleFolder | None = None  # where hashes of the people asked are left
     publication: str = ""  # name of the folder in it for hashes of memoized reports
+    mlflow_uri: str | None = None  # MLflow's store that all runs of the ledger share
 
     def __init__(self, why: str) -> None:
         self.facts: dict[str, Any] = {"charged": why}
@@ -105,6 +106,7 @@ class RunCharge(NoCharge):
         self._note: Note | None = None
         self.people = people
         self.publication = charge.attempt
+        self.mlflow_uri = ledger.mlflow_uri
         self.facts |= {
             "ledger": ledger.url,
             "ledger_id": ledger.ledger_id,

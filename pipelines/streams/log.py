@@ -37,7 +37,7 @@ from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.streams.results import TABLE, read_folder
 from beam_ldp.pipelines.views.pictures import shortened
 from mlflow_ldp.release import dataset_input
-from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, RunLog, tracking_seconds
+from mlflow_ldp.runs import IDENTITY_TAG, NAMESPACE, LoggedRun, RunLog, tracking_seconds
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
@@ -92,9 +92,9 @@ class StreamLog:
             )
 
     @property
-    def run_id(self) -> str | None:
-        """MLflow's run; None while there is none."""
-        return None if self._log is None else self._log.run_id
+    def logged(self) -> LoggedRun | None:
+        """Where MLflow's run is; None while there is none."""
+        return None if self._log is None else self._log.logged
 
     def take(self, steps: Sequence[Step]) -> None:
         """Windows that were released, to be logged now or in a while."""
@@ -141,8 +141,9 @@ class StreamLog:
         job, settings = self._job, self._job.settings
         return RunLog(
             tracking_uri=run.tracking_uri(
-                settings.output.mlflow_uri,
+                settings.output,
                 outputs.OutputFolder(settings.output.folder, checked=False),
+                None if (ledger := self._ledger()) is None else ledger.mlflow_uri,
             ),
             experiment=settings.output.mlflow_experiment,
             run_name=f"stream of {job.question.about}",

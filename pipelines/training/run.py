@@ -60,14 +60,11 @@ class TrainingLog:
     Args:
         plan: what is trained.
         tracker: charges each round in the record; None for no record.
-        uri: of the tracking server.
         console: for warnings.
     """
 
-    def __init__(
-        self, plan: TrainingPlan, tracker: Any | None, uri: str | None, console: Console
-    ) -> None:
-        self._plan, self._tracker, self._uri, self._console = plan, tracker, uri, console
+    def __init__(self, plan: TrainingPlan, tracker: Any | None, console: Console) -> None:
+        self._plan, self._tracker, self._console = plan, tracker, console
 
     def charge(self, number: int, num_reports: int) -> None:
         """Before round `number`."""
@@ -93,30 +90,30 @@ class TrainingLog:
 
     def finish(
         self, folder: outputs.OutputFolder, record: TrainRecord, charge: NoCharge
-    ) -> str | None:
+    ) -> mlflow_ldp.LoggedRun | None:
         """The files, and what ties the run to its charge."""
-
         if self._tracker is None:
             return None
-        run_id = cast("str | None", self._tracker.mlflow_run_id)
-        if run_id is not None:
+        logged = cast("mlflow_ldp.LoggedRun | None", self._tracker.logged)
+        if logged is not None:
             from mlflow.tracking import MlflowClient
 
             try:
                 self._tracker.tag(charge.tags(record.to_json()))
                 self._tracker.log(charge.metrics(), max(0, self._tracker.spent.num_charges - 1))
-                charge.show_budget(*self._tracker.logged_at)
+                charge.show_budget(logged.tracking_uri, logged.experiment_id)
                 if outputs.is_local(folder.path):
                     statement = Path(folder.path) / "privacy.md"
                     self._tracker.tag({"mlflow.note.content": statement.read_text("utf-8")})
-                    client = MlflowClient(tracking_uri=self._uri)
-                    client.log_artifacts(run_id, folder.path, "release")
+                    client = MlflowClient(tracking_uri=logged.tracking_uri)
+                    for file in outputs.files_in(folder.path):
+                        client.log_artifact(logged.run_id, str(file), "release")
             except Exception as error:
                 self._console.print(
                     "[yellow]warning:[/yellow] the files were not logged to MLflow "
                     f"({type(error).__name__})"
                 )
-        return run_id
+        return logged
 
 
 @contextmanager
@@ -128,14 +125,13 @@ def training_log(
     if settings.output.no_mlflow or not mlflow_ldp.available():
         if not settings.output.no_mlflow:
             console.print("MLflow is not installed: the run was not logged", style="dim")
-        yield TrainingLog(plan, None, None, console)
+        yield TrainingLog(plan, None, console)
         return
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.WARNING)
     assert settings.output.folder is not None
-    uri = run.tracking_uri(
-        settings.output.mlflow_uri, outputs.OutputFolder(settings.output.folder, True)
-    )
+    folder = outputs.OutputFolder(settings.output.folder, checked=False)
+    uri = run.tracking_uri(settings.output, folder, charge.mlflow_uri)
     with _no_ledger(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no ledger is named")
         tracker = mlflow_ldp.PrivacyTracker(
@@ -151,7 +147,7 @@ def training_log(
     with tracker:
         told = {"privacy.charged": charge.facts["charged"]}  # the tracker knows no ledger
         tracker.tag(told | {IDENTITY_TAG: identity.digest.hex()})
-        yield TrainingLog(plan, tracker, uri, console)
+        yield TrainingLog(plan, tracker, console)
 
 
 @contextmanager
@@ -310,8 +306,8 @@ def train(
         record, curves = release(
             plan, ran, charge, folder, staging, model, beside=beside, left_out=left_out
         )
-        run_id = log.finish(folder, record, charge)
-    return TrainingResult(plan, record, curves, folder.path, run_id, ran.report)
+        logged = log.finish(folder, record, charge)
+    return TrainingResult(plan, record, curves, folder.path, logged, ran.report)
 
 
 class ChargedRounds:

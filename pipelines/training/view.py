@@ -20,6 +20,7 @@ from beam_ldp.pipelines.views import terminal
 from beam_ldp.pipelines.views.plans import Plans
 
 if TYPE_CHECKING:
+    from mlflow_ldp import LoggedRun
     from tff_adapters import Flow
 
 
@@ -31,7 +32,7 @@ class TrainingResult:
         plan, record: what was to run, and what that cost.
         curves: measurements of the training and its baselines.
         output: the folder.
-        mlflow_run_id: where it was logged.
+        logged: the MLflow run, if there is one.
         report: more about it, to be printed.
     """
 
@@ -39,7 +40,7 @@ class TrainingResult:
     record: TrainRecord
     curves: dict[str, Any]
     output: str
-    mlflow_run_id: str | None
+    logged: LoggedRun | None
     report: str = ""
 
 
@@ -219,7 +220,7 @@ def as_json(result: TrainingResult) -> dict[str, Any]:
         "output": result.output,
         "privacy": result.record.to_json(),
         "curves": result.curves,
-        "mlflow_run_id": result.mlflow_run_id,
+        **terminal.logged_as_json(result.logged),
         "report": result.report or None,
     }
 
@@ -261,5 +262,4 @@ def show(result: TrainingResult) -> None:
     if result.report:
         print(result.report)
     console.print(f"[bold]Written to[/bold] {escape(result.output)}", soft_wrap=True)
-    if result.mlflow_run_id is not None:
-        console.print(f"[bold]MLflow[/bold] run {result.mlflow_run_id}")
+    terminal.say_logged(console, result.logged)

@@ -15,6 +15,7 @@ from beam_ldp.pipelines.records.statement import many, number, rounded_down, wor
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.planner import Choice, Planner
+    from mlflow_ldp import LoggedRun
 
 
 def printed_json(value: dict[str, Any]) -> str:
@@ -112,6 +113,21 @@ def _bad(record: PrivacyRecord) -> str:
     if record.num_bad_rows is None:
         return f"unusable rows reported as {words_of(record).hidden_as}"
     return f"{record.num_bad_rows:,} bad rows"
+
+
+def say_logged(console: Console, logged: LoggedRun | None) -> None:
+    """Where the run is in MLflow, and how to look at it."""
+    if logged is not None:
+        where = f"[bold]MLflow[/bold] run {logged.run_id} in {escape(logged.shown_uri)}"
+        console.print(where, soft_wrap=True)
+        console.print(f"  {escape(logged.ui_command)}", soft_wrap=True)
+
+
+def logged_as_json(logged: LoggedRun | None) -> dict[str, str | None]:
+    """The same for programs."""
+    if logged is None:
+        return dict.fromkeys(("mlflow_run_id", "mlflow_uri", "mlflow_link"))
+    return logged.to_json()
 
 
 def say_files(console: Console, folder: str, purposes: Mapping[str, str]) -> None:

@@ -35,4 +35,4 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def ledger(url: str, clock: Clock) -> BudgetLedger:
-    return BudgetLedger.create(url, clock=clock)
+    return BudgetLedger.create(url, clock=clock, mlflow_uri="http://tracking:5000")

@@ -102,6 +102,7 @@ def test_what_was_spent_stays_spent(lived: BudgetLedger, tmp_path: Path, clock: 
     status = new.status("visits")
     assert status.spent == spent and status.local_spent == 0.75
     assert status.committed > status.budget.epsilon  # the lost row costs the whole budget
+    assert new.mlflow_uri == "http://tracking:5000"
     with pytest.raises(BudgetExceededError):
         new.reserve("visits", "next", PURE, identity=asked("visits", "week 10"))
 

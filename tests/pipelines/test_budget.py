@@ -419,7 +419,59 @@ def test_a_ledger_that_is_away_is_settled_later(
     assert "no privacy cost" in command(*alone).output
 
 
-def _away(*arguments: Any) -> None:
+def test_runs_of_a_ledger_share_the_store_that_it_names(
+    data: Path, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Two runs into two folders, one whose log failed, and one that was not to be logged."""
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///of-something-else.db")
+    made = command("budget", "init", "--ledger", url, "--mlflow-uri", "sqlite:///shared.db")
+    store = f"sqlite:///{tmp_path}/shared.db"
+    assert made.exit_code == 0 and store in "".join(made.output.split("\n"))
+    BudgetLedger(url).set_budget("visits", epsilon=9, delta=DELTA, local_epsilon=10.0)
+
+    def logged(name: str) -> list[str]:
+        return [flag for flag in charged(data, tmp_path / name, url) if flag != "--no-mlflow"]
+
+    for name in "ab":
+        assert main(logged(name)) == DONE
+        assert f" in {store}" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr("mlflow_ldp.log_release", _away)
+        assert main(logged("c")) == DONE
+    assert main(charged(data, tmp_path / "d", url)) == DONE
+    for name in "acd":  # logged; not logged; not to be logged
+        done = command("finalize", str(tmp_path / name), "--ledger", url)
+        assert done.exit_code == 0, done.output
+        assert ("MLflow run" in done.output) == (name == "c")
+    client = mlflow.MlflowClient(store)
+    (experiment,) = client.search_experiments(filter_string="name = 'beam-ldp'")
+    runs = client.search_runs([experiment.experiment_id])
+    assert len(runs) == 4 and not (tmp_path / "of-something-else.db").exists()  # and the budget's
+    assert not list(tmp_path.glob("*/mlflow*"))
+
+
+def test_a_ledger_names_its_store_when_it_is_made(tmp_path: Path, url: str) -> None:
+    """The same again is fine; another one, or one of an old ledger, is refused."""
+    first = ["budget", "init", "--ledger", url]
+    http = ["--mlflow-uri", "http://tracking:5000"]
+    assert command(*first).exit_code == 0
+    old = command(*first, *http)
+    assert old.exit_code == MISUSED and "names no store" in " ".join(old.output.split())
+    assert BudgetLedger(url).mlflow_uri is None
+
+    other = ["budget", "init", "--ledger", f"sqlite:///{tmp_path}/other.db"]
+    assert [command(*other, *http).exit_code for _ in "ab"] == [0, 0]
+    assert command(*other, "--mlflow-uri", "http://elsewhere").exit_code == MISUSED
+    secret = ["--mlflow-uri", "postgresql://ada:secret@host/mlflow"]
+    kept = command("budget", "init", "--ledger", f"sqlite:///{tmp_path}/new.db", *secret)
+    assert kept.exit_code == MISUSED and "secret" not in kept.output
+    assert not (tmp_path / "new.db").exists()
+
+
+def _away(*arguments: Any, **named: Any) -> None:
     raise ConnectionError
 
 

@@ -385,16 +385,23 @@ def test_a_dry_run_prices_and_touches_nothing(
     assert os.listdir(tmp_path) == ["broken.parquet"]
 
 
-def test_mlflow_beside_the_output(data: Path, tmp_path: Path) -> None:
+def test_mlflow_inside_the_output(data: Path, tmp_path: Path) -> None:
     tracking = pytest.importorskip("mlflow.tracking", reason="the mlflow extra is not installed")
     arguments = [flag for flag in flags(data, tmp_path / "out", *LOCAL) if flag != "--no-mlflow"]
     assert main(arguments) == DONE
-    client = tracking.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    client = tracking.MlflowClient(f"sqlite:///{tmp_path}/out/mlflow/mlflow.db")
     experiment = client.get_experiment_by_name("beam-ldp")
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.data.metrics["privacy.local_epsilon"] == 4.0
     assert run.data.metrics["privacy.epsilon"] == record(tmp_path / "out")["epsilon"]
     assert run.data.metrics["error.predicted"] > 0
+    artifacts = {found.path for found in client.list_artifacts(run.info.run_id, "release")}
+    assert artifacts == {f"release/{name}" for name in FILES}
+
+    assert main([*arguments, "--overwrite"]) == DONE  # the log goes on
+    assert len(client.search_runs([experiment.experiment_id])) == 2
+    assert client.list_artifacts(run.info.run_id, "release")
+    assert main(arguments) == MISUSED
 
 
 def test_help_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -500,11 +500,11 @@ def test_the_module_is_the_same_program(data: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "out")) == FILES
 
 
-def test_mlflow_beside_the_output(data: Path, tmp_path: Path) -> None:
+def test_mlflow_inside_the_output(data: Path, tmp_path: Path) -> None:
     tracking = pytest.importorskip("mlflow.tracking", reason="the mlflow extra is not installed")
     arguments = [flag for flag in flags(data, tmp_path / "out") if flag != "--no-mlflow"]
     assert main(arguments) == DONE
-    client = tracking.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    client = tracking.MlflowClient(f"sqlite:///{tmp_path}/out/mlflow/mlflow.db")
     experiment = client.get_experiment_by_name("beam-ldp")
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.data.metrics["privacy.epsilon"] == record(tmp_path / "out")["epsilon"]

@@ -154,7 +154,7 @@ def test_windows_are_steps_of_one_run(place: Path, store: str) -> None:
     live.release(3, derived=True)  # a sum: no release of its own
     live.end()
     (run,) = runs_of(store)
-    assert run.info.status == "FINISHED" and run.info.run_id == live.log.run_id
+    assert run.info.status == "FINISHED" and run.info.run_id == live.log.logged.run_id
     assert steps_of(store, "num_reports") == [1000, 1001, 1003, 1001]
     assert steps_of(store, "window_start") == [0, 60, 180, 60]
     assert steps_of(store, "late") == [0, 0, 0, 1]
@@ -188,8 +188,8 @@ def test_nothing_secret_is_logged(place: Path, store: str) -> None:
     live = Launched(place, store)
     live.release(0)
     live.end()
-    assert live.log.run_id is not None
-    run = MlflowClient(store).get_run(live.log.run_id)
+    assert live.log.logged is not None
+    run = MlflowClient(store).get_run(live.log.logged.run_id)
     files = [path for path in (place / "mlartifacts").rglob("*") if path.is_file()]
     assert [path.name for path in files] == ["event.json"]
     told = json.dumps(run.to_dictionary()) + files[0].read_text()
@@ -204,7 +204,7 @@ def test_a_stream_that_goes_on_goes_on_with_its_run(place: Path, store: str) -> 
     again = Launched(place, store)
     again.look()  # at all that lies there
     again.release(2)
-    assert again.log.run_id == first.log.run_id
+    assert again.log.logged.run_id == first.log.logged.run_id
     assert [run.info.status for run in runs_of(store)] == ["RUNNING"]
     again.end()
     assert steps_of(store, "num_reports") == [1000, 1001, 1002]
@@ -257,7 +257,7 @@ def test_another_stream_has_another_run(place: Path, store: str) -> None:
     elsewhere = str(place / "elsewhere")
     other = Launched(place, store, "--ledger", ledger.url, "--output", elsewhere)
     other.end()
-    assert other.log.run_id not in (None, first.log.run_id)
+    assert other.log.logged.run_id not in (None, first.log.logged.run_id)
 
 
 def test_audits_see_what_a_run_shows_too_little_or_too_much_of(place: Path, store: str) -> None:
@@ -304,7 +304,7 @@ def test_a_stream_that_is_not_to_be_logged_says_so_in_the_ledger(place: Path, st
     live = Launched(place, store, "--no-mlflow")
     live.release(0)
     live.end()
-    assert live.log.run_id is None and runs_of(store) == []
+    assert live.log.logged is None and runs_of(store) == []
     report = audit(ledger_of(place).rows(), tracked={})
     assert tracking(report).outcome == "passed"
     assert "1 runs were not to be logged, and said so (--no-mlflow)" in tracking(report).findings
@@ -333,7 +333,7 @@ def test_a_server_that_is_away_costs_the_log_alone(
         live = Launched(place, url)
         live.release(0, 1)
         live.end()
-    assert live.log.run_id is None
+    assert live.log.logged is None
     assert live.watched.released == 2 and len(list((place / "out").glob("*/privacy.json"))) == 2
     assert ledger_of(place).charge("live").count == 0
     assert audit(ledger_of(place).rows()).clean
@@ -370,7 +370,7 @@ def test_a_setting_that_mlflow_cannot_use_costs_the_log_alone(
     live = Launched(place, store)
     live.release(0)
     live.end()
-    assert live.log.run_id is None and "is not logged to MLflow" in live.said.export_text()
+    assert live.log.logged is None and "is not logged to MLflow" in live.said.export_text()
 
 
 def test_a_year_of_hours_takes_few_requests(

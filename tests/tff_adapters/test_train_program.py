@@ -83,10 +83,10 @@ def test_a_training_stops_at_its_target_is_charged_logged_and_its_pipe_ends(tmp_
     assert row["rounds"] == 3 and row["epsilon"] == pytest.approx(record["epsilon"])
     files = {path.name for path in out.iterdir()}
     assert files == {"model.keras", "privacy.json", "privacy.md", "curve.csv", "curves.json",
-                     "plot.png"}  # fmt: skip
+                     "plot.png", "mlflow"}  # fmt: skip
     model = tf.keras.models.load_model(out / "model.keras")
     assert model.count_params() == 650 and any(np.any(w) for w in model.get_weights())
-    _check_mlflow(tmp_path / "mlflow.db", told["mlflow_run_id"], record["identity_digest"])
+    _check_mlflow(out / "mlflow" / "mlflow.db", told["mlflow_run_id"], record["identity_digest"])
 
 
 @pytest.mark.parametrize(
