@@ -147,6 +147,7 @@ class Mean(MeanPlanner, VectorQuestion[MeanSettings]):
             outside=self.settings.question.outside,
             mean_squared_error=estimate.mean_squared_error,  # type: ignore[attr-defined]
             bias_bound=estimate.bias_bound,  # type: ignore[attr-defined]
+            error_bars=estimate.error_bars,  # type: ignore[attr-defined]
             expected_bias=estimate.expected_bias,  # type: ignore[attr-defined]
         )
 

@@ -69,6 +69,7 @@ class UserLevelMean(UserMeanPlanner, VectorQuestion[UserMeanSettings]):
             in_ranges=self.ranges is not None,
             mean_squared_error=estimate.mean_squared_error,  # type: ignore[attr-defined]
             bias_bound=estimate.bias_bound,  # type: ignore[attr-defined]
+            error_bars=estimate.error_bars,  # type: ignore[attr-defined]
             split=protocol.split,
             rounds=tuple(self.rounds(_crowds(release), prices)),
             rows_per_user=settings.question.rows_per_user,

@@ -19,7 +19,7 @@ from beam_ldp.protocols.spaces import Radii
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.frequency import BinaryHadamard, SubsetSelection
-from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
+from beam_ldp.randomizers.mean.base import WORST_CASE, ErrorBars, MeanEstimate, MeanRandomizer
 
 if TYPE_CHECKING:
     from beam_ldp.protocols.user_means import UserMean
@@ -320,9 +320,17 @@ class RoundTwo:
         The error is about the people of both rounds. Its interval includes what outliers can move
         by being clipped, and leaves out of its level the probability that round one failed.
         """
-        return self.finish_error(estimate.value, estimate.standard_error, estimate.num_users)
+        return self.finish_error(
+            estimate.value, estimate.standard_error, estimate.num_users, estimate.error_bars
+        )
 
-    def finish_error(self, value: np.ndarray, error: np.ndarray, num_users: int) -> MeanEstimate:
+    def finish_error(
+        self,
+        value: np.ndarray,
+        error: np.ndarray,
+        num_users: int,
+        error_bars: ErrorBars = WORST_CASE,
+    ) -> MeanEstimate:
         """As `finish`, from an estimate in [-1, 1] and its standard error."""
         half = self._half_width
         variance = (half * error) ** 2
@@ -336,6 +344,7 @@ class RoundTwo:
             mean_squared_error=float(variance.sum()),
             bias_bound=self._bias,
             failure_probability=self.found.failure_probability,
+            error_bars=error_bars,
         )
         return self.protocol.space.restore(centred)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from beam_ldp.pipelines.views.pictures import (
     shortened,
 )
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, ErrorBars, MeanEstimate
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.transforms.elements.blocks import Release
 
@@ -40,8 +41,11 @@ SCHEMA = pa.schema(
         *PLACE,
         ("coordinate", pa.string()),
         *((name, pa.float64()) for name in ("mean", "standard_error", "low", "high")),
+        ("error_bars", pa.string()),
     ]
 )
+
+_SAID = {MEASURED: "Measured", WORST_CASE: "Predicted for the worst values"}
 
 
 class MeanAnswer(Answer):
@@ -67,8 +71,13 @@ class MeanAnswer(Answer):
 
     @cached_property
     def mean_squared_error(self) -> float:
-        """Predicted squared error of the whole vector, for the worst values."""
+        """Squared error of the whole vector: measured, or predicted for the worst values."""
         return float(getattr(self.release.estimate, "mean_squared_error", math.nan))
+
+    @property
+    def error_bars(self) -> ErrorBars:
+        """Whose errors these are."""
+        return cast(MeanEstimate, self.release.estimate).error_bars
 
     def table(self) -> pa.Table:
         return mean_table(self.release, self.view.labels)
@@ -86,7 +95,7 @@ class MeanAnswer(Answer):
             root = math.sqrt(self.mean_squared_error)
             said.insert(
                 0,
-                "Predicted for the worst values: root mean squared error of the whole vector "
+                f"{_SAID[self.error_bars]}: root mean squared error of the whole vector "
                 f"{number(root)} (mean squared error {self.mean_squared_error:.3g}).",
             )
         if said:
@@ -105,7 +114,8 @@ class MeanAnswer(Answer):
                 }
                 for i in view.largest(self._length)
             ],
-            "predicted_mean_squared_error": squared if math.isfinite(squared) else None,
+            "error_bars": self.error_bars,
+            "mean_squared_error": squared if math.isfinite(squared) else None,
             "comparison": self._comparison,
         }
 
@@ -124,6 +134,7 @@ def mean_table(release: Release, labels: tuple[str, ...]) -> pa.Table:
     columns["mean"] = estimate.value
     columns["standard_error"] = estimate.standard_error
     columns["low"], columns["high"] = low, high
+    columns["error_bars"] = [cast(MeanEstimate, estimate).error_bars] * len(labels)
     return pa.table(columns, schema=SCHEMA)
 
 

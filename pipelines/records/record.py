@@ -137,9 +137,11 @@ class MeanRecord(PrivacyRecord):
         in_ranges: whether each coordinate has a public range in its own unit.
         sampling: "iid" where errors allow for the draw of one row of each person, else "fixed".
         outside: what happened to values that lie elsewhere: "clip" or "raise".
-        mean_squared_error: predicted, of the whole vector, noise only, for the worst vectors.
+        mean_squared_error: of the whole vector, without bias, as `error_bars` says.
         bias_bound: what the mechanism's own truncation can shift a coordinate by.
         expected_bias: the same where it is known on average over a public rotation only.
+        error_bars: "measured" where they are those of the reports that came, "worst case" where
+            they are those of the values that are worst for the mechanism.
     """
 
     statistic: str = "mean"
@@ -154,3 +156,4 @@ class MeanRecord(PrivacyRecord):
     mean_squared_error: float | None = None
     bias_bound: float = 0.0
     expected_bias: float = 0.0
+    error_bars: str = "worst case"

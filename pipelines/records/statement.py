@@ -128,14 +128,18 @@ def _mean(record: MeanRecord) -> Words:
         hidden_as="the zero vector" if not record.in_ranges else "the middle of all ranges",
         hide_flag="zero",
         intervals="for each coordinate by itself in the files, for all coordinates at once in the "
-        "table and in the plot. Errors are those of the values that are worst for the mechanism"
-        + _draw(record)
-        + _bias(record),
+        "table and in the plot. Errors are " + _error_bars(record) + _draw(record) + _bias(record),
         notes=(f"values: {record.values}", _outside(record)),
     )
     if record.messages_per_user > 1:
         words = with_messages(words, record)
     return _without_shuffler(words, record) if record.model == "local" else words
+
+
+def _error_bars(record: MeanRecord) -> str:
+    if record.error_bars == "measured":
+        return "measured: those of the reports that came"
+    return "those of the values that are worst for the mechanism"
 
 
 def _draw(record: MeanRecord) -> str:

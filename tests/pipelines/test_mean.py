@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 USERS, DIMENSION = 4000, 4
 NAMES = [f"f{i}" for i in range(DIMENSION)]
 COLUMNS = ["question", "group", "window_start", "window_end", "coordinate", "mean",
-           "standard_error", "low", "high"]  # fmt: skip
+           "standard_error", "low", "high", "error_bars"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,9 @@ def test_ranges_give_the_mean_in_the_unit_of_each_column(
     found = rows(out)
     error = np.array([float(row["standard_error"]) for row in found])
     value = np.array([float(row["mean"]) for row in found])
-    assert np.allclose(error / units, error[0])
+    assert np.allclose(error / units, error[0], rtol=0.05)  # measured: a little less each
+    assert {row["error_bars"] for row in found} == {record(out)["error_bars"]} == {"measured"}
+    assert "Errors are measured" in (out / "privacy.md").read_text()
     assert (np.abs(value - (vectors * units).mean(axis=0)) < 5 * error).all()
     assert record(out)["in_ranges"] and "public range of its column" in record(out)["values"]
 
@@ -437,7 +439,8 @@ def test_one_row_of_each_person_is_drawn(data: Path, vectors: np.ndarray, tmp_pa
         assert record(out)["num_reports"] == USERS
         errors[name] = float(rows(out)[0]["standard_error"])
     assert record(tmp_path / "drawn")["sampling"] == "iid"
-    assert errors["drawn"] ** 2 == pytest.approx(errors["alone"] ** 2 + 1 / USERS, rel=1e-9)
+    more_variance = errors["drawn"] ** 2 - errors["alone"] ** 2
+    assert -1e-2 / USERS < more_variance < (1 + 1e-9) / USERS  # 1: of the worst population
     said = (tmp_path / "alone" / "privacy.md").read_text()
     assert "assume that every person has one row" in said
 
@@ -488,9 +491,11 @@ def test_the_planned_error_is_that_of_the_release(
     printed = json.loads(capfd.readouterr().out)
     assert printed["privacy"] == record(tmp_path / "out")
     errors = [row["standard_error"] for row in printed["coordinates"]]
-    assert max(errors) == pytest.approx(plan["predicted_standard_error"], rel=1e-9)
-    assert plan["predicted_standard_error"] == pytest.approx(4 * plan["predicted_relative_error"])
-    assert printed["predicted_mean_squared_error"] == pytest.approx(sum(e**2 for e in errors))
+    worst = plan["predicted_standard_error"]  # of the worst values; these are measured
+    assert printed["error_bars"] == "measured"
+    assert 0.9 * worst < max(errors) <= worst * (1 + 1e-9)
+    assert worst == pytest.approx(4 * plan["predicted_relative_error"])
+    assert printed["mean_squared_error"] == pytest.approx(sum(e**2 for e in errors))
 
 
 def test_the_module_is_the_same_program(data: Path, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_columns_and_numbers_are_the_documented_ones() -> None:
     text = as_csv(mean_table(release(3), ("a", 'say "b"', "c"))).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     assert list(rows[0]) == ["question", "group", "window_start", "window_end", "coordinate",
-                             "mean", "standard_error", "low", "high"]  # fmt: skip
+                             "mean", "standard_error", "low", "high", "error_bars"]  # fmt: skip
     assert [row["coordinate"] for row in rows] == ["a", 'say "b"', "c"]
     assert float(rows[0]["mean"]) == -0.5 and float(rows[0]["standard_error"]) == 0.01
     assert float(rows[0]["low"]) == pytest.approx(-0.5 - 1.959964 * 0.01, abs=1e-8)
@@ -124,7 +124,7 @@ def test_json_holds_the_listed_coordinates() -> None:
     found = MeanAnswer(release(30), view, 2, "x").as_json()
     assert [row["coordinate"] for row in found["coordinates"]] == ["c29", "c28"]
     assert found["coordinates"][0]["low_simultaneous"] == view.low[29]
-    assert found["predicted_mean_squared_error"] == pytest.approx(30 * 1e-4)
+    assert found["mean_squared_error"] == pytest.approx(30 * 1e-4)
 
 
 @pytest.mark.exact

@@ -119,7 +119,8 @@ def test_schemas_say_the_same(kind: Any) -> None:
     times = {field["name"] for field in listed if field["type"] == "TIMESTAMP"}
     assert times == {"window_start", "window_end"}
     texts = {field["name"] for field in listed if field["type"] == "STRING"}
-    assert texts == {"question", "group", "value" if kind is FrequencyRow else "coordinate"}
+    more = {"value"} if kind is FrequencyRow else {"coordinate", "error_bars"}
+    assert texts == {"question", "group", *more}
     with sqlite3.connect(":memory:") as connection:
         connection.execute(sql_table(kind, "t"))
         columns = connection.execute("PRAGMA table_info(t)").fetchall()

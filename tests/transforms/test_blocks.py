@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.mean import MeanEstimate
+from beam_ldp.transforms.collector.panes import pool
 from beam_ldp.transforms.elements import block_coder, blocks
 from tests.transforms.helpers import ORACLE
 
@@ -189,3 +191,28 @@ def test_columns_of_a_block_have_one_length():
         blocks.ValueBlock(np.arange(3), [1, 2])
     with pytest.raises(TypeError, match="user_ids must be integers, text or bytes"):
         blocks.ValueBlock(np.arange(2), [1, None])
+
+
+@pytest.mark.parametrize("bars", ["measured", "worst case"])
+def test_error_bars_travel_and_those_of_earlier_versions_are_of_the_worst_case(bars):
+    estimate = MeanEstimate(np.ones(2), np.ones(2), 5, mean_squared_error=2.0, error_bars=bars)
+    out = []
+    block_coder.ESTIMATE.write(estimate, out)
+    found = block_coder.ESTIMATE.read(block_coder.BlockReader(b"".join(out)))
+    assert found.error_bars == bars and found.mean_squared_error == 2.0
+    now, before = [], []
+    block_coder.ARRAY.write(np.zeros(5), now)
+    block_coder.ARRAY.write(np.array([2.0, 0.0, 0.0, 0.0]), before)  # without the last one
+    found = block_coder.ESTIMATE.read(
+        block_coder.BlockReader(b"".join([*out[: -len(now)], *before]))
+    )
+    assert found.error_bars == "worst case" and found.mean_squared_error == 2.0
+
+
+def test_pooled_bars_are_measured_where_all_are():
+    parts = [
+        MeanEstimate(np.ones(2), np.ones(2), 5, error_bars=bars)
+        for bars in ("measured", "measured", "worst case")
+    ]
+    assert pool(parts[:2]).error_bars == "measured"
+    assert pool(parts).error_bars == "worst case"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+from beam_ldp.randomizers.mean import PrivUnit
 from beam_ldp.transforms import MismatchError, ShuffledSum, StatisticBlock
 from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.portable import PortableRandomizer
@@ -136,3 +137,12 @@ def test_large_sums_are_added_in_a_tree_by_their_own_coder(monkeypatch):
         expected = (np.arange(5) * 30 + sum(range(30))).tolist()
         found = total | beam.MapTuple(lambda key, s: (key, s.statistic.tolist(), s.num_reports))
         assert_that(found, equal_to([("a", expected, 300), ("b", expected, 300)]))
+
+
+def test_sums_of_an_earlier_version_do_not_add_to_those_of_this_one():
+    """They hold no squares: NumPy alone would add each row to both."""
+    mechanism = PrivUnit(3, 2.0)
+    combine = SumStatistics(PortableRandomizer(mechanism))
+    alone = StatisticBlock(np.arange(3), 7, 7, mechanism.config_digest())
+    with pytest.raises(MismatchError, match="another version of beam-ldp"):
+        combine.add_input(combine.create_accumulator(), alone)

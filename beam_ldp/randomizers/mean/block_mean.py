@@ -317,6 +317,10 @@ class BlockMean(MeanRandomizer):
         return 2 * self._half_range * max(moves) / num_users
 
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
+        return self._decode(self._centre(statistic, num_users))
+
+    def _centre(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
+        """The mean of encoded coordinates less 1/2."""
         centred = np.full(self.num_coordinates, 0.0 if self._centred else -0.5)
         for level, weight in enumerate(allocation.level_weights(self.layout.num_levels)):
             sizes, contrast, _ = self.layout.coordinate_laws(level)
@@ -327,7 +331,7 @@ class BlockMean(MeanRandomizer):
                 flip = (1 - contrast) / 2
                 debiased = (ones * (1 - flip) - zeros * flip) / contrast
             centred += weight * sizes * debiased / (num_users * self.layout.repeats(level))
-        return self._decode(centred)
+        return centred
 
     @property
     def _centred(self) -> bool:
@@ -344,6 +348,29 @@ class BlockMean(MeanRandomizer):
                 part = self._level_variance(level, bit_means(unit, level, self.layout.num_levels))
             total += weight**2 * part / self.layout.repeats(level)
         return total * (2 * self._half_range) ** 2
+
+    def _measured_variance(
+        self, statistic: np.ndarray, num_users: int, sampling: Sampling
+    ) -> np.ndarray | None:
+        """The known mean square of messages less the square of their measured mean.
+
+        With several messages about a coordinate a sample varies by what people differ by, too,
+        which no count tells: at most as much as a variable of that range and mean can. Rotated
+        coordinates do not tell the variance of one that was rotated back.
+        """
+        if self.rotates or not self._centred:
+            return None
+        total = np.zeros(self.dimension)
+        for level, weight in enumerate(allocation.level_weights(self.layout.num_levels)):
+            sizes, contrast, _ = self.layout.coordinate_laws(level)
+            messages = num_users * self.layout.repeats(level)
+            ones_less_zeros = statistic[level, :, 1] - statistic[level, :, 0]
+            centre = sizes * ones_less_zeros / (2 * contrast * messages)
+            second = sizes / (4 * contrast**2) - np.minimum(centre**2, 0.25)
+            total += weight**2 * second / self.layout.repeats(level)
+        if sampling == "iid" and (self.layout.num_levels > 1 or self.layout.repeats(0) > 1):
+            total += np.maximum(0.0, 0.25 - self._centre(statistic, num_users) ** 2)
+        return total * (2 * self._half_range) ** 2 * num_users / (num_users - 1)
 
     def _level_variance(self, level: int, means: np.ndarray) -> np.ndarray:
         sizes, contrast, variance = self.layout.coordinate_laws(level)

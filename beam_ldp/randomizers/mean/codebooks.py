@@ -23,6 +23,7 @@ from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.mean.base import MOST_NUMBERS, check_numbers
 from beam_ldp.randomizers.mean.directions import (
     DirectionMean,
+    add_coordinate,
     inner_product,
     signed_length,
     square_sum,
@@ -48,8 +49,8 @@ class CodebookMean(DirectionMean):
     """A mechanism that sends a seed and the index of one of the directions that it stands for.
 
     Reports are `(n,)` uint64, seed times number of candidates plus index; the statistic is the
-    int64 sum of the named directions in fixed point. Cost: candidates times dimension normals to
-    randomize, one list entry to read.
+    sums of the named directions and of their squares, in fixed point. Cost: candidates times
+    dimension normals to randomize, one list entry to read.
 
     Attributes:
         index_bits: logarithm of the number of candidates.
@@ -122,10 +123,10 @@ class CodebookMean(DirectionMean):
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         reports = self._check_reports(np.asarray(reports))
-        total = np.zeros(self.dimension, dtype=np.int64)
+        total = np.zeros(self.statistic_shape, dtype=np.int64)
         _add_named(
             reports, np.uint64(self.index_bits), spare_words(self.dimension),
-            float(self.fixed_point.largest), total,
+            float(self.fixed_point.largest), self.fixed_point.square_shift, total,
         )  # fmt: skip
         return total
 
@@ -216,8 +217,10 @@ def fill_heights(seed, vector, words, out, scratch, heights):  # type: ignore[no
 
 
 @kernel
-def _add_named(reports, index_bits, num_words, scale, total):  # type: ignore[no-untyped-def]
-    d = total.size
+def _add_named(  # type: ignore[no-untyped-def]
+    reports, index_bits, num_words, scale, shift, total
+):
+    d = total.shape[1]
     words = np.empty(num_words, dtype=np.uint64)
     out = np.empty(d)
     scratch = np.empty(d + 1, dtype=np.int64)
@@ -226,7 +229,7 @@ def _add_named(reports, index_bits, num_words, scale, total):  # type: ignore[no
         fill_candidate(reports[i] >> index_bits, reports[i] & mask, words, out, scratch)
         factor = scale / math.sqrt(square_sum(out, 1.0))
         for j in range(d):
-            total[j] += np.int64(np.rint(factor * out[j]))
+            add_coordinate(np.int64(np.rint(factor * out[j])), j, shift, total)
 
 
 # Name one of a few random directions: one of the closest, or else any.

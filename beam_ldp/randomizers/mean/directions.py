@@ -28,6 +28,7 @@ from beam_ldp.randomizers.words import kernel, subroutine
 
 
 _MAX_REPORT_BITS = 62
+_SQUARE_BITS = 31
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,21 @@ class FixedPoint:
         """Users whose reports an int64 sum holds without overflow."""
         return (2**63 - 1) // self.largest
 
+    @property
+    def square_shift(self) -> int:
+        """Low bits that squares lose before they are added up: as many users fit as into sums."""
+        return max(0, 2 * (self.bits - 1) - _SQUARE_BITS)
+
     def encode(self, coordinates: np.ndarray) -> np.ndarray:
         scaled = np.rint(coordinates / self.step)
         return np.clip(scaled, -self.largest, self.largest).astype(self.dtype)
 
     def decode(self, integers: np.ndarray) -> np.ndarray:
         return integers * self.step
+
+    def decode_squares(self, squares: np.ndarray) -> np.ndarray:
+        """Sums of squares in the squared unit of the coordinates."""
+        return squares * (self.step**2 * (1 << self.square_shift))
 
 
 Inputs = Literal["ball", "sphere"]
@@ -92,9 +102,16 @@ class DirectionMean(MeanRandomizer):
     """A mechanism for vectors of the Euclidean ball that reports real coordinates.
 
     Coordinates travel as fixed point: signed integers, `(n, dimension)`, rounded to nearest after
-    the randomizer (post-processing: no privacy cost). The statistic is their int64 sum, so it does
-    not depend on batches or order. The rounding error does not average out over users, but is
-    below 1e-60 of a standard deviation because a step may not exceed half of one.
+    the randomizer (post-processing: no privacy cost). The statistic, `(2, dimension)`, holds their
+    int64 sums and those of their squares, so it does not depend on batches or order. The rounding
+    error does not average out over users, but is below 1e-60 of a standard deviation because a step
+    may not exceed half of one.
+
+    The squares say how far reports really scatter: for most data far less than for the worst, which
+    is one coordinate that holds everybody's length. Both rows are functions of the multiset of
+    reports, which is what the price of a shuffled release covers, so they cost nothing more. Where
+    the sums arrive alone, `(dimension,)`, as those of a secure sum or of an earlier version do,
+    the error bars are those of the worst data.
 
     Attributes:
         inputs: "ball" takes vectors up to length `radius` and estimates their mean; "sphere"
@@ -244,14 +261,43 @@ class DirectionMean(MeanRandomizer):
 
     @property
     def statistic_shape(self) -> tuple[int, ...]:
-        return (self.dimension,)
+        return (2, self.dimension)
+
+    @property
+    def _readable_shapes(self) -> tuple[tuple[int, ...], ...]:
+        return (self.statistic_shape, self.statistic_shape[-1:])
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         reports = self._check_reports(np.asarray(reports))
-        return reports.sum(axis=0, dtype=np.int64)
+        total = np.zeros(self.statistic_shape, dtype=np.int64)
+        _add_rows(reports, self.fixed_point.square_shift, total)
+        return total
 
     def _mean(self, statistic: np.ndarray, num_users: int) -> np.ndarray:
-        return self.fixed_point.decode(statistic) / num_users
+        return self.fixed_point.decode(np.atleast_2d(statistic)[0]) / num_users
+
+    def _measured_variance(
+        self, statistic: np.ndarray, num_users: int, sampling: Sampling
+    ) -> np.ndarray | None:
+        """The sample variance of decoded reports, never below the least that any data give.
+
+        It counts how the directions of people differ, too: for "fixed" it is an upper bound.
+        """
+        if statistic.ndim == 1:
+            return None
+        mean = self._mean(statistic, num_users)
+        squares = self.fixed_point.decode_squares(statistic[1])
+        found = (squares - num_users * mean**2) / (num_users - 1)
+        return np.maximum(found, self._least_variance)
+
+    @property
+    def _least_variance(self) -> float:
+        """The least variance of a decoded coordinate, whatever the data: for "ball" and "sphere".
+
+        A + B x^2/l^2 - x^2 for a coordinate x of a vector of length l, linear in x^2.
+        """
+        isotropic, along = self._second_moment
+        return self.radius**2 * (isotropic + min(0.0, along - 1))
 
     def _user_variance(self, vectors: np.ndarray | None) -> np.ndarray:
         isotropic, along = self._second_moment
@@ -381,6 +427,20 @@ def lengths(vectors):  # type: ignore[no-untyped-def]
     for i in range(len(vectors)):
         out[i] = length_of(vectors[i])
     return out
+
+
+@subroutine
+def add_coordinate(x, j, shift, total):  # type: ignore[no-untyped-def]
+    """Add coordinate j of a report, and its square less the low bits, to `total` (2, d)."""
+    total[0, j] += x
+    total[1, j] += (x * x + ((1 << shift) >> 1)) >> shift
+
+
+@kernel
+def _add_rows(reports, shift, total):  # type: ignore[no-untyped-def]
+    for i in range(reports.shape[0]):
+        for j in range(reports.shape[1]):
+            add_coordinate(np.int64(reports[i, j]), j, shift, total)
 
 
 @kernel

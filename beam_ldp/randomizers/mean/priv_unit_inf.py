@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.base import ExtraWords
+from beam_ldp.randomizers.base import ExtraWords, Sampling
 from beam_ldp.randomizers.frequency.packed_bits import (
     all_rows,
     bytes_for,
@@ -309,6 +309,14 @@ class PrivUnitInf(MeanRandomizer):
     def _user_variance(self, vectors: np.ndarray | None) -> np.ndarray:
         square = np.full(self.dimension, (self.radius / self.marginal) ** 2)
         return square if vectors is None else square - np.mean(vectors**2, axis=0)
+
+    def _measured_variance(
+        self, statistic: np.ndarray, num_users: int, sampling: Sampling
+    ) -> np.ndarray:
+        """The sample variance of decoded reports: all squares are the same, only means differ."""
+        square, mean = (self.radius / self.marginal) ** 2, self._mean(statistic, num_users)
+        inside = np.minimum(mean**2, self.radius**2)
+        return (square - inside) * num_users / (num_users - 1)
 
     def channel(self) -> np.ndarray:
         """P(report | corner), `(2^d, 2^d)` for d <= 12: bit j of an index is side j."""

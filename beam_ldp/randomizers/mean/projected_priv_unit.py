@@ -47,8 +47,10 @@ class ProjectedPrivUnit(DirectionMean):
     at k = 1024). The bounds are to first order in 1/k.
 
     Reports are `(n, projected + 1)` int32, coordinates and seed; the statistic is an int64 sum, by
-    transformed row ("shared") or coordinate. Cost: O(d log d) to randomize ("haar": O(d k^2)); as
-    much per report to read, but only O(projected) and one transform at the end for "shared".
+    transformed row ("shared") or coordinate. Error bars are those of the worst data: the squares of
+    decoded coordinates are known only once every report was read by itself. Cost: O(d log d) to
+    randomize ("haar": O(d k^2)); as much per report to read, but only O(projected) and one
+    transform at the end for "shared".
 
     Source: Asi, Feldman, Nelson, Nguyen and Talwar 2023; the constant of the projected length, the
     exact error and the bias are our own.

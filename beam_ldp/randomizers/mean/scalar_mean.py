@@ -275,6 +275,14 @@ class ScalarMean(MeanRandomizer):
             return np.array([self.response.worst_variance()])
         return np.array([self.response.variance(vectors[:, 0]).mean()])
 
+    def _measured_variance(
+        self, statistic: np.ndarray, num_users: int, sampling: Sampling
+    ) -> np.ndarray:
+        """The sample variance of decoded reports, never below the least at any grid point."""
+        away = self.response.decoded - self._mean(statistic, num_users)
+        found = statistic @ away**2 / (num_users - 1)
+        return np.array([max(found, self.response.point_variance.min())])
+
     def _spread(self, vectors: np.ndarray | None, sampling: Sampling) -> np.ndarray:
         spread = super()._spread(vectors, sampling)
         return spread / 4 if vectors is None and not self.signed else spread

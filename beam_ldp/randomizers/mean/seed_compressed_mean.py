@@ -15,6 +15,7 @@ from beam_ldp.randomizers.base import ExtraWords, below
 from beam_ldp.randomizers.bits import join_rows, pack_uints, split_rows, unpack_uints
 from beam_ldp.randomizers.mean.directions import (
     DirectionMean,
+    add_coordinate,
     inner_product,
     signed_length,
     square_sum,
@@ -93,9 +94,10 @@ class SeedCompressedMean(DirectionMean):
     assumption is needed by `RandomCodebookMean`, which is nearly as accurate in 60 bits for
     eps <= 8; compression is for more.
 
-    Reports are `(n, 3)` uint64, the key in two words and a nonce; the statistic is the int64 sum
-    of what the seeds stand for, in fixed point. Cost: `expected_trials` (3, 12, 300 at eps = 2, 4,
-    8) times 7 us + 4 ns per coordinate to randomize, one direction per report to read.
+    Reports are `(n, 3)` uint64, the key in two words and a nonce; the statistic holds
+    sums of what the seeds stand for and of their squares, in fixed point. Cost: `expected_trials`
+    (3, 12, 300 at eps = 2, 4, 8) times 7 us + 4 ns per coordinate to randomize, one direction per
+    report to read.
 
     Source: Feldman and Talwar 2021, rejection sampling; truncation and its exact law are our own.
 
@@ -298,13 +300,14 @@ class SeedCompressedMean(DirectionMean):
 
     def accumulate(self, reports: np.ndarray) -> np.ndarray:
         reports = self._check_reports(np.asarray(reports))
-        total = np.zeros(self.dimension, dtype=np.int64)
+        total = np.zeros(self.statistic_shape, dtype=np.int64)
         scale = 1 / (self.marginal * self._unit_step)
         step = max(1, _CHUNK_NORMALS // self.dimension)
         for start in range(0, len(reports), step):
             normals = seed_normals(reports[start : start + step], self.dimension)
             largest = float(self.fixed_point.largest)
-            _add_up(normals, self.base == "PrivUnit", scale, largest, total)
+            shift = self.fixed_point.square_shift
+            _add_up(normals, self.base == "PrivUnit", scale, largest, shift, total)
         return total
 
 
@@ -323,8 +326,9 @@ def _measure(normals, directions, on_sphere, heights):  # type: ignore[no-untype
 
 
 @kernel
-def _add_up(normals, on_sphere, scale, largest, total):  # type: ignore[no-untyped-def]
+def _add_up(normals, on_sphere, scale, largest, shift, total):  # type: ignore[no-untyped-def]
     for row in normals:
         factor = scale / np.sqrt(square_sum(row, 1.0)) if on_sphere else scale
-        for j in range(total.size):
-            total[j] += np.int64(np.rint(min(max(factor * row[j], -largest), largest)))
+        for j in range(row.size):
+            x = np.int64(np.rint(min(max(factor * row[j], -largest), largest)))
+            add_coordinate(x, j, shift, total)

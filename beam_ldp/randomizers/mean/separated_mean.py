@@ -216,6 +216,14 @@ class SeparatedMean(DirectionMean):
         return isotropic, along
 
     @property
+    def _least_variance(self) -> float:
+        isotropic, along = self.direction._second_moment
+        if self.strategy == "product":
+            smallest = float(self._squares_at_points.min())
+            return max(0.0, isotropic * smallest + self.radius**2 * min(0.0, along - 1))
+        return self.radius**2 * max(0.0, isotropic + min(0.0, along - 1))
+
+    @property
     def _squares_at_points(self) -> np.ndarray:
         """E[Z2^2] at the grid points; linear between them."""
         response = self.magnitude.response

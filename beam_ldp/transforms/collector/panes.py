@@ -194,6 +194,8 @@ def pool(parts: list[Estimate]) -> Estimate:
             fields[name] = sum(share * getattr(part, name) for share, part in weighted)
         failures = sum(part.failure_probability for _, part in weighted)
         fields["failure_probability"] = min(1.0, failures)
+        measured = all(part.error_bars == "measured" for _, part in weighted)
+        fields["error_bars"] = "measured" if measured else "worst case"
     return replace(parts[0], **fields)
 
 

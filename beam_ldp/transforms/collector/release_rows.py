@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_type_hints
 
 import apache_beam as beam
 import pyarrow as pa
@@ -17,6 +17,9 @@ from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain
 from beam_ldp.transforms.elements.stage_types import Task, expect
+
+if TYPE_CHECKING:
+    from beam_ldp.randomizers.mean.base import MeanEstimate
 
 
 class FrequencyRow(NamedTuple):
@@ -38,7 +41,10 @@ class FrequencyRow(NamedTuple):
 
 
 class MeanRow(NamedTuple):
-    """One coordinate of one release, in the unit of the data."""
+    """One coordinate of one release, in the unit of the data.
+
+    `error_bars` is "measured" or "worst case", as in `MeanEstimate`.
+    """
 
     question: str
     group: str | None
@@ -49,6 +55,7 @@ class MeanRow(NamedTuple):
     standard_error: float
     low: float
     high: float
+    error_bars: str
 
 
 for _kind in (FrequencyRow, MeanRow):
@@ -156,7 +163,9 @@ def rows_of(
     columns: list[Any] = [estimate.value, estimate.standard_error, low, high]
     for name, numbers in zip(labels, zip(*(column.tolist() for column in columns))):
         if is_mean_release(release):
-            yield MeanRow(*place, name, *numbers)
+            bars = cast("MeanEstimate", estimate).error_bars
+            mean, error, least, most = numbers
+            yield MeanRow(*place, name, mean, error, least, most, bars)
         else:
             counts = (fraction * release.num_reports for fraction in numbers)
             yield FrequencyRow(*place, name, *counts, *numbers)

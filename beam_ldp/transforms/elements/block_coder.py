@@ -20,7 +20,8 @@ import pyarrow as pa
 from beam_ldp.randomizers.estimate import Estimate
 
 VERSION = 3
-# What a `MeanEstimate` has besides.
+# What a `MeanEstimate` has besides; then 1 if its error bars are measured. Earlier versions did
+# not say that last one: theirs are those of the worst case.
 _OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability", "expected_bias")
 _SIZE = struct.Struct("<q")
 _NONE = -1
@@ -184,8 +185,11 @@ def _write_estimate(estimate: Estimate, out: list[bytes]) -> None:
     _write_json(list(estimate.steps), out)
     for raw_array in (raw.value, raw.standard_error):
         _write_array(raw_array if estimate.steps else None, out)
-    of_mean = hasattr(estimate, "bias_bound")
-    _write_array(np.array([getattr(estimate, n) for n in _OF_MEAN]) if of_mean else None, out)
+    of_mean = None
+    if hasattr(estimate, "error_bars"):
+        known = [getattr(estimate, name) for name in _OF_MEAN]
+        of_mean = np.array([*known, estimate.error_bars == "measured"])
+    _write_array(of_mean, out)
 
 
 def _read_estimate(reader: BlockReader) -> Estimate:
@@ -197,9 +201,11 @@ def _read_estimate(reader: BlockReader) -> Estimate:
     kind: Callable[..., Estimate] = Estimate
     if of_mean is not None:
         # Here because mean mechanisms take long to import, and counting needs none.
-        from beam_ldp.randomizers.mean.base import MeanEstimate
+        from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, MeanEstimate
 
-        kind = functools.partial(MeanEstimate, **dict(zip(_OF_MEAN, of_mean.tolist())))
+        *known, measured = [*of_mean.tolist(), 0.0][: len(_OF_MEAN) + 1]
+        bars = MEASURED if measured else WORST_CASE
+        kind = functools.partial(MeanEstimate, **dict(zip(_OF_MEAN, known)), error_bars=bars)
     raw = None
     if raw_value is not None and raw_error is not None:
         raw = kind(raw_value, raw_error, num_users)

@@ -1,6 +1,9 @@
 """What every way to shuffle shares: the gate, and sums of reports, inside a bundle and across.
 
-Only sums cross the wire.
+Only sums cross the wire. What a mechanism adds up, squares for error bars included, is a function
+of the multiset of reports, and so is whatever is computed from it: the price of a shuffled release
+is that of the multiset itself, and covers it. (No sum of squares is asked of a secure sum, which is
+trusted with nothing but the sum.)
 """
 
 from __future__ import annotations
@@ -330,6 +333,12 @@ class SumStatistics(beam.CombineFn):
         self, accumulator: StatisticBlock, element: StatisticBlock | ShuffledSum
     ) -> StatisticBlock:
         check_digest("Aggregate", element.mechanism_digest, accumulator.mechanism_digest)
+        if element.statistic.shape != accumulator.statistic.shape:
+            raise MismatchError(
+                f"Aggregate: a sum of shape {element.statistic.shape}, which another version of "
+                f"beam-ldp made, does not add to one of {accumulator.statistic.shape}: finish what "
+                "one version began with that version"
+            )
         accumulator.statistic[...] += element.statistic
         smallest = getattr(element, "smallest_batch", element.num_reports)
         return replace(

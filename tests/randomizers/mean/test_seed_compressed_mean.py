@@ -138,7 +138,7 @@ def test_sampled_mean_and_error(base, trials):
     reports = mechanism.randomize(np.broadcast_to(vector, (n, d)), np.random.default_rng(5))
     estimate = mechanism.estimate(mechanism.accumulate(reports), n)
     assert (np.abs(estimate.value - vector) < 5 * np.sqrt(mechanism.variance(n, vector))).all()
-    each = [mechanism.accumulate(reports[i : i + 1]) for i in range(1000)]
+    each = [mechanism.accumulate(reports[i : i + 1])[0] for i in range(1000)]
     errors = ((mechanism.fixed_point.decode(np.array(each)) - vector) ** 2).sum(axis=1)
     predicted = mechanism.mean_squared_error(1, vector)
     assert abs(errors.mean() - predicted) < 5 * errors.std() / math.sqrt(1000)
