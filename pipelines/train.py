@@ -71,7 +71,7 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
         say_plan(plan, _flows(plan, console))
         return None
     from beam_ldp.pipelines.training import run as train_run
-    from tff_adapters.workers import workers_ended
+    from tff_adapters.compat import workers_ended
 
     console.print(plan_line(plan), style="dim", highlight=False)
     if plan.pricing_note.startswith("warning: "):

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
         shuffled_ldp_aggregator,
     )
     from tff_adapters.cldp_sgd import build_cldp_sgd
+    from tff_adapters.compat import end_workers, workers_ended
     from tff_adapters.flows import flows_of, no_client_metrics
     from tff_adapters.kernels import ClientKernel, kernel_for
     from tff_adapters.local_central import LocalCentralFactory, build_local_central
     from tff_adapters.training import PrivacyReleaseManager, train, train_adaped
     from tff_adapters.vectors import AdaptiveClip
-    from tff_adapters.workers import end_workers, workers_ended
 
 __all__ = [
     "AdaptiveClip",
@@ -98,14 +98,14 @@ _MODULES = {
     "build_cldp_sgd": "cldp_sgd",
     "build_dp_adaped": "adaped",
     "build_local_central": "local_central",
-    "end_workers": "workers",
+    "end_workers": "compat",
     "flows_of": "flows",
     "kernel_for": "kernels",
     "no_client_metrics": "flows",
     "shuffled_ldp_aggregator": "aggregators",
     "train": "training",
     "train_adaped": "training",
-    "workers_ended": "workers",
+    "workers_ended": "compat",
 }
 
 

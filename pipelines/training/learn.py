@@ -20,10 +20,10 @@ from beam_ldp.pipelines.training.plan import DataFacts, TrainingPlan, bundled_fa
 from beam_ldp.pipelines.training.plans import AdapedPlan, LocalCentralPlan, ReportPlan
 from beam_ldp.pipelines.training.settings import TrainSettings
 from beam_ldp.pipelines.usage.train import CLDP_SGD
-from tff_adapters import EpsilonBudget, Flow, flows_of, no_client_metrics, schedules
+from tff_adapters import EpsilonBudget, Flow, flows_of, no_client_metrics
 from tff_adapters.adaped import Variant, build_dp_adaped
 from tff_adapters.aggregators import LocallyPrivateMeanFactory
-from tff_adapters.cldp_sgd import build_cldp_sgd
+from tff_adapters.cldp_sgd import Schedule, build_cldp_sgd, piecewise
 from tff_adapters.compat import tff
 from tff_adapters.data import BadRowsError, Clients, DataMissingError, load, load_files
 from tff_adapters.local_central import TwoLedgersBudget, build_local_central
@@ -211,13 +211,13 @@ def sampler_of(plan: TrainingPlan) -> Sampler:
 # Randomized reports ---------------------------------------------------------------------------
 
 
-def schedule_of(settings: TrainSettings, rounds_per_epoch: int) -> schedules.Schedule:
+def schedule_of(settings: TrainSettings, rounds_per_epoch: int) -> Schedule:
     """Step sizes by round, of pieces that are given by epoch."""
     pieces, last = settings.rates
     starts = [0, *(until for _, until in pieces)]
     lengths = [until - start for start, (_, until) in zip(starts, pieces)]
     by_round = [(n * rounds_per_epoch, rate) for n, (rate, _) in zip(lengths, pieces)]
-    return schedules.piecewise(by_round, last)
+    return piecewise(by_round, last)
 
 
 class ReportLearner(Learner):

@@ -12,11 +12,16 @@ import tensorflow_federated as tff
 from beam_ldp.accounting import local_event
 from beam_ldp.federated.samplers import FixedSizeSampling, SelfSampling
 from beam_ldp.randomizers.mean import PrivUnit
-from tff_adapters import privacy_events, schedules
+from tff_adapters import cldp_sgd, privacy_events
 from tff_adapters.cldp_sgd import build_cldp_sgd
 from tff_adapters.kernels import kernel_for
-from tff_adapters.models import build_keras_model, model_fn_for
-from tff_adapters.simulation import SimulatedTraining, per_example_gradients, simulation_generator
+from tff_adapters.models import (
+    SimulatedTraining,
+    build_keras_model,
+    model_fn_for,
+    per_example_gradients,
+    simulation_generator,
+)
 
 SHAPE, CLASSES = (3,), 2
 RNG = np.random.default_rng(7)
@@ -54,7 +59,7 @@ def clipped_gradients(norm, clip):
 def test_each_examples_gradient_is_clipped_before_the_mean(norm):
     """Without noise: the step is the mean of gradients that were clipped one by one."""
     plain = tff.aggregators.UnweightedMeanFactory()
-    process = process_of(norm=norm, aggregator=plain, learning_rate=schedules.inverse_sqrt(2.0))
+    process = process_of(norm=norm, aggregator=plain, learning_rate=cldp_sgd.inverse_sqrt(2.0))
     state = process.initialize()
     output = process.next(state, clients())
     expected = -2.0 * clipped_gradients(norm, 0.5).mean(axis=0)
@@ -238,7 +243,7 @@ def test_convex_training_is_within_the_proved_gap(norm):
     kinds = {"l2": PrivUnit, "linf": LInfMean}
     mechanism = kinds[norm](8, 4.0, radius=lipschitz)
     bound = math.sqrt(
-        schedules.second_moment(
+        cldp_sgd.second_moment(
             norm, 8, lipschitz, float(mechanism.mean_squared_error(1)), per_round
         )
     )
@@ -246,7 +251,7 @@ def test_convex_training_is_within_the_proved_gap(norm):
     training = SimulatedTraining(
         model,
         mechanism,
-        schedules.convex(diameter, bound),
+        cldp_sgd.convex(diameter, bound),
         radius=diameter / 2,
         seed=5,
     )
@@ -264,5 +269,5 @@ def test_convex_training_is_within_the_proved_gap(norm):
     for _ in range(300):
         exact.round(x, y)
     gap = loss(model) - loss(best)
-    assert -1e-6 <= gap <= schedules.gap_bound(diameter, bound, rounds)
+    assert -1e-6 <= gap <= cldp_sgd.gap_bound(diameter, bound, rounds)
     assert gap < 0.5 * (start - loss(best))

@@ -24,7 +24,7 @@ from beam_ldp.federated.samplers import (
     sampler_for,
 )
 from beam_ldp.pipelines.training import plan as train_facts
-from tff_adapters import SamplingMismatchError, models, schedules
+from tff_adapters import SamplingMismatchError, cldp_sgd, models
 from tff_adapters.cldp_sgd import draw_without_replacement
 from tff_adapters.vectors import clip_by_norm, project_to_l2_ball
 
@@ -79,32 +79,32 @@ def test_projection_is_onto_one_ball_of_all_weights():
 
 @pytest.mark.exact
 def test_pieces_change_after_so_many_rounds():
-    step = schedules.piecewise([(30, 12.0), (30, 4.0)], 3.5)
+    step = cldp_sgd.piecewise([(30, 12.0), (30, 4.0)], 3.5)
     found = [float(step(tf.constant(float(t)))) for t in (1, 30, 31, 60, 61, 6000)]
     assert found == [12.0, 12.0, 4.0, 4.0, 3.5, 3.5]
-    assert float(schedules.piecewise([], 0.5)(tf.constant(7.0))) == 0.5
-    assert float(schedules.as_schedule(0.25)(tf.constant(7.0))) == 0.25
+    assert float(cldp_sgd.piecewise([], 0.5)(tf.constant(7.0))) == 0.5
+    assert float(cldp_sgd.as_schedule(0.25)(tf.constant(7.0))) == 0.25
 
 
 @pytest.mark.exact
 def test_the_convex_schedule_and_its_constants():
     """Spec 2.5: G^2 has the factor d^(1 - 2/p) that the thesis leaves out."""
-    step = schedules.convex(2.0, 4.0)
+    step = cldp_sgd.convex(2.0, 4.0)
     assert float(step(tf.constant(25.0))) == pytest.approx(0.1)
-    assert schedules.second_moment("l2", 100, 0.1, 5.0, 50) == pytest.approx(0.11)
-    assert schedules.second_moment("linf", 100, 0.1, 5.0, 50) == pytest.approx(1.1)
-    assert schedules.gap_bound(2.0, 4.0, 100) == pytest.approx(1.6 * (2 + math.log(100)))
+    assert cldp_sgd.second_moment("l2", 100, 0.1, 5.0, 50) == pytest.approx(0.11)
+    assert cldp_sgd.second_moment("linf", 100, 0.1, 5.0, 50) == pytest.approx(1.1)
+    assert cldp_sgd.gap_bound(2.0, 4.0, 100) == pytest.approx(1.6 * (2 + math.log(100)))
 
 
 @pytest.mark.exact
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: schedules.constant(0.0),
-        lambda: schedules.inverse_sqrt(math.nan),
-        lambda: schedules.convex(1.0, -1.0),
-        lambda: schedules.piecewise([(0, 1.0)], 1.0),
-        lambda: schedules.piecewise([(3, math.inf)], 1.0),
+        lambda: cldp_sgd.constant(0.0),
+        lambda: cldp_sgd.inverse_sqrt(math.nan),
+        lambda: cldp_sgd.convex(1.0, -1.0),
+        lambda: cldp_sgd.piecewise([(0, 1.0)], 1.0),
+        lambda: cldp_sgd.piecewise([(3, math.inf)], 1.0),
     ],
 )
 def test_schedules_that_are_none(make):

@@ -11,14 +11,13 @@ import time
 import psutil
 import pytest
 
-from tff_adapters import workers
+from tff_adapters import compat
 
 COMPUTE = """
 import sys, time
 import numpy as np
 import tensorflow_federated as tff
-from tff_adapters.workers import end_workers, workers_ended
-import tff_adapters.compat
+from tff_adapters.compat import end_workers, workers_ended
 add = tff.tensorflow.computation(lambda x: x + 1, np.int32)
 print(add(1), flush=True)
 """
@@ -72,7 +71,7 @@ import numpy as np
 import tff_adapters.compat
 import tensorflow_federated as tff
 from tensorflow_federated.python.core.impl.executor_stacks import executor_factory
-from tff_adapters.workers import unused_port
+from tff_adapters.compat import unused_port
 taken = socket.create_server(("", 0))
 ports = [taken.getsockname()[1]]
 picker = lambda: ports.pop() if ports else unused_port()
@@ -93,13 +92,13 @@ print(add(2))
 
 @pytest.mark.exact
 def test_ports_of_workers_are_none_that_connections_take(monkeypatch):
-    first = workers._first_outgoing_port()
-    ports = {workers.unused_port() for _ in range(50)}
+    first = compat._first_outgoing_port()
+    ports = {compat.unused_port() for _ in range(50)}
     assert len(ports) > 40 and all(10_000 <= port < first for port in ports)
-    monkeypatch.setattr(workers, "_OUTGOING_PORTS", workers.Path("/nowhere"))
-    assert workers._first_outgoing_port() == 32_768
-    monkeypatch.setattr(workers.random.SystemRandom, "randrange", lambda *_: taken)
+    monkeypatch.setattr(compat, "_OUTGOING_PORTS", compat.Path("/nowhere"))
+    assert compat._first_outgoing_port() == 32_768
+    monkeypatch.setattr(compat.random.SystemRandom, "randrange", lambda *_: taken)
     with socket.create_server(("", 0)) as server:
         taken = server.getsockname()[1]
         with pytest.raises(OSError, match="no free port in 100 trials"):
-            workers.unused_port()
+            compat.unused_port()
