@@ -220,7 +220,8 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
     bad_rows = (table[BAD_ROWS], refused) | "AllBadRows" >> beam.Flatten()
     bad_rows | "WriteBadRows" >> results.WriteBadRows(staging)
     files = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
-    return watch.run(pipeline, console, f"reading and randomizing {files}")
+    what = f"reading and randomizing {files}"
+    return watch.run(pipeline, console, what, device.settings.input_bytes)
 
 
 def _reasons(staging: str) -> Counter[str]:

@@ -7,7 +7,7 @@ never part of a reason, of an error or of a log line.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
@@ -20,6 +20,7 @@ from apache_beam.metrics import Metrics
 
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
+from beam_ldp.pipelines.jobs.watch import BYTES_READ, METRICS
 from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 from beam_ldp.transforms.files import matching_or_inside
@@ -29,7 +30,6 @@ BadRows = Literal["dead_letter", "other", "zero"]
 
 ROWS = "rows"
 BAD_ROWS = "bad_rows"
-METRICS = "beam_ldp.pipelines"
 
 _ENDINGS: dict[str, InputFormat] = {
     "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv",
@@ -96,10 +96,11 @@ def is_hidden(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Split:
-    """A file, or a part of one, that one worker reads."""
+    """A file, or a part of one, that one worker reads; `size` is its part of the file's bytes."""
 
     path: str
     row_groups: RowGroups | None = None
+    size: int = 0
 
 
 class ReadTable(beam.PTransform):
@@ -209,14 +210,15 @@ def _paths(patterns: Sequence[str]) -> Iterator[str]:
 
 
 class _ReadSplit(beam.DoFn):
-    """Reads one split; a metric counts the lines that are no rows."""
+    """Reads one split; metrics count the lines that are no rows, and the bytes behind them all."""
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
         self._bad = Metrics.counter(METRICS, "bad_lines")
+        self._bytes = Metrics.counter(METRICS, BYTES_READ)
 
     def process(self, split: Split) -> Iterator[Any]:
-        for found in self._reader.read(split):
+        for found in self._reader.read(split, self._bytes.inc):
             if isinstance(found, BadRowBlock):
                 self._bad.inc(len(found))
                 yield beam.pvalue.TaggedOutput(BAD_ROWS, found)
@@ -258,14 +260,26 @@ class _Reader:
             return [Split(path)]
         with opened(path) as file:
             groups = split_row_groups(file, self.columns)
-        return [Split(path, group) for group in groups]
+            size, num_rows = file.seek(0, os.SEEK_END), sum(group.num_rows for group in groups)
+        return [Split(path, group, size * group.num_rows // num_rows) for group in groups]
 
-    def read(self, split: Split) -> Iterator[TableBlock | BadRowBlock]:
+    def read(
+        self, split: Split, passed: Callable[[int], None] = lambda count: None
+    ) -> Iterator[TableBlock | BadRowBlock]:
+        """The blocks of a split; `passed` is told how many more bytes of it were read."""
         with opened(split.path) as file:
             if split.row_groups is not None:
-                yield from self._read_parquet(split.path, file, split.row_groups)
+                left, rows = split.size, split.row_groups.num_rows
+                for block in self._read_parquet(split.path, file, split.row_groups):
+                    share = left * len(block) // max(1, rows)
+                    left, rows = left - share, rows - len(block)
+                    passed(share)
+                    yield block
                 return
+            at = 0
             for lines in self._lines(file):
+                before, at = at, _bytes_behind(file)
+                passed(at - before)
                 yield from self._from_lines(split.path, lines)
             if _is_cut(file):
                 raise InputFileError(f"{split.path}: the compressed file is truncated")
@@ -309,6 +323,11 @@ class _Reader:
         for batch in batches:
             yield TableBlock(path, row, batch)
             row += batch.num_rows
+
+
+def _bytes_behind(file: Any) -> int:
+    """How much of the file as it lies there was read, packed or not."""
+    return int(getattr(file, "_file", file).tell())
 
 
 def _is_cut(file: Any) -> bool:

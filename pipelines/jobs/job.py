@@ -158,7 +158,7 @@ def run_pipeline(
         raise UsageError(str(error)) from None
     build(pipeline).write(staging)
     what = f"{settings.num_files:,} file{'s' if settings.num_files != 1 else ''}"
-    watch.run(pipeline, console, f"{settings.doing} {what}")
+    watch.run(pipeline, console, f"{settings.doing} {what}", settings.input_bytes)
 
 
 # Beam's own flags ---------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""Running a pipeline in sight: elapsed time, rows where the runner counts them, clear errors.
+"""Running a pipeline in sight: elapsed time, rows and bytes where the runner tells, clear errors.
+
+Job servers are asked for counters while a job runs. Beam's local runner knows them too, and tells
+nobody: so its bundles are asked here, once a second. On a terminal they become a line that changes,
+elsewhere a line every half minute.
 
 A worker process of Beam's local runner that dies ends its job here. Beam by itself waits for ever
 for the answers of a dead worker process: every question to it is answered with an error instead, so
@@ -16,23 +20,33 @@ import logging
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import apache_beam as beam
 import grpc  # type: ignore[import-untyped]
 from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.metrics.monitoring_infos import (
+    NAME_LABEL,
+    NAMESPACE_LABEL,
+    USER_COUNTER_URN,
+    extract_counter_value,
+)
 from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.portability.api import beam_fn_api_pb2
-from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
 from apache_beam.runners.portability.portable_runner import PipelineResult as PortableResult
 from apache_beam.runners.runner import PipelineState
 from packaging.version import Version
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+METRICS, BYTES_READ = "beam_ldp.pipelines", "bytes_read"  # what readers count, and where
 _SEEN_AFTER = 2.0  # seconds
+_SAID_EVERY = 30.0  # seconds between two lines where there is no terminal
 _ASK_EVERY = 1.0  # seconds between two questions to a job server; shorter ones at the beginning
 _OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UsageError", "ValueError",
                "WorkerError")  # fmt: skip
@@ -42,8 +56,14 @@ class JobError(RuntimeError):
     """The job did not finish. The message is one line and quotes no data."""
 
 
-def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
+def run(pipeline: beam.Pipeline, console: Console, what: str, input_bytes: int = 0) -> Any:
     """Run to the end and give the result; what takes longer than two seconds shows progress.
+
+    Args:
+        pipeline: to run.
+        console: where progress is shown.
+        what: is done, in words.
+        input_bytes: of all that is read, 0 if that is not known: for the share that is done.
 
     Raises:
         JobError: if the job fails or ends in another state than DONE.
@@ -53,12 +73,16 @@ def run(pipeline: beam.Pipeline, console: Console, what: str) -> Any:
         _say_untested(pipeline, console)
     beams_log = logging.getLogger("apache_beam.runners.common")
     beams_log.addFilter(_not_about_input)
+    _told.clear()
     state: dict[str, Any] = {}
     over = threading.Event()
     # The job stays in this thread: Beam's job servers set signal handlers, which only the main one
     # may.
     watcher = threading.Thread(
-        target=_watch, args=(over, state, console, what), name="beam-watch", daemon=True
+        target=_watch,
+        args=(over, state, console, what, input_bytes),
+        name="beam-watch",
+        daemon=True,
     )
     watcher.start()
     try:
@@ -121,32 +145,98 @@ def _without_stacks_of_calls() -> Iterator[None]:
         threading.excepthook = before
 
 
-def _watch(over: threading.Event, state: dict[str, Any], console: Console, what: str) -> None:
+def _watch(
+    over: threading.Event, state: dict[str, Any], console: Console, what: str, input_bytes: int
+) -> None:
     if over.wait(_SEEN_AFTER):
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-               TextColumn("{task.fields[rows]}"))  # fmt: skip
-    started = time.monotonic() - _SEEN_AFTER
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, rows="")
-        while not over.wait(0.25):
-            rows = counter(state.get("result"), "rows_read")
-            if rows:
-                progress.update(task, rows=f"{rows:,} rows")
-    console.print(f"{what}: {time.monotonic() - started:.1f} s", style="dim")
+               TextColumn("{task.fields[read]}"))  # fmt: skip
+    started = said = time.monotonic() - _SEEN_AFTER
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as on:
+        task, read = on.add_task(what, read=""), ""
+        while not over.wait(_ASK_EVERY):
+            read = progress_line(state.get("result"), input_bytes)
+            on.update(task, read=read)
+            if not console.is_terminal and time.monotonic() - said > _SAID_EVERY:
+                said = time.monotonic()
+                console.print(f"{what}: {said - started:.0f} s, {read}".rstrip(", "), style="dim",
+                              soft_wrap=True)  # fmt: skip
+    read = progress_line(state.get("result"), input_bytes)
+    done = f"{what}: {time.monotonic() - started:.1f} s, {read}".rstrip(", ")
+    console.print(done, style="dim", soft_wrap=True)
 
 
-def counter(result: Any, name: str) -> int:
+def progress_line(result: Any, input_bytes: int) -> str:
+    """Rows and bytes that were read so far, as far as the runner tells; "" if it does not.
+
+    Args:
+        result: of the job, or None where it is not known yet.
+        input_bytes: of all that is read, or 0.
+    """
+    rows, done = counter(result, "rows_read"), counter(result, BYTES_READ, METRICS)
+    found = [f"{rows:,} rows"] if rows else []
+    if done and input_bytes:
+        share = min(1.0, done / input_bytes)
+        found.append(f"{decimal(done)} of {decimal(input_bytes)} ({share:.0%})")
+    elif done:
+        found.append(decimal(done))
+    return ", ".join(found)
+
+
+def counter(result: Any, name: str, namespace: str = "beam_ldp") -> int:
     """Sum of a counter of ours over all steps, committed where the runner says; 0 if unknown."""
     if result is None:
-        return 0
+        return sum(counts.get((namespace, name), 0) for counts in list(_told.values()))
     try:
-        found = result.metrics().query(MetricsFilter().with_namespace("beam_ldp").with_name(name))[
+        found = result.metrics().query(MetricsFilter().with_namespace(namespace).with_name(name))[
             "counters"
         ]
     except Exception:  # some runners have no metrics, or none yet
         return 0
     return sum(int(c.result or 0) for c in found)
+
+
+# What bundles of the local runner have told: by bundle, by namespace and name of a counter.
+_told: dict[str, dict[tuple[str, str], int]] = {}
+
+
+class _Asking(fn_runner.ProgressRequester):
+    """Asks a bundle for its counters, once a second from the first second on."""
+
+    def __init__(self, worker: Any, instruction_id: str, frequency: float | None) -> None:
+        super().__init__(worker, instruction_id, frequency or _ASK_EVERY)
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(self._frequency):
+            with suppress(Exception):  # the bundle, or its worker, may end meanwhile
+                asked = beam_fn_api_pb2.ProcessBundleProgressRequest(
+                    instruction_id=self._instruction_id
+                )
+                request = beam_fn_api_pb2.InstructionRequest(process_bundle_progress=asked)
+                answer = self._worker_handler.control_conn.push(request).get()
+                _told[self._instruction_id] = _counts(answer.process_bundle_progress)
+
+    def stop(self) -> None:
+        self._over.set()
+
+
+def _push_in_sight(handler: Any, request: Any) -> Any:
+    """A worker in this process gives no answer before its bundle is done, but can be asked."""
+    if request.WhichOneof("request") != "process_bundle":
+        return _push(handler, request)
+    with _Asking(handler, request.instruction_id, None):
+        return _push(handler, request)
+
+
+def _counts(progress: Any) -> dict[tuple[str, str], int]:
+    found: Counter[tuple[str, str]] = Counter()
+    for info in progress.monitoring_infos:
+        if info.urn == USER_COUNTER_URN:
+            where = info.labels[NAMESPACE_LABEL], info.labels[NAME_LABEL]
+            found[where] += extract_counter_value(info)
+    return dict(found)
 
 
 def explain(error: BaseException) -> str:
@@ -167,6 +257,7 @@ _LOOK_EVERY = 0.2  # seconds
 _TESTED_BEAM = Version("2.77"), Version("2.78")  # from the first on, below the second
 _start = worker_handlers.SubprocessSdkWorkerHandler.start_worker
 _stop = worker_handlers.SubprocessSdkWorkerHandler.stop_worker
+_push = worker_handlers.EmbeddedWorkerHandler.push
 
 
 def fail_with_dead_workers() -> bool:
@@ -182,6 +273,8 @@ def fail_with_dead_workers() -> bool:
         return False
     worker_handlers.SubprocessSdkWorkerHandler.start_worker = _start_in_sight
     worker_handlers.SubprocessSdkWorkerHandler.stop_worker = _stop_when_it_calls
+    fn_runner.ProgressRequester = _Asking
+    worker_handlers.EmbeddedWorkerHandler.push = _push_in_sight
     return True
 
 

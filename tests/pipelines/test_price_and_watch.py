@@ -14,6 +14,7 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from hypothesis import given
@@ -191,6 +192,34 @@ def test_what_takes_long_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     p | beam.Create([1]) | beam.Map(_slow)
     watch.run(p, shown, "counting")
     assert "counting: " in shown.file.getvalue()  # type: ignore[attr-defined]
+
+
+def _count(element: int) -> int:
+    Metrics.counter("beam_ldp", "rows_read").inc(1000)
+    Metrics.counter(watch.METRICS, watch.BYTES_READ).inc(250_000)
+    time.sleep(0.1)
+    return element
+
+
+@pytest.mark.pipeline
+@pytest.mark.parametrize("workers", ["in_memory", "multi_processing"])
+def test_a_local_job_tells_rows_and_bytes_while_it_runs(
+    monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    """On a pipe: a line now and then, and one at the end with all of it; no bar."""
+    for name in ("_SEEN_AFTER", "_ASK_EVERY", "_SAID_EVERY"):
+        monkeypatch.setattr(watch, name, 0.05)
+    shown = console()
+    options = PipelineOptions([f"--runner={IN_PROCESS_RUNNER}", f"--direct_running_mode={workers}"])
+    p = beam.Pipeline(options=options)
+    p | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(_count)
+    watch.run(p, shown, "counting", input_bytes=2_000_000)
+    lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[-1].endswith("8,000 rows, 2.0 MB of 2.0 MB (100%)")
+    rows = [int(line.split(" s, ")[1].split(" rows")[0].replace(",", "")) for line in lines
+            if "rows" in line]  # fmt: skip
+    assert 0 < rows[0] < 8000 and rows == sorted(rows)
+    assert all(line.startswith("counting: ") for line in lines)
 
 
 class _InMainThread(PipelineRunner):

@@ -289,6 +289,24 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         list(reader.read(Split(str(tmp_path / "gone.csv"))))
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.parquet"])
+def test_what_was_read_adds_up_to_the_files(tmp_path: Path, name: str) -> None:
+    """However a file is split, and packed: the progress of a job ends at 100 %."""
+    texts = [f"text {i}" for i in range(300_000)]
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        pq.write_table(pa.table({"v": texts}), path, row_group_size=70_000)
+    else:
+        content = "\n".join(["v", *texts, ""]).encode()
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    reader = ReadTable([str(path)], format_of(name), "v")._reader  # type: ignore[arg-type]
+    told: list[int] = []
+    for split in reader.splits(str(path)):
+        assert sum(map(len, reader.read(split, told.append))) > 0
+    assert told and min(told) >= 0
+    assert sum(told) == pytest.approx(path.stat().st_size, abs=len(told))
+
+
 # Arguments and the Beam stage ----------------------------------------------------------------
 
 
