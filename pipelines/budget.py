@@ -166,7 +166,7 @@ def look_up(
 ) -> list[AskedElsewhere]:
     """Which of the people of a file left hashed ids in runs about these populations."""
     from beam_ldp.ledger.people import asked_elsewhere
-    from beam_ldp.transforms.device.noise import read_key
+    from beam_ldp.transforms.device.keyed import read_key
 
     try:
         people = [line for line in ids.read_text("utf-8").split("\n") if line]
@@ -307,7 +307,7 @@ def files_at(store: str) -> Files:
 
     if "://" not in store.removeprefix("file://"):
         return LocalFiles()
-    from beam_ldp.transforms.device.people import BeamFiles
+    from beam_ldp.transforms.device.keyed import BeamFiles
 
     return BeamFiles()
 

@@ -28,9 +28,9 @@ from beam_ldp.pipelines.settings import S
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.composite import HowReleased, PrivateEstimate
-from beam_ldp.transforms.device.people import PeopleFolder
+from beam_ldp.transforms.device.keyed import PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release
-from beam_ldp.transforms.elements.stage_types import element_of
+from beam_ldp.transforms.elements.stages import element_of
 from beam_ldp.transforms.queries import Query
 
 

@@ -55,7 +55,7 @@ from beam_ldp.transforms import (
     WriteReports,
 )
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import Reports
 from beam_ldp.transforms.files import paths_matching
 from beam_ldp.transforms.wire import SUFFIX

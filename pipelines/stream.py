@@ -46,7 +46,7 @@ from beam_ldp.pipelines.usage.frequency import USAGE, StreamSettings
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.transforms import ChargeTo, PrivateEstimate, SlidingSums, WindowRules
 from beam_ldp.transforms.collector.panes import FirstReleases
-from beam_ldp.transforms.device.noise import read_key
+from beam_ldp.transforms.device.keyed import read_key
 from beam_ldp.transforms.elements.blocks import TableBlock
 from beam_ldp.transforms.elements.portable import PortableDomain
 

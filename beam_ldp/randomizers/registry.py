@@ -39,7 +39,7 @@ OWN_MODULES = {
     "KRandomizedResponse": "frequency.k_randomized_response",
     "KashinMean": "mean.kashin_mean",
     "L1Mean": "mean.lp",
-    "L2Mean": "mean.l2",
+    "L2Mean": "mean.lp",
     "LInfMean": "mean.lp",
     "LocalHashing": "frequency.local_hashing",
     "MeanRandomizer": "mean.base",

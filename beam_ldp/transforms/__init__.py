@@ -41,7 +41,7 @@ from beam_ldp.transforms.elements.blocks import (
     WithheldRelease,
 )
 from beam_ldp.transforms.elements.portable import IntegerDomain
-from beam_ldp.transforms.elements.stage_types import StageError
+from beam_ldp.transforms.elements.stages import StageError
 from beam_ldp.transforms.elements.windows import WindowRules
 from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery
 from beam_ldp.transforms.shuffler.shuffle import Shuffle

@@ -17,11 +17,11 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.collector.side import Releases
-from beam_ldp.transforms.device.people import LeaveHashes, PeopleFolder
+from beam_ldp.transforms.device.keyed import LeaveHashes, PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
-from beam_ldp.transforms.elements.counters import counter
-from beam_ldp.transforms.elements.stage_types import (
+from beam_ldp.transforms.elements.stages import (
     USED_UP,
+    counter,
     part_of,
     typed_outputs,
     window_bounds,

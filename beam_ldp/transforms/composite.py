@@ -22,7 +22,7 @@ from beam_ldp.randomizers.identity import (
 from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
-from beam_ldp.transforms.device.noise import NoiseSource, read_key
+from beam_ldp.transforms.device.keyed import NoiseSource, read_key
 from beam_ldp.transforms.device.side import DeviceSide, Reports
 from beam_ldp.transforms.elements.columns import MAX_VALUE_BYTES
 from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain, check_min_reports

@@ -34,7 +34,7 @@ from beam_ldp.transforms.elements.portable import (
     check_domain_size,
     groups_of,
 )
-from beam_ldp.transforms.elements.stage_types import expect
+from beam_ldp.transforms.elements.stages import expect
 from beam_ldp.transforms.queries import BadLists, Query, target_of
 
 if TYPE_CHECKING:

@@ -1,15 +1,17 @@
-"""What a tracked run looks like: the curve of epsilon as a picture and a page, and a statement."""
+"""What MLflow shows of a tracked run: its curve as a picture and a page, a statement, its tags."""
 
 from __future__ import annotations
 
 import io
 import math
+import sys
 from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlflow_ldp.tracker import PrivacyTracker
+
 
 Curve = Sequence[tuple[int, float, float]]  # step, cumulative epsilon, sum of local epsilons
 
@@ -111,3 +113,22 @@ def _page(**told: Any) -> str:
 
     text = resources.files(__package__).joinpath("tracked_page.html").read_text("utf-8")
     return Environment(autoescape=True, undefined=StrictUndefined).from_string(text).render(told)
+
+
+# What MLflow asks when it starts a run: the tags of the tracker that is open, if any --------
+
+
+class PrivacyContext:
+    """Tags runs that are started while a `PrivacyTracker` is open.
+
+    A `RunContextProvider` of MLflow, which finds it by its entry point, and asks it at every start
+    of a run: it looks at what is in memory, and does nothing.
+    """
+
+    def in_context(self) -> bool:
+        return bool(self.tags())
+
+    def tags(self) -> dict[str, str]:
+        module = sys.modules.get("mlflow_ldp.tracker")  # not loaded: no tracker is open
+        tracker = None if module is None else module.active_tracker()
+        return {} if tracker is None else tracker.tags

@@ -19,7 +19,7 @@ from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import Charge, Noise, Privacy, SettingError
 from beam_ldp.settings.fields import SWITCH, TEXT, nearest, settings_of
-from beam_ldp.transforms.device.people import DigestReports, LeaveHashes, LeaveReports, PeopleFolder
+from beam_ldp.transforms.device.keyed import DigestReports, LeaveHashes, LeaveReports, PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 
 

@@ -19,7 +19,7 @@ from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError, Price
 from beam_ldp.pipelines.records.lost_runs import BegunRounds, Launcher, LostRoundsPrice, Note
 from beam_ldp.randomizers.identity import ReleaseIdentity
-from beam_ldp.transforms.device.people import PeopleFolder, files_at
+from beam_ldp.transforms.device.keyed import PeopleFolder, files_at
 from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:

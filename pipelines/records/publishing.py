@@ -38,7 +38,7 @@ from beam_ldp.pipelines.records.gates import NotPublishedError, Price
 from beam_ldp.pipelines.records.lost_runs import Note
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.transforms.device.people import PeopleFolder, files_at, publication_folder
+from beam_ldp.transforms.device.keyed import PeopleFolder, files_at, publication_folder
 from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from beam_ldp.pipelines.records.publishing import Republication
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.budgeted import ChargeTo
-from beam_ldp.transforms.device.noise import read_key
-from beam_ldp.transforms.device.people import PeopleFolder
+from beam_ldp.transforms.device.keyed import PeopleFolder, read_key
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, Charge

@@ -52,7 +52,7 @@ from beam_ldp.pipelines.records.gates import price_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
-from beam_ldp.transforms.elements.stage_types import part_of
+from beam_ldp.transforms.elements.stages import part_of
 from beam_ldp.transforms.elements.windows import LATE, TOO_LATE
 
 OPENED = ".opened"  # folder with one empty file per window that a row was seen of

@@ -16,7 +16,7 @@ from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import Randomize, ValueBlock
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from tests.canaries.test_several_releases import KEY, ORACLE, RELEASE
 
 pytestmark = pytest.mark.pipeline

@@ -43,7 +43,7 @@ from beam_ldp.transforms import (
 from beam_ldp.transforms.budgeted import charge
 from beam_ldp.transforms.collector.side import Releases
 from beam_ldp.transforms.device.bounding import NUM_SHARDS
-from beam_ldp.transforms.device.noise import FRESH, NoiseSource
+from beam_ldp.transforms.device.keyed import FRESH, NoiseSource
 from tests.identities import identity
 
 COLOURS = Domain(("red", "green", "blue"))

@@ -64,7 +64,7 @@ def uncharged(**how: Any) -> PrivacyTracker:
 
 @pytest.mark.exact
 def test_mlflow_finds_the_context() -> None:
-    from mlflow_ldp.context import PrivacyContext
+    from mlflow_ldp.pages import PrivacyContext
 
     (found,) = importlib.metadata.entry_points(group="mlflow.run_context_provider", name="beam-ldp")
     assert found.load() is PrivacyContext
@@ -72,7 +72,7 @@ def test_mlflow_finds_the_context() -> None:
 
 @pytest.mark.exact
 def test_runs_are_tagged_while_a_tracker_is_open() -> None:
-    from mlflow_ldp.context import PrivacyContext
+    from mlflow_ldp.pages import PrivacyContext
 
     assert not PrivacyContext().in_context()
     with mlflow.start_run() as before:
@@ -98,7 +98,7 @@ def test_a_programs_own_tags_stay() -> None:
 @pytest.mark.exact
 def test_the_context_loads_nothing() -> None:
     program = (
-        "import sys; from mlflow_ldp.context import PrivacyContext as C;"
+        "import sys; from mlflow_ldp.pages import PrivacyContext as C;"
         "assert not C().in_context(); print('beam_ldp' in sys.modules)"
     )
     done = subprocess.run(

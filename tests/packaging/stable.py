@@ -117,7 +117,7 @@ def everything() -> dict[str, Any]:
     from beam_ldp.pipelines.means import user_choice as user_mean_record
     from beam_ldp.pipelines.records import record
     from beam_ldp.randomizers import wire
-    from beam_ldp.transforms.elements.counters import METRICS
+    from beam_ldp.transforms.elements.stages import METRICS
 
     kinds = (
         record.PrivacyRecord, record.MeanRecord, parts.PartsRecord, collect.CollectRecord,

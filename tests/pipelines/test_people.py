@@ -25,7 +25,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.settings import People
 from beam_ldp.transforms import ChargeTo, PrivateFrequencies
-from beam_ldp.transforms.device.people import BeamFiles
+from beam_ldp.transforms.device.keyed import BeamFiles
 
 pytestmark = pytest.mark.e2e
 

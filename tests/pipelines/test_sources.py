@@ -41,7 +41,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import People
 from beam_ldp.transforms import BoundContributions, EncodeRows
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.blocks import BadRow, BadRowBlock, TableBlock
 from tests.transforms.helpers import run
 

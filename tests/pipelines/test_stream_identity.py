@@ -19,7 +19,7 @@ from beam_ldp.pipelines.stream import Stream, _pipeline, check_stream
 from beam_ldp.pipelines.streams.results import STREAM, Pricing, begin, run_that_goes_on, told_of
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms import ChargeTo
-from beam_ldp.transforms.elements.stage_types import part_of
+from beam_ldp.transforms.elements.stages import part_of
 from tests.pipelines.test_stream import ORACLE, a_release
 
 pytestmark = pytest.mark.exact

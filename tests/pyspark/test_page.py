@@ -23,7 +23,7 @@ from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.settings import People
 from beam_ldp.transforms import Aggregate, EncodeRows, EncodeVectors, Randomize, Shuffle
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 
 # With both marks it is run by `make test-pyspark` alone, which makes what it needs.
 pytestmark = [pytest.mark.engines, pytest.mark.slow]

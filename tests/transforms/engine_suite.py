@@ -46,7 +46,7 @@ from beam_ldp.transforms import (
     ShuffledBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from tests.engines.fixtures import run_within
 from tests.identities import identity
 

@@ -12,7 +12,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_ldp.transforms import BoundContributions, ValueBlock
 from beam_ldp.transforms.device.bounding import best_rows, shard_of
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.elements.blocks import CandidateBlock
 from tests.identities import identity
 from tests.transforms.helpers import blocks_of, chi_square, held_blocks_of, run

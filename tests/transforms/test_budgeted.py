@@ -21,7 +21,7 @@ from beam_ldp.randomizers.mean import CoordinateRanges, ScalarMean
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateFrequencies, PrivateMean, PrivateUserMean, ValueBlock
 from beam_ldp.transforms.budgeted import ENDED_BEFORE, ChargeTo, _Abandon, _Settle
-from beam_ldp.transforms.elements.stage_types import USED_UP
+from beam_ldp.transforms.elements.stages import USED_UP
 from tests.ledger.asked import asked
 
 pytestmark = pytest.mark.pipeline

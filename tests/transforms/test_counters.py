@@ -27,7 +27,7 @@ from beam_ldp.transforms import (
     WriteReports,
 )
 from beam_ldp.transforms.elements.columns import REASONS
-from beam_ldp.transforms.elements.counters import (
+from beam_ldp.transforms.elements.stages import (
     BY_REASON,
     CROWD,
     METRICS,
@@ -236,9 +236,9 @@ class Told:
 def test_no_time_of_fewer_than_a_thousand_people_is_told(monkeypatch) -> None:
     """Blocks of one report each, as a stream has them: what is told is a sum over a crowd."""
     told, clock = Told(), iter(range(0, 10**9, 3_000))
-    monkeypatch.setattr("beam_ldp.transforms.elements.counters.distribution", lambda name: told)
+    monkeypatch.setattr("beam_ldp.transforms.elements.stages.distribution", lambda name: told)
     monkeypatch.setattr(
-        "beam_ldp.transforms.elements.counters.time.perf_counter_ns", lambda: next(clock)
+        "beam_ldp.transforms.elements.stages.time.perf_counter_ns", lambda: next(clock)
     )
     timed = Stopwatch("randomize_microseconds", CROWD)
     for _ in range(CROWD - 1):

@@ -31,7 +31,7 @@ from beam_ldp.transforms import (
     WindowRules,
 )
 from beam_ldp.transforms.composite import HowReleased, bounding_of
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery, Query
 from beam_ldp.transforms.questions import ListQuestion, PrivateQuestions, SurveyQuery
 from tests.transforms.helpers import blocks_of, local, run, value_blocks

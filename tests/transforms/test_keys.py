@@ -9,7 +9,7 @@ import pytest
 from apache_beam.utils.secret import Secret
 
 from beam_ldp.randomizers.randomness import MIN_KEY_BYTES
-from beam_ldp.transforms.device.noise import read_key
+from beam_ldp.transforms.device.keyed import read_key
 
 pytestmark = pytest.mark.exact
 

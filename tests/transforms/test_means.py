@@ -43,8 +43,8 @@ from beam_ldp.transforms import (
     ValueBlock,
 )
 from beam_ldp.transforms.device import bounding
-from beam_ldp.transforms.device.noise import NoiseSource
-from beam_ldp.transforms.elements.stage_types import StageError
+from beam_ldp.transforms.device.keyed import NoiseSource
+from beam_ldp.transforms.elements.stages import StageError
 from beam_ldp.transforms.shuffler.sums import RunningSum
 from tests.identities import identity
 from tests.transforms.helpers import ORACLE, blocks_of, held_blocks_of, run, value_blocks

@@ -16,7 +16,7 @@ from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion
 from beam_ldp.settings import People, Shuffling
 from beam_ldp.transforms import PrivateFrequencies, Randomize, ReleaseToRows, ValueBlock
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.questions import (
     BinQuestion,
     EncodeQuestions,

@@ -12,7 +12,7 @@ import pytest
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
 from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.transforms import Randomize, ValueBlock
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from tests.identities import identity
 from tests.transforms.helpers import ORACLE, blocks_of, run, truth_values, value_blocks
 

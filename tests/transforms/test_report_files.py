@@ -19,7 +19,7 @@ from beam_ldp.randomizers import wire
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.mean import LInfMean
 from beam_ldp.randomizers.wire import ReleaseTerms, encode_envelope
-from beam_ldp.randomizers.wire_stream import Part
+from beam_ldp.randomizers.wire_stream import StreamPart
 from beam_ldp.transforms import (
     Aggregate,
     EstimateFrequencies,
@@ -31,7 +31,7 @@ from beam_ldp.transforms import (
     WriteMemoizedReports,
     WriteReports,
 )
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.wire import DUPLICATE, Tally, file_parts
 from beam_ldp.transforms.wire.file_parts import FilePart, PartReader, find_parts
 from beam_ldp.transforms.wire.read_reports import listed_ids, named_before
@@ -458,7 +458,9 @@ def test_ids_that_stand_further_up(data, number, salt):
         if any(one):
             seen.add(one)
     assert named_before(ids.view(np.uint8).reshape(-1, 16)).tolist() == expected
-    parts = Part(np.arange(len(ids)), None, ids.view(np.uint8).reshape(-1, 16), None, None, None)
+    parts = StreamPart(
+        np.arange(len(ids)), None, ids.view(np.uint8).reshape(-1, 16), None, None, None
+    )
     for num_parts in (1, 3, 50):
         listed = list(listed_ids(parts, num_parts, bytes(range(16))))
         assert len({n for n, _ in listed}) == len(listed)
@@ -476,7 +478,9 @@ def test_groups_of_ids_are_about_as_large_as_each_other():
                 np.stack([np.full(64_000, 7), np.arange(64_000)], axis=1).astype(np.uint64),
                 np.stack([np.arange(64_000) << 40, np.full(64_000, 7)], axis=1).astype(np.uint64),
                 ):  # fmt: skip
-        part = Part(np.arange(64_000), None, ids.view(np.uint8).reshape(-1, 16), None, None, None)
+        part = StreamPart(
+            np.arange(64_000), None, ids.view(np.uint8).reshape(-1, 16), None, None, None
+        )
         routing = np.random.default_rng(2).bytes(16)
         sizes = [len(content) // 24 for _, content in listed_ids(part, 64, routing)]
         assert len(sizes) == 64 and max(sizes) < 2000

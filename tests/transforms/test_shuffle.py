@@ -13,7 +13,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.transforms import ReportBlock, Shuffle, ShuffledBlock, ShuffledSum
 from beam_ldp.transforms.elements.portable import PortableRandomizer
-from beam_ldp.transforms.elements.stage_types import Element
+from beam_ldp.transforms.elements.stages import Element
 from beam_ldp.transforms.shuffler import batches as batches_module
 from beam_ldp.transforms.shuffler import exchange as exchange_module
 from beam_ldp.transforms.shuffler import shuffle as shuffle_module

@@ -12,10 +12,10 @@ from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.settings import Noise, People
 from beam_ldp.transforms import PrivateFrequencies, Randomize
-from beam_ldp.transforms.device.noise import NoiseSource
-from beam_ldp.transforms.device.people import (
+from beam_ldp.transforms.device.keyed import (
     DigestReports,
     LeaveReports,
+    NoiseSource,
     PeopleFolder,
     publication_folder,
 )

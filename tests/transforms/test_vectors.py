@@ -19,7 +19,7 @@ from beam_ldp.randomizers.mean import CoordinateRanges
 from beam_ldp.settings import People
 from beam_ldp.transforms import BadRow, EncodeVectors, TableBlock, ValueBlock
 from beam_ldp.transforms.device import vectors as vectors_module
-from beam_ldp.transforms.elements.stage_types import StageError
+from beam_ldp.transforms.elements.stages import StageError
 from tests.transforms.helpers import run
 
 pytestmark = pytest.mark.exact

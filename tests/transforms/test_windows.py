@@ -25,8 +25,8 @@ from beam_ldp.transforms import (
     SlidingSums,
     WindowRules,
 )
-from beam_ldp.transforms.device.noise import NoiseSource
-from beam_ldp.transforms.elements.stage_types import TOO_FEW
+from beam_ldp.transforms.device.keyed import NoiseSource
+from beam_ldp.transforms.elements.stages import TOO_FEW
 from beam_ldp.transforms.elements.windows import (
     COMPACT_AT,
     LATE,

@@ -22,7 +22,7 @@ from apache_beam.typehints import typehints
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
-from beam_ldp.transforms.elements.stage_types import (
+from beam_ldp.transforms.elements.stages import (
     USED_UP,
     expect,
     typed_outputs,

@@ -16,7 +16,7 @@ from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.domain import Bins, Domain
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.elements.portable import IntegerDomain, PortableDomain
-from beam_ldp.transforms.elements.stage_types import Task, expect
+from beam_ldp.transforms.elements.stages import Task, expect
 
 if TYPE_CHECKING:
     from beam_ldp.randomizers.mean.base import MeanEstimate

@@ -21,7 +21,6 @@ from beam_ldp.transforms.elements.blocks import (
     WithheldRelease,
     shuffled_among,
 )
-from beam_ldp.transforms.elements.counters import Stopwatch, counter
 from beam_ldp.transforms.elements.portable import (
     PortableDomain,
     PortableRandomizer,
@@ -29,9 +28,11 @@ from beam_ldp.transforms.elements.portable import (
     check_min_reports,
     task_of,
 )
-from beam_ldp.transforms.elements.stage_types import (
+from beam_ldp.transforms.elements.stages import (
     TOO_FEW,
+    Stopwatch,
     Task,
+    counter,
     element_of,
     expect,
     group_name,

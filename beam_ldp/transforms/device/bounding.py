@@ -24,13 +24,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks
-from beam_ldp.transforms.device.noise import FRESH, NoiseSource
+from beam_ldp.transforms.device.keyed import FRESH, NoiseSource
 from beam_ldp.transforms.elements.blocks import CandidateBlock, ValueBlock, WithheldRelease
-from beam_ldp.transforms.elements.counters import counter
-from beam_ldp.transforms.elements.stage_types import (
+from beam_ldp.transforms.elements.stages import (
     check_fires_once,
     check_streamed,
     check_windows,
+    counter,
     expect,
     is_streamed,
 )

@@ -30,20 +30,22 @@ from beam_ldp.transforms.elements.columns import (
     Encoder,
     user_ids,
 )
-from beam_ldp.transforms.elements.counters import (
-    CROWD,
-    ReasonCounters,
-    Stopwatch,
-    counter,
-    distribution,
-)
 from beam_ldp.transforms.elements.portable import (
     IntegerDomain,
     PortableDomain,
     check_domain_size,
     groups_of,
 )
-from beam_ldp.transforms.elements.stage_types import StageError, element_of, typed_outputs
+from beam_ldp.transforms.elements.stages import (
+    CROWD,
+    ReasonCounters,
+    StageError,
+    Stopwatch,
+    counter,
+    distribution,
+    element_of,
+    typed_outputs,
+)
 
 BATCH_ROWS = 1 << 15
 THE_VALUE = "value"  # column names that stand for a value and its key

@@ -20,8 +20,7 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import UserRandomness, report_hashes
 from beam_ldp.transforms.device.bounding import BoundContributions
-from beam_ldp.transforms.device.noise import FRESH, NoiseSource
-from beam_ldp.transforms.device.people import Trace
+from beam_ldp.transforms.device.keyed import FRESH, NoiseSource, Trace
 from beam_ldp.transforms.elements.blocks import (
     ReportBlock,
     ShuffledBlock,
@@ -30,7 +29,6 @@ from beam_ldp.transforms.elements.blocks import (
     TableBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.elements.counters import CROWD, Stopwatch, counter, distribution
 from beam_ldp.transforms.elements.portable import (
     BLOCK_BYTES,
     PortableRandomizer,
@@ -39,9 +37,13 @@ from beam_ldp.transforms.elements.portable import (
     task_of,
     vector_size,
 )
-from beam_ldp.transforms.elements.stage_types import (
+from beam_ldp.transforms.elements.stages import (
+    CROWD,
     StageError,
+    Stopwatch,
     check_key,
+    counter,
+    distribution,
     element_of,
     expect,
     typed_outputs,

@@ -20,9 +20,8 @@ from beam_ldp.transforms.device.number_columns import VectorEncoder
 from beam_ldp.transforms.elements import block_coder
 from beam_ldp.transforms.elements.blocks import ValueBlock
 from beam_ldp.transforms.elements.columns import NOT_BINARY, SOUND, Codes, Column
-from beam_ldp.transforms.elements.counters import counter
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, groups_of, rows_in
-from beam_ldp.transforms.elements.stage_types import check_fires_once, check_windows, expect
+from beam_ldp.transforms.elements.stages import check_fires_once, check_windows, counter, expect
 
 if TYPE_CHECKING:
     from beam_ldp.protocols import Space

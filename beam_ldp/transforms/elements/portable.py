@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from beam_ldp.randomizers.mean.base import MeanRandomizer
-    from beam_ldp.transforms.elements.stage_types import Task
+    from beam_ldp.transforms.elements.stages import Task
 
 
-NAMESPACE = "beam_ldp"  # of all Beam metrics
 INLINE_BYTES = 1 << 18
 
 

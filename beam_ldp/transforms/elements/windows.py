@@ -36,7 +36,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.blocks import CandidateBlock, ReportBlock, StatisticBlock
-from beam_ldp.transforms.elements.stage_types import typed_outputs
+from beam_ldp.transforms.elements.stages import typed_outputs
 
 MILLISECOND = 1000  # microseconds; what engines count time in
 SECOND = 1000 * MILLISECOND

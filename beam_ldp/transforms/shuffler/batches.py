@@ -22,7 +22,7 @@ from beam_ldp.randomizers.randomness import FreshWords
 from beam_ldp.randomizers.words import kernel, multiply_high, short_kernel
 from beam_ldp.transforms.elements.blocks import ReportBlock, ShuffledBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
-from beam_ldp.transforms.elements.stage_types import typed_outputs, window_bounds
+from beam_ldp.transforms.elements.stages import typed_outputs, window_bounds
 from beam_ldp.transforms.shuffler.sums import Exit, Gate, LetsOut, TakesReports, parts_of, with_none
 
 # Uniformly random order, from secure words. Exactly uniform: no draw is rounded -----------

@@ -35,7 +35,7 @@ from beam_ldp.transforms.elements.portable import (
     report_bytes,
     rows_in,
 )
-from beam_ldp.transforms.elements.stage_types import typed_outputs, window_bounds
+from beam_ldp.transforms.elements.stages import typed_outputs, window_bounds
 from beam_ldp.transforms.shuffler.batches import permute, scatter
 from beam_ldp.transforms.shuffler.sums import Gate, LetsOut, TakesReports, parts_of, with_none
 

@@ -28,7 +28,7 @@ from beam_ldp.transforms.elements.portable import (
     report_bytes,
     task_of,
 )
-from beam_ldp.transforms.elements.stage_types import (
+from beam_ldp.transforms.elements.stages import (
     TOO_FEW,
     check_fires_once,
     check_streamed,

@@ -26,7 +26,6 @@ from beam_ldp.transforms.elements.blocks import (
     StatisticBlock,
     WithheldRelease,
 )
-from beam_ldp.transforms.elements.counters import BlockCounters, counter
 from beam_ldp.transforms.elements.portable import (
     BLOCK_BYTES,
     PortableDomain,
@@ -34,10 +33,12 @@ from beam_ldp.transforms.elements.portable import (
     report_bytes,
     rows_in,
 )
-from beam_ldp.transforms.elements.stage_types import (
+from beam_ldp.transforms.elements.stages import (
     NO_KEY,
     TOO_FEW,
+    BlockCounters,
     Element,
+    counter,
     group_name,
     is_global,
 )

@@ -21,8 +21,8 @@ from beam_ldp.randomizers.wire import REASONS, AnyTerms, GroupTerms, ReleaseTerm
 from beam_ldp.randomizers.wire_stream import Ranges, Row, StreamPart, join_ranges, margin, read_part
 from beam_ldp.transforms.device.side import ORIGIN_BYTES
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock
-from beam_ldp.transforms.elements.counters import ReasonCounters, counter
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
+from beam_ldp.transforms.elements.stages import ReasonCounters, counter
 from beam_ldp.transforms.wire.file_parts import (
     BINARY,
     CHANGED,

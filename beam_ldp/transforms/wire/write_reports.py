@@ -25,12 +25,11 @@ from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.randomness import envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES, ReleaseTerms, encode_envelopes
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import RandomizeBlocks
 from beam_ldp.transforms.elements.blocks import ReportBlock, ShuffledBlock, ValueBlock
-from beam_ldp.transforms.elements.counters import counter
 from beam_ldp.transforms.elements.portable import PortableRandomizer
-from beam_ldp.transforms.elements.stage_types import StageError, expect
+from beam_ldp.transforms.elements.stages import StageError, counter, expect
 from beam_ldp.transforms.files import paths_matching
 from beam_ldp.transforms.shuffler.sums import MismatchError, check_digest, parts_of
 from beam_ldp.transforms.wire.file_parts import BINARY, SUFFIX, PortableTerms

@@ -36,12 +36,11 @@ from beam_ldp.settings.sections import DEAD_LETTER
 from beam_ldp.transforms.budgeted import charge
 from beam_ldp.transforms.collector.side import CollectorSide
 from beam_ldp.transforms.composite import PrivateEstimate
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import ORIGIN_BYTES, DeviceSide
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock
-from beam_ldp.transforms.elements.counters import counter
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
-from beam_ldp.transforms.elements.stage_types import typed_outputs
+from beam_ldp.transforms.elements.stages import counter, typed_outputs
 from beam_ldp.transforms.queries import Query
 from beam_ldp.transforms.questions import SurveyQuery
 from beam_ldp.transforms.wire.file_parts import BINARY, PortableTerms

@@ -25,7 +25,7 @@ from beam_ldp.transforms import (
     TableBlock,
     ValueBlock,
 )
-from beam_ldp.transforms.device.noise import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource
 from tests.identities import identity
 from tests.transforms.helpers import ORACLE
 
