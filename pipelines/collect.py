@@ -30,7 +30,7 @@ from beam_ldp.pipelines.devices.release_file import (
     load_release,
 )
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.frequencies.choice import rare_error
+from beam_ldp.pipelines.frequencies.choice import check_postprocess, rare_error
 from beam_ldp.pipelines.frequencies.numbers import (
     NumberQuestion,
     check_number_question,
@@ -152,6 +152,7 @@ class Collect(DeviceReports, Frequency):
             name=given["reports"].get("question") or named or agreed.terms.identity.release_id,
             numbers=numbers,
         )
+        check_postprocess(question)
         settings = check_collected(given, agreed, question)
         if agreed.group_by is not None and "min_reports" not in given["shuffle"]:
             raise UsageError(

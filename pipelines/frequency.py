@@ -168,13 +168,16 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
         )
 
     def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
+        found = {"postprocess": self.settings.question.postprocess}
         if not isinstance(release, Parts):
-            return {}
-        return part_facts(
+            return found
+        of_parts = part_facts(
             release, choice.mechanism, self.settings, self.price, self.settings.people.group_by
         )
+        return {**found, **of_parts}
 
     def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> Answer:
+        release = postprocessed(release, self.settings.question.postprocess)
         if isinstance(release, Parts):
             if self.survey is not None:
                 return self.survey.answer(release, self.settings.output.top)
@@ -183,6 +186,14 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
 
     def _answer(self, release: Release, truth: np.ndarray | None) -> FrequencyAnswer:
         return FrequencyAnswer(release, self.domain.labels, self.settings.output.top, truth)
+
+
+def postprocessed(release: Release, method: Any) -> Release:
+    """The release, or each of its parts, as it is shown: groups and questions by themselves."""
+    if isinstance(release, Parts):
+        shown = tuple(postprocessed(part, method) for part in release.releases)
+        return replace(release, releases=shown)
+    return replace(release, estimate=release.estimate.postprocess(method))
 
 
 def check_column(settings: FrequencySettings) -> None:

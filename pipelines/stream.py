@@ -193,7 +193,11 @@ class Stream:
         place = str(self.folder)
         local = self.choice.mechanism.local_epsilon
         pricing = Pricing(
-            settings.privacy.delta, settings.privacy.honest_fraction, local, self.identity
+            settings.privacy.delta,
+            settings.privacy.honest_fraction,
+            local,
+            self.identity,
+            settings.question.postprocess,  # type: ignore[arg-type]
         )
         released | "Write windows" >> WriteWindows(place, self.domain, pricing)
         if stream.slide is not None and stream.window is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from beam_ldp.randomizers.checks import check_fraction
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Postprocess = Literal["none", "clip", "norm-sub"]
+
+POSTPROCESS: tuple[Postprocess, ...] = ("none", "clip", "norm-sub")
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,22 @@ class Estimate:
         steps = f"; steps: {', '.join(self.steps)}" if self.steps else ""
         told = f"{self.num_users:,} users, pointwise 95 % intervals of the unbiased value{steps}"
         return table(range(low.size), self.value.ravel(), (low, high), caption=told)
+
+    def postprocess(self, method: Postprocess) -> Estimate:
+        """These frequencies made plausible, by name; intervals stay those of the unbiased value.
+
+        Args:
+            method: "none"; "clip", as `clip`; or "norm-sub" (Wang et al. 2020), as
+                `project_to_simplex`: all that stay positive are shifted by one number, and the
+                others are zero, so that frequencies sum to one. Only for frequencies of one list,
+                of which every person has one value; groups each by themselves.
+        """
+        if method not in POSTPROCESS:
+            raise ValueError(f"method must be one of {', '.join(POSTPROCESS)}, got {method!r}")
+        if method == "none":
+            return self
+        found = self.clip() if method == "clip" else self.project_to_simplex()
+        return replace(found, steps=(*self.steps, method))
 
     def clip(self) -> Estimate:
         """Fractions forced into [0, 1], one by one. Biased upwards for rare values."""

@@ -423,6 +423,8 @@ class CollectMean(DeviceReports, Mean):
         asked = given["question"]
         if "domain" in asked:
             raise UsageError("--domain is for lists of values; these reports are about numbers")
+        if "postprocess" in asked:
+            raise UsageError("--postprocess is for frequencies; these reports are about numbers")
         if "quantiles" in asked or "between" in asked:
             raise UsageError("--quantiles and --between: these reports are about means")
         randomizer = agreed.terms.randomizer

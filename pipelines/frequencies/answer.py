@@ -46,6 +46,14 @@ SCHEMA = pa.schema(
     ]
 )
 
+POSTPROCESSED = pa.schema(
+    [
+        *SCHEMA,
+        *((name, pa.float64()) for name in ("count_raw", "frequency_raw")),
+        ("postprocess", pa.string()),
+    ]
+)
+
 
 class FrequencyAnswer(Answer):
     """Frequencies of the values of a public list.
@@ -99,6 +107,7 @@ class FrequencyAnswer(Answer):
                 {
                     "value": label,
                     "count": float(top.estimate[i]),
+                    **({"count_raw": float(top.raw[i])} if top.step else {}),
                     "count_low_simultaneous": float(top.low[i]),
                     "count_high_simultaneous": float(top.high[i]),
                 }
@@ -122,6 +131,8 @@ def estimate_table(
 ) -> pa.Table:
     """One row per value of the domain, in its order, with pointwise 95 % intervals.
 
+    Post-processed estimates have the raw ones, whose intervals these are, in columns of their own.
+
     Args:
         estimate: frequencies.
         labels: the name of each value.
@@ -136,7 +147,12 @@ def estimate_table(
         columns[f"{scale}_standard_error"] = shown.standard_error
         columns[f"{scale}_low"] = low
         columns[f"{scale}_high"] = high
-    return pa.table(columns, schema=SCHEMA)
+    if not estimate.steps:
+        return pa.table(columns, schema=SCHEMA)
+    columns["count_raw"] = estimate.to_counts().raw.value
+    columns["frequency_raw"] = estimate.raw.value
+    columns["postprocess"] = [estimate.steps[-1]] * len(labels)
+    return pa.table(columns, schema=POSTPROCESSED)
 
 
 def top_table(top: TopList, caption: str) -> Table:
@@ -146,15 +162,17 @@ def top_table(top: TopList, caption: str) -> Table:
     table.add_column("value")
     if top.truth is not None:
         table.add_column("truth", justify="right")
-    table.add_column("estimate", justify="right")
-    table.add_column("95 % interval, all at once", justify="right")
+    for heading in top.headings:
+        table.add_column(heading, justify="right")
     if top.truth is not None:
         table.add_column("inside", justify="center")
     for i, label in enumerate(top.labels):
         cells = [str(i + 1), escape(shortened(label, 40))]
         if top.truth is not None:
             cells.append(f"{top.truth[i]:,.0f}")
-        cells += [f"{top.estimate[i]:,.0f}", f"{top.low[i]:,.0f} … {top.high[i]:,.0f}"]
+        cells.append(f"{top.estimate[i]:,.0f}")
+        cells += [f"{top.raw[i]:,.0f}"] if top.step else []
+        cells.append(f"{top.low[i]:,.0f} … {top.high[i]:,.0f}")
         if top.truth is not None:
             cells.append("yes" if top.low[i] <= top.truth[i] <= top.high[i] else "[red]no[/red]")
         table.add_row(*cells)
@@ -293,8 +311,10 @@ def plot_panels(panels: Sequence[Panel], title: str, subtitle: str) -> bytes:
         axes.tick_params(axis="x", labelsize=8)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    step = panels[0].top.step if panels else ""
+    whose = f"of the raw estimate, dots: {step}, " if step else ""
     figure.text(
-        0.97, 0.14 / height, "people; bars: 95 % intervals, all at once within a panel",
+        0.97, 0.14 / height, f"people; bars: 95 % intervals {whose}all at once within a panel",
         fontsize=8, color=GREY, ha="right",
     )  # fmt: skip
     return png(figure)

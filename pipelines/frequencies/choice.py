@@ -227,13 +227,25 @@ def question_of(given: Arguments, usage: Usage) -> FrequencyQuestion:
             "--bins takes a single --column; to combine lists and bins, write a pipeline of your "
             "own (PrivateQuestions, docs/questions.md)"
         )
-    return replace(
+    question = replace(
         question,
         columns=columns or (TEXT_COLUMN,),
         domains=() if numbers is not None else domains_of(question, columns),
         name=", ".join(columns) or TEXT_COLUMN,
         numbers=numbers,
     )
+    check_postprocess(question)
+    return question
+
+
+def check_postprocess(question: FrequencyQuestion) -> None:
+    """A UsageError where frequencies are made consistent with each other in another way already."""
+    if question.postprocess != "none" and question.numbers and question.numbers.needs_tree:
+        raise UsageError(
+            "--postprocess is for frequencies of a list or of bins; --quantiles and --between "
+            "come from a tree, whose levels are made consistent with each other, and would not be "
+            "any more"
+        )
 
 
 def survey_of(settings: FrequencySettings, lists: Sequence[PublicList]) -> Survey | None:

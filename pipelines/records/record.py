@@ -54,6 +54,8 @@ class PrivacyRecord:
         expected_users: what was expected, if anything.
         charged: whether a budget was charged: "yes", or "no" and why.
         ledger, ledger_id, run_id: which ledger, and the name of the charge in it.
+        postprocess: what was done to the unbiased frequencies before they were shown: "none",
+            "clip" or "norm-sub". Intervals are those of the unbiased ones.
         untracked: why the run is not in MLflow; None if it was to be logged.
         event: the privacy event that was priced, as ledgers store it; None in a simulation.
         created: time of writing, ISO 8601, UTC.
@@ -99,6 +101,7 @@ class PrivacyRecord:
     ledger_id: str | None = None
     run_id: str | None = None
     untracked: str | None = None
+    postprocess: str = "none"
     event: dict[str, Any] | None = None
     created: str = ""
     version: str = ""

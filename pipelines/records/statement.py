@@ -380,8 +380,21 @@ def _how(record: PrivacyRecord) -> str:
         lines.append((words_of(record).noise or _noise(record)) + _again(record))
     lines.append(f"* nothing would have been released below {record.min_reports:,} reports")
     words = words_of(record)
-    lines += [f"* intervals: 95 %, {words.intervals}", *(f"* {note}" for note in words.notes)]
+    lines += [f"* intervals: 95 %, {words.intervals}"]
+    if record.postprocess != "none":
+        lines.append(
+            f"* the frequencies shown were post-processed, {_POSTPROCESS[record.postprocess]}, "
+            "which costs no privacy and biases them. Intervals and standard errors are those of "
+            "the raw estimate, which stands in the columns `count_raw` and `frequency_raw`"
+        )
+    lines += [f"* {note}" for note in words.notes]
     return "## How\n\n" + "\n".join(lines)
+
+
+_POSTPROCESS = {
+    "clip": "each cut to [0, 1] (`clip`)",
+    "norm-sub": "all shifted by one number and cut at zero, so that they sum to one (`norm-sub`)",
+}
 
 
 def _mechanism(config: Mapping[str, Any], more: str = "") -> str:

@@ -49,6 +49,7 @@ from beam_ldp.pipelines.outputs import (
     write_private,
 )
 from beam_ldp.pipelines.records.gates import price_of
+from beam_ldp.randomizers.estimate import Postprocess
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.elements.blocks import BadRowBlock, Release, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.portable import PortableDomain
@@ -65,12 +66,15 @@ WRITING = ".writing"  # folder of what is not finished; only its owner may look 
 
 @dataclass(frozen=True)
 class Pricing:
-    """How releases are priced, as the flags of the same names; and the identity of the stream."""
+    """How releases are priced and shown, as the flags of the same names; and the identity of the
+    stream.
+    """
 
     delta: float
     honest_fraction: float
     local_epsilon: float
     identity: ReleaseIdentity | None = None
+    postprocess: Postprocess = "none"
 
 
 class WriteWindows(beam.PTransform):
@@ -94,9 +98,8 @@ class _WriteRelease(beam.DoFn):
         self._labels = self._domain.load().labels
 
     def process(self, release: Release) -> Iterator[str]:
-        table = estimate_table(
-            release.estimate, self._labels, release.question, release.group, release.window
-        )
+        shown = release.estimate.postprocess(self._pricing.postprocess)
+        table = estimate_table(shown, self._labels, release.question, release.group, release.window)
         for column in ("late", "derived"):
             value = pa.array([getattr(release, column)] * table.num_rows)
             table = table.append_column(column, value)
@@ -132,6 +135,7 @@ def told_of(release: Release, pricing: Pricing) -> dict[str, Any]:
         "method": None if bound is None else str(bound.method),
         "proof_status": None if bound is None else str(bound.proof_status),
         "mechanism": dict(release.mechanism),
+        "postprocess": pricing.postprocess,
         "event": None if event is None else event_to_json(event),
     }
 

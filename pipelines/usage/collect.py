@@ -52,7 +52,7 @@ PARTS = (
         "question",
         FrequencyQuestion,
         DATA,
-        only=("domain", "other", "quantiles", "between"),
+        only=("domain", "other", "quantiles", "between", "postprocess"),
         own={
             "domain": {
                 "help": "public list of values that the devices used; not for numbers. With"

@@ -86,6 +86,13 @@ class FrequencyQuestion:
         "or reported as `other` without a trace",
         flag="bad-rows", choices=(DEAD_LETTER, "other"),
     )  # fmt: skip
+    postprocess: str = setting(
+        "none",
+        "what is done to frequencies that noise made negative: nothing; each is cut to [0, 1]; or "
+        "all are shifted and cut so that they sum to one. The raw estimate, whose error bars these "
+        "are, stays in columns of its own",
+        flag="postprocess", choices=("none", "clip", "norm-sub"),
+    )  # fmt: skip
     staged: str | None = setting(
         None, "run no job: finish the release from what the job of a template with the same "
         "flags left in this folder",

@@ -130,7 +130,7 @@ FREQUENCY = Usage(
     parts=(
         _LISTS,
         Part("sizes", Groups, SIZES),
-        _of(frequency.USAGE, "question", without=("other", "bad_rows", "staged")),
+        _of(frequency.USAGE, "question", without=("other", "bad_rows", "postprocess", "staged")),
         replace(_PRIVATE, without=("strict", "model")),
         _of(frequency.USAGE, "mechanism"),
         _SHUFFLE,

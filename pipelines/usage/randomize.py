@@ -41,7 +41,7 @@ _BAD_ROWS = {
 PARTS = (
     Part("source", Source, DATA),
     Part(
-        "question", FrequencyQuestion, DATA, without=("staged",),
+        "question", FrequencyQuestion, DATA, without=("postprocess", "staged"),
         own={
             "bad_rows": _BAD_ROWS,
             "column": {"help": "column with the value (not for text input); repeat it to ask "

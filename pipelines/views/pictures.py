@@ -86,7 +86,9 @@ class TopList:
 
     Attributes:
         indices, labels, estimate, low, high: one entry per listed value, largest first.
+        raw: the unbiased estimate, whose intervals these are.
         truth: true counts in the same order, where they are known.
+        step: what made `estimate` of `raw`; "" where they are the same.
     """
 
     indices: np.ndarray
@@ -94,7 +96,16 @@ class TopList:
     estimate: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    raw: np.ndarray
     truth: np.ndarray | None = None
+    step: str = ""
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Of the estimates and their interval."""
+        if not self.step:
+            return "estimate", "95 % interval, all at once"
+        return f"estimate, {self.step}", "raw estimate", "95 % interval of the raw one, all at once"
 
 
 def top_list(
@@ -104,9 +115,9 @@ def top_list(
     truth: np.ndarray | None = None,
     leave_out: Sequence[int] = (),
 ) -> TopList:
-    """Ranked by estimate. Values in `leave_out` (such as `other`) are not ranked."""
+    """Ranked by the raw estimate. Values in `leave_out` (such as `other`) are not ranked."""
     counts = estimate.to_counts()
-    ranked = np.argsort(-counts.value, kind="stable")
+    ranked = np.argsort(-counts.raw.value, kind="stable")
     ranked = ranked[~np.isin(ranked, np.asarray(leave_out, dtype=int))][:count]
     low, high = counts.confidence_interval(0.95, simultaneous=True)
     return TopList(
@@ -115,7 +126,9 @@ def top_list(
         counts.value[ranked],
         low[ranked],
         high[ranked],
+        counts.raw.value[ranked],
         None if truth is None else np.asarray(truth)[ranked],
+        estimate.steps[-1] if estimate.steps else "",
     )
 
 
@@ -129,8 +142,9 @@ def plot_top(top: TopList, title: str, subtitle: str) -> bytes:
     axes = figure.add_axes((0.24, BELOW / height, 0.71, inside / height))
     places = np.arange(len(top.labels))[::-1]
     axes.hlines(places, top.low, top.high, color=ESTIMATE, alpha=0.3, linewidth=7, zorder=2)
-    axes.plot(top.estimate, places, "o", color=ESTIMATE, markersize=5, zorder=4, label="estimate")
-    axes.plot([], [], color=ESTIMATE, alpha=0.3, linewidth=7, label="95 % interval, all at once")
+    named, *_, interval = top.headings
+    axes.plot(top.estimate, places, "o", color=ESTIMATE, markersize=5, zorder=4, label=named)
+    axes.plot([], [], color=ESTIMATE, alpha=0.3, linewidth=7, label=interval)
     if top.truth is not None:
         axes.plot(
             top.truth, places, "x", color=TRUTH, markersize=7, markeredgewidth=1.6, zorder=5,

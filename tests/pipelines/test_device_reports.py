@@ -252,6 +252,7 @@ def test_numbers_misused(place: Path, tmp_path: Path, capsys: Any) -> None:
         ([f"--domain={place}/d.txt"], "--domain is for lists of values"),
         (["--shape=2x2"], "--shape 2x2 must have as many pixels"),
         (["--shape=2"], "--shape must be HEIGHTxWIDTH"),
+        (["--postprocess=clip"], "--postprocess is for frequencies"),
     ):
         assert gather(out, reports, "--min-reports=10", *more) == MISUSED, more
         assert message in " ".join(capsys.readouterr().err.split()), more

@@ -430,3 +430,57 @@ def test_a_weak_local_promise_is_a_warning(data: Path, tmp_path: Path) -> None:
     assert main(flags(data, tmp_path / "out", *more)) == DONE
     (warning,) = record(tmp_path / "out")["warnings"]
     assert "local epsilon is 9" in warning
+
+
+# Post-processing ----------------------------------------------------------------------------
+
+
+def sums(out: Path, column: str) -> dict[tuple[str, str], float]:
+    """Of every question and group."""
+    found: dict[tuple[str, str], float] = {}
+    for row in rows(out):
+        key = (row["question"], row["group"])
+        found[key] = found.get(key, 0.0) + float(row[column])
+    return found
+
+
+@pytest.mark.parametrize("method", ["clip", "norm-sub"])
+def test_post_processing_is_named_and_leaves_the_raw_estimate(
+    data: Path, tmp_path: Path, method: str
+) -> None:
+    """The same seed with and without: raw columns and intervals are the same to the last digit."""
+    noisy = ["--local-epsilon=0.2", f"--expected-users={USERS}", "--seed=3"]
+    raw, out = tmp_path / "raw", tmp_path / "out"
+    assert main(flags(data, raw, *noisy)) == DONE
+    assert main(flags(data, out, *noisy, f"--postprocess={method}")) == DONE
+    before, after = rows(raw), rows(out)
+    assert min(float(row["count"]) for row in before) < 0 <= min(float(r["count"]) for r in after)
+    same = ("count_standard_error", "count_low", "count_high", "frequency_low")
+    for one, other in zip(before, after):
+        assert other["count_raw"] == one["count"] and other["frequency_raw"] == one["frequency"]
+        assert all(one[name] == other[name] for name in same)
+        assert other["postprocess"] == method
+    if method == "norm-sub":
+        assert list(sums(out, "frequency").values()) == [pytest.approx(1)]
+        assert list(sums(out, "count").values()) == [pytest.approx(USERS)]
+    assert record(raw)["postprocess"] == "none" and record(out)["postprocess"] == method
+    said = (out / "privacy.md").read_text()
+    assert f"(`{method}`)" in said and "errors are those of the raw estimate" in said
+    assert "post-processed" not in (raw / "privacy.md").read_text()
+
+
+def test_questions_are_post_processed_each_by_itself(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    two = [f"--domain={data}/domain.txt"] * 2
+    more = [*LOCAL, *two, "--column=word", "--column=uid", "--postprocess=norm-sub"]
+    assert main(flags(data, out, *more)) == DONE
+    found = sums(out, "frequency")
+    assert len(found) == 2 and list(found.values()) == [pytest.approx(1)] * 2
+
+
+def test_trees_of_bins_are_not_post_processed(data: Path, tmp_path: Path, capsys: Any) -> None:
+    more = [f"--input={data}/people.parquet", "--column=uid", "--bins=0:20000:16", *LOCAL,
+            "--quantiles=0.5", "--delta=1e-6", "--no-mlflow", "--postprocess=clip",
+            f"--output={tmp_path}/out"]  # fmt: skip
+    assert main(more) == MISUSED
+    assert "--postprocess is for frequencies" in " ".join(capsys.readouterr().err.split())

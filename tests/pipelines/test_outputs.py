@@ -59,6 +59,19 @@ def test_columns_and_numbers_are_the_documented_ones() -> None:
     assert table["frequency"][1].as_py() == -0.01, "unbiased estimates are not clipped"
 
 
+@pytest.mark.parametrize("method", ["clip", "norm-sub"])
+def test_what_was_post_processed_says_so_beside_the_raw_estimate(method: Any) -> None:
+    shown = estimate().postprocess(method)
+    table = estimate_table(shown, ["a", "other"], "q")
+    assert table.schema.names == [*COLUMNS, "count_raw", "frequency_raw", "postprocess"]
+    first, second = table.to_pylist()
+    assert second["frequency_raw"] == -0.01 and second["count_raw"] == -2
+    assert first["frequency"] == (0.25 if method == "clip" else pytest.approx(0.63))
+    assert second["frequency"] == (0 if method == "clip" else pytest.approx(0.37))
+    assert second["count_low"] == pytest.approx(-2 - 1.959964 * 4, abs=1e-4)
+    assert {row["postprocess"] for row in (first, second)} == {method}
+
+
 def test_the_whole_input_has_no_group_and_no_window() -> None:
     row = estimate_table(estimate(), ["a", "other"], "q").to_pylist()[0]
     assert row["group"] is row["window_start"] is row["window_end"] is None

@@ -94,3 +94,70 @@ def test_pandas():
     assert list(frame.columns) == ["estimate", "standard_error", "low", "high"]
     assert list(frame.index) == list("abcd")
     np.testing.assert_allclose(frame["high"] - frame["estimate"], 0.6744897501960817 * ERRORS)
+
+
+# Post-processing by name ---------------------------------------------------------------------
+
+
+def iterated(value):
+    """norm-sub as its paper says it: shift what is left by one number, drop what is negative."""
+    left = np.ones(value.size, dtype=bool)
+    while True:
+        shifted = np.where(left, value + (1 - value[left].sum()) / left.sum(), 0.0)
+        if (shifted >= 0).all():
+            return shifted
+        left &= shifted > 0
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ([0.2, 0.3, 0.5], [0.2, 0.3, 0.5]),
+        ([0.4, 0.4, -0.2], [0.5, 0.5, 0.0]),
+        ([0.9, 0.4, -0.3], [0.75, 0.25, 0.0]),
+        ([0.5, 0.3, -0.1, 0.1], [0.5 + 0.1 / 3, 0.3 + 0.1 / 3, 0.0, 0.1 + 0.1 / 3]),
+        ([1.0, 0.6, 0.1, -0.7], [0.7, 0.3, 0.0, 0.0]),  # the shift makes the third one negative
+        ([2.0, -1.0, -1.0], [1.0, 0.0, 0.0]),
+        ([-1.0, -1.0], [0.5, 0.5]),
+        ([0.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]),
+    ],
+)
+def test_norm_sub_of_vectors_worked_out_by_hand(raw, expected):
+    found = Estimate(np.array(raw), np.ones(len(raw)), 10).postprocess("norm-sub")
+    np.testing.assert_allclose(found.value, expected, atol=1e-12)
+    np.testing.assert_allclose(iterated(np.array(raw)), expected, atol=1e-12)
+    assert found.steps == ("norm-sub",)
+
+
+@pytest.mark.exact
+@given(vectors)
+def test_norm_sub_is_one_shift_of_what_stays_positive(value):
+    estimate = Estimate(value, np.ones_like(value), 7)
+    found = estimate.postprocess("norm-sub")
+    assert found.value.min() >= 0 and found.value.sum() == pytest.approx(1)
+    np.testing.assert_allclose(found.value, iterated(value), atol=1e-9)
+    order = np.argsort(value)
+    assert (np.diff(found.value[order]) >= -1e-12).all()
+    again = Estimate(found.value, np.ones_like(value), 7).postprocess("norm-sub")
+    np.testing.assert_allclose(again.value, found.value, atol=1e-9)
+    assert found.to_counts().value.sum() == pytest.approx(7)
+
+
+@pytest.mark.exact
+@given(vectors, st.sampled_from(["none", "clip", "norm-sub"]))
+def test_error_bars_stay_those_of_the_raw_estimate(value, method):
+    estimate = Estimate(value, np.ones_like(value), 3)
+    found = estimate.postprocess(method)
+    assert found.raw is estimate
+    for mine, own in zip(found.confidence_interval(), estimate.confidence_interval()):
+        np.testing.assert_array_equal(mine, own)
+    assert found.steps == (() if method == "none" else (method,))
+    if method == "clip":
+        np.testing.assert_array_equal(found.value, np.clip(value, 0, 1))
+
+
+@pytest.mark.exact
+def test_other_names_are_refused():
+    with pytest.raises(ValueError, match="method must be one of none, clip, norm-sub, got 'norm'"):
+        Estimate(VALUES, ERRORS, 10).postprocess("norm")
