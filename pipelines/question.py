@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
@@ -32,6 +32,9 @@ from beam_ldp.transforms.device.keyed import PeopleFolder
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.elements.stages import element_of
 from beam_ldp.transforms.queries import Query
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Answer(ABC):
@@ -58,8 +61,8 @@ class Answer(ABC):
         return {}
 
     @abstractmethod
-    def plot(self, price: str) -> bytes:
-        """The picture, as PNG, with the price written below its title."""
+    def plot(self, price: str) -> Figure:
+        """The picture, with the price written below its title."""
 
     @abstractmethod
     def show(self, console: Console) -> None:

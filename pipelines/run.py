@@ -39,6 +39,7 @@ from beam_ldp.pipelines.records.gates import (
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
 from beam_ldp.pipelines.views import terminal
+from beam_ldp.pipelines.views.pictures import png
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import Output
 from beam_ldp.transforms.elements.blocks import Release
@@ -279,7 +280,7 @@ def finish(folder: outputs.OutputFolder, record: PrivacyRecord, answer: Answer) 
                 writer.put(name, content)
             writer.put("privacy.json", outputs.as_json(record.to_json()))
             writer.put("privacy.md", privacy_statement(record).encode())
-            writer.put("plot.png", answer.plot(price_line(record)))
+            writer.put("plot.png", png(answer.plot(price_line(record))))
     except (OSError, BeamIOError) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         raise JobError(f"--output {folder.path} could not be written ({why})") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +27,14 @@ from beam_ldp.pipelines.views.pictures import (
     bare,
     figure_with,
     plot_top,
-    png,
     shortened,
     top_list,
 )
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.transforms.elements.blocks import Release
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCHEMA = pa.schema(
     [
@@ -92,7 +94,7 @@ class FrequencyAnswer(Answer):
             self.release.window,
         )
 
-    def plot(self, price: str) -> bytes:
+    def plot(self, price: str) -> Figure:
         title = f"{self.release.question}: the {len(self.top.labels)} most frequent values"
         return plot_top(self.top, title, price)
 
@@ -210,7 +212,7 @@ class PartsAnswer(Answer):
     def table(self) -> pa.Table:
         return pa.concat_tables([answer.table() for answer in self.answers])
 
-    def plot(self, price: str) -> bytes:
+    def plot(self, price: str) -> Figure:
         drawn = [self.answers[i] for i in self._largest[:DRAWN]]
         panels = [Panel(caption_of(answer), answer.top) for answer in drawn]
         left = len(self.answers) - len(drawn)
@@ -280,8 +282,8 @@ class Panel:
     top: TopList
 
 
-def plot_panels(panels: Sequence[Panel], title: str, subtitle: str) -> bytes:
-    """PNG with two panels side by side, as many rows as it takes."""
+def plot_panels(panels: Sequence[Panel], title: str, subtitle: str) -> Figure:
+    """A picture with two panels side by side, as many rows as it takes."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     lines = max(1, min(_LINES, max(len(panel.top.labels) for panel in panels)))
@@ -317,4 +319,4 @@ def plot_panels(panels: Sequence[Panel], title: str, subtitle: str) -> bytes:
         0.97, 0.14 / height, f"people; bars: 95 % intervals {whose}all at once within a panel",
         fontsize=8, color=GREY, ha="right",
     )  # fmt: skip
-    return png(figure)
+    return figure

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +34,14 @@ from beam_ldp.pipelines.views.pictures import (
     GRID,
     bare,
     figure_with,
-    png,
 )
 from beam_ldp.pipelines.views.pictures import TRUTH as MARK
 from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.elements.blocks import Release
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 QUANTILES = pa.schema(
     [
@@ -120,7 +122,7 @@ class NumberAnswer(PartsAnswer):
             found.append(pa.table(columns, schema=QUANTILES))
         return pa.concat_tables(found)
 
-    def plot(self, price: str) -> bytes:
+    def plot(self, price: str) -> Figure:
         drawn = [
             Distribution(caption_of(self.answers[i]), self.ranges[i], tuple(self.quantiles[i]))
             for i in self._largest[:DRAWN]
@@ -218,8 +220,8 @@ class Distribution:
     quantiles: tuple[Quantile, ...]
 
 
-def plot_distributions(found: Sequence[Distribution], title: str, subtitle: str) -> bytes:
-    """PNG with a panel for each."""
+def plot_distributions(found: Sequence[Distribution], title: str, subtitle: str) -> Figure:
+    """A picture with a panel for each."""
     columns = 1 if len(found) == 1 else 2
     rows = -(-len(found) // columns)
     height = ABOVE + BELOW + rows * _INSIDE + (rows - 1) * _GAP + 0.3
@@ -249,4 +251,4 @@ def plot_distributions(found: Sequence[Distribution], title: str, subtitle: str)
         0.97, 0.14 / height, "people below; band: pointwise 95 %; dots and bars: quantiles",
         fontsize=8, color=GREY, ha="right",
     )  # fmt: skip
-    return png(figure)
+    return figure

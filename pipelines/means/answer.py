@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +28,15 @@ from beam_ldp.pipelines.views.pictures import (
     WIDTH,
     bare,
     figure_with,
-    png,
     shortened,
 )
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, ErrorBars, MeanEstimate
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.transforms.elements.blocks import Release
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCHEMA = pa.schema(
     [
@@ -82,7 +84,7 @@ class MeanAnswer(Answer):
     def table(self) -> pa.Table:
         return mean_table(self.release, self.view.labels)
 
-    def plot(self, price: str) -> bytes:
+    def plot(self, price: str) -> Figure:
         size = f", {len(self.view):,} coordinates" if len(self.view) > 1 else ""
         asked = shortened(self.release.question, 60)
         return plot_mean(self.view, f"Mean of {asked}{size}", price)
@@ -186,8 +188,8 @@ MOST_BARS = 40
 _MOST_ERRORS = 30.0  # standard errors that colours still tell apart
 
 
-def plot_mean(view: MeanView, title: str, subtitle: str) -> bytes:
-    """PNG of a mean, in the form that suits its coordinates."""
+def plot_mean(view: MeanView, title: str, subtitle: str) -> Figure:
+    """Picture of a mean, in the form that suits its coordinates."""
     if view.shape is not None:
         return _images(view, view.shape, title, subtitle)
     if len(view) <= MOST_BARS:
@@ -195,7 +197,7 @@ def plot_mean(view: MeanView, title: str, subtitle: str) -> bytes:
     return _band(view, title, subtitle)
 
 
-def _bars(view: MeanView, title: str, subtitle: str) -> bytes:
+def _bars(view: MeanView, title: str, subtitle: str) -> Figure:
     """A dot and a bar per coordinate; with own units as places in their ranges, written beside."""
     inside = 0.3 * max(2, len(view))
     height = ABOVE + BELOW + inside
@@ -228,7 +230,7 @@ def _bars(view: MeanView, title: str, subtitle: str) -> bytes:
             axes.text(1.03, place, text, transform=axes.get_yaxis_transform(), va="center",
                       fontsize=8, color=GREY, parse_math=False)  # fmt: skip
     _legend(figure, axes, height)
-    return png(figure)
+    return figure
 
 
 def _on_one_axis(view: MeanView) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
@@ -249,7 +251,7 @@ def _in_own_units(view: MeanView) -> list[str]:
     return texts
 
 
-def _band(view: MeanView, title: str, subtitle: str) -> bytes:
+def _band(view: MeanView, title: str, subtitle: str) -> Figure:
     """Coordinates in their order: a line of estimates within the band of their intervals."""
     height = ABOVE + BELOW + 3.6
     figure = figure_with(title, subtitle, height)
@@ -270,10 +272,10 @@ def _band(view: MeanView, title: str, subtitle: str) -> bytes:
     axes.set_xlabel(f"coordinate, from {first} to {last}", color=GREY, parse_math=False)
     axes.set_ylabel("mean" if view.ranges is None else "place in its range", color=GREY)
     _legend(figure, axes, height)
-    return png(figure)
+    return figure
 
 
-def _images(view: MeanView, shape: tuple[int, int], title: str, subtitle: str) -> bytes:
+def _images(view: MeanView, shape: tuple[int, int], title: str, subtitle: str) -> Figure:
     """The estimate as an image, the truth before it where it is known, and how sure a pixel is."""
     lowest, highest = float(view.value.min()), float(view.value.max())
     sure = view.value / np.maximum(view.error, np.finfo(float).tiny)
@@ -303,7 +305,7 @@ def _images(view: MeanView, shape: tuple[int, int], title: str, subtitle: str) -
         bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.04)
         bar.ax.tick_params(labelsize=8, colors=GREY)
         bar.outline.set_visible(False)
-    return png(figure)
+    return figure
 
 
 def _legend(figure: Any, axes: Any, height: float) -> None:

@@ -9,11 +9,14 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beam_ldp.randomizers.estimate import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ESTIMATE, TRUTH, GREY, GRID = "#1f5fa8", "#d1495b", "#5f6b76", "#e3e7eb"
 WIDTH = 9.0  # inches
@@ -132,8 +135,8 @@ def top_list(
     )
 
 
-def plot_top(top: TopList, title: str, subtitle: str) -> bytes:
-    """PNG of a list: a dot and a bar per value, and a cross where the truth is known."""
+def plot_top(top: TopList, title: str, subtitle: str) -> Figure:
+    """Picture of a list: a dot and a bar per value, and a cross where the truth is known."""
     from matplotlib.ticker import FuncFormatter
 
     inside = 0.3 * max(1, len(top.labels))
@@ -159,4 +162,4 @@ def plot_top(top: TopList, title: str, subtitle: str) -> bytes:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("people", color=GREY)
     axes.legend(loc="lower right", frameon=False, fontsize=9)
-    return png(figure)
+    return figure

@@ -22,6 +22,7 @@ from beam_ldp.pipelines.means.answer import (
 )
 from beam_ldp.pipelines.means.choice import comparison_of
 from beam_ldp.pipelines.outputs import as_csv
+from beam_ldp.pipelines.views.pictures import png
 from beam_ldp.randomizers.mean import CoordinateRanges, MeanEstimate
 from beam_ldp.transforms.elements.blocks import Release
 
@@ -175,14 +176,14 @@ def view_of(size: int, truth: bool, shape=None, ranges: bool = False) -> MeanVie
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("truth", [False, True])
 def test_every_form_of_picture_shows_something(form: str, truth: bool) -> None:
-    image = plot_mean(view_of(truth=truth, **FORMS[form]), "title", "subtitle")
+    image = png(plot_mean(view_of(truth=truth, **FORMS[form]), "title", "subtitle"))
     assert image.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", image[16:24])
     assert width == 1350 and 250 < height < 1500
     drawn = pixels(image)
     below = drawn[int(0.35 * height) :]  # below titles and legend
     assert inked(below) > 0.005
-    other = pixels(plot_mean(view_of(truth=not truth, **FORMS[form]), "title", "subtitle"))
+    other = pixels(png(plot_mean(view_of(truth=not truth, **FORMS[form]), "title", "subtitle")))
     assert other.shape != drawn.shape or (other != drawn).any(), "the truth can be seen"
 
 
@@ -191,7 +192,7 @@ def test_a_picture_has_the_pixels_of_the_estimate() -> None:
     value = np.zeros(64)
     value[27] = 1.0
     found = MeanEstimate(value, np.full(64, 0.1), 100)
-    drawn = pixels(plot_mean(mean_view(found, names(64), None, None, (8, 8)), "", ""))
+    drawn = pixels(png(plot_mean(mean_view(found, names(64), None, None, (8, 8)), "", "")))
     black = np.argwhere((drawn < 0.05).all(axis=2)[:, :600])
     assert len(black) > 1000
     row, column = np.median(black, axis=0)
@@ -203,4 +204,4 @@ def test_hostile_labels_neither_fail_nor_warn() -> None:
         warnings.simplefilter("error")
         for labels in (["$x^", "東京", "_" * 300], [f"$_{i}^東" for i in range(60)]):
             view = mean_view(estimate(len(labels)), labels)
-            assert plot_mean(view, "$t^ 東", "100 % $").startswith(b"\x89PNG")
+            assert png(plot_mean(view, "$t^ 東", "100 % $")).startswith(b"\x89PNG")

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from beam_ldp.pipelines.views.pictures import plot_top, shortened, top_list
+from beam_ldp.pipelines.views.pictures import plot_top, png, shortened, top_list
 from beam_ldp.randomizers.estimate import Estimate
 
 ESTIMATE = Estimate(np.array([0.1, 0.5, 0.3, 0.9]), np.full(4, 0.01), 1000)
@@ -41,7 +41,7 @@ def test_the_plot_is_a_png_that_grows_with_the_list(count: int) -> None:
     k = 60
     estimate = Estimate(np.linspace(0.5, 0, k), np.full(k, 0.01), 1000)
     top = top_list(estimate, [f"v{i}" for i in range(k)], count, np.zeros(k))
-    image = plot_top(top, "title", "subtitle")
+    image = png(plot_top(top, "title", "subtitle"))
     assert image.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", image[16:24])
     assert width == 1350 and height == pytest.approx(150 * (1.9 + 0.3 * count), abs=2)
@@ -52,7 +52,7 @@ def test_hostile_labels_neither_fail_nor_warn() -> None:
     labels = ["$x^", "東京", "a\nb\x00", "_" * 200]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        image = plot_top(top_list(ESTIMATE, labels, 4), "$title^ 東", "100 % $")
+        image = png(plot_top(top_list(ESTIMATE, labels, 4), "$title^ 東", "100 % $"))
     assert image.startswith(b"\x89PNG")
 
 
