@@ -156,11 +156,15 @@ def _check_quota(settings: ChargeSettings, published: Charge) -> None:
 
 
 def _check_key(settings: ChargeSettings, identity: ReleaseIdentity) -> None:
-    if settings.noise.key_file is not None and not identity.key:
+    if settings.noise.key_file is None or identity.key:
+        return
+    try:
+        read_key(settings.noise.key_file, "--memoize-key-file")
+    except ValueError as error:
         raise UsageError(
-            "--memoize-key-file must be readable where the run is started too: the ledger keeps a "
-            "commitment to the key, which distinguishes releases"
-        )
+            f"{error}; where a run is charged, the key is read where it is started too: the ledger "
+            "keeps a commitment to it, which distinguishes releases"
+        ) from None
 
 
 def _check_alone(settings: ChargeSettings, run_id: str) -> None:

@@ -131,3 +131,36 @@ def test_programs_that_end_release_once(
     assert main([*flags, "--budget-windows=2"]) == MISUSED
     assert "releases once" in " ".join(capsys.readouterr().err.split())
     assert main([*flags, "--budget-windows=1"]) == 0
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("content", "mode", "message"),
+    [
+        (bytes(32), 0o644, "--memoize-key-file must be readable by its owner alone: chmod 600"),
+        (b"short", 0o600, "--memoize-key-file must hold at least 32 secret bytes"),
+        (None, 0o600, "--memoize-key-file must be readable on every worker"),
+    ],
+)
+def test_a_key_that_cannot_be_used_says_why_and_nothing_is_charged(
+    tmp_path: Path,
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes | None,
+    mode: int,
+    message: str,
+) -> None:
+    (tmp_path / "people.csv").write_text("uid,answer\n1,yes\n2,no\n")
+    (tmp_path / "domain.txt").write_text("yes\nno\n")
+    if content is not None:
+        (tmp_path / "key").write_bytes(content)
+        (tmp_path / "key").chmod(mode)
+    flags = [f"--input={tmp_path}/people.csv", f"--domain={tmp_path}/domain.txt", "--column=answer",
+             "--user-id=uid", f"--output={tmp_path}/out", "--local-epsilon=1", "--delta=1e-6",
+             "--min-reports=1", f"--ledger={url}", "--dataset=visits", "--release-id=monday",
+             f"--memoize-key-file={tmp_path}/key"]  # fmt: skip
+    assert main(flags) == MISUSED
+    said = " ".join(capsys.readouterr().err.split())
+    assert message in said and "short" not in said
+    assert not (tmp_path / "out").exists()
+    assert BudgetLedger(url).status("visits").local_spent == 0
