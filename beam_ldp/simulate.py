@@ -15,8 +15,8 @@ Needs NumPy and SciPy; pandas only for `to_pandas`. No Beam.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +48,7 @@ class Simulation:
             at `delta`; None without a delta. The simulation itself promises nothing.
         delta: of that price.
         level: of the intervals that are shown.
+        left_out: nulls, which no program counts: a real release lists them among its bad rows.
     """
 
     labels: tuple[str, ...]
@@ -57,6 +58,7 @@ class Simulation:
     epsilon: PrivacyBound | None
     delta: float | None
     level: float = 0.95
+    left_out: int = 0
 
     @property
     def inside(self) -> np.ndarray:
@@ -80,6 +82,7 @@ class Simulation:
             f"simulated, protects nobody: {type(self.randomizer).__name__}, "
             f"{self.estimate.num_users:,} users, {price}; {held} of {self.truth.size} intervals "
             f"({self.level:.0%}) hold the truth"
+            + (f"; {self.left_out:,} nulls left out" if self.left_out else "")
         )
 
     def _repr_html_(self) -> str:
@@ -105,7 +108,8 @@ def frequencies(
     """How often each value would be seen to occur, one value per person.
 
     Args:
-        values: one per person, as a list, an array or a pandas series; compared as text.
+        values: one per person, as a list, an array or a pandas series; compared as text. Nulls
+            (None, NaN, NA) are left out, and counted in `left_out`.
         local_epsilon: budget of a report; or
         epsilon: central target at `delta`, which buys the largest local epsilon that it allows.
         delta: delta of the central epsilon.
@@ -121,10 +125,11 @@ def frequencies(
 
     Complexity: O(n) and the mechanism's decoding (`docs/oracles.md`).
     """
-    held = list(values)
+    given = list(values)
+    held = [value for value in given if not _is_null(value)]
     texts = [str(value) for value in held]
     if not texts:
-        raise ValueError("values must hold at least one value")
+        raise ValueError("values must hold at least one value that is not null")
     if not isinstance(domain, Domain):
         domain = Domain(_distinct(held) if domain is None else tuple(map(str, domain)))
     plans = plan_frequencies(len(texts), domain.size, epsilon, local_epsilon, delta, max_bits)
@@ -132,13 +137,15 @@ def frequencies(
     indices = domain.encode(texts)
     truth = np.bincount(indices, minlength=domain.size) / len(texts)
     estimate = _run(plan.randomizer, indices, seed)
-    return Simulation(domain.labels, truth, estimate, plan.randomizer, _price(plan, delta), delta)
+    price = _price(plan, delta)
+    seen = Simulation(domain.labels, truth, estimate, plan.randomizer, price, delta)
+    return replace(seen, left_out=len(given) - len(held))
 
 
 def means(
     values: Any,
     *,
-    ranges: Mapping[str, tuple[float, float]] | tuple[float, float],
+    ranges: Mapping[str, tuple[float, float]] | Sequence[tuple[float, float]] | tuple[float, float],
     local_epsilon: float | None = None,
     epsilon: float | None = None,
     delta: float | None = 1e-8,
@@ -152,8 +159,9 @@ def means(
     Args:
         values: a pandas frame, or an array `(n,)` or `(n, d)` of numbers.
         ranges: the public range `(low, high)` of each column of a frame, by name (other columns
-            are left out), or one range for all columns. Numbers outside are clipped, as a device
-            would; the truth is of the numbers as they are, so clipping shows.
+            are left out), one range for all columns, or a list of one for each. Numbers outside
+            are clipped, as a device would; the truth is of the numbers as they are, so clipping
+            shows.
         local_epsilon, epsilon, delta, max_bits, seed: as for `frequencies`.
         mechanism: name of a mean mechanism that takes ranges; None: the most accurate one.
         max_local_epsilon: most that a person may lose to somebody who sees the own messages.
@@ -173,6 +181,16 @@ def means(
     return Simulation(
         labels, rows.mean(axis=0), estimate, plan.randomizer, _price(plan, delta), delta
     )
+
+
+def _is_null(value: Any) -> bool:
+    """Whether this is a missing value: None, NaN, pandas' NA and NaT, a null of Arrow."""
+    if value is None or not getattr(value, "is_valid", True):
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # NA is not equal and not unequal to anything
+        return type(value).__name__ == "NAType"
 
 
 def _distinct(values: list[Any]) -> tuple[str, ...]:
@@ -222,6 +240,19 @@ def _columns(values: Any, ranges: Any) -> tuple[tuple[str, ...], np.ndarray, Coo
         raise ValueError("values must hold at least one row of numbers, shape (n,) or (n, d)")
     if not np.isfinite(rows).all():
         raise ValueError("values must hold finite numbers; leave rows with missing ones out")
-    bounds = [ranges[name] for name in columns] if named else [ranges] * len(columns)
+    bounds = [ranges[name] for name in columns] if named else _bounds(ranges, len(columns))
     low, high = zip(*bounds)
     return tuple(map(str, columns)), rows, CoordinateRanges(low, high)
+
+
+def _bounds(ranges: Any, count: int) -> list[Any]:
+    """A range for each of so many columns, of one for all or of a list of them."""
+    listed = list(ranges)
+    pairs = [np.shape(one) == (2,) for one in listed]
+    if not any(pairs) and len(listed) == 2:
+        return [tuple(listed)] * count
+    if not all(pairs) or len(listed) != count:
+        raise ValueError(
+            f"ranges must be one (low, high), or a list of {count} of them, one for each column"
+        )
+    return listed

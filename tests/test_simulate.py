@@ -6,6 +6,7 @@ import html.parser
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from beam_ldp import simulate
@@ -183,3 +184,43 @@ def test_html_escapes_labels_and_survives_zero_users():
     page = Page(drawn)
     assert "script" not in page.tags and "b" not in page.tags
     assert "<script>" in page.text and "no reports" in page.text
+
+
+@pytest.mark.exact
+def test_nulls_are_nobodys_answer():
+    """They are neither in the list nor in the truth, and how many there were is said."""
+    pd = pytest.importorskip("pandas")
+    answers = ["yes"] * 60 + ["no"] * 40
+    nulls = [None, float("nan"), np.float64("nan"), pd.NA, pd.NaT, pa.scalar(None, pa.string())]
+    seen = simulate.frequencies([*answers, *nulls], local_epsilon=2.0, seed=1)
+    assert seen.labels == ("no", "yes", "other")
+    assert seen.truth.tolist() == [0.4, 0.6, 0.0]
+    assert seen.estimate.num_users == 100 and seen.left_out == len(nulls)
+    assert str(seen).endswith("6 nulls left out")
+    alone = simulate.frequencies(answers, local_epsilon=2.0, seed=1)
+    assert alone.left_out == 0 and "left out" not in str(alone)
+    np.testing.assert_array_equal(alone.estimate.value, seen.estimate.value)
+    column = pd.Series(["a", None, "b"]).astype("category")
+    assert simulate.frequencies(column, local_epsilon=2.0, seed=1).labels == ("a", "b", "other")
+    with pytest.raises(ValueError, match="at least one value that is not null"):
+        simulate.frequencies(nulls, local_epsilon=2.0)
+
+
+@pytest.mark.exact
+def test_ranges_may_be_listed():
+    rows = np.random.default_rng(2).random((200, 2)) * [10, 100]
+    forms = ([(0, 10), (0, 100)], ((0, 10), (0, 100)), np.array([[0, 10], [0, 100]]))
+    found = [simulate.means(rows, ranges=one, local_epsilon=4.0, seed=3) for one in forms]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.estimate.value, found[0].estimate.value)
+    assert found[0].estimate.standard_error[1] == 10 * found[0].estimate.standard_error[0]
+    pd = pytest.importorskip("pandas")
+    named = simulate.means(
+        pd.DataFrame(rows, columns=["a", "b"]), ranges=forms[0], local_epsilon=4.0, seed=3
+    )
+    np.testing.assert_array_equal(named.estimate.value, found[0].estimate.value)
+    both = simulate.means(rows, ranges=[0, 100], local_epsilon=4.0, seed=3)
+    assert both.estimate.standard_error[0] == both.estimate.standard_error[1]
+    for wrong in ([(0, 1)], [(0, 1)] * 3, [(0, 1), 2], [0, 1, 2], []):
+        with pytest.raises(ValueError, match="a list of 2 of them, one for each column"):
+            simulate.means(rows, ranges=wrong, local_epsilon=4.0)

@@ -112,6 +112,12 @@ class Estimate:
         found = self.clip() if method == "clip" else self.project_to_simplex()
         return replace(found, steps=(*self.steps, method))
 
+    @property
+    def postprocessed(self) -> str:
+        """The name of the post-processing; "" where there was none, whatever other steps were."""
+        last = self.steps[-1] if self.steps else ""
+        return last if last in POSTPROCESS else ""
+
     def clip(self) -> Estimate:
         """Fractions forced into [0, 1], one by one. Biased upwards for rare values."""
         return self._after("clip", np.clip(self.value, 0.0, 1.0))

@@ -149,11 +149,11 @@ def estimate_table(
         columns[f"{scale}_standard_error"] = shown.standard_error
         columns[f"{scale}_low"] = low
         columns[f"{scale}_high"] = high
-    if not estimate.steps:
+    if not estimate.postprocessed:
         return pa.table(columns, schema=SCHEMA)
     columns["count_raw"] = estimate.to_counts().raw.value
     columns["frequency_raw"] = estimate.raw.value
-    columns["postprocess"] = [estimate.steps[-1]] * len(labels)
+    columns["postprocess"] = [estimate.postprocessed] * len(labels)
     return pa.table(columns, schema=POSTPROCESSED)
 
 

@@ -118,9 +118,10 @@ def top_list(
     truth: np.ndarray | None = None,
     leave_out: Sequence[int] = (),
 ) -> TopList:
-    """Ranked by the raw estimate. Values in `leave_out` (such as `other`) are not ranked."""
+    """Ranked by estimate, before any post-processing; no values in `leave_out`, such as `other`."""
     counts = estimate.to_counts()
-    ranked = np.argsort(-counts.raw.value, kind="stable")
+    leading = counts.raw if estimate.postprocessed else counts
+    ranked = np.argsort(-leading.value, kind="stable")
     ranked = ranked[~np.isin(ranked, np.asarray(leave_out, dtype=int))][:count]
     low, high = counts.confidence_interval(0.95, simultaneous=True)
     return TopList(
@@ -129,9 +130,9 @@ def top_list(
         counts.value[ranked],
         low[ranked],
         high[ranked],
-        counts.raw.value[ranked],
+        leading.value[ranked],
         None if truth is None else np.asarray(truth)[ranked],
-        estimate.steps[-1] if estimate.steps else "",
+        estimate.postprocessed,
     )
 
 
