@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attr
 
 from beam_ldp.accounting.reports import (
+    ComposedReports,
     LocalReports,
     SampledReports,
     ShuffledMessages,
@@ -25,6 +26,7 @@ _RECORDS = {  # what ran is written as its event, which need not be made for tha
     ShuffledReports: "ShuffledDpEvent",
     ShuffledMessages: "ShuffledMessagesDpEvent",
     SampledReports: "SubsampledShuffledDpEvent",
+    ComposedReports: "ComposedDpEvent",
 }
 _NUMBER = "number"  # the kind of what JSON cannot write
 
@@ -33,7 +35,8 @@ _NUMBER = "number"  # the kind of what JSON cannot write
 def _own() -> dict[str, type[dp_accounting.DpEvent]]:
     from beam_ldp.accounting import events  # loads dp_accounting
 
-    return {name: getattr(events, name) for name in _RECORDS.values()}
+    own = vars(events)  # all of them but dp_accounting's own
+    return {name: own[name] for name in _RECORDS.values() if name in own}
 
 
 @cache

@@ -17,6 +17,7 @@ from beam_ldp.accounting.reports import (
     SELF,
     UNKNOWN_GROUPS,
     WITHOUT_REPLACEMENT,
+    ComposedReports,
     LocalReports,
     SampledReports,
     ShuffledMessages,
@@ -90,6 +91,8 @@ _KINDS: dict[type, type[dp_accounting.DpEvent]] = {
 
 def as_event(reports: Any) -> Any:
     """The event of such a record; an event is left as it is."""
+    if isinstance(reports, ComposedReports):
+        return dp_accounting.ComposedDpEvent([as_event(one) for one in reports.events])
     if type(reports) not in _KINDS:
         return reports
     fields = {f.name: getattr(reports, f.name) for f in attr.fields(type(reports))}

@@ -416,6 +416,17 @@ class SampledReports:
 # How many people hide each other, where some reports may be fake --------------------------
 
 
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ComposedReports:
+    """Several records about the same people, whose costs add up.
+
+    Attributes:
+        events: the records.
+    """
+
+    events: tuple[Any, ...]
+
+
 def hidden_users(num_users: int, honest_fraction: float) -> int:
     """The users whose reports are certainly not fake: those who hide each other."""
     check_fraction("honest_fraction", honest_fraction, "(]")

@@ -92,15 +92,15 @@ def user_mean_price(
     """
     if protocol.model == "local":
         return _local(protocol)
-    first, second = protocol.round_events(search_crowd, final_reports)
+    first, second = protocol.round_reports(search_crowd, final_reports)
     if first is None:
         only = RoundPrice(event_epsilon(second, delta), delta)
         return UserMeanPrice(only.epsilon, (only,))
     together = protocol.split == "budget"
     shares = (SEARCH_DELTA * delta, delta - SEARCH_DELTA * delta) if together else (delta, delta)
     rounds = tuple(
-        RoundPrice(event_epsilon(event, share), share)
-        for event, share in zip((first, second), shares)
+        RoundPrice(event_epsilon(reports, share), share)
+        for reports, share in zip((first, second), shares)
     )
     if not together:
         return UserMeanPrice(max(one.epsilon for one in rounds), rounds)

@@ -21,17 +21,20 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import dp_accounting
 import numpy as np
 
-from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, shuffled_event
+from beam_ldp.accounting.reports import ComposedReports, LocalReports, ShuffledReports
+from beam_ldp.accounting.shuffle.one_release import shuffled_reports
 from beam_ldp.protocols.spaces import Concentration, Space
 from beam_ldp.protocols.user_mean_rounds import Found, RangeSearch, RoundOne, RoundTwo
 from beam_ldp.randomizers.base import Rng
 from beam_ldp.randomizers.identity import AnyIds, ReleaseIdentity, UserIds, canonical_ids, digest_of
 from beam_ldp.randomizers.mean.base import MeanEstimate, MeanRandomizer
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 # Which part of a protocol a person plays: a public function of the person's id ------------
 #
@@ -209,10 +212,8 @@ class UserMean:
             return max(first, self.final.local_epsilon)
         return first + self.final.local_epsilon
 
-    def round_events(
-        self, search_crowd: int, final_reports: int
-    ) -> tuple[dp_accounting.DpEvent | None, dp_accounting.DpEvent]:
-        """The event of each round: what it costs to a person who takes part in it.
+    def round_reports(self, search_crowd: int, final_reports: int) -> tuple[Any, Any]:
+        """What runs in each round (`beam_ldp.accounting.reports`), for its price; None for none.
 
         Args:
             search_crowd: people among whom a report of round one hides: the fewest of any
@@ -223,26 +224,33 @@ class UserMean:
         if self.search is not None:
             rounds.insert(0, (self.search.oracle, search_crowd))
         if self.model == "local":
-            events = [LocalRandomizerDpEvent(one.local_epsilon) for one, _ in rounds]
+            reports = [LocalReports(one.local_epsilon) for one, _ in rounds]
         else:
-            events = [shuffled_event(one, crowd) for one, crowd in rounds]
-        return (None, events[0]) if self.search is None else (events[0], events[1])
+            reports = [shuffled_reports(one, crowd) for one, crowd in rounds]
+        return (None, reports[0]) if self.search is None else (reports[0], reports[1])
 
-    def event(self, search_crowd: int, final_reports: int) -> dp_accounting.DpEvent:
-        """The event of the whole release, for accountants: what the dearest person pays.
+    def reports(self, search_crowd: int, final_reports: int) -> Any:
+        """What the dearest person takes part in, in the whole release, for its price.
 
-        Where everybody answers both rounds, their composition. Where each person answers one, the
-        whole budget shuffled among the smaller crowd: an upper bound for either round.
+        Where everybody answers both rounds, both. Where each person answers one, the whole budget
+        shuffled among the smaller crowd: an upper bound for either round.
         """
-        first, second = self.round_events(search_crowd, final_reports)
+        first, second = self.round_reports(search_crowd, final_reports)
         if first is None:
             return second
         if self.split == "budget":
-            return dp_accounting.ComposedDpEvent([first, second])
-        local = LocalRandomizerDpEvent(self.local_epsilon)
+            return ComposedReports((first, second))
+        local = LocalReports(self.local_epsilon)
         if self.model == "local":
             return local
-        return ShuffledDpEvent(local, min(search_crowd, final_reports))
+        return ShuffledReports(local, min(search_crowd, final_reports))
+
+    def event(self, search_crowd: int, final_reports: int) -> dp_accounting.DpEvent:
+        """The same for accountants: the event of the whole release."""
+        from beam_ldp.accounting.events import as_event  # loads dp_accounting
+
+        event: dp_accounting.DpEvent = as_event(self.reports(search_crowd, final_reports))
+        return event
 
     @property
     def failure_probability(self) -> float:

@@ -144,7 +144,7 @@ class UserMeanPlanner(VectorPlanner[UserMeanSettings]):
 
     def _total(self, prices: UserMeanPrice, crowds: Sequence[int]) -> Price:
         first, second = map(self.honest, crowds)
-        return Price(prices.total, second, self.protocol.event(first, second))
+        return Price(prices.total, second, self.protocol.reports(first, second))
 
     def price_among(self, choice: Choice[Any], num_reports: int) -> Price | None:
         return None if choice.price is None else self.total(self.protocol.min_reports(num_reports))

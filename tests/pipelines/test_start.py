@@ -114,6 +114,8 @@ heavy, found = json.loads(sys.argv[1]), {}
 for line in (
     "plan frequency --expected-users 1e5 --domain-size 50 --epsilon 1 --delta 1e-8",
     "plan mean --expected-users 1e4 --dimension 12 --epsilon 1 --delta 1e-8",
+    "plan user-mean --expected-users 1e4 --range 0 1 --epsilon 1 --delta 1e-8 --rows-per-user 99 "
+    "--sigma 0.1",
     "privacy --local-epsilon 2 --expected-users 1e5 --rounds 9 --delta 1e-8",
 ):
     shown = CliRunner().invoke(group, line.split())
@@ -131,6 +133,8 @@ def test_plans_and_prices_load_as_little_as_they_can() -> None:
     assert found["plan frequency"] == []  # asked first: not even special functions
     old_scipys = {"scipy.linalg"}  # which their special functions load
     assert set(found["plan mean"]) <= {"scipy.special", "numba"} | old_scipys
+    bisected = {"scipy.optimize", "scipy.linalg"}  # the radii of a search
+    assert set(found["plan user-mean"]) <= {"scipy.special", "numba"} | bisected
     assert "scipy.stats" not in found["privacy"] and "dp_accounting" not in found["privacy"]
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent
+from beam_ldp.accounting.event_json import event_to_json
+from beam_ldp.accounting.events import as_event
 from beam_ldp.protocols import Ball, Box, Found, plan_user_mean, run_user_mean
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
@@ -81,7 +83,7 @@ def test_without_a_search_there_is_one_round():
     assert protocol.final.local_epsilon == 2.0 and protocol.failure_probability == 0.0
     state = protocol.round_two()
     assert (state.found.low, state.found.high) == ((-1.0,), (1.0,))
-    assert protocol.round_events(0, 100)[0] is None
+    assert protocol.round_reports(0, 100)[0] is None
     with pytest.raises(ValueError, match="exactly where there is a round one"):
         protocol.round_two(Found((-1.0,), (1.0,), 0.0, 1))
 
@@ -177,7 +179,8 @@ def test_events_of_both_rounds():
     first, second = event.events
     assert (first.num_reports, second.num_reports) == (4000, 3900)
     assert first.local_event.local_epsilon == budget.search.local_epsilon
-    assert budget.round_events(4000, 3900) == (first, second)
+    assert event_to_json(budget.reports(4000, 3900)) == event_to_json(event)
+    assert tuple(map(as_event, budget.round_reports(4000, 3900))) == (first, second)
     local = plan(split="budget", model="local").event(4000, 3900)
     assert sum(e.local_epsilon for e in local.events) == pytest.approx(2.0)
     users = plan(split="users").event(300, 3600)
