@@ -123,7 +123,7 @@ def frequencies(
     Raises:
         ValueError: without values, for an unknown mechanism, or one that does not fit.
 
-    Complexity: O(n) and the mechanism's decoding (`docs/oracles.md`).
+    Complexity: O(n) and the mechanism's decoding (`docs/mechanisms.md`).
     """
     given = list(values)
     held = [value for value in given if not _is_null(value)]

@@ -354,7 +354,7 @@ def _price(
     warnings.warn(
         "the printed DP-AdaPeD has no proved privacy cost but that of each client's own messages: "
         f"epsilon {float(event_epsilon(message, _WARNED_DELTA)):.4g} at delta {_WARNED_DELTA:g} "
-        'for every round that a client takes part in (docs/personalisation.md); variant="safe" '
+        'for every round that a client takes part in (docs/federated.md); variant="safe" '
         "adds the noise once",
         stacklevel=3,
     )

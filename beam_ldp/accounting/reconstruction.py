@@ -7,7 +7,7 @@ release of a local epsilon. They hold for every message and every way of guessin
 privacy can promise that: a delta would be a message for which it fails.
 
 Source: Bhowmick, Duchi, Freudiger, Kapoor and Rogers 2018, sections 2 and 4. The sharp bound, the
-exact masses of caps and the inverse questions are our own; docs/reconstruction.md compares.
+exact masses of caps and the inverse questions are our own; docs/federated.md compares.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Noise:
         False,
         "declares that nobody's value has changed since this memoized release was first"
         " published: allows a second publication about other people where the ledger "
-        "cannot tell (docs/retries.md)",
+        "cannot tell (docs/ledger.md)",
         SWITCH, flag="frozen-values",
     )  # fmt: skip
 

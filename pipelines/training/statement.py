@@ -278,6 +278,6 @@ def _audit(record: TrainRecord) -> list[str]:
     told = (
         f"Chances that somebody who sees all {record.most_messages:,} messages of the client that "
         "sent most, and little else, reconstructs what they were made from; bounds for every "
-        "attack (docs/reconstruction.md):"
+        "attack (docs/federated.md):"
     )
     return ["## What messages hide", told, "\n".join(lines)]

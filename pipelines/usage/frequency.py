@@ -70,7 +70,7 @@ class FrequencyQuestion:
     fan_out: int | None = setting(
         None,
         "fan-out: children of each node in the tree behind {question.quantiles} and "
-        "{question.between} (default: the most accurate one, see docs/ranges.md)",
+        "{question.between} (default: the most accurate one, see docs/questions.md)",
         WHOLE, flag="fan-out", metavar="N",
     )  # fmt: skip
     design: str = setting(

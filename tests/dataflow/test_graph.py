@@ -165,4 +165,4 @@ def test_workers_are_containers_and_nothing_of_the_launcher_is_staged(graphs: Gr
         environments = graph.proto.components.environments.values()
         assert {e.urn for e in environments} == {"beam:env:docker:v1"}
         staged = b" ".join(d.SerializeToString() for e in environments for d in e.dependencies)
-        assert b"beam_ldp" not in staged  # the image has it: docs/engines-dataflow.md
+        assert b"beam_ldp" not in staged  # the image has it: docs/dataflow.md

@@ -48,4 +48,4 @@ def test_without_a_file_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_table_in_the_docs_is_that_of_the_kept_kills() -> None:
     root = Path(__file__).resolve().parents[2]
     kept = read(root / "benchmarks" / "results" / "kills.jsonl")
-    assert table(kept) in (root / "docs" / "retries.md").read_text()
+    assert table(kept) in (root / "docs" / "engines.md").read_text()

@@ -13,6 +13,7 @@ from tests.warm import warm_commands
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+MAKING_DATA = {"engines.md", "real-data.md", "streaming.md"}  # by their Python, which runs first
 OF_A_CLONE = (".engines", ".venv-tff", "tests")  # what pages expect in the folder they are read in
 _PYTHON = re.compile(r'^```python(?: title="(?P<title>[\w.]+)")?\n(?P<code>.*?)^```', re.M | re.S)
 
@@ -40,7 +41,7 @@ def follow(
             if names is None or (target and file.name in names):
                 (place / file.name).symlink_to(file)
     found = [b for b in blocks(DOCS / name) if not b.reason and b.target in ("", target)]
-    script = _python_of(name, place) if name.startswith("tutorial-") else []
+    script = _python_of(name, place) if name in MAKING_DATA else []
     script += _lines(found)
     done = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", "\n".join(script)],
@@ -65,7 +66,7 @@ def _commands(target: str) -> list[str]:
 
 
 def _python_of(name: str, place: Path) -> list[str]:
-    """A tutorial's data first, and the files that it says to save."""
+    """The data first, and the files that the page says to save."""
     lines = []
     for i, block in enumerate(_PYTHON.finditer((DOCS / name).read_text("utf-8"))):
         file = place / (block["title"] or f"_block_{i}.py")

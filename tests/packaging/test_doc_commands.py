@@ -17,12 +17,10 @@ from tests.packaging.follow import ROOT, follow, needing
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 FOUND = {page.name: list(blocks(page)) for page in PAGES}
-LONG = {"tutorial-telemetry.md"}  # a release a day: with the stream, by `make test-slow-engines`
 RUN = {
     name: [block for block in found if not block.reason and not block.target]
     for name, found in FOUND.items()
-    if name not in LONG
-    and any(block.script for block in found if not block.reason and not block.target)
+    if any(block.script for block in found if not block.reason and not block.target)
 }
 TARGETS = {"test-slow-engines", "test-tff-slow"}
 PEOPLE = 100_000
@@ -76,7 +74,7 @@ def test_few_blocks_are_not_run() -> None:
     assert text.count("<!-- not run: ") == len(skipped) + len(python) <= 20
     assert text.count("<!-- run by make ") == len(elsewhere) >= 9
     assert {block.target for block in elsewhere} == TARGETS
-    assert set(needing("test-slow-engines")) >= LONG
+    assert {"engines.md", "streaming.md"} <= set(needing("test-slow-engines"))
     for name, found in RUN.items():
         for block in found:
             for line in block.script:
@@ -128,10 +126,10 @@ def test_commands_of_a_page_run(name: str, data: Path, tmp_path: Path) -> None:
 def test_commands_of_a_page_run_on_engines(name: str, data: Path, tmp_path: Path) -> None:
     """All of them, those that need Prism, Spark or Flink too: tutorials to their last line."""
     follow(name, tmp_path, data, target="test-slow-engines", timeout=880)
-    if name == "tutorial-spark.md":
+    if name == "engines.md":
         estimates = [tmp_path / place / "estimates.csv" for place in ("laptop", "spark", "cluster")]
         assert len({path.read_bytes() for path in estimates}) == 1
-    if name == "tutorial-telemetry.md":
+    if name == "streaming.md":
         found = [path.name for path in (tmp_path / "stream").iterdir()]
         tables = list((tmp_path / "stream").glob("*/estimates.csv"))
         assert len(tables) >= 6 and any("withheld" in name for name in found), found

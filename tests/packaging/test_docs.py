@@ -9,15 +9,13 @@ import pytest
 
 from beam_ldp.randomizers import registry
 from tests.packaging.doc_blocks import BLOCK, code_of, excused_python, hidden_python
+from tests.packaging.stable import commands, flags_of
 from tests.warm import run_warm
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-TESTS = DOCS.parent / "tests"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS, TESTS = ROOT / "docs", ROOT / "tests"
 MARK = "-" * 20
-TENSORFLOW = {  # run by tests/tff_adapters, where it is
-    "federated-migration.md", "federated.md", "personalisation.md", "reconstruction.md",
-    "training.md",
-}  # fmt: skip
+TENSORFLOW = {"federated.md", "training.md"}  # run by tests/tff_adapters, where it is
 SPARK = {"pyspark.md"}  # run by tests/pyspark, where Spark for Python is
 GENERATED = {"gallery.md"}  # by the site's hook
 WITH_CODE = {page.name for page in DOCS.glob("*.md") if code_of(page)}
@@ -40,13 +38,62 @@ def test_code_blocks(name, tmp_path):
 
 
 @pytest.mark.exact
-def test_pages_are_found_and_links_lead_somewhere():
-    assert {"accounting.md", "estimates.md", "stages.md"} <= set(PAGES)
+def test_pages_are_found():
+    assert {"accounting.md", "outputs.md", "stages.md"} <= set(PAGES)
     assert TENSORFLOW | SPARK <= WITH_CODE
-    for page in [DOCS.parent / "README.md", *DOCS.glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            if "://" not in target and target not in GENERATED:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that the site gives to the headings of a page."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.M | re.S)
+    names = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", n).strip().lower()) for n in names}
+
+
+def dead_links(page: Path) -> list[str]:
+    """Links to a file that is not there, or to a heading that its page does not have."""
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        name, _, anchor = target.partition("#")
+        if "://" in target or name in GENERATED:
+            continue
+        file = page.parent / name if name else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            dead.append(f"{page.name}: {target}")
+    return dead
+
+
+@pytest.mark.exact
+def test_links_lead_somewhere():
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    pages += [*DOCS.glob("*.md"), *(ROOT / "benchmarks" / "results").glob("*.md")]
+    pages += [ROOT / "deploy" / "core" / "README.md"]
+    assert len(pages) > 40
+    assert not [dead for page in pages for dead in dead_links(page)]
+
+
+@pytest.mark.exact
+def test_dead_links_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# What `it` costs\n```\n# no heading\n```\n[a](page.md#what-it-costs) [b](#what-it-costs)"
+        " [c](https://example.org/x) [d](gone.md) [e](#no-heading)\n"
+    )
+    assert dead_links(page) == ["page.md: gone.md", "page.md: #no-heading"]
+
+
+@pytest.mark.exact
+def test_pages_that_code_and_messages_name_exist():
+    folders = ("beam_ldp", "pipelines", "mlflow", "tff_adapters", "tests", "benchmarks", ".ci")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    files += [ROOT / name for name in ("Makefile", "pyproject.toml", "CONTRIBUTING.md", ".ci/run")]
+    named = {
+        (name, path.name)
+        for path in files
+        for name in re.findall(r"\bdocs/([\w/-]+\.(?:md|js|html))", path.read_text("utf-8"))
+    }
+    assert len(named) > 15
+    assert not [pair for pair in sorted(named) if not (DOCS / pair[0]).exists()]
 
 
 @pytest.mark.exact
@@ -72,6 +119,19 @@ def test_hidden_python_is_found(tmp_path):
 
 
 @pytest.mark.exact
+def test_answers_to_nist_name_files_and_commands_that_exist():
+    text = (DOCS / "nist.md").read_text("utf-8")
+    named = re.findall(r"`((?:beam_ldp|pipelines|benchmarks|tests)/[\w./-]*)`", text)
+    assert len(named) > 20
+    assert not [name for name in named if not (ROOT / name).exists()]
+    flags = {name: set(flags_of(told)) for name, told in commands().items()}
+    for words in re.findall(r"`beam-ldp ([^`]+)`", text):
+        command, flag = re.fullmatch(r"([a-z -]*?[a-z])(?: (--[a-z-]+))?", words).groups()
+        assert any(name == command or name.startswith(f"{command} ") for name in flags), words
+        assert not flag or flag in flags[command], words
+
+
+@pytest.mark.exact
 def test_errata_name_tests_that_exist():
     text = (DOCS / "errata.md").read_text(encoding="utf-8")
     tests: dict[str, str] = {}
@@ -87,7 +147,8 @@ def test_errata_name_tests_that_exist():
 
 @pytest.mark.exact
 def test_every_mechanism_has_its_place_in_the_documentation():
-    for task, pages in (("frequency", ["oracles.md"]), ("mean", ["means.md", "priv-unit.md"])):
-        told = "".join((DOCS / page).read_text(encoding="utf-8") for page in pages)
+    page = (DOCS / "mechanisms.md").read_text(encoding="utf-8")
+    for task, heading in (("frequency", "Frequency oracles"), ("mean", "Means")):
+        told = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
         missing = [kind.__name__ for kind in registry.offered(task) if kind.__name__ not in told]
         assert not missing

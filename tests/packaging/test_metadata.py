@@ -80,7 +80,7 @@ def test_no_tff_extra() -> None:
 
 
 def test_every_direct_dependency_has_its_line() -> None:
-    page = (ROOT / "docs" / "dependencies.md").read_text()
+    page = (ROOT / "docs" / "stability.md").read_text()
     for one in requirements(
         "ledger", "postgresql", "mlflow", "gcp", "yaml", "demo", "dev", python="3.10"
     ):

@@ -55,13 +55,13 @@ def hooks() -> types.ModuleType:
 
 
 def test_libraries_have_the_versions_of_the_pins() -> None:
-    table = {row[0]: row[1:] for row in rows("versions.md") if len(row) == 4}
+    table = {row[0]: row[1:] for row in rows("stability.md") if len(row) == 4}
     for label in ("NumPy", "SciPy", "PyArrow", "MLflow", "dp-accounting"):
         assert table[label] == [pins(name)[label.lower()] for name in PINS.values()], label
 
 
 def test_engines_have_the_versions_that_are_fetched() -> None:
-    table = {row[0]: row[1:] for row in rows("versions.md") if len(row) == 6}
+    table = {row[0]: row[1:] for row in rows("stability.md") if len(row) == 6}
     spark = (ROOT / "tests" / "engines" / "spark-pom.xml").read_text("utf-8")
     flink = (ROOT / "tests" / "engines" / "flink-pom.xml").read_text("utf-8")
     cache = (ROOT / "tests" / "engines" / "cache.py").read_text("utf-8")

@@ -399,7 +399,7 @@ def test_personal_models_learn_and_absent_clients_keep_theirs(model):
 
     Personal models get 97 % right at these seeds, from 38 % before. From psi = 1, in the default
     range, psi falls to 0.2, own models follow the shared one, and stay at 49 %:
-    docs/personalisation.md.
+    docs/federated.md.
     """
     loose = {**SETTINGS, "num_clients": 6, "psi": 5.0, "psi_range": (2.0, 50.0)}
     process = build_dp_adaped(model, **loose)

@@ -15,5 +15,5 @@ from tests.packaging.follow import follow, needing
 def test_commands_of_a_page_run(name: str, tmp_path: Path) -> None:
     """From top to bottom, the training of the tutorial to its end."""
     follow(name, tmp_path, target="test-tff-slow", timeout=880)
-    if name == "tutorial-training.md":
+    if name == "training.md":
         assert (tmp_path / "trained" / "model.keras").exists()

@@ -41,7 +41,7 @@ from tests.randomizers.wire_terms import terms_of
 from tests.transforms.helpers import ORACLE, blocks_of, local, value_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "metrics.md"
+PAGE = ROOT / "docs" / "monitoring.md"
 COLOURS = Domain(("red", "green", "blue"))
 SECRET = "the-raw-value"
 
@@ -185,7 +185,7 @@ def test_envelopes_are_counted_by_reason(tmp_path: Path) -> None:
 
 @pytest.mark.exact
 def test_the_page_lists_what_there_is() -> None:
-    """Row by row: docs/metrics.md and the list in the code."""
+    """Row by row: docs/monitoring.md and the list in the code."""
     listed = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| (.+?) \|$", PAGE.read_text(), re.M)
     assert [tuple(row) for row in listed] == [
         (m.name, m.kind, m.stage if m.stage in ("encode", "estimate") else f"`{m.stage}`",

@@ -73,7 +73,7 @@ class TwoLedgers:
     """What a training has cost so far, for both readers.
 
     A client that has reached `max_participations` does not join any more, whatever its coin says.
-    That lowers its chance of being in a round, and no price: see docs/reconstruction.md.
+    That lowers its chance of being in a round, and no price: see docs/federated.md.
 
     Attributes:
         mechanism: with which every message is randomized.
