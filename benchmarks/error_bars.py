@@ -1,4 +1,4 @@
-"""How often intervals of means hold the truth, and how wide they are: docs/error-bars.md.
+"""How often intervals of means hold the truth, and how wide they are: docs/outputs.md.
 
 python -m benchmarks.error_bars
 """
