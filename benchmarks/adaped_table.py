@@ -258,8 +258,8 @@ def _caveats(rows: list[Row], seeds: int) -> list[str]:
     lines = [
         "These settings are the fourth that were tried on these images, each after seeing what the "
         "ones before gave. In two of the first three, clients alone were better than DP-AdaPeD; in "
-        "one of them DP-FedAvg was too, at 13.16. [Personal models](../../docs/federated.md#personal-models-that-learn-together) "
-        "lists all four.", "",
+        "one of them DP-FedAvg was too, at 13.16. [Personal models]"
+        "(../../docs/federated.md#personal-models-that-learn-together) lists all four.", "",
     ]  # fmt: skip
     fewer = []
     for row in rows:
