@@ -3,8 +3,8 @@
 Four stages: each device runs a local randomizer, a shuffler cuts the link between reports and
 people, an aggregator sums, an estimator debiases and gives an error bar; an accountant prices it.
 
-`beam_ldp.randomizers` and `beam_ldp.accounting` work without Apache Beam; the Beam stages are
-loaded on first use.
+`frequencies` and `means` are releases from a table or a file, in one call. `beam_ldp.randomizers`
+and `beam_ldp.accounting` work without Apache Beam; the Beam stages are loaded on first use.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _STAGES = (
     "ReadReports",
     "WriteReports",
 )
+_RELEASES = ("frequencies", "means")
 _ROOMS = ("randomizers", "accounting", "planning", "protocols", "simulate", "transforms")
 
-__all__ = ["__version__", *_ROOMS, *_STAGES]
+__all__ = ["__version__", *_RELEASES, *_ROOMS, *_STAGES]
 
 
 def __getattr__(name: str) -> Any:
@@ -37,6 +38,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"beam_ldp.{name}")
     if name in _STAGES:
         return getattr(importlib.import_module("beam_ldp.transforms"), name)
+    if name in _RELEASES:
+        return getattr(importlib.import_module("beam_ldp.pipelines.released"), name)
     raise AttributeError(f"module 'beam_ldp' has no attribute {name!r}")
 
 

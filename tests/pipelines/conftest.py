@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ DRAWN = {"test_cli", "test_mean_answer", "test_plan_plot", "test_plots", "test_p
 def plain_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are made, but only their first bytes are written. Other processes draw them."""
 
-    def write(_: Figure, stream: io.BytesIO, **__: Any) -> None:
-        stream.write(b"\x89PNG\r\n\x1a\n, not drawn")
+    def write(_: Figure, where: io.BytesIO | str, **__: Any) -> None:
+        said = b"\x89PNG\r\n\x1a\n, not drawn"
+        Path(where).write_bytes(said) if isinstance(where, str) else where.write(said)
 
     if request.path.stem not in DRAWN:
         monkeypatch.setattr(Figure, "savefig", write)

@@ -1,0 +1,361 @@
+"""Releases from Python: `beam_ldp.frequencies` and `means`, the programs on a table or a file.
+
+Nothing is done twice here: a table becomes an input, keyword arguments become settings, and the
+program runs in this process. So a release has the same identity, privacy cost, charge and statement
+as one of the command line, and what would be refused there is refused here.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from rich.console import Console
+
+from beam_ldp.pipelines import run
+from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines.inputs.tables import arrow_table, held
+from beam_ldp.pipelines.jobs.watch import JobError
+from beam_ldp.pipelines.mean import Mean
+from beam_ldp.pipelines.outputs import FINISHED, OutputError
+from beam_ldp.pipelines.question import Answer, Question, RunResult
+from beam_ldp.pipelines.records.gates import NothingReleasedError, NotPublishedError
+from beam_ldp.pipelines.records.record import PrivacyRecord
+from beam_ldp.pipelines.records.statement import privacy_statement
+from beam_ldp.pipelines.settings import LEDGER_VARIABLE
+from beam_ldp.pipelines.usage import Usage
+from beam_ldp.pipelines.views import terminal
+from beam_ldp.randomizers.domain import Domain
+from beam_ldp.settings import SettingError
+from beam_ldp.settings.fields import Setting, nearest, read_setting
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from mlflow_ldp import LoggedRun
+
+_NOT_HERE = ("input", "format", "staged", "dry-run", "print-job")  # flags without an argument here
+_WIDTH = 100  # characters
+
+
+@dataclass(frozen=True, repr=False)
+class Released:
+    """What was released: estimates with error bars, and what they cost.
+
+    Attributes:
+        answer: the estimates, as the program shows them.
+        privacy: the privacy record: mechanism, epsilons, counts, identity, charge.
+        plan: one line about what ran, and the error that was expected.
+        output: folder with the same as files; None if none was asked for.
+        logged: the run in MLflow, if there is one.
+    """
+
+    answer: Answer
+    privacy: PrivacyRecord
+    plan: str
+    output: str | None
+    logged: LoggedRun | None
+
+    @property
+    def statement(self) -> str:
+        """Who is protected against whom, in plain words (Markdown)."""
+        return privacy_statement(self.privacy)
+
+    def to_arrow(self) -> pa.Table:
+        """All estimates with 95 % intervals, a row for each: the table of `estimates.parquet`."""
+        return self.answer.table()
+
+    def to_pandas(self) -> Any:
+        """The same as a data frame of pandas, which must be installed."""
+        return self.to_arrow().to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The same for whatever takes Arrow: `polars.DataFrame(released)`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def plot(self) -> Figure:
+        """The picture of the release, as a figure of Matplotlib."""
+        return self.answer.plot(run.price_line(self.privacy))
+
+    def __repr__(self) -> str:
+        console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, force_jupyter=False)
+        return self._shown(console).file.getvalue().rstrip()  # type: ignore[attr-defined]
+
+    def _repr_html_(self) -> str:
+        console = Console(file=io.StringIO(), width=_WIDTH, record=True, force_jupyter=False)
+        form = '<pre style="line-height: normal">{code}</pre>'
+        return self._shown(console).export_html(inline_styles=True, code_format=form)
+
+    def _shown(self, console: Console) -> Console:
+        self.answer.show(console)
+        console.print(terminal.price_table(self.privacy))
+        return console
+
+
+def frequencies(
+    data: Any,
+    column: str | Sequence[str] = (),
+    domain: Any = (),
+    *,
+    output: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Released:
+    """How often each value of a public list occurs among people, under local privacy.
+
+    The program `beam-ldp frequency` in this process: each person's value is randomized before it is
+    counted, by the most accurate mechanism at this privacy cost. Every person's value is protected
+    with the local epsilon against everybody who sees reports, and with the central epsilon against
+    whoever sees the result; that somebody took part is not hidden. Whoever runs this sees the data.
+
+    Args:
+        data: a table (pandas, Polars, Arrow, a mapping of columns), or a path, a glob or several
+            of them, on any file system that Beam knows. Tables stay in memory.
+        column: with the value; several ask several questions.
+        domain: the public list: values, a `Domain`, or the path of a file. With several columns
+            a mapping of column to list, or one list for all.
+        output: folder to write, as the program does. With a ledger it lets `beam-ldp finalize` go
+            on where this process is lost; without it nothing stays on disk.
+        quiet: print neither plan, progress nor warnings.
+        settings: every flag of the program as a keyword, with underscores: `epsilon`, `delta`,
+            `expected_users`, `local_epsilon`, `max_local_epsilon`, `user_id`, `min_reports`,
+            `ledger`, `dataset`, `release_id`, `memoize_key_file`, `mechanism`, `seed`, `group_by`,
+            `bins`, `quantiles`, ... (`beam-ldp frequency --help-all`).
+
+    Raises:
+        ValueError: naming the argument and what is allowed; nothing was read or charged.
+        TypeError: for a keyword that is none, or data that is no table.
+        NothingReleasedError: if a gate or the budget refuses the release
+            (`beam_ldp.pipelines.records.gates`).
+        JobError: if the job fails (`beam_ldp.pipelines.jobs.watch`).
+
+    >>> people = {"uid": list(range(3000)), "answer": ["yes", "no", "no"] * 1000}
+    >>> released = frequencies(
+    ...     people, "answer", ["yes", "no"], user_id="uid", local_epsilon=4.0, delta=1e-6,
+    ...     expected_users=3000, no_ledger=True, quiet=True,
+    ... )
+    >>> released.privacy.num_reports, released.to_arrow().column("value").to_pylist()
+    (3000, ['yes', 'no', 'other'])
+    """
+    told = {"column": column, **settings}
+    if isinstance(domain, Domain):
+        told.setdefault("other_label", domain.other)
+    with _lists({"domain": domain, "groups": settings.get("groups")}, told) as lists:
+        return _release(Frequency, data, told | lists, output, quiet)
+
+
+def means(
+    data: Any,
+    columns: str | Sequence[str] = (),
+    *,
+    ranges: Any = None,
+    output: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Released:
+    """The mean of people's numbers, or of their vectors, under local privacy.
+
+    The program `beam-ldp mean` in this process. Whom it protects, `data`, `output`, `quiet` and
+    errors: as in `frequencies`. Numbers outside the bounds are clipped on the device.
+
+    Args:
+        data: as in `frequencies`.
+        columns: of numbers, one for each coordinate; or a single column of lists.
+        ranges: public ranges: `(low, high)` for all columns, or a mapping of column to
+            `(low, high)`. Instead of it, `norm` and `radius` bound whole vectors.
+        output, quiet: as in `frequencies`.
+        settings: every flag of the program as a keyword, with underscores (`beam-ldp mean
+            --help-all`).
+
+    >>> people = {"uid": list(range(3000)), "age": [30, 40, 50] * 1000}
+    >>> released = means(
+    ...     people, "age", ranges=(18, 98), user_id="uid", local_epsilon=4.0, delta=1e-6,
+    ...     expected_users=3000, no_ledger=True, quiet=True,
+    ... )
+    >>> bool(30 < released.to_arrow().column("mean")[0].as_py() < 50)
+    True
+    """
+    told = {"column": columns, **settings}
+    if ranges is not None:
+        one = not isinstance(ranges, str | os.PathLike | Mapping)
+        told["range" if one else "ranges"] = ranges
+    return _release(Mean, data, told, output, quiet)
+
+
+def _release(
+    program: type[Question[Any]],
+    data: Any,
+    told: dict[str, Any],
+    output: str | os.PathLike[str] | None,
+    quiet: bool,
+) -> Released:
+    usage = program.usage
+    console = Console(file=io.StringIO()) if quiet else Console(stderr=True)
+    with _in_words_of_python(usage), _input(data, told) as paths, _folder(output) as folder:
+        given = arguments(usage, {**told, "input": paths, "output": folder})
+        question = program.of(_logged_somewhere(given, output is not None))
+        result = run.execute(question, [], console)
+    assert result is not None  # which only a dry run has not
+    return _released(result, output is not None)
+
+
+def _released(result: RunResult, kept: bool) -> Released:
+    plan = run.plan_line(result.question, result.choice)
+    output = result.output if kept else None
+    return Released(result.answer, result.record, plan, output, result.logged)
+
+
+def arguments(usage: Usage, told: Mapping[str, Any]) -> Arguments:
+    """Keyword arguments as what a program is told.
+
+    Args:
+        usage: of the program.
+        told: by the names of flags, with underscores; None is not given.
+
+    Raises:
+        TypeError: for a name that is none.
+        UsageError: for a value that does not fit.
+    """
+    known = {
+        about.flag.replace("-", "_"): (part.home, name, about)
+        for part, name, about in usage
+        if part.home != "stream"
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for argument, value in told.items():
+        if argument not in known:
+            raise TypeError(f"unknown argument {argument}{nearest(argument, _arguments(usage))}")
+        home, name, about = known[argument]
+        if value is None or value is False or value in ((), []):
+            continue
+        try:
+            read = read_setting(f"{home}.{name}", about, _plain(about, value))
+        except SettingError as error:
+            raise UsageError(error.said(usage.flag_of)) from None
+        found.setdefault(home, {})[name] = read
+    return Arguments(found, [])
+
+
+def _arguments(usage: Usage) -> list[str]:
+    offered = (about.flag for part, _, about in usage if part.home != "stream")
+    return [flag.replace("-", "_") for flag in offered if flag not in _NOT_HERE]
+
+
+def _plain(about: Setting, value: Any) -> Any:
+    """A value as flags spell it: paths as text, edges and quantiles with commas, ranges `a:b`."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, str | Mapping | bool) or not isinstance(value, Sequence):
+        return value
+    if about.flag == "between":
+        one = len(value) == 2 and not isinstance(value[0], str | Sequence)
+        return [_joined(pair, ":") for pair in ([value] if one else value)]
+    if about.flag in ("bins", "quantiles"):
+        return _joined(value, ",")
+    return [_plain(about, one) for one in value] if about.many else tuple(value)
+
+
+def _joined(value: Any, mark: str) -> str:
+    return value if isinstance(value, str) else mark.join(f"{float(one):.17g}" for one in value)
+
+
+@contextmanager
+def _input(data: Any, told: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Where the data are: paths as they are given, or that of the table."""
+    paths = [data] if isinstance(data, str | os.PathLike) else data
+    if isinstance(paths, list | tuple) and all(isinstance(p, str | os.PathLike) for p in paths):
+        yield [os.fspath(path) for path in paths]
+        return
+    named = [told.get("column"), told.get("user_id"), told.get("group_by")]
+    wanted = [one for name in named if name for one in ([name] if isinstance(name, str) else name)]
+    with held(arrow_table(data), wanted) as path:
+        yield [path]
+
+
+@contextmanager
+def _folder(output: str | os.PathLike[str] | None) -> Iterator[str]:
+    """Where files are written: the caller's folder, or one that is gone afterwards."""
+    if output is not None:
+        yield os.fspath(output)
+        return
+    scratch = tempfile.mkdtemp(prefix="beam-ldp-")
+    kept = False
+    try:
+        yield f"{scratch}/released"
+    except NotPublishedError:  # what is finished may be settled and published later
+        kept = any(FINISHED in path.name for path in Path(scratch).iterdir())
+        raise
+    finally:
+        if not kept:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _lists(lists: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Public lists as files, which the programs read; those that are files stay as they are."""
+    with tempfile.TemporaryDirectory(prefix="beam-ldp-lists-") as folder:
+        found: dict[str, Any] = {}
+        for argument, given in lists.items():
+            if isinstance(given, Mapping):
+                columns = told["column"]
+                columns = [columns] if isinstance(columns, str) else list(columns)
+                if set(given) != set(columns):
+                    raise ValueError(f"{argument} must have a list for each column, and no other")
+                found[argument] = [
+                    _list(argument, given[name], Path(folder) / f"{argument}-{i}.txt")
+                    for i, name in enumerate(columns)
+                ]
+            elif given is not None and given != ():
+                found[argument] = _list(argument, given, Path(folder) / f"{argument}.txt")
+        yield found
+
+
+def _list(argument: str, given: Any, path: Path) -> str:
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
+    values = given.values if isinstance(given, Domain) else tuple(map(str, given))
+    lines = "\n".join(values).encode()
+    if not all(values) or any(sign in value for value in values for sign in "\r\n\ufeff"):
+        raise ValueError(f"{argument} must hold values that are not empty, without line breaks")
+    path.write_bytes(lines)
+    return str(path)
+
+
+def _logged_somewhere(given: Arguments, kept: bool) -> Arguments:
+    """Without a folder that stays, a run is logged to MLflow only where somebody named a store."""
+    output = given["output"]
+    if kept or output.get("mlflow_uri") or os.environ.get("MLFLOW_TRACKING_URI"):
+        return given
+    ledger = None
+    with suppress(Exception):  # which the run will say
+        from beam_ldp.ledger import BudgetLedger
+
+        url = given["release"].get("ledger") or os.environ.get(LEDGER_VARIABLE)
+        ledger = None if given["release"].get("no_ledger") else BudgetLedger(url)
+    if ledger is not None and ledger.mlflow_uri is not None:
+        return given
+    more = {"output": {**output, "no_mlflow": True}}
+    return Arguments({**given.settings, **more}, given.beam_flags)
+
+
+@contextmanager
+def _in_words_of_python(usage: Usage) -> Iterator[None]:
+    """What the program refuses, with arguments in place of flags."""
+    names = {about.flag: about.flag.replace("-", "_") for _, _, about in usage}
+    names["input"] = "data"
+    try:
+        yield
+    except (UsageError, OutputError, NothingReleasedError, JobError) as error:
+        said = re.sub(r"--([a-z][a-z-]*[a-z])", lambda f: names.get(f[1], f[0]), str(error))
+        error.args = (said,)
+        raise
