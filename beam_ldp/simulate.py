@@ -26,7 +26,7 @@ from beam_ldp.planning import plan_frequencies, plan_means
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.estimate import Estimate, readable
 from beam_ldp.randomizers.mean import CoordinateRanges
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ class Simulation:
         return frame
 
     def __str__(self) -> str:
-        price = f"local epsilon {self.randomizer.local_epsilon:.3g}"
+        price = f"local epsilon {readable(self.randomizer.local_epsilon)}"
         if self.epsilon is not None:
-            price += f"; shuffled, epsilon {self.epsilon:.3g} at delta {self.delta:g}"
+            price += f"; shuffled, epsilon {readable(self.epsilon)} at delta {self.delta:g}"
         held = int(np.count_nonzero(self.inside))
         return (
             f"simulated, protects nobody: {type(self.randomizer).__name__}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Postprocess = Literal["none", "clip", "norm-sub"]
+
+_PLAIN = (1e-6, 1e15)  # what is written without an exponent
 
 POSTPROCESS: tuple[Postprocess, ...] = ("none", "clip", "norm-sub")
 
@@ -143,6 +146,39 @@ class Estimate:
         return replace(self, value=value, steps=(*self.steps, step), _raw=self.raw)
 
 
+def decimals(error: float) -> int:
+    """Digits after the point with which a figure of that error is written: two of the error's.
+
+    >>> decimals(0.0123), decimals(3.4), decimals(250.0)
+    (3, 1, 0)
+    """
+    if not (math.isfinite(error) and error > 0):
+        return 3
+    return max(0, min(12, 1 - math.floor(math.log10(error))))
+
+
+def readable(value: float, error: float | None = None) -> str:
+    """A figure as people read it: as exact as its error, to two digits of that; without an error,
+    three significant digits. No exponent where a plain number does.
+
+    >>> readable(-8.65298, 2.5), readable(1234.5678, 0.0213), readable(12345.6, 250.0)
+    ('-8.7', '1,234.568', '12,346')
+    >>> readable(1774.6), readable(0.0123456), readable(2.5), readable(2.19e16)
+    ('1,770', '0.0123', '2.5', '2.19e+16')
+    """
+    value = float(value)
+    if not math.isfinite(value):
+        return str(value)
+    if error is not None:
+        digits = decimals(error)
+        return f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0: no minus before a zero
+    if not _PLAIN[0] <= abs(value) < _PLAIN[1]:
+        return f"{value:.3g}"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    text = f"{round(value, digits):,.{max(0, digits)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 # Estimates as HTML for notebooks: a table with its error bars drawn, no script, no resource.
 
 
@@ -179,8 +215,10 @@ def table(
     rows = []
     for i in range(shown):
         cells = [escape(str(labels[i]))]
-        cells += [] if truth is None else [f"{truth[i]:.4g}"]
-        cells += [f"{value[i]:.4g}", f"{low[i]:.4g} … {high[i]:.4g}"]
+        half = (high[i] - low[i]) / 2
+        cells += [] if truth is None else [readable(truth[i], half)]
+        interval_said = f"{readable(low[i], half)} … {readable(high[i], half)}"
+        cells += [readable(value[i], half), interval_said]
         tick = None if truth is None else float(truth[i])
         cells.append(_bar(float(low[i]), float(value[i]), float(high[i]), tick, left, right))
         rows.append("".join(f"<td style='text-align:right'>{cell}</td>" for cell in cells))

@@ -397,8 +397,12 @@ class RunLog:
         with tempfile.TemporaryDirectory() as folder:
             for name, content in artifacts.items():
                 if isinstance(content, dict):
-                    content = json.dumps(content, indent=2)
-                data = content.encode() if isinstance(content, str) else content
+                    content = json.dumps(content, indent=2, ensure_ascii=False)
+                data = (
+                    content.encode("utf-8", "backslashreplace")
+                    if isinstance(content, str)
+                    else content
+                )
                 (Path(folder) / name).write_bytes(data)
             self._client.log_artifacts(self.run_id, folder, ARTIFACTS)
 
@@ -446,5 +450,8 @@ def clean_key(name: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A parameter's value as text."""
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    """A parameter's value as text: names as they are written."""
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode()

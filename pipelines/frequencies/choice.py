@@ -33,6 +33,7 @@ from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning import Plan, plan_frequencies
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Bins
+from beam_ldp.randomizers.estimate import readable
 
 AS_GOOD_AS = 1.01  # errors within 1 % count as equal: then fewer bits win
 
@@ -84,7 +85,7 @@ class FrequencyPlanner(Planner[FrequencySettings]):
         if isinstance(choice, SurveyChoice) and self.survey is not None:
             return self.survey.expected(choice)
         error, n = choice.predicted_error, choice.num_reports
-        said = f"{error:.3g} of the people, that is {error * n:,.0f} of {n:,}"
+        said = f"{readable(error)} of the people, that is {error * n:,.0f} of {n:,}"
         return [("error of a rare value", said)]
 
     def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:

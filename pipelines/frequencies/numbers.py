@@ -15,6 +15,7 @@ from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning.questions import Design
 from beam_ldp.planning.ranges import RangesPlan, plan_ranges, range_errors
 from beam_ldp.randomizers.domain import Bins
+from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 
@@ -186,7 +187,7 @@ class NumberTree(Survey):
         people = self._error * choice.num_reports
         return [
             ("tree", f"fan-out {self.tree.fan_out}: {levels} nodes; {who}"),
-            ("error of a range", f"{self._error:.3g} of the people, that is {people:,.0f}"),
+            ("error of a range", f"{readable(self._error)} of the people, that is {people:,.0f}"),
         ]
 
     def answer(self, parts: Parts, top: int) -> PartsAnswer:

@@ -36,6 +36,7 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
 )
 from beam_ldp.pipelines.views.pictures import TRUTH as MARK
+from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.hierarchy import Hierarchy, Quantile, RangeEstimate
 from beam_ldp.randomizers.questions import Questions
 from beam_ldp.transforms.elements.blocks import Release
@@ -143,8 +144,11 @@ class NumberAnswer(PartsAnswer):
         for heading in ("", "estimate", "95 % interval"):
             table.add_column(heading, justify="left" if not heading else "right")
         for quantile in self.quantiles[i]:
-            interval = f"{quantile.low:,.6g} … {quantile.high:,.6g}"
-            table.add_row(f"quantile {quantile.level:g}", f"{quantile.value:,.6g}", interval)
+            half = (quantile.high - quantile.low) / 2
+            value, *ends = (
+                readable(number, half) for number in (quantile.value, quantile.low, quantile.high)
+            )
+            table.add_row(f"quantile {quantile.level:g}", value, " … ".join(ends))
         for low, high in self._wanted.ranges:
             share = self.ranges[i].between(low, high).to_counts()
             start, end = share.confidence_interval(LEVEL)

@@ -20,6 +20,7 @@ from beam_ldp.pipelines.views.plans import ComparedPlans, Plans, excluded
 from beam_ldp.planning import Plan
 from beam_ldp.planning.questions import QuestionsPlan, rare_errors
 from beam_ldp.planning.ranges import RangesPlan, range_errors
+from beam_ldp.randomizers.estimate import readable
 
 
 def plans_for(planner: FrequencyPlanner) -> Plans:
@@ -91,7 +92,7 @@ class FrequencyPlans(ComparedPlans):
         for group in self.groups:
             table.add_row(
                 group["group"], f"{group['num_reports']:,}", number(group["epsilon"]),
-                f"{group['standard_error']:.3g}", f"{group['count_standard_error']:,.0f}",
+                readable(group['standard_error']), f"{group['count_standard_error']:,.0f}",
             )  # fmt: skip
         Console().print(table)
 

@@ -29,6 +29,7 @@ from beam_ldp.planning.questions import (
     rare_errors,
 )
 from beam_ldp.randomizers.domain import OTHER, Domain
+from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.questions import EveryQuestion, Questions
 
 if TYPE_CHECKING:
@@ -131,7 +132,9 @@ class Survey(ABC):
         rows = [("questions", who if every else "each person answers one, drawn at random")]
         for name, error in zip(self.names, choice.errors):
             people = error * choice.num_reports
-            rows.append((f"error, {name}", f"{error:.3g} of the people, that is {people:,.0f}"))
+            rows.append(
+                (f"error, {name}", f"{readable(error)} of the people, that is {people:,.0f}")
+            )
         return rows
 
     @abstractmethod

@@ -17,7 +17,6 @@ from rich.table import Table
 
 from beam_ldp.pipelines.outputs import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,
@@ -30,7 +29,7 @@ from beam_ldp.pipelines.views.pictures import (
     figure_with,
     shortened,
 )
-from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.estimate import Estimate, readable
 from beam_ldp.randomizers.mean.base import MEASURED, WORST_CASE, ErrorBars, MeanEstimate
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.transforms.elements.blocks import Release
@@ -98,7 +97,7 @@ class MeanAnswer(Answer):
             said.insert(
                 0,
                 f"{_SAID[self.error_bars]}: root mean squared error of the whole vector "
-                f"{number(root)} (mean squared error {self.mean_squared_error:.3g}).",
+                f"{readable(root)} (mean squared error {readable(self.mean_squared_error)}).",
             )
         if said:
             console.print(" ".join(said), highlight=False)
@@ -165,17 +164,17 @@ def coordinate_table(view: MeanView, length: int) -> Table:
 
 
 def _cells(view: MeanView, i: int) -> list[str]:
-    form = f",.{decimals(view.error[i])}f"
+    error = view.error[i]
     cells = [escape(shortened(view.labels[i], 40))]
     if view.truth is not None:
-        cells.append(format(view.truth[i], form))
+        cells.append(readable(view.truth[i], error))
     cells += [
-        format(view.value[i], form),
-        format(view.error[i], form),
-        f"{view.low[i]:{form}} … {view.high[i]:{form}}",
+        readable(view.value[i], error),
+        readable(error, error),
+        f"{readable(view.low[i], error)} … {readable(view.high[i], error)}",
     ]
     if view.ranges is not None:
-        cells.append("{:g} … {:g}".format(*view.ranges[i]))
+        cells.append("{:.12g} … {:.12g}".format(*view.ranges[i]))
     if view.truth is not None:
         cells.append("yes" if view.held[i] else "[red]no[/red]")
     return cells
@@ -246,8 +245,8 @@ def _in_own_units(view: MeanView) -> list[str]:
     assert view.ranges is not None
     texts = []
     for value, half, (low, high) in zip(view.value, (view.high - view.low) / 2, view.ranges):
-        form = f",.{decimals(half)}f"
-        texts.append(f"{value:{form}} ± {half:{form}}  in [{low:g}, {high:g}]")
+        said = f"{readable(value, half)} ± {readable(half, half)}"
+        texts.append(f"{said}  in [{low:.12g}, {high:.12g}]")
     return texts
 
 
@@ -394,14 +393,3 @@ def picture_shape(labels: Sequence[str]) -> tuple[int, int] | None:
         return None
     stems = {re.sub(r"\d+", "#", label) for label in labels}
     return (side, side) if len(stems) == 1 and "#" in stems.pop() else None
-
-
-def decimals(error: float) -> int:
-    """Digits after the point with which a figure of that error is written: two of the error's.
-
-    >>> decimals(0.0123), decimals(3.4), decimals(250.0)
-    (3, 1, 0)
-    """
-    if not (math.isfinite(error) and error > 0):
-        return 3
-    return max(0, min(12, 1 - math.floor(math.log10(error))))

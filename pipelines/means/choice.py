@@ -34,6 +34,7 @@ from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.planning import MeanPlan, plan_means
 from beam_ldp.planning.means import MAX_DIMENSION
 from beam_ldp.randomizers import registry
+from beam_ldp.randomizers.estimate import readable
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.base import check_radius
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
@@ -411,4 +412,4 @@ def comparison_of(times: float, name: str) -> str:
     """How far a mechanism's squared error is from the best possible, in words."""
     if not (name and np.isfinite(times)):
         return ""
-    return f"Squared error as planned: {times:{',.0f' if times >= 100 else '.3g'}} times {name}."
+    return f"Squared error as planned: {readable(times)} times {name}."

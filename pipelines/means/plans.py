@@ -14,6 +14,7 @@ from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans
 from beam_ldp.planning import MeanPlan
+from beam_ldp.randomizers.estimate import readable
 
 
 class MeanPlans(ComparedPlans):
@@ -112,9 +113,9 @@ def show_means(plans: Sequence[MeanPlan], title: str) -> None:
             f"{one.messages_per_user:,}",
             number(one.local_epsilon),
             number(one.epsilon),
-            f"{one.standard_error:.3g}",
-            f"{one.rms_error:.3g}",
-            f"{one.times_lower_bound:,.3g}",
+            readable(one.standard_error),
+            readable(one.rms_error),
+            readable(one.times_lower_bound),
             f"{one.bits_per_report:,}",
             style="bold" if i == 0 else None,
         )

@@ -32,6 +32,7 @@ from beam_ldp.protocols import (
     plan_user_mean,
     user_mean_price,
 )
+from beam_ldp.randomizers.estimate import readable
 
 UserMeanSettings = Settings[UserMeanQuestion]
 
@@ -303,4 +304,4 @@ def _listed(numbers: tuple[float, ...]) -> str:
 def _bias(record: UserMeanRecord) -> str:
     if record.bias_bound == 0:
         return ""
-    return f". They are widened by {record.bias_bound:.3g} for outliers that were clipped"
+    return f". They are widened by {readable(record.bias_bound)} for outliers that were clipped"

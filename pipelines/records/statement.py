@@ -13,6 +13,7 @@ from functools import singledispatch
 from typing import Any
 
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
+from beam_ldp.randomizers.estimate import readable
 
 WEAK_LOCAL_EPSILON = 8.0  # odds of 3000 to 1 for whoever sees the report
 
@@ -154,11 +155,12 @@ def _bias(record: MeanRecord) -> str:
     if record.expected_bias:
         return (
             ", and intervals allow for the mechanism's truncation, which shifts a coordinate by at "
-            f"most {record.expected_bias:.3g}, on average over the public rotation"
+            f"most {readable(record.expected_bias)}, on average over the public rotation"
         )
     if record.bias_bound == 0:
         return ""
-    return f", and intervals are widened by {record.bias_bound:.3g} for the mechanism's truncation"
+    most = readable(record.bias_bound)
+    return f", and intervals are widened by {most} for the mechanism's truncation"
 
 
 def _outside(record: MeanRecord) -> str:
@@ -175,7 +177,7 @@ def with_messages(words: Words, record: Any) -> Words:
     count = f"{record.messages_per_user:,}"
     each = (
         "" if record.message_epsilon is None
-        else f", {record.message_epsilon:.3g} each at most"
+        else f", {readable(record.message_epsilon)} each at most"
     )  # fmt: skip
     weak = ""
     if record.local_epsilon is not None and record.local_epsilon > WEAK_LOCAL_EPSILON:
@@ -340,7 +342,7 @@ def _who(record: PrivacyRecord) -> str:
 
 
 def _odds(epsilon: float | None) -> str:
-    return "without bound" if epsilon is None or epsilon > 700 else f"{math.exp(epsilon):,.3g}"
+    return "without bound" if epsilon is None or epsilon > 700 else readable(math.exp(epsilon))
 
 
 def _what_is_public(record: PrivacyRecord) -> str:

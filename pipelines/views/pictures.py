@@ -5,10 +5,13 @@ of a release: the most frequent values with intervals that hold for all at once.
 from __future__ import annotations
 
 import io
+import logging
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 ESTIMATE, TRUTH, GREY, GRID = "#1f5fa8", "#d1495b", "#5f6b76", "#e3e7eb"
 WIDTH = 9.0  # inches
 ABOVE, BELOW = 1.15, 0.75  # inches around the axes: title, and the axis' own label
+
+_BOXES = "Last Resort"  # a font that has all characters, each as a box
 
 
 def figure_with(title: str, subtitle: str, height: float) -> Any:
@@ -69,12 +74,64 @@ def label_ends(
 
 
 def png(figure: Any) -> bytes:
-    """The picture, without a word of warning about what its font lacks."""
-    stream = io.BytesIO()
+    """The picture; where its font lacks a character, in another font that is installed."""
+    from matplotlib.text import Text
+
+    texts = figure.findobj(Text)
+    others, lacking = fallback_fonts("".join(text.get_text() for text in texts))
+    for text in texts:
+        text.set_family([*text.get_family(), *others])
+    if lacking:
+        _say_that_boxes_stay()
+    stream, searching = io.BytesIO(), logging.getLogger("matplotlib.font_manager")
+    level = searching.level
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # what the font lacks becomes a box
+        searching.setLevel(logging.ERROR)  # a font without a bold face takes its plain one
+        if lacking:
+            warnings.filterwarnings("ignore", "Glyph")  # what no font has becomes a box
         figure.savefig(stream, format="png", metadata={"Software": "beam-ldp"})
+        searching.setLevel(level)
     return stream.getvalue()
+
+
+def fallback_fonts(text: str) -> tuple[tuple[str, ...], bool]:
+    """Installed fonts that have what Matplotlib's own lacks of a text, the fewest that do.
+
+    Returns:
+        Their names, and whether characters are left that none of them has.
+    """
+    from matplotlib import font_manager
+
+    usual = font_manager.get_font(font_manager.findfont(font_manager.FontProperties()))
+    left = {c for c in text if not c.isspace() and not usual.get_char_index(ord(c))}
+    if not left:
+        return (), False
+    covered: dict[str, set[str]] = {}
+    for entry in font_manager.fontManager.ttflist:
+        upright = entry.style == "normal" and str(entry.weight) in ("400", "normal", "regular")
+        if upright and not entry.name.startswith(_BOXES):
+            with suppress(OSError, RuntimeError):  # a file that is gone, or is no font
+                font = font_manager.get_font(entry.fname)
+                covered[entry.name] = {c for c in left if font.get_char_index(ord(c))}
+    chosen: list[str] = []
+    while left and any(found & left for found in covered.values()):
+        ranked = sorted(covered, key=lambda name: (-len(covered[name] & left), _rank(name)))
+        chosen.append(ranked[0])
+        left -= covered[ranked[0]]
+    return tuple(chosen), bool(left)
+
+
+def _rank(name: str) -> tuple[bool, str]:
+    """Fonts without serifs first."""
+    return not ("Sans" in name or "Gothic" in name), name
+
+
+@cache
+def _say_that_boxes_stay() -> None:
+    logging.getLogger(__name__).warning(
+        "pictures: no installed font has all characters of the labels, which are boxes there; a "
+        "font such as Noto Sans CJK has them"
+    )
 
 
 def shortened(label: str, length: int = 24) -> str:

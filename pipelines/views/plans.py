@@ -33,6 +33,7 @@ from beam_ldp.pipelines.views.pictures import (
 from beam_ldp.pipelines.views.terminal import plan_table
 from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.estimate import readable
 
 OUTPUTS: tuple[Output, ...] = ("statistic", "batch", "global")
 SHOWN = 3  # mechanisms in the table, the most accurate ones
@@ -206,7 +207,7 @@ def draw(drawn: Sequence[Curve], budget: float, subtitle: str, across: str, upwa
     if math.isfinite(here):
         axes.plot([budget], [here], "o", color=TRUTH, markersize=8, zorder=6, label="your plan")
         axes.annotate(
-            f"{best.mechanism}: {here:,.3g} at {budget:g}", (budget, here), xytext=(-8, -16),
+            f"{best.mechanism}: {readable(here)} at {budget:g}", (budget, here), xytext=(-8, -16),
             textcoords="offset points", ha="right", color=TRUTH, fontsize=9, zorder=7,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )  # fmt: skip

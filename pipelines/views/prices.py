@@ -28,6 +28,7 @@ from beam_ldp.pipelines.views.pictures import (
     label_ends,
     png,
 )
+from beam_ldp.randomizers.estimate import readable
 
 SCHEMA_VERSION = 2
 
@@ -260,7 +261,7 @@ def plot_prices(schedule: Schedule, delta: float, say: Callable[[str], None]) ->
     axes.fill_between(x, 1e-12, floor, color=GREY, alpha=0.12, linewidth=0, zorder=1)
     lines.append((floor, _FLOOR, GREY))
     _style_axes(axes, np.concatenate([y for y, _, _ in lines]), against_rounds)
-    ends = [(float(y[-1]), f"{name}\n{y[-1]:.3g}", colour) for y, name, colour in lines]
+    ends = [(float(y[-1]), f"{name}\n{readable(y[-1])}", colour) for y, name, colour in lines]
     label_ends(axes, x[-1], ends)
     return png(figure)
 

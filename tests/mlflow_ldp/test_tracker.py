@@ -21,6 +21,7 @@ from beam_ldp.accounting import (
 from beam_ldp.ledger import BudgetExceededError, BudgetLedger, LedgerError, audit
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from mlflow_ldp.pages import curve_page, curve_png, statement_page, thinned
+from mlflow_ldp.runs import as_text
 from mlflow_ldp.server import read_server
 from mlflow_ldp.tracker import LARGEST_BLOCK, PrivacyTracker, active_tracker
 
@@ -348,3 +349,10 @@ def test_pages_of_hostile_names_hold_no_script_of_theirs() -> None:
 def test_pictures_of_any_curve() -> None:
     for curve in (CURVE, CURVE[:1], [], [(0, math.inf, 1.0)]):
         assert curve_png(curve, "$x_$ " * 40, 1e-6).startswith(b"\x89PNG")
+
+
+@pytest.mark.exact
+def test_names_in_other_scripts_are_written_as_they_are():
+    """As text, not as character codes; what no file can hold is the code of what it was."""
+    assert as_text({"column": ["größe", "東京"]}) == '{"column": ["größe", "東京"]}'
+    assert as_text("東京") == "東京" and as_text(["\udc80"]) == '["\\udc80"]'

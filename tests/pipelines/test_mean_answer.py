@@ -14,7 +14,6 @@ from rich.console import Console
 from beam_ldp.pipelines.means.answer import (
     MeanAnswer,
     MeanView,
-    decimals,
     mean_table,
     mean_view,
     picture_shape,
@@ -23,6 +22,7 @@ from beam_ldp.pipelines.means.answer import (
 from beam_ldp.pipelines.means.choice import comparison_of
 from beam_ldp.pipelines.outputs import as_csv
 from beam_ldp.pipelines.views.pictures import png
+from beam_ldp.randomizers.estimate import decimals
 from beam_ldp.randomizers.mean import CoordinateRanges, MeanEstimate
 from beam_ldp.transforms.elements.blocks import Release
 
@@ -112,7 +112,7 @@ def test_the_table_says_all_that_counts() -> None:
         assert expected in text, expected
     assert "whole vector" not in text, "units differ"
     alike = MeanAnswer(release(3), mean_view(estimate(3), names(3)), 20, "Twice the best.")
-    assert "whole vector 0.01733 (" in shown(alike) and "Twice the best." in shown(alike)
+    assert "whole vector 0.0173 (" in shown(alike) and "Twice the best." in shown(alike)
 
 
 def test_one_number_is_not_called_coordinates() -> None:
@@ -142,7 +142,7 @@ def test_what_it_is_compared_with_is_named() -> None:
     assert (
         comparison_of(1.04, "proved bound") == "Squared error as planned: 1.04 times proved bound."
     )
-    assert comparison_of(2316.7, "x") == "Squared error as planned: 2,317 times x."
+    assert comparison_of(2316.7, "x") == "Squared error as planned: 2,320 times x."
     assert comparison_of(np.inf, "proved bound") == comparison_of(2.0, "") == ""
 
 

@@ -85,6 +85,11 @@ def test_csv_survives_quotes_commas_newlines_and_unicode() -> None:
     assert list(rows[0]) == COLUMNS
 
 
+def test_names_in_records_are_text_and_no_character_codes() -> None:
+    told = json.dumps({"question": "größe, 東京"}, ensure_ascii=False)[1:-1]
+    assert told in outputs.as_json({"question": "größe, 東京"}).decode()
+
+
 def test_parquet_carries_its_schema_version() -> None:
     content = as_parquet(estimate_table(estimate(), ["a", "b"], "q"))
     table = pq.read_table(io.BytesIO(content))

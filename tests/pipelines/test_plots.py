@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import struct
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from beam_ldp.pipelines.views.pictures import plot_top, png, shortened, top_list
+from beam_ldp.pipelines.views import pictures
+from beam_ldp.pipelines.views.pictures import fallback_fonts, plot_top, png, shortened, top_list
 from beam_ldp.randomizers.estimate import Estimate
 
 ESTIMATE = Estimate(np.array([0.1, 0.5, 0.3, 0.9]), np.full(4, 0.01), 1000)
@@ -54,6 +57,60 @@ def test_hostile_labels_neither_fail_nor_warn() -> None:
         warnings.simplefilter("error")
         image = png(plot_top(top_list(ESTIMATE, labels, 4), "$title^ 東", "100 % $"))
     assert image.startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def font(tmp_path: Path) -> Iterator[str]:
+    """A font of two squares, for the characters of a city; installed for one test."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+    from matplotlib import font_manager
+
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0))
+    for corner in ((0, 1000), (1000, 1000), (1000, 0)):
+        pen.lineTo(corner)
+    pen.closePath()
+    names = [".notdef", "east", "capital"]
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder(names)
+    builder.setupCharacterMap({ord("東"): "east", ord("京"): "capital"})
+    builder.setupGlyf(dict.fromkeys(names, pen.glyph()))
+    builder.setupHorizontalMetrics(dict.fromkeys(names, (1000, 0)))
+    builder.setupHorizontalHeader(ascent=1000, descent=0)
+    builder.setupNameTable({"familyName": "Two Squares", "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(tmp_path / "squares.ttf")
+    font_manager.fontManager.addfont(tmp_path / "squares.ttf")
+    yield "Two Squares"
+    listed = font_manager.fontManager.ttflist
+    listed[:] = [entry for entry in listed if entry.name != "Two Squares"]
+    font_manager.fontManager._findfont_cached.cache_clear()
+
+
+def test_labels_in_other_scripts_are_drawn_with_fonts_that_have_them(
+    font: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No warning of a missing glyph is let pass, and none is given; the picture differs."""
+    monkeypatch.setattr(pictures, "_say_that_boxes_stay", lambda: pytest.fail("boxes"))
+    assert fallback_fonts("東京 ab") == ((font,), False)
+    assert fallback_fonts("plain é") == ((), False)
+    assert fallback_fonts("東\u0b95") == ((font,), True), "Tamil is nowhere"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        labels = ["東京", "b", "c", "d"]
+        image = png(plot_top(top_list(ESTIMATE, labels, 4), "東", "京"))
+        plain = png(plot_top(top_list(ESTIMATE, ["ab", "b", "c", "d"], 4), "x", "y"))
+    assert image != plain and not caplog.records
+
+
+def test_boxes_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    pictures._say_that_boxes_stay.cache_clear()
+    for _ in range(2):
+        png(plot_top(top_list(ESTIMATE, ["\u0b95", "b", "c", "d"], 4), "x", "y"))
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1 and "Noto Sans CJK" in said[0] and "\u0b95" not in said[0]
 
 
 def test_shortened() -> None:

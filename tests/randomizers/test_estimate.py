@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from beam_ldp.randomizers import Estimate
+from beam_ldp.randomizers.estimate import readable
 
 VALUES = np.array([0.7, -0.1, 0.2, 0.3])
 ERRORS = np.array([0.1, 0.2, 0.1, 0.0])
@@ -161,3 +162,39 @@ def test_error_bars_stay_those_of_the_raw_estimate(value, method):
 def test_other_names_are_refused():
     with pytest.raises(ValueError, match="method must be one of none, clip, norm-sub, got 'norm'"):
         Estimate(VALUES, ERRORS, 10).postprocess("norm")
+
+
+# Figures as people read them -----------------------------------------------------------------
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("value", "error", "said"),
+    [
+        (-8.65298, 2.5, "-8.7"),
+        (-8.65298, 0.0213, "-8.653"),
+        (-0.04, 3.0, "0.0"),
+        (9802.4, 240.0, "9,802"),
+        (5.0, np.inf, "5.000"),
+        (np.inf, 1.0, "inf"),
+        (1774.6, None, "1,770"),
+        (999.6, None, "1,000"),
+        (15863.0, None, "15,900"),
+        (0.05, None, "0.05"),
+        (0.0000123456, None, "0.0000123"),
+        (-2.5, None, "-2.5"),
+        (0.0, None, "0"),
+        (2.19e16, None, "2.19e+16"),
+        (1.5e-9, None, "1.5e-09"),
+    ],
+)
+def test_figures_are_as_exact_as_their_errors(value, error, said):
+    assert readable(value, error) == said
+
+
+@pytest.mark.exact
+@given(st.floats(1e-6, 9e14), st.one_of(st.none(), st.floats(1e-9, 1e12)))
+def test_what_is_read_is_the_figure_within_its_error(value, error):
+    read = float(readable(value, error).replace(",", ""))
+    assert abs(read - value) <= (value * 0.005 if error is None else max(0.5, error * 0.05)) * 1.001
+    assert readable(-value, error).lstrip("-") == readable(value, error)

@@ -173,7 +173,7 @@ def agree_on(path: str, terms: ReleaseTerms) -> None:
     Raises:
         SettingError: if other terms stand there: those of another release.
     """
-    text = json.dumps(terms.to_json(), indent=1, sort_keys=True) + "\n"
+    text = json.dumps(terms.to_json(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     if FileSystems.exists(path):
         if read_terms(path).to_json() != terms.to_json():
             raise SettingError(f"terms {path} are of another release: name another file")
