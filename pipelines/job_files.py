@@ -24,7 +24,7 @@ from typing import Any
 from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
 from beam_ldp.pipelines.usage import Part, Usage
 from beam_ldp.settings.fields import Setting, SettingError, nearest, read_setting
-from beam_ldp.settings.sections import FORMATS
+from beam_ldp.settings.sections import FORMATS, MAX_LOCAL_EPSILON
 
 PROGRAMS = ("frequency", "mean", "user_mean", "randomize", "collect", "train")
 ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
@@ -111,6 +111,8 @@ def _share(given: Arguments, kind: str, count: int) -> Arguments:
     privacy, release, output = (
         found.setdefault(home, {}) for home in ("privacy", "release", "output")
     )
+    if privacy and not privacy.get("trust_shuffler"):
+        privacy.setdefault("max_local_epsilon", MAX_LOCAL_EPSILON)
     for name in _SHARED:
         if name in privacy:
             privacy[name] /= count

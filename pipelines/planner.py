@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from beam_ldp.pipelines.records.gates import Price, expected_price
+from beam_ldp.pipelines.records.gates import Price, expected_price, weak_warnings
 from beam_ldp.pipelines.settings import S
 
 Rows = list[tuple[str, str]]  # of a printed table: heading and text
@@ -101,5 +101,6 @@ class Planner(ABC, Generic[S]):
             "min_reports": settings.min_reports,
             "bits_per_report": choice.mechanism.bits_per_report,
             "predicted_standard_error": choice.predicted_error,
+            "warnings": list(weak_warnings(choice.mechanism, settings)),
             **self.expected_as_json(choice),
         }

@@ -40,7 +40,7 @@ from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanSettings, check_mean
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
-from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, number
+from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.settings import Settings, need, with_files
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
@@ -49,6 +49,7 @@ from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
+from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 from beam_ldp.transforms import (
     DeviceSide,
     WriteMemoizedReports,
@@ -113,7 +114,8 @@ def _with_target(given: Arguments) -> Arguments:
         raise UsageError("give one of --epsilon (central target) and --local-epsilon")
     if "epsilon" in privacy:
         return given
-    central = [f"privacy.{name}" for name in privacy if name != "local_epsilon"]
+    alone_too = ("local_epsilon", "max_local_epsilon", "trust_shuffler")
+    central = [f"privacy.{name}" for name in privacy if name not in alone_too]
     central += [f"shuffle.{name}" for name in given["shuffle"]]
     if central:
         raise UsageError(
@@ -238,10 +240,10 @@ def _warnings(settings: Settings[Any], randomizer: LocalRandomizer) -> list[str]
     found = []
     if settings.noise.seed is not None:
         found.append("simulated with a seed: no privacy guarantee")
-    elif randomizer.local_epsilon > WEAK_LOCAL_EPSILON:
+    elif randomizer.local_epsilon > MAX_LOCAL_EPSILON:
         found.append(
             f"local epsilon is {number(randomizer.local_epsilon)}: whoever sees a report learns "
-            "its value almost surely"
+            f"its value at odds of {odds(randomizer.local_epsilon)}"
         )
     if settings.people.id is None:
         found.append(settings.persons_unknown)

@@ -35,6 +35,7 @@ from beam_ldp.pipelines.records.gates import (
     gate_bad_rows,
     gate_price,
     of_all_publications,
+    weak_warnings,
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import number, privacy_statement
@@ -71,7 +72,7 @@ def execute(
     if settings.only_plan:
         say_plan(question, choice)
         return None
-    console.print(plan_line(question, choice), style="dim", highlight=False)
+    say_plan_line(question, choice, console)
     identity = question.identity(choice)
     charge = _reserve(question, choice, identity)
     with spent_unless_settled(charge, console), folder.staging() as staging:
@@ -86,10 +87,7 @@ def execute(
         charge.check_people(release.num_reports)
         gate_bad_rows(found.num_bad_rows, settings)
         price = charge.price(question.price(release), release, found, choice.mechanism)
-        messages = choice.mechanism.messages_per_user
-        warnings = (
-            *question.warnings(release), *gate_price(price, release, settings, messages),
-        )  # fmt: skip
+        warnings = (*question.warnings(release), *gate_price(price, release, settings))
         for warning in warnings:
             console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
         released = {**told(identity, found), **charge.facts}
@@ -168,6 +166,13 @@ def plan_line(question: Question[Any], choice: Choice[Any]) -> str:
     )
 
 
+def say_plan_line(question: Question[Any], choice: Choice[Any], console: Console) -> None:
+    """The same on the console, with what is weak about it, before anything is read."""
+    console.print(plan_line(question, choice), style="dim", highlight=False)
+    for warning in weak_warnings(choice.mechanism, question.settings):
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+
+
 def say_plan(question: Question[Any], choice: Choice[Any]) -> None:
     """What `--dry-run` prints, on stdout."""
     if question.settings.output.format == "json":
@@ -227,10 +232,11 @@ def make_record(
         frozen_values=settings.noise.frozen_values,
         simulated=release.simulated,
         target_epsilon=settings.privacy.epsilon,
+        trust_shuffler=settings.privacy.trust_shuffler,
         expected_users=settings.privacy.expected_users,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         version=beam_ldp.__version__,
-        warnings=warnings,
+        warnings=(*weak_warnings(choice.mechanism, settings), *warnings),
         event=None if price.ran is None else event_to_json(price.ran),
         untracked="--no-mlflow" if settings.output.no_mlflow else None,
         **charged,

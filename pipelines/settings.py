@@ -228,11 +228,6 @@ def _checked_privacy(settings: S) -> S:
         )
     if privacy.strict and privacy.epsilon is None:
         raise UsageError("--strict needs --epsilon, the target to enforce")
-    if privacy.max_local_epsilon is not None and privacy.epsilon is None:
-        raise UsageError(
-            "--max-local-epsilon needs --epsilon: with --local-epsilon the local epsilon "
-            "is already fixed"
-        )
     return settings
 
 
@@ -242,9 +237,8 @@ def _local_promise(privacy: Privacy) -> Privacy:
         raise UsageError(
             "give either --epsilon or --local-epsilon: with --model local they mean the same"
         )
-    if privacy.strict or privacy.max_local_epsilon is not None:
-        flag = "--strict" if privacy.strict else "--max-local-epsilon"
-        raise UsageError(f"{flag} needs a central target, which --model local does not have")
+    if privacy.strict:
+        raise UsageError("--strict needs a central target, which --model local does not have")
     promised = privacy.local_epsilon if privacy.epsilon is None else privacy.epsilon
     return replace(privacy, epsilon=None, local_epsilon=promised, delta=0.0)
 

@@ -160,6 +160,7 @@ class Stream:
             honest_fraction=self.settings.privacy.honest_fraction,
             privacy_unit=self.settings.charge.privacy_unit,
             untracked="--no-mlflow" if self.settings.output.no_mlflow else "",
+            trust_shuffler=self.settings.privacy.trust_shuffler,
         )
 
     def build(self, pipeline: beam.Pipeline) -> None:
@@ -254,7 +255,7 @@ def run_stream(given: Arguments, console: Console) -> int:
     if question.settings.only_plan:
         run.say_plan(question, job.choice)
         return DONE
-    console.print(run.plan_line(question, job.choice), style="dim", highlight=False)
+    run.say_plan_line(question, job.choice, console)
     pipeline = _pipeline(job, given.beam_flags)
     begin(job.folder, job.identity, job.run_id)
     settings = question.settings

@@ -74,6 +74,7 @@ def plan_frequencies(
     max_bits: int | None = None,
     honest_fraction: float = 1.0,
     only: Collection[str] | None = None,
+    max_local_epsilon: float | None = None,
 ) -> list[Plan]:
     """Every frequency oracle for this task, best first, unusable ones last with the reason.
 
@@ -89,6 +90,8 @@ def plan_frequencies(
             hide anybody.
         only: Names of the oracles to consider; None for all that are offered: ours, and those of
             `registry`.
+        max_local_epsilon: Most that a device may promise away under a central target, which then
+            costs less than that.
 
     Returns:
         One row per oracle, its best variant. First those that may be used, by `rms_error`; among
@@ -102,13 +105,13 @@ def plan_frequencies(
     check_target(epsilon, local_epsilon, delta, max_bits)
     check_integer("domain_size", domain_size, 2)
 
-    size = int(domain_size)
+    size, limit = int(domain_size), local_limit(max_local_epsilon)
 
     def best(oracle: type[FrequencyOracle]) -> Plan:
         rows = []
         for options in oracle.variants(size):
             build = partial(oracle, size, **options)
-            target = (epsilon, local_epsilon, delta, max_bits)
+            target = (epsilon, local_epsilon, delta, max_bits, limit)
             rows.append(_plan(oracle, build, size, num_users, hidden, *target))
         return best_first(rows)[0]
 
@@ -129,9 +132,8 @@ def recommend(
     """The first row of `plan_frequencies`.
 
     Args:
-        max_local_epsilon: Most that a device may promise away under a central target: each oracle
-            is then also considered with that local budget.
-        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction: As there.
+        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction,
+        max_local_epsilon: As there.
 
     Raises:
         ValueError: If no oracle meets the constraints.
@@ -140,23 +142,13 @@ def recommend(
     True
     """
 
-    def plans(target: float | None, local: float | None) -> list[Plan]:
-        return plan_frequencies(
-            num_users, domain_size, target, local, delta, max_bits, honest_fraction
-        )
-
-    found = plans(epsilon, local_epsilon)
+    found = plan_frequencies(
+        num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction,
+        max_local_epsilon=max_local_epsilon,
+    )  # fmt: skip
     if found[0].excluded:
         raise ValueError(f"no mechanism meets max_bits={max_bits}: {found[0].excluded}")
-    if max_local_epsilon is None or epsilon is None:
-        return found[0]
-    within = [plan for plan in found if plan.local_epsilon <= max_local_epsilon]
-    for plan in plans(None, max_local_epsilon):
-        if not plan.excluded and plan.epsilon is not None and plan.epsilon <= epsilon:
-            within.append(plan)
-    if not within:
-        raise ValueError(f"no mechanism meets max_local_epsilon={max_local_epsilon:g}")
-    return best_first(within)[0]
+    return found[0]
 
 
 def _plan(
@@ -169,11 +161,13 @@ def _plan(
     local_epsilon: float | None,
     delta: float | None,
     max_bits: int | None,
+    max_local_epsilon: float,
 ) -> Plan:
     try:
         if local_epsilon is None:
             assert epsilon is not None and delta is not None
-            local_epsilon = local_epsilon_for(epsilon, delta, hidden, build)
+            earned = local_epsilon_for(epsilon, delta, hidden, build)
+            local_epsilon = min(earned, max_local_epsilon)
         randomizer = build(local_epsilon)
         price_target(randomizer, hidden, False)  # refuses what has no price
     except ValueError as error:
@@ -237,6 +231,15 @@ def best_first(plans: Sequence[PlanT]) -> list[PlanT]:
         return bool(plan.excluded), level, plan.bits_per_report, plan.mechanism
 
     return sorted(plans, key=rank)
+
+
+def local_limit(max_local_epsilon: float | None) -> float:
+    """The largest local epsilon; infinite where there is no limit. Raises ValueError."""
+    if max_local_epsilon is None:
+        return math.inf
+    if not max_local_epsilon > 0:
+        raise ValueError(f"max_local_epsilon must be > 0, got {max_local_epsilon!r}")
+    return max_local_epsilon
 
 
 def check_target(

@@ -13,7 +13,7 @@ from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffle_epsilon
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import gaussian_mu
-from beam_ldp.planning.frequencies import best_first, check_target
+from beam_ldp.planning.frequencies import best_first, check_target, local_limit
 from beam_ldp.randomizers import mean, registry
 from beam_ldp.randomizers.checks import check_integer, check_positive
 from beam_ldp.randomizers.mean import MeanRandomizer, lower_bounds
@@ -327,15 +327,13 @@ def plan_means(
         raise ValueError(f'model must be "shuffle" or "local", got {model!r}')
     hidden = hidden_users(check_reports(num_users), honest_fraction)
     check_target(epsilon, local_epsilon, delta, max_bits, shuffled=model == "shuffle")
-    if max_local_epsilon is not None and not max_local_epsilon > 0:
-        raise ValueError(f"max_local_epsilon must be > 0, got {max_local_epsilon!r}")
     if model == "local":
         hidden, epsilon, local_epsilon, delta = 1, None, local_epsilon or epsilon, None
     size = check_integer("dimension", dimension, 1, MAX_DIMENSION)
     task = MeanTask(
         num_users=int(num_users), hidden=hidden, dimension=size, norm=norm, radius=float(radius),
         epsilon=epsilon, local_epsilon=local_epsilon, delta=delta, max_bits=max_bits or math.inf,
-        max_local_epsilon=max_local_epsilon or math.inf,
+        max_local_epsilon=local_limit(max_local_epsilon),
     )  # fmt: skip
     usable = ((cls, o) for cls, o in mechanisms(task) if only is None or cls.__name__ in only)
     return best_first([_best(task, cls, outer) for cls, outer in usable])
@@ -385,7 +383,7 @@ def _row(task: MeanTask, randomizer: MeanRandomizer) -> MeanPlan:
     if bits > task.max_bits:
         excluded = f"{bits:,} bits per user, max_bits is {task.max_bits:,}"
     elif budget > task.max_local_epsilon * _MET:
-        excluded = f"local epsilon {budget:.4g}, max_local_epsilon is {task.max_local_epsilon:g}"
+        excluded = f"local epsilon {budget:.4g}, above the limit of {task.max_local_epsilon:g}"
     return MeanPlan(
         mechanism=type(randomizer).__name__,
         randomizer=randomizer,

@@ -27,7 +27,7 @@ from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.reports import hidden_users
 from beam_ldp.accounting.shuffle.multi_message import largest_below
-from beam_ldp.planning.frequencies import best_first, check_target
+from beam_ldp.planning.frequencies import best_first, check_target, local_limit
 from beam_ldp.randomizers import registry
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.questions import EveryQuestion, OneQuestion, Questions
@@ -104,8 +104,8 @@ def plan_questions(
         designs: "one", "all", or both.
         oracles: default: all `question_oracles()`.
         max_bits: largest number of bits that a person may send.
-        max_local_epsilon: most local budget under a central target. Default: what drawing one
-            question takes, where both designs are compared; else no limit.
+        max_local_epsilon: most local budget under a central target. Where both designs are
+            compared, answering all takes no more than drawing one does.
 
     Raises:
         ValueError: for a target that is none, or no question.
@@ -120,7 +120,7 @@ def plan_questions(
         raise ValueError("domain_sizes must hold at least one question")
     sizes, rows = tuple(domain_sizes), []
     for oracle in question_oracles() if oracles is None else oracles:
-        limit = max_local_epsilon
+        limit = local_limit(max_local_epsilon)
         for design in sorted(designs, key=DESIGNS.index):
             row = _plan(
                 design, oracle, sizes, num_users, hidden, epsilon, local_epsilon, delta, limit
@@ -129,8 +129,8 @@ def plan_questions(
                 said = f"{row.bits_per_report} bits per person, max_bits is {max_bits}"
                 row = replace(row, excluded=row.excluded or said)
             rows.append(row)
-            if limit is None and row.randomizer is not None:
-                limit = row.local_epsilon
+            if row.randomizer is not None:
+                limit = min(limit, row.local_epsilon)
     ranked = best_first(rows)
     best = ranked[0].randomizer
     if best is not None and delta is not None:
@@ -148,14 +148,15 @@ def design_for(
     epsilon: float | None,
     local_epsilon: float | None,
     delta: float | None,
-    max_local_epsilon: float | None = None,
+    max_local_epsilon: float = math.inf,
 ) -> Questions:
     """The design with all the budget that the target allows.
 
     Args:
         design, oracle, domain_sizes: what is asked, and how.
         hidden: people who hide each other.
-        epsilon, local_epsilon, delta, max_local_epsilon: the target, as in `plan_questions`.
+        epsilon, local_epsilon, delta: the target, as in `plan_questions`.
+        max_local_epsilon: most local budget under a central target.
 
     Raises:
         ValueError: if the oracle does not exist at that budget.
@@ -164,7 +165,7 @@ def design_for(
     if local_epsilon is not None:
         return build(oracle, domain_sizes, local_epsilon)
     assert epsilon is not None and delta is not None
-    if max_local_epsilon is not None:
+    if max_local_epsilon < math.inf:
         found = build(oracle, domain_sizes, max_local_epsilon)
         from beam_ldp.accounting import ShuffleAccountant  # loads dp_accounting, a second
 
@@ -172,7 +173,11 @@ def design_for(
         if not ShuffleAccountant().would_exceed(event, epsilon=epsilon, delta=delta):
             return found
     if design == "all":
-        return _every_question(oracle, domain_sizes, hidden, epsilon, delta)
+        every = _every_question(oracle, domain_sizes, hidden, epsilon, delta)
+        less = min(1.0, max_local_epsilon / every.local_epsilon)
+        return EveryQuestion(
+            tuple(oracle(one.domain_size, less * one.local_epsilon) for one in every.oracles)
+        )
     budget = local_epsilon_for(epsilon, delta, hidden, lambda e: _one(oracle, domain_sizes, e))
     return _one(oracle, domain_sizes, budget)
 
@@ -233,7 +238,7 @@ def _plan(
     epsilon: float | None,
     local_epsilon: float | None,
     delta: float | None,
-    max_local_epsilon: float | None,
+    max_local_epsilon: float,
 ) -> QuestionsPlan:
     name = "OneQuestion" if design == "one" else "EveryQuestion"
     try:

@@ -20,7 +20,7 @@ from beam_ldp.accounting import PrivacyBound, local_epsilon_for, shuffled_event
 from beam_ldp.accounting.divergences.hockey_stick import check_reports
 from beam_ldp.accounting.prices import event_epsilon
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.planning.frequencies import check_target
+from beam_ldp.planning.frequencies import check_target, local_limit
 from beam_ldp.planning.questions import (
     DESIGNS,
     Design,
@@ -95,6 +95,7 @@ def plan_ranges(
     """
     hidden = hidden_users(check_reports(num_users), honest_fraction)
     check_target(epsilon, local_epsilon, delta, None)
+    limit = local_limit(max_local_epsilon)
     # Under a central target the local budget hardly depends on the tree: trees are ranked at the
     # budget that one level of all cells would have, and the first ones tuned exactly.
     budget = local_epsilon
@@ -102,12 +103,12 @@ def plan_ranges(
         assert epsilon is not None and delta is not None
         cells = bins.count + 2
         budget = local_epsilon_for(epsilon, delta, hidden, lambda e: SubsetSelection(cells, e))
-        budget = min(budget, max_local_epsilon or math.inf)
+        budget = min(budget, limit)
     rows = _ranked(num_users, hidden, bins, budget, fan_outs or _candidates(bins), designs)
     if epsilon is not None:
         rows = [
             _plan(row.tree, _design(row), _oracle(row), num_users, hidden,
-                  (epsilon, None, delta), budget if _design(row) == "all" else max_local_epsilon)
+                  (epsilon, None, delta), budget if _design(row) == "all" else limit)
             for row in rows[:_TUNED]
         ]  # fmt: skip
         rows.sort(key=lambda row: row.rms_error)
@@ -137,7 +138,7 @@ def _ranked(
             for oracle in question_oracles():
                 try:
                     target = (None, local_epsilon, None)
-                    found.append(_plan(tree, design, oracle, num_users, hidden, target, None))
+                    found.append(_plan(tree, design, oracle, num_users, hidden, target, math.inf))
                 except ValueError as error:
                     why = str(error)
             if found:
@@ -172,7 +173,7 @@ def _plan(
     num_users: int,
     hidden: int,
     target: tuple[float | None, float | None, float | None],
-    limit: float | None,
+    limit: float,
 ) -> RangesPlan:
     randomizer = design_for(design, oracle, tree.sizes, hidden, *target, limit)
     rms, worst = range_errors(tree, randomizer, num_users)

@@ -133,6 +133,8 @@ def _weakest(rounds: tuple[RoundPrice, ...]) -> str:
 _MAX_USERS = 10**12
 _MAX_ROWS = 1 << 40
 _MOST_SEARCHED = 0.5  # of the people, where they are split
+_SPLITS = ("none", "budget", "users")
+_HALVINGS = 8  # of the range of local budgets, in proportion
 
 
 def plan_user_mean(
@@ -152,6 +154,7 @@ def plan_user_mean(
     honest_fraction: float = 1.0,
     preset: Literal["thesis"] | None = None,
     salt: str = "",
+    max_local_epsilon: float = math.inf,
 ) -> UserMean:
     """The two rounds with the least error for a target, from public numbers alone.
 
@@ -182,6 +185,8 @@ def plan_user_mean(
         preset: "thesis" for the printed algorithm: equal halves of a local budget, bins as wide
             as everybody's spread, one Hadamard bit.
         salt: public; of the hash that assigns people to parts.
+        max_local_epsilon: most that all rounds together take of a person's local budget under a
+            central target.
 
     Raises:
         ValueError: for arguments out of range or that do not fit together.
@@ -194,7 +199,9 @@ def plan_user_mean(
     hidden_users(users, honest_fraction)
     found = _concentration(space, rows, sigma, user_sigma)
     task = _Task(users, rows, space, found, outliers, failure_probability, model, salt)
-    return task.best(epsilon, local_epsilon, delta, split, honest_fraction, preset)
+    return task.best(
+        epsilon, local_epsilon, delta, split, honest_fraction, preset, max_local_epsilon
+    )
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,7 @@ class _Task:
         split: str,
         honest_fraction: float,
         preset: str | None,
+        limit: float,
     ) -> UserMean:
         """The best rounds for a central target, or for a local budget. See `plan_user_mean`."""
         if split not in ("auto", "budget", "users"):
@@ -226,7 +234,7 @@ class _Task:
             if split == "users" or preset:
                 raise ValueError('split="users" and presets need a local budget')
             assert delta is not None
-            return self.central(epsilon, delta, honest_fraction)
+            return self.central(epsilon, delta, honest_fraction, limit)
         budget = epsilon if local_epsilon is None else local_epsilon
         assert budget is not None
         return self.printed(budget) if preset else self.local(budget, split)
@@ -304,8 +312,45 @@ class _Task:
 
     # A central target -----------------------------------------------------------------------
 
-    def central(self, epsilon: float, delta: float, honest_fraction: float) -> UserMean:
-        """The best plan whose shuffled rounds cost (epsilon, delta) together.
+    def central(
+        self, epsilon: float, delta: float, honest_fraction: float, limit: float
+    ) -> UserMean:
+        """The best plan whose shuffled rounds cost (epsilon, delta) together, within the limit on
+        what a person may lose before the shuffle."""
+        best = self._of_many_messages(epsilon, delta, honest_fraction)
+        if best.local_epsilon <= limit:
+            return best
+        plans = [self._of_few(split, epsilon, delta, honest_fraction, limit) for split in _SPLITS]
+        return min(plans, key=_width)
+
+    def _of_few(
+        self, split: str, epsilon: float, delta: float, honest_fraction: float, limit: float
+    ) -> UserMean:
+        """As for a local budget: the largest one within the limit that meets the target."""
+
+        def planned(budget: float) -> UserMean:
+            if split == "none":
+                return self.plan(best_local(self.size, budget))
+            return self.local(budget, split)
+
+        def meets(budget: float) -> bool:
+            found = planned(budget)
+            first, second = (
+                hidden_users(max(1, crowd), honest_fraction)
+                for crowd in found.min_reports(self.num_users)
+            )
+            return float(user_mean_price(found, first, second, delta).total) <= epsilon
+
+        low, high = min(epsilon, limit), limit  # a local budget of epsilon costs no more
+        if meets(high):
+            return planned(high)
+        for _ in range(_HALVINGS):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if meets(middle) else (low, middle)
+        return planned(low)
+
+    def _of_many_messages(self, epsilon: float, delta: float, honest_fraction: float) -> UserMean:
+        """The best plan whose messages are shuffled apart, which only the shuffler protects.
 
         Prices of the rounds add up: (epsilon1, delta1) and (epsilon2, delta2) compose to their
         sums whatever the second round learned from the first.

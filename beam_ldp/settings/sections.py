@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 EXPECTED_SHARE = 0.9  # of the expected users: the least number of reports, unless it is given
 MAX_REPORTS = 10**12  # as the accountant is proved for
+
+# What a report promises by itself, whoever shuffles: odds of e^8 = 2,981 to 1. It costs little:
+# 100,000 people have no use for more (epsilon 1, delta 1e-8), and for a million the theorem that
+# shuffling amplifies ends there (Feldman, McMillan, Talwar 2021, Theorem 3.1: 8.09).
+MAX_LOCAL_EPSILON = 8.0
+# Odds of 163,000 to 1: above, a report protects nobody, and only the shuffle does.
+MOST_PROMISED = 12.0
 FORMATS = ("auto", "parquet", "csv", "jsonl", "text")
 DEAD_LETTER = "dead-letter"  # bad rows are listed; every other choice leaves no trace of them
 
@@ -223,9 +230,16 @@ class Privacy:
     )  # fmt: skip
     max_local_epsilon: float | None = setting(
         None,
-        "largest local epsilon to use, even where {privacy.epsilon} would allow a "
-        "larger one",
+        "largest local epsilon to use, even where {privacy.epsilon} would allow a larger one "
+        "(default: 8, which is odds of 2,981 to 1; docs/choosing.md says why)",
         POSITIVE, flag="max-local-epsilon", metavar="EPS0",
+    )  # fmt: skip
+    trust_shuffler: bool = setting(
+        False,
+        "declares that people may be protected by the shuffler alone: any local epsilon is then "
+        "allowed, up to {privacy.max_local_epsilon} if that is given, and every record begins "
+        "with it",
+        SWITCH, flag="trust-shuffler",
     )  # fmt: skip
     delta: float = setting(
         0.0, "delta of the central epsilon, in (0, 1); choose it far below 1/users", NUMBER,
@@ -260,6 +274,34 @@ class Privacy:
                 f"{{privacy.honest_fraction}} must lie in (0, 1], got {self.honest_fraction}"
             )
         _check_count("privacy.expected_users", self.expected_users)
+        self._check_local()
+
+    @property
+    def local_limit(self) -> float:
+        """Most that a person may lose to whoever sees all that the person sends in one release."""
+        if self.max_local_epsilon is not None:
+            return self.max_local_epsilon
+        return math.inf if self.trust_shuffler else MAX_LOCAL_EPSILON
+
+    def _check_local(self) -> None:
+        if self.local_limit > MOST_PROMISED and not self.trust_shuffler:
+            raise SettingError(
+                f"{{privacy.max_local_epsilon}} above {MOST_PROMISED:g} needs "
+                "{privacy.trust_shuffler}: such a report tells its value to whoever sees it, so "
+                "that people are protected by the shuffler alone"
+            )
+        name, promised = "local_epsilon", self.local_epsilon
+        if self.model == "local" and promised is None:
+            name, promised = "epsilon", self.epsilon
+        if promised is not None and promised > self.local_limit:
+            needed = "{privacy.trust_shuffler}"
+            if promised <= MOST_PROMISED or self.trust_shuffler:
+                needed = f"{{privacy.max_local_epsilon}} {promised:g}"
+            raise SettingError(
+                f"{{privacy.{name}}} must be at most {self.local_limit:g}, got {promised:g}: "
+                f"whoever sees a report could tell two values apart at odds of "
+                f"{odds(promised)}. Choose less, or allow it with {needed}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,6 +405,18 @@ class Output:
     def __post_init__(self) -> None:
         if self.top < 1:
             raise SettingError("{output.top} must be >= 1")
+
+
+def odds(local_epsilon: float) -> str:
+    """At which a report tells two values apart: the exponential of its local epsilon.
+
+    >>> odds(8.0), odds(100.0)
+    ('2,981 to 1', '2.7e+43 to 1')
+    """
+    if local_epsilon > 700:
+        return "certainty"
+    likely = math.exp(local_epsilon)
+    return f"{likely:,.0f} to 1" if likely < 1e9 else f"{likely:.2g} to 1"
 
 
 def _check_count(name: str, number: float | None) -> None:

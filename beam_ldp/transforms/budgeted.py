@@ -67,6 +67,7 @@ class ChargeTo:
             none are left, and the run counts as one that asked everybody.
         untracked: why the run is in no tracker, if it is to be in none: audits then do not miss it.
         quota: whose share of the budget is charged; "": what no quota keeps.
+        trust_shuffler: whether it was declared that the shuffler alone may protect people.
     """
 
     dataset: str
@@ -79,6 +80,7 @@ class ChargeTo:
     people_key_file: str | None = None
     untracked: str = ""
     quota: str = ""
+    trust_shuffler: bool = False
 
     def __post_init__(self) -> None:
         if (self.people_store is None) != (self.people_key_file is None):
@@ -134,6 +136,8 @@ class ChargeTo:
         about = {"question": question, "run": run_id}
         if self.untracked:
             about["untracked"] = self.untracked
+        if self.trust_shuffler:
+            about["trust_shuffler"] = "yes"
         ledger = BudgetLedger(self.url)
         charge = ledger.reserve(
             self.dataset,

@@ -124,6 +124,8 @@ class PrivateEstimate(beam.PTransform):
         super().__init__()
         _check_budget(permanent, budget, one_row_each, people)
         self._budget = None if noise.simulated else budget
+        if self._budget is not None and privacy is not None and privacy.trust_shuffler:
+            self._budget = replace(self._budget, trust_shuffler=True)
         chosen = chosen_for(question, randomizer, privacy, expected_users)
         question.check(chosen)
         expected = expected_users if privacy is None else privacy.expected_users or expected_users

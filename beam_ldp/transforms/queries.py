@@ -136,7 +136,7 @@ class FrequencyQuery(Query):
         found = recommend(
             int(privacy.expected_users or 0),
             self._listed.load().size,
-            max_local_epsilon=privacy.max_local_epsilon,
+            max_local_epsilon=privacy.local_limit,
             **target_of(privacy),
         )
         assert found.randomizer is not None
@@ -194,7 +194,7 @@ class MeanQuery(Query):
             int(privacy.expected_users or 0),
             numbers,
             "linf",
-            max_local_epsilon=privacy.max_local_epsilon,
+            max_local_epsilon=privacy.local_limit,
             model=privacy.model,
             only=[kind.__name__ for kind in registry.offered("mean") if kind.norm == "linf"],
             **target_of(privacy),

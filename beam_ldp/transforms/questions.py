@@ -292,7 +292,7 @@ class SurveyQuery(Query):
         best = plan_questions(
             int(privacy.expected_users or 0),
             sizes,
-            max_local_epsilon=privacy.max_local_epsilon,
+            max_local_epsilon=privacy.local_limit,
             **target_of(privacy),
         )[0]
         if best.randomizer is None or best.excluded:

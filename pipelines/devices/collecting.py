@@ -32,6 +32,7 @@ from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
 from beam_ldp.settings import Mechanism, Noise
+from beam_ldp.settings.sections import MOST_PROMISED
 from beam_ldp.transforms import CollectorSide, ReadReports, Releases
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.queries import Query
@@ -246,7 +247,7 @@ def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> Colle
     settings = replace(
         settings,
         source=source,
-        privacy=replace(told.privacy, local_epsilon=settings.privacy.local_epsilon),
+        privacy=replace(settings.privacy, epsilon=told.privacy.epsilon, strict=told.privacy.strict),
         noise=replace(settings.noise, frozen_values=told.noise.frozen_values),
         shuffle=replace(told.shuffle, min_reports=settings.min_reports),
         num_files=len(files),
@@ -258,8 +259,14 @@ def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> Colle
 def _with_what_was_agreed(settings: CollectSettings[Q], agreed: ReleaseFile) -> CollectSettings[Q]:
     """The settings with what was decided where the values are."""
     terms = agreed.terms
+    local = terms.randomizer.local_epsilon  # whatever it is, devices have spent it
     privacy = replace(
-        settings.privacy, local_epsilon=terms.randomizer.local_epsilon, epsilon=None, strict=False
+        settings.privacy,
+        local_epsilon=local,
+        max_local_epsilon=local,
+        trust_shuffler=local > MOST_PROMISED,
+        epsilon=None,
+        strict=False,
     )
     noise = Noise(
         dataset=terms.identity.dataset,

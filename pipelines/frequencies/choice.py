@@ -35,8 +35,6 @@ from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
 
-AS_GOOD_AS = 1.01  # errors within 1 % count as equal: then fewer bits win
-
 
 class FrequencyPlanner(Planner[FrequencySettings]):
     """How often does each value of a public list occur? Before the data.
@@ -139,28 +137,18 @@ def oracle_for(settings: Settings[Any], domain_size: int, num_reports: int) -> F
 
 
 def plans_of(settings: Settings[Any], domain_size: int) -> list[Plan]:
-    """All mechanisms, the best first: with a largest local epsilon, as good as that allows."""
-    privacy, n = settings.privacy, settings.planned_reports
-    delta, bits = privacy.delta or None, settings.mechanism.max_bits
-
-    def plans_at(epsilon: float | None, local_epsilon: float | None) -> list[Plan]:
-        return plan_frequencies(
-            n, domain_size, epsilon, local_epsilon, delta, bits, privacy.honest_fraction
-        )
-
-    cap, target = privacy.max_local_epsilon, privacy.epsilon
-    plans = plans_at(target, privacy.local_epsilon)
-    if cap is None or target is None:
-        return plans
-    usable = [plan for plan in plans if not plan.excluded and plan.local_epsilon <= cap]
-    usable += [
-        plan
-        for plan in plans_at(None, cap)
-        if not plan.excluded and plan.epsilon is not None and plan.epsilon <= target
-    ]
-    least = min((plan.rms_error for plan in usable), default=0.0)
-    usable.sort(key=lambda plan: (max(plan.rms_error, AS_GOOD_AS * least), plan.bits_per_report))
-    return usable + [plan for plan in plans if plan.excluded]
+    """All mechanisms, the best first."""
+    privacy = settings.privacy
+    return plan_frequencies(
+        settings.planned_reports,
+        domain_size,
+        privacy.epsilon,
+        privacy.local_epsilon,
+        privacy.delta or None,
+        settings.mechanism.max_bits,
+        privacy.honest_fraction,
+        max_local_epsilon=privacy.local_limit,
+    )
 
 
 def _tuned(
@@ -174,7 +162,7 @@ def _tuned(
         local = local_epsilon_for(
             settings.privacy.epsilon, settings.privacy.delta, hidden_among, build
         )
-    return build(min(local, settings.privacy.max_local_epsilon or math.inf))
+    return build(min(local, settings.privacy.local_limit))
 
 
 def _named(name: str, domain_size: int) -> list[Callable[[float], FrequencyOracle]]:

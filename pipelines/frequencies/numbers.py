@@ -162,7 +162,7 @@ class NumberTree(Survey):
             honest_fraction=settings.privacy.honest_fraction,
             fan_outs=None if fan_out is None else (fan_out,),
             designs=designs,
-            max_local_epsilon=settings.privacy.max_local_epsilon,
+            max_local_epsilon=settings.privacy.local_limit,
         )
 
     def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:

@@ -190,7 +190,7 @@ class SeveralLists(Survey, Generic[AnyList]):
             designs=designs,
             oracles=oracles_of(settings),
             max_bits=settings.mechanism.max_bits,
-            max_local_epsilon=settings.privacy.max_local_epsilon,
+            max_local_epsilon=settings.privacy.local_limit,
         )
 
     def plan(self, settings: Settings[Any], designs: Sequence[Design]) -> Questions:

@@ -367,7 +367,7 @@ def plans_of(settings: MeanSettings, dimension: int, in_ranges: bool) -> list[Me
             local_epsilon=settings.privacy.local_epsilon,
             delta=settings.privacy.delta or None,
             max_bits=settings.mechanism.max_bits,
-            max_local_epsilon=settings.privacy.max_local_epsilon,
+            max_local_epsilon=settings.privacy.local_limit,
             model=settings.privacy.model,
             honest_fraction=settings.privacy.honest_fraction,
             only=only,

@@ -101,7 +101,7 @@ class UserMeanPlanner(VectorPlanner[UserMeanSettings]):
         """The plan of both rounds. Raises UsageError."""
         settings = self.settings
         try:
-            found = plan_user_mean(
+            return plan_user_mean(
                 settings.planned_reports,
                 settings.question.rows_per_user,
                 self.space,
@@ -115,16 +115,10 @@ class UserMeanPlanner(VectorPlanner[UserMeanSettings]):
                 failure_probability=settings.question.failure_probability,
                 split=settings.question.split,
                 honest_fraction=settings.privacy.honest_fraction,
+                max_local_epsilon=settings.privacy.local_limit,
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
-        limit = settings.privacy.max_local_epsilon
-        if limit is not None and found.local_epsilon > limit:
-            raise UsageError(
-                f"--max-local-epsilon {limit:g}: the plan for --epsilon needs a local epsilon of "
-                f"{number(found.local_epsilon)}; give --local-epsilon {limit:g} instead"
-            )
-        return found
 
     def choose(self) -> UserMeanChoice:
         people = self.settings.planned_reports

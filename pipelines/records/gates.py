@@ -12,8 +12,9 @@ import numpy as np
 from beam_ldp.accounting import PrivacyBound, event_epsilon
 from beam_ldp.accounting.reports import crowd_of, hidden_users, with_crowd
 from beam_ldp.accounting.shuffle.one_release import shuffled_reports
-from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, many, number
+from beam_ldp.pipelines.records.statement import many, number
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.settings import Settings
@@ -179,16 +180,28 @@ def gate_estimates(release: Release, low: Any, high: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def gate_price(
-    price: Price, release: Release, settings: Settings[Any], messages: int
-) -> tuple[str, ...]:
+def weak_warnings(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
+    """Said before anything is read, of a mechanism that by itself hides hardly anything."""
+    local = mechanism.local_epsilon
+    if settings.noise.simulated or local <= MAX_LOCAL_EPSILON:
+        return ()
+    seen = "a report"
+    if mechanism.messages_per_user > 1:
+        seen = f"all {mechanism.messages_per_user:,} messages of a person"
+    rests = "the shuffler" if settings.trusts_the_shuffler else "reports being seen by nobody"
+    return (
+        f"local epsilon is {number(local)}: whoever sees {seen} can tell two values apart at odds "
+        f"of {odds(local)}, and all protection rests on {rests}",
+    )
+
+
+def gate_price(price: Price, release: Release, settings: Settings[Any]) -> tuple[str, ...]:
     """Warnings; a price above the target is one of them, or with `--strict` the end.
 
     Args:
         price: of what was received.
         release: what would be released.
         settings: what was asked for.
-        messages: how many of them one person sends.
     """
     warnings = []
     if settings.noise.seed is not None:
@@ -204,17 +217,6 @@ def gate_price(
         if settings.privacy.strict:
             raise NothingReleasedError(f"nothing was released (--strict): {said}")
         warnings.append(said)
-    local = None if release.simulated else release.mechanism.get("local_epsilon")
-    if local is not None and local > WEAK_LOCAL_EPSILON:
-        seen, rests = "a report learns its value", "on the shuffler (see --max-local-epsilon)"
-        if messages > 1:
-            seen = f"all {messages:,} messages of a person learns the values"
-        if not settings.trusts_the_shuffler:
-            rests = "on the reports being seen by nobody"
-        warnings.append(
-            f"local epsilon is {number(local)}: whoever sees {seen} almost surely, and all "
-            f"protection rests {rests}"
-        )
     if settings.trusts_the_shuffler and settings.privacy.delta * release.num_reports >= 1:
         warnings.append(
             f"delta is {settings.privacy.delta:g}, one in {release.num_reports:,} reports or more: "

@@ -51,6 +51,7 @@ class PrivacyRecord:
         frozen_values: whether it was declared that nobody's value changed between publications.
         simulated: drawn with a seed: protects nobody.
         target_epsilon: what was asked for, if anything.
+        trust_shuffler: whether it was declared that the shuffler alone may protect people.
         expected_users: what was expected, if anything.
         charged: whether a budget was charged: "yes", or "no" and why.
         ledger, ledger_id, run_id: which ledger, and the name of the charge in it.
@@ -95,6 +96,7 @@ class PrivacyRecord:
     frozen_values: bool = False
     simulated: bool = False
     target_epsilon: float | None = None
+    trust_shuffler: bool = False
     expected_users: int | None = None
     charged: str = "no: no ledger was named"
     ledger: str | None = None

@@ -142,7 +142,7 @@ def _ledger_errors() -> Iterator[None]:
 def _about(settings: ChargeSettings, question: str) -> dict[str, str]:
     """What the ledger keeps beside the charge."""
     told = {"question": question, "one_report_per": settings.one_report_per}
-    return {**told, **untracked(settings)}
+    return {**told, **untracked(settings), **trusted(settings)}
 
 
 def _check_quota(settings: ChargeSettings, published: Charge) -> None:
@@ -197,6 +197,11 @@ def _identity(settings: ChargeSettings, run_id: str, about: str, mechanism: str)
 def untracked(settings: ChargeSettings) -> dict[str, str]:
     """Why this run will not be in MLflow, if that is so: audits then do not call it missing."""
     return {"untracked": "--no-mlflow"} if settings.output.no_mlflow else {}
+
+
+def trusted(settings: ChargeSettings) -> dict[str, str]:
+    """That the shuffler alone may protect people, where that was declared."""
+    return {"trust_shuffler": "yes"} if settings.privacy.trust_shuffler else {}
 
 
 def _people(settings: ChargeSettings, ledger: BudgetLedger, run_id: str) -> PeopleFolder | None:

@@ -14,8 +14,7 @@ from typing import Any
 
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
 from beam_ldp.randomizers.estimate import readable
-
-WEAK_LOCAL_EPSILON = 8.0  # odds of 3000 to 1 for whoever sees the report
+from beam_ldp.settings.sections import MAX_LOCAL_EPSILON, odds
 
 
 def many(count: int, noun: str) -> str:
@@ -180,12 +179,12 @@ def with_messages(words: Words, record: Any) -> Words:
         else f", {readable(record.message_epsilon)} each at most"
     )  # fmt: skip
     weak = ""
-    if record.local_epsilon is not None and record.local_epsilon > WEAK_LOCAL_EPSILON:
+    if record.local_epsilon is not None and record.local_epsilon > MAX_LOCAL_EPSILON:
         weak = (
             f"**Before the shuffle there is almost no protection.** A person sends {count} "
             f"messages, and the local epsilon is the sum of their budgets{each}: a reader who sees "
             "all messages of a person, and whose they are, learns the values almost surely. All "
-            "protection rests on the shuffling (`--max-local-epsilon` limits that)."
+            "protection rests on the shuffling."
         )
     left = (
         "Only sums over all people left the shufflers: no individual message did. A sum does not "
@@ -236,6 +235,7 @@ def privacy_statement(record: PrivacyRecord) -> str:
     if record.simulated:
         sections.append(_simulated())
     else:
+        sections += trusted_alone(record, record.local_epsilon, words_of(record).itself)
         sections += [_in_short(record), _who(record)]
     sections += [_what_is_public(record), _how(record)]
     if not record.simulated:
@@ -244,6 +244,23 @@ def privacy_statement(record: PrivacyRecord) -> str:
         sections.append("## Warnings\n\n" + "\n".join(f"* {w}" for w in record.warnings))
     made = f"Written {record.created} by beam-ldp {record.version}." if record.created else ""
     return "\n\n".join([*sections, made]).rstrip() + "\n"
+
+
+def trusted_alone(record: PrivacyRecord, local: float | None, seen: str) -> list[str]:
+    """What a statement begins with where only the shuffler protects people.
+
+    Args:
+        record: of the release.
+        local: local epsilon of what a person sends in it.
+        seen: what whoever stands before the shuffler sees of a person.
+    """
+    if not record.trust_shuffler or local is None or local <= MAX_LOCAL_EPSILON:
+        return []
+    return [
+        "**Only the shuffler protects these people: it was declared that it may be trusted "
+        f"(`--trust-shuffler`).** The local epsilon is {number(local)}: whoever sees {seen} before "
+        f"the shuffle can tell two values apart at odds of {odds(local)}."
+    ]
 
 
 def _simulated() -> str:

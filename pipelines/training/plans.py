@@ -57,6 +57,7 @@ from beam_ldp.randomizers.mean import (
     SeparatedMean,
 )
 from beam_ldp.randomizers.mean.base import MeanRandomizer
+from beam_ldp.settings.sections import MOST_PROMISED
 
 SHARE_OF_BIT = 0.1  # of the local epsilon, for the bit that an adaptive clip asks for
 
@@ -408,9 +409,21 @@ def make_plan(settings: TrainSettings, data: DataFacts) -> TrainingPlan:
     try:
         plan = cut_to_target(_plan(settings, about))
         plan.epsilon_of(1)  # what has no price is refused here
-        return plan
     except ValueError as error:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
+    _check_local(plan)
+    return plan
+
+
+def _check_local(plan: TrainingPlan) -> None:
+    """A UsageError where a client loses more in one round than the settings allow."""
+    local, privacy = plan.local_epsilon_of(1), plan.settings.privacy
+    if local is not None and local > privacy.local_limit * (1 + 1e-9):
+        flag = "--max-local-epsilon" if local <= MOST_PROMISED else "--trust-shuffler"
+        raise UsageError(
+            f"a client's reports of one round have a local epsilon of {number(local)} together, "
+            f"above the limit of {privacy.local_limit:g}: choose less, or allow it with {flag}"
+        )
 
 
 def _plan(

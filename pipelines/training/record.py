@@ -144,6 +144,7 @@ def make_record(
         mechanism=plan.config,
         output="statistic",
         scope="global",
+        trust_shuffler=settings.privacy.trust_shuffler,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         version=beam_ldp.__version__,
         warnings=_warnings(plan, run),

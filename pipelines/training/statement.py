@@ -6,7 +6,13 @@ import math
 from typing import TYPE_CHECKING
 
 from beam_ldp.accounting.reconstruction_audit import _up
-from beam_ldp.pipelines.records.statement import _code, _mechanism, number, rounded_down
+from beam_ldp.pipelines.records.statement import (
+    _code,
+    _mechanism,
+    number,
+    rounded_down,
+    trusted_alone,
+)
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL
 
 if TYPE_CHECKING:
@@ -18,6 +24,7 @@ def training_statement(record: TrainRecord) -> str:
     made = f"Written {record.created} by beam-ldp {record.version}." if record.created else ""
     sections = [
         f"# Privacy statement: {_code(record.model)} trained on {_code(record.dataset)}",
+        *trusted_alone(record, record.report_epsilon, "a client's report"),
         _in_short(record),
         _who(record),
         _what_leaves(record),

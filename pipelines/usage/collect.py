@@ -90,7 +90,7 @@ PARTS = (
         "privacy",
         Privacy,
         PRIVACY,
-        without=("local_epsilon", "max_local_epsilon", "model"),
+        without=("local_epsilon", "max_local_epsilon", "trust_shuffler", "model"),
         own={
             "epsilon": {
                 "help": "central epsilon that was aimed at: if the reports received cost "

@@ -257,11 +257,15 @@ PARTS = (
         "privacy",
         Privacy,
         _COST,
-        only=("local_epsilon", "delta", "epsilon"),
+        only=("local_epsilon", "max_local_epsilon", "trust_shuffler", "delta", "epsilon"),
         own={
             "local_epsilon": {
                 "help": "local epsilon of one report, against everybody (not for adaped, "
                 "whose server is trusted)"
+            },
+            "max_local_epsilon": {
+                "help": "largest local epsilon of all that a client sends in one round (default: "
+                "8, which is odds of 2,981 to 1; docs/choosing.md says why)"
             },
             "epsilon": {
                 "help": "stop before the central epsilon of the whole training exceeds this"

@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from beam_ldp.pipelines.records.gates import weak_warnings
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import many, number, rounded_down, words_of
+from beam_ldp.settings.sections import odds
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.planner import Choice, Planner
@@ -98,7 +100,8 @@ def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
     if bound is None:
         table.add_row("guarantee", "[bold red]none: a simulation with a seed[/bold red]")
     else:
-        table.add_row("local epsilon", number(randomizer.local_epsilon))
+        local = number(randomizer.local_epsilon)
+        table.add_row("local epsilon", f"{local}, odds of {odds(randomizer.local_epsilon)}")
         table.add_row(
             "epsilon",
             f"{number(float(bound))} at delta = {settings.privacy.delta:g} for {n:,} reports",
@@ -106,6 +109,8 @@ def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
     table.add_row("released from", f"{settings.min_reports:,} reports on")
     for heading, text in question.expected(choice):
         table.add_row(heading, text)
+    for warning in weak_warnings(randomizer, settings):
+        table.add_row("[yellow]warning[/yellow]", escape(warning))
     return table
 
 

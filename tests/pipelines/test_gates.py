@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from beam_ldp.pipelines.records.gates import (
     gate_reports,
     price_as_json,
     price_of,
+    weak_warnings,
 )
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.randomizers.estimate import Estimate
@@ -97,8 +99,8 @@ def test_what_was_withheld_is_said_of_the_largest_with_what_it_lacked() -> None:
 # The price --------------------------------------------------------------------------------------
 
 
-def warned(found: Price, of: Release, settings: Any, messages: int = 1) -> str:
-    return "\n".join(gate_price(found, of, settings, messages))
+def warned(found: Price, of: Release, settings: Any) -> str:
+    return "\n".join(gate_price(found, of, settings))
 
 
 def test_a_release_that_keeps_its_promises_is_no_reason_to_warn() -> None:
@@ -113,7 +115,7 @@ def test_a_price_above_its_target_is_said_and_with_strict_the_end(factor: float)
     said = warned(dear, release(), asked(**settings))
     assert "100 reports were received and 1,000 expected" in said and "above the target 0.5" in said
     with pytest.raises(NothingReleasedError, match=r"released \(--strict\): 100 reports"):
-        gate_price(dear, release(), asked(strict=True, **settings), 1)
+        gate_price(dear, release(), asked(strict=True, **settings))
 
 
 def test_a_simulation_says_so_and_has_no_price_to_exceed() -> None:
@@ -124,12 +126,16 @@ def test_a_simulation_says_so_and_has_no_price_to_exceed() -> None:
 
 
 def test_a_weak_local_promise_is_said_from_above_8() -> None:
-    assert warned(price(), release(local_epsilon=8.0), asked()) == ""
-    weak = release(local_epsilon=8.001)
-    said = warned(price(), weak, asked())
-    assert "a report learns its value" in said and "on the shuffler" in said
-    said = warned(price(), weak, asked(model="local"), messages=3)
-    assert "all 3 messages of a person" in said and "on the reports being seen by nobody" in said
+    def weak(local_epsilon: float, messages: int = 1, **more: Any) -> str:
+        mechanism = SimpleNamespace(local_epsilon=local_epsilon, messages_per_user=messages)
+        return "\n".join(weak_warnings(mechanism, asked(**more)))
+
+    assert weak(8.0) == weak(12.0, seed=1) == ""
+    said = weak(8.001)
+    assert "sees a report can tell two values apart at odds of 2,984 to 1" in said
+    assert said.endswith("on the shuffler")
+    said = weak(8.001, 3, model="local")
+    assert "all 3 messages of a person" in said and said.endswith("seen by nobody")
 
 
 def test_a_delta_of_one_in_the_people_is_said() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import apache_beam as beam
@@ -212,7 +212,13 @@ def test_frequencies_plan_for_themselves():
     from beam_ldp.planning import plan_frequencies
 
     composite = PrivateFrequencies("auto", domain=COLOURS, privacy=TARGET)
-    best = plan_frequencies(1_000_000, COLOURS.size, epsilon=1, delta=1e-8)[0]
+    best = plan_frequencies(1_000_000, COLOURS.size, epsilon=1, delta=1e-8, max_local_epsilon=8.0)[
+        0
+    ]
+    assert composite.randomizer.local_epsilon == 8.0  # by default, and more where that is said
+    more = replace(TARGET, max_local_epsilon=12)
+    more = PrivateFrequencies("auto", domain=COLOURS, privacy=more).randomizer
+    assert isinstance(more, FrequencyOracle) and 9 < more.local_epsilon < 10
     assert composite.randomizer == best.randomizer and composite._min_reports == 900_000
     assert isinstance(composite.randomizer, FrequencyOracle)
     capped = Privacy(epsilon=1, delta=1e-8, expected_users=1_000_000, max_local_epsilon=2)
