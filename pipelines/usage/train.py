@@ -323,8 +323,8 @@ EXAMPLES = """examples:
         --delta 1e-5 --output out
   messages with a large local epsilon, a server that adds noise, and the reconstruction audit
     beam-ldp train --algorithm local-central --data digits --points-per-client 4 \\
-        --local-epsilon 60 --projection 1 --noise-multiplier 1 --clients-per-round 50 \\
-        --epochs 5 --max-participations 5 --delta 1e-5 --output out
+        --local-epsilon 60 --trust-shuffler --projection 1 --noise-multiplier 1 \\
+        --clients-per-round 50 --epochs 5 --max-participations 5 --delta 1e-5 --output out
   your own clients: one file with a column of client ids
     beam-ldp train --data rows.parquet --client-id uid --features 'f*' --label y --classes 2 \\
         --test-data public.parquet --algorithm fedavg --points-per-client 20 ...

@@ -38,7 +38,8 @@ pytestmark = pytest.mark.e2e
 
 REPORTS = "--local-epsilon 4 --clients-per-round 479 --epochs 1 --delta 1e-5"
 TRUSTED = (
-    "--algorithm local-central --points-per-client 4 --local-epsilon 60 --projection 1 "
+    "--algorithm local-central --points-per-client 4 --local-epsilon 60 --trust-shuffler "
+    "--projection 1 "
     "--noise-multiplier 1 --clients-per-round 120 --epochs 1 --max-participations 5 --delta 1e-5"
 )
 QUIET = Console(quiet=True)

@@ -425,9 +425,16 @@ def test_a_cap_on_the_local_epsilon_holds_beside_the_central_target(
     assert capped["predicted_standard_error"] > free["predicted_standard_error"]
 
 
-def test_a_weak_local_promise_is_a_warning(data: Path, tmp_path: Path) -> None:
-    more = ["--local-epsilon=9", f"--expected-users={USERS}", "--user-id=uid"]
+def test_a_weak_local_promise_is_a_warning(data: Path, tmp_path: Path, capfd: Any) -> None:
+    weak = ["--local-epsilon=9", f"--expected-users={USERS}", "--user-id=uid"]
+    more = [*weak, "--max-local-epsilon=9"]
+    assert main(flags(data, tmp_path / "refused", *weak)) == MISUSED
+    assert "allow it with --max-local-epsilon 9" in " ".join(capfd.readouterr().err.split())
+    assert main(flags(data, tmp_path / "out", *more, "--dry-run")) == DONE
+    assert "local epsilon is 9" in " ".join(capfd.readouterr().out.split())
     assert main(flags(data, tmp_path / "out", *more)) == DONE
+    before, _, after = capfd.readouterr().err.partition("local epsilon is 9")
+    assert "warning" in before and "warning" not in after  # said once, before anything was read
     (warning,) = record(tmp_path / "out")["warnings"]
     assert "local epsilon is 9" in warning
 

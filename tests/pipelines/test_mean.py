@@ -203,7 +203,7 @@ def test_ranges_give_the_mean_in_the_unit_of_each_column(
 # Multi-message, local, and what the record says of them ----------------------------------------
 
 
-CENTRAL = ["--epsilon=1", f"--expected-users={USERS}"]
+CENTRAL = ["--epsilon=1", "--trust-shuffler", f"--expected-users={USERS}"]
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +254,10 @@ def test_the_rotation_is_that_of_the_release(
 
 def test_the_statement_says_what_several_messages_mean(messages: Path) -> None:
     said = " ".join((messages / "privacy.md").read_text().split())
+    _, first, *_ = (messages / "privacy.md").read_text().split("\n\n")
+    assert first.startswith("**Only the shuffler protects these people")  # before all else
+    assert "sees all messages of a person before the shuffle" in first
+    assert record(messages)["trust_shuffler"] is True
     count = record(messages)["messages_per_user"]
     for expected in (
         "everybody who sees all messages of a person", f"A person sends {count} messages",
@@ -417,7 +421,8 @@ def test_too_few_reports_release_nothing(
 def test_fewer_than_expected_cost_more_and_strict_refuses(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    more = ["--epsilon=1", f"--expected-users={USERS + 300}", f"--min-reports={USERS - 10}",
+    more = ["--epsilon=1", "--trust-shuffler", f"--expected-users={USERS + 300}",
+            f"--min-reports={USERS - 10}",
             "--norm=linf", "--radius=0.5", "--mechanism=LInfMean"]  # fmt: skip
     assert main(flags(data, tmp_path / "a", *more)) == DONE
     found = record(tmp_path / "a")

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.e2e
 
 BUCKET = f"{MemoryFileSystem.scheme()}://bucket"
 COMMON = ["--delta=1e-6", "--min-reports=250", "--no-mlflow", "--no-ledger"]
+STRONG = ["--local-epsilon=15", "--trust-shuffler"]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def rows(name: str) -> list[dict[str, str]]:
 def test_a_glob_by_url() -> None:
     """The files that match, once each; the output is whole when its manifest stands."""
     flags = [f"--input={BUCKET}/events-*.csv", f"--input={BUCKET}/events-1.csv", "--column=c",
-             "--user-id=uid", f"--domain={BUCKET}/d.txt", "--local-epsilon=15", *COMMON,
+             "--user-id=uid", f"--domain={BUCKET}/d.txt", *STRONG, *COMMON,
              f"--output={BUCKET}/out"]  # fmt: skip
     assert frequency.main(flags) == DONE
     counts = {row["value"]: round(float(row["count"])) for row in rows("out/estimates.csv")}
@@ -71,7 +72,7 @@ def test_numbers_by_url() -> None:
 
 def test_devices_and_collector_by_url(capsys: Any) -> None:
     flags = [f"--input={BUCKET}/events-*.csv", "--column=c", f"--domain={BUCKET}/d.txt",
-             "--local-epsilon=15", "--release-id=r", "--dataset=d",
+             *STRONG, "--release-id=r", "--dataset=d",
              f"--output={BUCKET}/reports"]  # fmt: skip
     assert randomize.main(flags) == DONE
     assert randomize.main(flags) == MISUSED  # it is there

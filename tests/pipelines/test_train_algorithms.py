@@ -47,7 +47,8 @@ ADAPED = (
 )
 CENTRAL = (
     "--algorithm local-central --data digits --points-per-client 4 --clients-per-round 50 "
-    "--epochs 2 --delta 1e-5 --local-epsilon 60 --projection 1 --noise-multiplier 2"
+    "--epochs 2 --delta 1e-5 --local-epsilon 60 --trust-shuffler "
+    "--projection 1 --noise-multiplier 2"
 )
 
 

@@ -74,7 +74,7 @@ def test_refused_flags(more, message):
 @pytest.mark.parametrize(
     "more, message",
     [
-        ("--local-epsilon 50", r"local_epsilon must lie in \(0, 30\]"),
+        ("--local-epsilon 50 --trust-shuffler", r"local_epsilon must lie in \(0, 30\]"),
         ("--epochs 1e30", r"rounds must lie in \[1, 1e9\]"),
         ("--local-epsilon 1e-310", "local_epsilon must be at least 1e-09"),
     ],

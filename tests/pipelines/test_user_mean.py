@@ -220,7 +220,7 @@ def test_worst_price_is_that_of_the_fewest_people_of_a_release(data: Path, tmp_p
         (["--mechanism=PrivUnit"], "unknown flag --mechanism"),
         (["--range", "9", "3"], "low must be below high"),
         (["--column=hours"], "hours"),
-        (["--epsilon=1", "--max-local-epsilon=2"], "--max-local-epsilon 2: the plan"),
+        (["--local-epsilon=3", "--max-local-epsilon=2"], "--local-epsilon must be at most 2"),
         (["--epsilon=1", "--split=users"], "need a local budget"),
         (["--model=local", "--epsilon=1", "--local-epsilon=1"], "give either"),
     ],

@@ -367,6 +367,7 @@ def test_messages_are_audited_and_both_ledgers_printed(tmp_path, capfd):
     told, _, text = trained(
         tmp_path, capfd,
         "--algorithm local-central --data digits --points-per-client 20 --local-epsilon 60 "
+        "--trust-shuffler "
         "--projection 1 --noise-multiplier 2 --clients-per-round 30 --epochs 2 --delta 1e-5 "
         "--max-participations 2", mlflow=f"--mlflow-uri sqlite:///{tmp_path / 'm.db'}",
     )  # fmt: skip
