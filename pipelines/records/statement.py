@@ -246,20 +246,23 @@ def privacy_statement(record: PrivacyRecord) -> str:
     return "\n\n".join([*sections, made]).rstrip() + "\n"
 
 
-def trusted_alone(record: PrivacyRecord, local: float | None, seen: str) -> list[str]:
+def trusted_alone(
+    record: PrivacyRecord, local: float | None, seen: str, who: str = "the shuffler"
+) -> list[str]:
     """What a statement begins with where only the shuffler protects people.
 
     Args:
         record: of the release.
         local: local epsilon of what a person sends in it.
-        seen: what whoever stands before the shuffler sees of a person.
+        seen: what a person sends.
+        who: to whom.
     """
     if not record.trust_shuffler or local is None or local <= MAX_LOCAL_EPSILON:
         return []
     return [
-        "**Only the shuffler protects these people: it was declared that it may be trusted "
-        f"(`--trust-shuffler`).** The local epsilon is {number(local)}: whoever sees {seen} before "
-        f"the shuffle can tell two values apart at odds of {odds(local)}."
+        f"**Only {who} protects these people: it was declared that it may be trusted "
+        f"(`--trust-shuffler`).** The local epsilon is {number(local)}: whoever sees {seen}, as "
+        f"{who} does, can tell two values apart at odds of {odds(local)}."
     ]
 
 

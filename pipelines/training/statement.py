@@ -24,7 +24,12 @@ def training_statement(record: TrainRecord) -> str:
     made = f"Written {record.created} by beam-ldp {record.version}." if record.created else ""
     sections = [
         f"# Privacy statement: {_code(record.model)} trained on {_code(record.dataset)}",
-        *trusted_alone(record, record.report_epsilon, "a client's report"),
+        *trusted_alone(
+            record,
+            record.report_epsilon,
+            "a client's report",
+            "the server" if record.algorithm == LOCAL_CENTRAL else "the shuffler",
+        ),
         _in_short(record),
         _who(record),
         _what_leaves(record),

@@ -256,7 +256,7 @@ def test_the_statement_says_what_several_messages_mean(messages: Path) -> None:
     said = " ".join((messages / "privacy.md").read_text().split())
     _, first, *_ = (messages / "privacy.md").read_text().split("\n\n")
     assert first.startswith("**Only the shuffler protects these people")  # before all else
-    assert "sees all messages of a person before the shuffle" in first
+    assert "sees all messages of a person, as the shuffler does" in first
     assert record(messages)["trust_shuffler"] is True
     count = record(messages)["messages_per_user"]
     for expected in (

@@ -283,7 +283,8 @@ def test_statement_of_two_promises_has_the_audit_of_what_was_sent():
     json.dumps(record.to_json(), allow_nan=False)
     text = training_statement(record)
     assert "all 2 messages of the client that sent most" in text
-    assert "direction of 650 features" in text and "shuffler" not in text
+    assert "direction of 650 features" in text and "the shuffler" not in text
+    assert "**Only the server protects these people" in text.split("\n\n")[1]
     assert "the actual number is not revealed" in text and not plan.counts_are_public
     assert record_of(plan).local_epsilon == 300.0  # unknown: the limit
 
