@@ -195,11 +195,18 @@ test-pyspark: $(VENV)/.ready pyspark tools  ## the page of Spark without Beam, o
 
 NBMAKE := -m pytest -p no:cacheprovider --nbmake --nbmake-timeout=300 --overwrite $(PYTEST_FLAGS)
 
+NOTEBOOKS := $(filter-out %/federated.ipynb,$(wildcard docs/notebooks/*.ipynb))
+
+build/notebooks/.ran: $(NOTEBOOKS) | $(NOTEBOOKS_VENV)/.ready
+	mkdir -p build/notebooks
+	cp $(NOTEBOOKS) build/notebooks
+	$(NOTEBOOKS_VENV)/bin/python $(NBMAKE) $(patsubst docs/%,build/%,$(NOTEBOOKS))
+	touch $@
+
 test-notebooks: $(NOTEBOOKS_VENV)/.ready $(TFF_VENV)/.notebooks  ## run the notebooks; the site shows what they give
 	rm -rf build/notebooks
-	mkdir -p build/notebooks
-	cp docs/notebooks/*.ipynb build/notebooks
-	$(NOTEBOOKS_VENV)/bin/python $(NBMAKE) $$(ls build/notebooks/*.ipynb | grep -v federated)
+	$(MAKE) build/notebooks/.ran
+	cp docs/notebooks/federated.ipynb build/notebooks
 	$(TFF_VENV)/bin/python $(NBMAKE) build/notebooks/federated.ipynb
 
 test-all: $(VENV)/.ready tff  ## test-engines, test-slow, test-tff-slow and test-pythons
@@ -214,7 +221,7 @@ release-check:  ## every suite, tutorial and benchmark gate in order, and a tabl
 doctest: $(VENV)/.ready  ## the examples in the docstrings
 	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp $(PYTEST_FLAGS)
 
-docs: $(VENV)/bin/uv  ## the documentation as a site, in build/site/; warnings are errors
+docs: build/notebooks/.ran  ## the documentation as a site, in build/site/, with what the notebooks give; warnings are errors
 	if [[ ! -e .venv-docs/.ready || requirements/docs.txt -nt .venv-docs/.ready ]]; then
 		$(UV) venv --quiet --clear --python "$$(.ci/find-python 3.11 3.12 3.13)" .venv-docs
 		$(UV) pip install --quiet --python .venv-docs/bin/python -r requirements/docs.txt

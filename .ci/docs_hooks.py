@@ -23,6 +23,8 @@ EXECUTED = ROOT / "build" / "notebooks"
 
 # How each plot is to be read; tests/packaging/test_site.py wants one for every plot.
 READ = {
+    "demo.png": "`make demo`. Dots are estimates, bars hold the truth for all values of the list at once in 95 of 100 runs, "
+    "and crosses are the truth, which only a demo has.",
     "plan.png": "`beam-ldp plan frequency --plot`. Follow your budget's dashed line down to the lowest curve: that "
     "mechanism, at the dot, is the plan; a curve that lies above another at your line is never the better choice there.",
     "plan_mean.png": "`beam-ldp plan mean --plot`. Curves that stay apart at all budgets differ in kind (many shuffled "
