@@ -72,7 +72,7 @@ def test_few_blocks_are_not_run() -> None:
     text = "".join(page.read_text("utf-8") for page in PAGES)
     python = [line for page in PAGES for line in excused_python(page)]
     assert text.count("<!-- not run: ") == len(skipped) + len(python) <= 20
-    assert text.count("<!-- run by make ") == len(elsewhere) >= 9
+    assert text.count("<!-- run by make ") == len(elsewhere) >= 8
     assert {block.target for block in elsewhere} == TARGETS
     assert {"engines.md", "streaming.md"} <= set(needing("test-slow-engines"))
     for name, found in RUN.items():
