@@ -175,9 +175,9 @@ def test_an_output_holds_the_same_files_and_is_not_replaced_unasked(
 
 
 def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the docstrings, and the ten lines of the page."""
+    """Those of the docstrings, and the ten lines of the README."""
     assert doctest.testmod(released).failed == 0
-    page = Path(__file__).parents[2] / "docs/reference/python.md"
+    page = Path(__file__).parents[2] / "README.md"
     (code,) = BLOCK.findall(page.read_text())
     monkeypatch.chdir(tmp_path)
     exec(code[0], {})
