@@ -5,6 +5,8 @@ read it; notebooks become pages, with what they gave where `make test-notebooks`
 that leave docs/ become plain text (the site has no repository to point to).
 """
 
+# ruff: noqa: E501  (sentences of prose)
+
 from __future__ import annotations
 
 import json
@@ -66,7 +68,9 @@ READ = {
 def on_files(files: Files, config: Any) -> Files:
     """Add the plots and the gallery that shows them, and a page for every notebook."""
     lines = ["# Gallery", "", "Every plot of this project, and how to read it.", ""]
-    lines += _section("Plots that the programs draw", sorted(IMAGES.glob("*.png")), "images", IMAGES)
+    lines += _section(
+        "Plots that the programs draw", sorted(IMAGES.glob("*.png")), "images", IMAGES
+    )
     benchmarks = sorted(PLOTS.rglob("*.png"))
     for plot in benchmarks:
         place = f"gallery/{plot.relative_to(PLOTS).as_posix()}"
@@ -92,7 +96,14 @@ def _section(heading: str, plots: list[Path], place: str, folder: Path) -> list[
         title = re.sub(r"(\d) (\d)", r"\1.\2", words)  # figures have numbers such as 5.2
         below = plot.relative_to(folder).as_posix()
         image = f"{place}/{below}"  # which opens in full where it is tapped
-        lines += [f"### {title}", "", READ.get(plot.name, ""), "", f"[![{title}]({image})]({image})", ""]
+        lines += [
+            f"### {title}",
+            "",
+            READ.get(plot.name, ""),
+            "",
+            f"[![{title}]({image})]({image})",
+            "",
+        ]
     return lines
 
 
