@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.budget import files_at, ledger_errors, ledger_option, open_ledger
+from beam_ldp.pipelines.flags import format_option
 from beam_ldp.pipelines.records.statement import number
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 
@@ -59,8 +60,7 @@ _STYLE = {"passed": "green", "failed": "bold red", "no evidence": "yellow"}
               help="append the head of the ledger to this file, if the audit is clean")  # fmt: skip
 @click.option("--sign-with", type=click.Path(path_type=Path),
               help="private key (PEM) that signs this anchor")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
-              show_default=True, help="what is printed")  # fmt: skip
+@format_option
 def audit(
     ledger: str | None,
     dataset: str | None,

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from beam_ldp.pipelines.flags import format_option
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.views.terminal import printable, printed_json
+from beam_ldp.pipelines.views.terminal import console_beside, printable, printed_json
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger, BudgetStatus, Charge, PeopleCount
@@ -88,17 +89,20 @@ def budget() -> None:
 @click.option("--mlflow-uri", metavar="URI",
               help="MLflow's store, or its server, to which all runs charged to this ledger are "
               "logged; named with the ledger, for good")  # fmt: skip
-def init(ledger: str, mlflow_uri: str | None) -> None:
+@format_option
+def init(ledger: str, mlflow_uri: str | None, form: str) -> None:
     """Create a ledger, or report the one that exists."""
     with ledger_errors():
         from beam_ldp.ledger import BudgetLedger
 
         made = BudgetLedger.create(ledger, mlflow_uri=mlflow_uri)
-    console = Console()
-    console.print(f"ledger {made.state.ledger_id} in {escape(made.url)}", soft_wrap=True)
-    if made.mlflow_uri is not None:
-        said = escape(printable(made.mlflow_uri))
-        console.print(f"its runs are logged to {said}", soft_wrap=True)
+    told = {"ledger_id": made.state.ledger_id, "url": made.url, "mlflow_uri": made.mlflow_uri}
+    if not _printed(form, told):
+        console = Console()
+        console.print(f"ledger {told['ledger_id']} in {escape(made.url)}", soft_wrap=True)
+        if made.mlflow_uri is not None:
+            said = escape(printable(made.mlflow_uri))
+            console.print(f"its runs are logged to {said}", soft_wrap=True)
 
 
 @budget.command("set")
@@ -123,8 +127,9 @@ def init(ledger: str, mlflow_uri: str | None) -> None:
 )
 @click.option("--people-store", metavar="DIR", help="folder of keyed hashes that runs left")
 @click.option("--people-key-file", metavar="FILE", help="secret key of those hashes")
+@format_option
 def set_budget(
-    ledger: str | None, dataset: str, new: bool, privacy_unit: str,
+    ledger: str | None, dataset: str, new: bool, privacy_unit: str, form: str,
     people_ids: Path | None, people_store: str | None, people_key_file: str | None, **how: Any,
 ) -> None:  # fmt: skip
     """Grant a budget, or change one. Every change is a row that audits show."""
@@ -147,10 +152,9 @@ def set_budget(
         if people_ids and people_store and people_key_file:
             found = look_up(book, elsewhere, people_ids, people_store, people_key_file)
         status = book.set_budget(dataset, privacy_unit=privacy_unit, **how)
-    console = Console()
     if elsewhere:
-        warn_of_people_elsewhere(console, dataset, elsewhere, found)
-    show_status(console, status)
+        warn_of_people_elsewhere(console_beside(form), dataset, elsewhere, found)
+    _show(form, [status])
 
 
 def charged_elsewhere(book: BudgetLedger, dataset: str, population: str | None) -> list[str]:
@@ -211,8 +215,9 @@ def warn_of_people_elsewhere(
 @click.option("--share", type=float, required=True, help="share of the budget, from 0 to 1")
 @click.option("--by", help="who grants it (default: the login name)")
 @click.option("--why", default="", help="reason, for the record, which audits show")
+@format_option
 def quota(
-    ledger: str | None, dataset: str, quota: str, share: float, by: str | None, why: str
+    ledger: str | None, dataset: str, quota: str, share: float, by: str | None, why: str, form: str
 ) -> None:
     """Reserve a share of a budget for a team, which nobody else can use up.
 
@@ -222,7 +227,7 @@ def quota(
     book = open_ledger(ledger)
     with ledger_errors():
         status = book.set_quota(dataset, quota, share=share, by=by, why=why)
-    show_status(Console(), status)
+    _show(form, [status])
 
 
 @budget.command("rename")
@@ -231,19 +236,23 @@ def quota(
 @click.argument("to")
 @click.option("--by", help="who renames it (default: the login name)")
 @click.option("--why", default="", help="reason, for the record, which audits show")
-def rename(ledger: str | None, dataset: str, to: str, by: str | None, why: str) -> None:
+@format_option
+def rename(ledger: str | None, dataset: str, to: str, by: str | None, why: str, form: str) -> None:
     """Rename DATASET to TO. Its people, its budget and its charges stay."""
     book = open_ledger(ledger)
     with ledger_errors():
         book.rename(dataset, to, by=by, why=why)
-    Console().print(f"{escape(printable(dataset))} is {escape(printable(to))} now", soft_wrap=True)
+    if not _printed(form, {"dataset": to, "formerly": dataset}):
+        said = f"{escape(printable(dataset))} is {escape(printable(to))} now"
+        Console().print(said, soft_wrap=True)
 
 
 @budget.command("accept-time")
 @ledger_option
 @click.option("--why", required=True, help="reason, for the record, which audits show")
 @click.option("--by", help="who accepts it (default: the login name)")
-def accept_time(ledger: str | None, why: str, by: str | None) -> None:
+@format_option
+def accept_time(ledger: str | None, why: str, by: str | None, form: str) -> None:
     """Confirm that this machine's clock is right, although the last row is more than 32 days old.
 
     Only ledgers in SQLite need it: PostgreSQL has a clock of its own.
@@ -251,29 +260,24 @@ def accept_time(ledger: str | None, why: str, by: str | None) -> None:
     book = open_ledger(ledger)
     with ledger_errors():
         now = book.accept_time(why=why, by=by)
-    Console().print(f"the ledger continues at {now}", soft_wrap=True)
+    if not _printed(form, {"time": now}):
+        Console().print(f"the ledger continues at {now}", soft_wrap=True)
 
 
 @budget.command("show")
 @ledger_option
 @click.option("--dataset", help="whose budget (default: all)")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
-              show_default=True, help="what is printed")  # fmt: skip
+@format_option
 def show(ledger: str | None, dataset: str | None, form: str) -> None:
     """Show what is spent, reserved and left, and what the next run of each kind would cost."""
     book = open_ledger(ledger)
     with ledger_errors():
         names = [dataset] if dataset else _one_per_population(book)
         found = [book.status(name) for name in names]
-    if form == "json":
-        print(printed_json({"schema_version": SCHEMA_VERSION, "budgets": list(map(_json, found))}))
-        return
-    console = Console()
     if not found:
-        console.print("no budget has been granted yet: see `beam-ldp budget set`")
-    for status in found:
-        show_status(console, status)
-    sys.stdout.flush()
+        said = "no budget has been granted yet: see `beam-ldp budget set`"
+        console_beside(form).print(said)
+    _show(form, found)
 
 
 @budget.command("people")
@@ -281,7 +285,8 @@ def show(ledger: str | None, dataset: str | None, form: str) -> None:
 @click.option("--dataset", required=True, help="any dataset about these people")
 @click.option("--people-store", required=True, metavar="DIR",
               help="folder of keyed hashes, the same as in the runs")  # fmt: skip
-def people(ledger: str | None, dataset: str, people_store: str) -> None:
+@format_option
+def people(ledger: str | None, dataset: str, people_store: str, form: str) -> None:
     """Count what each person was charged locally, from the keyed hashes that runs left.
 
     Runs with --people-store do so themselves when they end; this command is for programs that use
@@ -294,11 +299,11 @@ def people(ledger: str | None, dataset: str, people_store: str) -> None:
             dataset, people_store.removeprefix("file://"), files=files_at(people_store)
         )
         status = book.status(dataset)
-    console = Console()
+    console = console_beside(form)
     for run_id, why in counted.left_out.items():
         said = escape(printable(run_id))
         console.print(f"run {said} counts as if everybody had taken part: {why}", soft_wrap=True)
-    show_status(console, status)
+    _show(form, [status])
 
 
 def files_at(store: str) -> Files:
@@ -319,7 +324,10 @@ def files_at(store: str) -> Files:
               help="the auditor's private key (PEM)")  # fmt: skip
 @click.option("--why", required=True, help="reason, for the record, which audits show")
 @click.option("--by", help="who accepts it (default: the login name)")
-def accept(ledger: str | None, row: int, sign_with: Path, why: str, by: str | None) -> None:
+@format_option
+def accept(
+    ledger: str | None, row: int, sign_with: Path, why: str, by: str | None, form: str
+) -> None:
     """Accept, as the auditor, a change of a budget; audits name it by its ROW.
 
     A budget that was raised after something was charged is a fault in every audit, until the
@@ -334,7 +342,8 @@ def accept(ledger: str | None, row: int, sign_with: Path, why: str, by: str | No
         except OSError as error:
             raise click.UsageError(str(error)) from None
         book.accept(row, key, why=why, by=by)
-    Console().print(f"row {row} is accepted", soft_wrap=True)
+    if not _printed(form, {"row": row, "accepted": True}):
+        Console().print(f"row {row} is accepted", soft_wrap=True)
 
 
 @budget.command("abandon")
@@ -344,17 +353,34 @@ def accept(ledger: str | None, row: int, sign_with: Path, why: str, by: str | No
 @click.option("--never-began", is_flag=True,
               help="declares that no device randomized anything: returns the local epsilon "
               "too")  # fmt: skip
-def abandon(ledger: str | None, run_id: str, why: str, never_began: bool) -> None:
+@format_option
+def abandon(ledger: str | None, run_id: str, why: str, never_began: bool, form: str) -> None:
     """Return what a run reserved, but only if provably nothing of it was released."""
     book = open_ledger(ledger)
     with ledger_errors():
         charge = book.abandon(run_id, randomized=not never_began, why=why)
-    Console().print(f"run {escape(run_id)} is {charge.status}", soft_wrap=True)
+    if not _printed(form, {"run_id": run_id, "status": charge.status}):
+        Console().print(f"run {escape(run_id)} is {charge.status}", soft_wrap=True)
 
 
 def _one_per_population(book: BudgetLedger) -> list[str]:
     state = book.books
     return [min(p.datasets) for p in state.populations.values() if p.budget is not None]
+
+
+def _printed(form: str, told: dict[str, Any]) -> bool:
+    """Whether a program reads what was done; then it is printed."""
+    if form == "json":
+        print(printed_json({"schema_version": SCHEMA_VERSION, **told}))
+    return form == "json"
+
+
+def _show(form: str, found: list[BudgetStatus]) -> None:
+    """Budgets, for people or for programs."""
+    if not _printed(form, {"budgets": list(map(_json, found))}):
+        for status in found:
+            show_status(Console(), status)
+    sys.stdout.flush()
 
 
 def show_status(console: Console, status: BudgetStatus) -> None:
@@ -488,6 +514,7 @@ def _json(status: BudgetStatus) -> dict[str, Any]:
               "whole budget)")  # fmt: skip
 @click.option("--why", required=True, help="reason, for the record, which audits show permanently")
 @click.option("--by", help="who decides this (default: the login name)")
+@format_option
 def succeed(
     old: str,
     new: str,
@@ -495,6 +522,7 @@ def succeed(
     lost_local_epsilon: float | None,
     why: str,
     by: str | None,
+    form: str,
 ) -> None:
     """Create a ledger that continues a damaged one.
 
@@ -533,10 +561,14 @@ def succeed(
         ledger_id, head = str(rows[0].body["ledger_id"]), rows[-1].head
         if anchoring is not None:
             anchoring.after_append(ledger_id, head)
+    said = [*found.told(), *found.leniencies()]
+    told = {"ledger_id": ledger_id, "url": store.shown_url, "succeeds": found.to_json()}
+    if _printed(form, {**told, "said": said}):
+        return
     console = Console()
     console.print(
         f"ledger {ledger_id} in {escape(store.shown_url)} succeeds {found.ledger_id}",
         soft_wrap=True,
     )
-    for said in (*found.told(), *found.leniencies()):
-        console.print(f"  {escape(printable(said))}", soft_wrap=True)
+    for line in said:
+        console.print(f"  {escape(printable(line))}", soft_wrap=True)

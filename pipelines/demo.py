@@ -8,6 +8,7 @@ Only the people are simulated, and so the truth is known.
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import os
 import shlex
@@ -25,7 +26,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
-from beam_ldp.pipelines.flags import whole
+from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
     from beam_ldp.pipelines.question import Question, RunResult
@@ -133,6 +134,7 @@ def _options(output: str, users: str, epsilon: float) -> Callable[[_COMMAND], _C
         click.option("--delta", default=1e-8, show_default=True,
                      help="delta of the central epsilon"),
         click.option("--no-mlflow", is_flag=True, help="do not log to MLflow"),
+        format_option,
     )  # fmt: skip
 
     def decorated(command: _COMMAND) -> _COMMAND:
@@ -166,7 +168,7 @@ def demo(context: click.Context, /, **asked: Any) -> None:
     if context.invoked_subcommand is not None:
         _refuse_own_options(context)
         return
-    sys.exit(run(Console(), **asked))
+    sys.exit(run(Console(stderr=asked["form"] == "json"), **asked))
 
 
 def _refuse_own_options(context: click.Context) -> None:
@@ -187,9 +189,11 @@ def run(
     max_local_epsilon: float,
     delta: float,
     no_mlflow: bool,
+    form: str = "table",
 ) -> int:
     """The demo; gives the exit code."""
     from beam_ldp.pipelines.frequency import Frequency
+    from beam_ldp.pipelines.run import as_json
 
     started = time.monotonic()
     corpus = load_corpus()
@@ -211,6 +215,8 @@ def run(
         say_where(console, output, result)
         console.print(f"[dim]All of it took {time.monotonic() - started:.0f} s.[/dim]")
         _say_next(console)
+    if result is not None and form == "json":
+        print(json.dumps(as_json(result), indent=2, ensure_ascii=False))
     return code
 
 
@@ -328,7 +334,7 @@ def demo_mean(**asked: Any) -> None:
       beam-ldp demo mean --output demo-mean
       beam-ldp demo mean --output demo-mean --overwrite --users 1e6 --epsilon 0.1
     """
-    sys.exit(run_means(Console(), **asked))
+    sys.exit(run_means(Console(stderr=asked["form"] == "json"), **asked))
 
 
 def run_means(
@@ -340,9 +346,11 @@ def run_means(
     epsilon: float,
     max_local_epsilon: float,
     delta: float,
+    form: str = "table",
 ) -> int:
     """The demo; gives the exit code."""
     from beam_ldp.pipelines.mean import Mean
+    from beam_ldp.pipelines.run import as_json
 
     started = time.monotonic()
     if output.exists() and any(output.iterdir()) and not overwrite:
@@ -350,14 +358,18 @@ def run_means(
     with console.status(f"simulating {users:,} people, four times"):
         asked = examples(users, epsilon, max_local_epsilon, delta, output)
     again = ["--overwrite"] * overwrite + ["--no-mlflow"] * no_mlflow
+    told = []
     for example in asked:
         console.print(Panel(example.story, title=example.title))
         code, result = _run(console, Mean, example.flags, again, example.truth)
         if result is None:
             return code
         say_means_coverage(console, result)
+        told.append(as_json(result))
     _say_means_files(console, output, asked)
     console.print(f"[dim]All of it took {time.monotonic() - started:.0f} s.[/dim]")
+    if form == "json":
+        print(json.dumps({"schema_version": 1, "releases": told}, indent=2, ensure_ascii=False))
     return 0
 
 

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from beam_ldp.pipelines.flags import format_option
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 Status = Literal["ok", "absent", "fault"]
@@ -216,8 +217,7 @@ _COLOURS = {"ok": "green", "absent": "yellow", "fault": "bold red"}
 @click.option("--ledger", metavar="URL", help="a ledger to check (default: BEAM_LDP_LEDGER)")
 @click.option("--mechanism", "places", multiple=True, metavar="PACKAGE:CLASS",
               help="a mechanism of your own to check as well; may be repeated")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
-              show_default=True)  # fmt: skip
+@format_option
 def doctor(
     endpoints: tuple[str, ...], ledger: str | None, places: tuple[str, ...], form: str
 ) -> None:
@@ -247,7 +247,11 @@ def doctor(
         ):  # fmt: skip
             findings += found
     if form == "json":
-        click.echo(printed_json({"findings": [asdict(finding) for finding in findings]}))
+        click.echo(
+            printed_json(
+                {"schema_version": 1, "findings": [asdict(finding) for finding in findings]}
+            )
+        )
     else:
         console.print(table(findings))
     sys.exit(any(finding.status == "fault" for finding in findings))

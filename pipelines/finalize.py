@@ -11,11 +11,18 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines.budget import ledger_errors, ledger_option, open_ledger
-from beam_ldp.pipelines.views.terminal import printable, say_logged
+from beam_ldp.pipelines.flags import format_option
+from beam_ldp.pipelines.views.terminal import (
+    logged_as_json,
+    printable,
+    printed_json,
+    say_logged,
+)
 
 if TYPE_CHECKING:
     from beam_ldp.ledger import BudgetLedger
     from beam_ldp.pipelines.records.lost_runs import LostRun
+    from mlflow_ldp import LoggedRun
 
 DONE, NOT_YET = 0, 1
 
@@ -27,8 +34,9 @@ DONE, NOT_YET = 0, 1
               help="tracking server to log to (default: the one that the ledger names, unless the "
               "run was not to be logged; without one, nothing is logged)")  # fmt: skip
 @click.option("--mlflow-experiment", default="beam-ldp", show_default=True)
+@format_option
 def finalize(
-    output: str, ledger: str | None, mlflow_uri: str | None, mlflow_experiment: str
+    output: str, ledger: str | None, mlflow_uri: str | None, mlflow_experiment: str, form: str
 ) -> None:
     """Settle, publish and log the release in the folder OUTPUT, from any machine that can read it.
 
@@ -43,7 +51,19 @@ def finalize(
     \b
     exit codes: 0 done; 1 a run is, or may be, still under way, or logging failed; 2 nothing found
     """
-    console = Console()
+    console = Console(stderr=form == "json", record=True)
+    code, told = _finalized(output, ledger, mlflow_uri, mlflow_experiment, console)
+    if form == "json":
+        said = console.export_text().splitlines()
+        about = {"schema_version": 1, "output": output, "exit_code": code, "said": said}
+        print(printed_json({**about, **told}))
+    sys.exit(code)
+
+
+def _finalized(
+    output: str, ledger: str | None, mlflow_uri: str | None, experiment: str, console: Console
+) -> tuple[int, dict[str, Any]]:
+    """What the command does; its exit code, and what it did for programs."""
     code = settle_lost_runs(output, ledger, console)
     record = read_record(output)
     if record is None:
@@ -54,14 +74,15 @@ def finalize(
                 "reservation whose run left nothing at all stays charged; if you know that nothing "
                 "of it was released, return it with `beam-ldp budget abandon`"
             )
-        sys.exit(code)
+        return code, {"released": False, "run_id": None, **logged_as_json(None)}
     book = _settle(record, ledger, console)
     if mlflow_uri is None and book is not None and record.get("untracked") is None:
         mlflow_uri = book.mlflow_uri
-    logged = mlflow_uri is None or _log(
-        record, output, book, mlflow_uri, mlflow_experiment, console
-    )
-    sys.exit(DONE if logged and not code else NOT_YET)
+    told = {"released": True, "run_id": record.get("run_id")}
+    if mlflow_uri is None:
+        return code or DONE, {**told, **logged_as_json(None)}
+    there, logged = _log(record, output, book, mlflow_uri, experiment, console)
+    return code or (DONE if there else NOT_YET), {**told, **logged_as_json(logged)}
 
 
 def _refuse_stream(output: str) -> None:
@@ -264,8 +285,8 @@ def _log(
     uri: str,
     experiment: str,
     console: Console,
-) -> bool:
-    """Log a release once; whether it is there."""
+) -> tuple[bool, LoggedRun | None]:
+    """Log a release once; whether it is there, and where, if that was done now."""
     import mlflow_ldp
     from beam_ldp.pipelines import outputs
 
@@ -280,7 +301,7 @@ def _log(
     try:
         if mlflow_ldp.has_record(uri, record):
             console.print("the tracking server has it already")
-            return True
+            return True, None
         logged = mlflow_ldp.log_release(
             record,
             output if outputs.is_local(output) else None,
@@ -303,6 +324,6 @@ def _log(
             "repeat this command to try again",
             soft_wrap=True,
         )
-        return False
+        return False, None
     say_logged(console, logged)
-    return True
+    return True, logged

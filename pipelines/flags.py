@@ -7,15 +7,16 @@ mistyped `--epsilon` would run with the default.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from beam_ldp.pipelines.usage import Usage
 from beam_ldp.settings.fields import SWITCH, Setting, SettingError, read_setting
 
+_COMMAND = TypeVar("_COMMAND", bound=Callable[..., Any])
 NOT_BEAMS = ("dry-run",)  # whose name with an underscore is a flag of Beam's
 
 
@@ -124,6 +125,15 @@ def _with_dashes(usage: Usage, argv: Sequence[str]) -> list[str]:
         written = name if ours is None or ours in NOT_BEAMS else f"--{ours}"
         found.append(written + equals + value)
     return found
+
+
+def format_option(command: _COMMAND) -> _COMMAND:
+    """The option of every command whether people or programs read what it prints."""
+    return click.option(
+        "--format", "form", type=click.Choice(["table", "json"]), default="table",
+        show_default=True,
+        help="what is printed; json: one object on stdout, everything else on stderr",
+    )(command)  # fmt: skip
 
 
 def whole(text: str) -> int:

@@ -14,17 +14,23 @@ The sections are those of `beam_ldp.settings`; questions say which program runs:
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
 from beam_ldp.pipelines.usage import Part, Usage
 from beam_ldp.settings.fields import Setting, SettingError, nearest, read_setting
 from beam_ldp.settings.sections import FORMATS, MAX_LOCAL_EPSILON
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 PROGRAMS = ("frequency", "mean", "user_mean", "randomize", "collect", "train")
 ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
@@ -453,8 +459,6 @@ def main(argv: Sequence[str]) -> int:
         print(HELP, end="")
         return DONE if argv else MISUSED
     if list(argv) == ["--schema"]:
-        import json
-
         print(json.dumps(job_schema(), indent=2))
         return DONE
     from rich.console import Console
@@ -467,14 +471,39 @@ def main(argv: Sequence[str]) -> int:
         jobs = _only(read_job(argv[0], flags), only)
     except UsageError as error:
         return programs.failed(console, MISUSED, f"error: {error}")
+    if len(jobs) > 1 and all(given["output"].get("format") == "json" for _, given in jobs):
+        return _run_as_one_object(jobs, console)
     for i, (name, given) in enumerate(jobs):
         if i and given.action("print_job"):
             print("---")
-        module = importlib.import_module(f"beam_ldp.pipelines.{name}")
-        code = programs.run_told(usage_of(name), module.run_given, given, console)
-        if code != DONE:
+        if (code := _run_job(name, given, console)) != DONE:
             return code
     return DONE
+
+
+def _run_job(name: str, given: Arguments, console: Console) -> int:
+    from beam_ldp.pipelines import programs
+
+    module = importlib.import_module(f"beam_ldp.pipelines.{name}")
+    return programs.run_told(usage_of(name), module.run_given, given, console)
+
+
+def _run_as_one_object(jobs: list[tuple[str, Arguments]], console: Console) -> int:
+    """Several releases of one file, for a program: what each would print, in one object.
+
+    Where one fails, those before it are told: they have been released.
+    """
+    told, code = list[Any](), DONE
+    for name, given in jobs:
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            code = _run_job(name, given, console)
+        if code != DONE:
+            break
+        told.append({"program": name, **json.loads(printed.getvalue())})
+    if told:
+        print(json.dumps({"schema_version": 1, "jobs": told}, indent=2, ensure_ascii=False))
+    return code
 
 
 def _without_only(flags: Sequence[str]) -> tuple[list[str], str | None]:

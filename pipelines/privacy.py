@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from rich.console import Console
 
-from beam_ldp.pipelines.flags import whole
+from beam_ldp.pipelines.flags import format_option, whole
 
 if TYPE_CHECKING:
     from beam_ldp.accounting.literature.methods import MethodPrice
@@ -115,8 +115,7 @@ class CostQuestion:
     type=click.Path(dir_okay=False, path_type=Path),
     help="plot epsilon against rounds, or against people for a single round, as a PNG",
 )
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
-              show_default=True, help="what is printed")  # fmt: skip
+@format_option
 def privacy(
     delta: float,
     target_epsilon: float | None,

@@ -25,6 +25,11 @@ def printed_json(value: dict[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
 
 
+def console_beside(form: str) -> Console:
+    """Where people read: on stdout, unless that is for a program."""
+    return Console(stderr=form == "json")
+
+
 def printable(text: object) -> str:
     """Text whose control characters cannot steer a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))

@@ -1,0 +1,203 @@
+"""`--format json`: every command prints one object on stdout, and everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from beam_ldp.accounting import LocalRandomizerDpEvent
+from beam_ldp.ledger import BudgetLedger
+from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
+from tests.ledger.asked import asked
+
+pytestmark = pytest.mark.e2e
+
+USERS = 1_000
+
+
+class Place:
+    """A folder with people, a list, and a ledger with one open run about them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        rows = (f"{i},{'yes' if i % 2 else 'no'},{i % 60}\n" for i in range(USERS))
+        (folder / "people.csv").write_text("uid,answer,age\n" + "".join(rows))
+        (folder / "domain.txt").write_text("yes\nno\n")
+        self.url = f"sqlite:///{folder}/privacy.db"
+        self.ledger = BudgetLedger.create(self.url)
+        self.ledger.set_budget("visits", epsilon=9.0, delta=1e-6, local_epsilon=20.0)
+        event = LocalRandomizerDpEvent(1.0)
+        self.ledger.reserve("visits", "open", event, identity=asked("visits", "week 1"))
+
+    def on_people(self, program: str, *more: str) -> list[str]:
+        told = [f"--input={self.folder}/people.csv", f"--output={self.folder}/out",
+                f"--expected-users={USERS}", "--local-epsilon=2", "--delta=1e-6", "--no-ledger",
+                "--no-mlflow"]  # fmt: skip
+        if program == "randomize":
+            told = [flag for flag in told if not flag.startswith(("--no-", "--d", "--ex"))]
+        return [program, *told, *more]
+
+    def frequency(self) -> list[str]:
+        return self.on_people("frequency", "--column=answer", f"--domain={self.folder}/domain.txt")
+
+    def randomize(self) -> list[str]:
+        named = ["--dataset=visits", "--release-id=week 2", "--column=answer"]
+        return self.on_people("randomize", *named, f"--domain={self.folder}/domain.txt")
+
+    def collect(self) -> list[str]:
+        assert run(*self.randomize()).exit_code == DONE
+        reports = self.folder / "out"
+        return ["collect", f"--reports={reports}", f"--release={reports}/release.json",
+                f"--domain={self.folder}/domain.txt", "--delta=1e-6", "--no-ledger", "--no-mlflow",
+                f"--expected-users={USERS}", f"--output={self.folder}/collected"]  # fmt: skip
+
+    def job(self) -> list[str]:
+        """Two questions of different kinds: two releases, in one object."""
+        job = {
+            "source": {"csv": f"{self.folder}/people.csv"},
+            "people": {"id": "uid"},
+            "release": {"ledger": "none"},
+            "questions": [
+                {"frequency": "answer", "domain": f"{self.folder}/domain.txt"},
+                {"mean": "age", "range": [0, 60]},
+            ],
+            "privacy": {"local_epsilon": 4, "delta": 1e-6, "expected_users": USERS},
+            "output": {"folder": f"{self.folder}/out", "no_mlflow": True},
+        }
+        (self.folder / "job.json").write_text(json.dumps(job))
+        return ["run", f"{self.folder}/job.json"]
+
+    def finalize(self) -> list[str]:
+        charged = ["--dataset=visits", f"--ledger={self.url}", "--user-id=uid"]
+        flags = [flag for flag in self.frequency() if flag != "--no-ledger"]
+        assert run(*flags, *charged).exit_code == DONE
+        return ["finalize", f"{self.folder}/out", "--ledger", self.url]
+
+    def accept(self) -> list[str]:
+        key = Ed25519PrivateKey.generate()
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (self.folder / "key.pem").write_bytes(pem)
+        return self.budget("accept", "2", "--sign-with", f"{self.folder}/key.pem", "--why=2026")
+
+    def succeed(self) -> list[str]:
+        with sqlite3.connect(f"{self.folder}/privacy.db") as connection:
+            connection.execute("UPDATE beam_ldp_ledger SET hash = 'x' WHERE run_id = 'open'")
+        new = f"sqlite:///{self.folder}/new.db"
+        return ["budget", "succeed", "--from", self.url, "--ledger", new, "--why=the disk"]
+
+    def people(self) -> list[str]:
+        return self.budget("people", "--dataset=visits", f"--people-store={self.folder}/store")
+
+    def budget(self, command: str, *more: str) -> list[str]:
+        return ["budget", command, "--ledger", self.url, *more]
+
+
+SMALL = ["--users=2000", "--no-mlflow"]
+VISITS = "--dataset=visits"
+CASES: dict[str, Callable[[Place], list[str]]] = {
+    "audit": lambda place: ["audit", "--ledger", place.url, "--workers=1"],
+    "budget abandon": lambda place: place.budget("abandon", "open", "--why=never read"),
+    "budget accept": Place.accept,
+    "budget accept-time": lambda place: place.budget("accept-time", "--why=it is right"),
+    "budget init": lambda place: place.budget("init"),
+    "budget people": Place.people,
+    "budget quota": lambda place: place.budget("quota", VISITS, "--quota=maps", "--share=0.5"),
+    "budget rename": lambda place: place.budget("rename", "visits", "calls"),
+    "budget set": lambda place: place.budget(
+        "set", "--dataset=other", "--epsilon=1", "--delta=1e-6", "--new"
+    ),
+    "budget show": lambda place: place.budget("show"),
+    "budget succeed": Place.succeed,
+    "collect": Place.collect,
+    "demo": lambda place: ["demo", *SMALL, "--words=50", f"--output={place.folder}/demo"],
+    "demo mean": lambda place: ["demo", "mean", *SMALL, f"--output={place.folder}/demo"],
+    "doctor": lambda place: ["doctor"],
+    "finalize": Place.finalize,
+    "frequency": Place.frequency,
+    "mean": lambda place: place.on_people("mean", "--column=age", "--range", "0", "60"),
+    "plan": lambda place: [
+        "plan", "frequency", "--domain-size=9", "--local-epsilon=2", "--expected-users=1e4",
+        "--delta=1e-6",
+    ],
+    "privacy": lambda place: [
+        "privacy", "--local-epsilon=2", "--expected-users=60000", "--delta=1e-5",
+    ],
+    "randomize": Place.randomize,
+    "run": Place.job,
+    "train": lambda place: [
+        "train", "--data=mnist5k", "--local-epsilon=2", "--clients-per-round=200", "--epochs=3",
+        "--delta=1e-5", "--dry-run",
+    ],
+    "user-mean": lambda place: place.on_people(
+        "user-mean", "--column=age", "--range", "0", "60", "--user-id=uid", "--rows-per-user=2",
+        "--sigma=20", "--user-sigma=20",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.delenv("BEAM_LDP_LEDGER", raising=False)
+    return Place(tmp_path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(group, arguments)
+
+
+def commands(found: click.Group, *before: str) -> Iterator[str]:
+    """Every command that does something, by the words that one types."""
+    context = click.Context(found)
+    for name in found.list_commands(context):
+        command = found.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, *before, name)
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield " ".join([*before, name])
+
+
+def test_every_command_is_tried_here() -> None:
+    assert set(commands(group)) == set(CASES)
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_one_object_on_stdout(command: str, place: Place) -> None:
+    done = run(*CASES[command](place), "--format", "json")
+    assert done.exit_code == DONE, done.output
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert isinstance(told, dict) and told["schema_version"] >= 1
+    if command == "run":
+        assert [job["program"] for job in told["jobs"]] == ["frequency", "mean"]
+        assert all(job["privacy"]["num_reports"] == USERS for job in told["jobs"])
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [(["--min-reports=5000"], NOTHING_RELEASED), (["--delta=7"], MISUSED)],
+)
+def test_what_did_not_work_is_an_exit_code_and_nothing_on_stdout(
+    place: Place, more: list[str], code: int
+) -> None:
+    flags = place.frequency()
+    done = run(*flags, *more, "--format", "json")
+    assert done.exit_code == code and done.stdout == "" and done.stderr
+
+
+def test_of_two_releases_the_first_is_told_where_the_second_fails(place: Place) -> None:
+    job = place.job()
+    (place.folder / "out" / "mean").mkdir(parents=True)
+    (place.folder / "out" / "mean" / "mine.txt").write_text("something else")
+    done = run(*job, "--format", "json")
+    assert done.exit_code == MISUSED and "mine.txt" not in done.stdout
+    assert [one["program"] for one in json.loads(done.stdout)["jobs"]] == ["frequency"]
