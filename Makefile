@@ -221,7 +221,7 @@ release-check:  ## every suite, tutorial and benchmark gate in order, and a tabl
 doctest: $(VENV)/.ready  ## the examples in the docstrings
 	$(BIN)/python -m pytest -p no:cacheprovider -p tests.conftest --doctest-modules beam_ldp $(PYTEST_FLAGS)
 
-docs: build/notebooks/.ran  ## the documentation as a site, in build/site/, with what the notebooks give; warnings are errors
+docs: build/notebooks/.ran build/layout  ## the documentation as a site, in build/site/, with what the notebooks give; warnings are errors
 	if [[ ! -e .venv-docs/.ready || requirements/docs.txt -nt .venv-docs/.ready ]]; then
 		$(UV) venv --quiet --clear --python "$$(.ci/find-python 3.11 3.12 3.13)" .venv-docs
 		$(UV) pip install --quiet --python .venv-docs/bin/python -r requirements/docs.txt
