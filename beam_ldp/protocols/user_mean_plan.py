@@ -170,27 +170,22 @@ def plan_user_mean(
         local_epsilon: budget of all that one person sends; exactly one of the two.
         delta: of the central target, in (0, 1).
         model: "shuffle", or "local" where nobody shuffles.
-        sigma: sub-Gaussian parameter (root of the variance proxy) of one row about its person's
-            own mean, in the unit of the data; for a box, one number or one per column. Without it,
-            what Hoeffding's lemma gives for rows of the space.
-        user_sigma: sub-Gaussian parameter of the persons' own means about their common centre; 0
-            where all rows of all people come from one population, as the thesis supposes.
-        outliers: share of the people about whom nothing is assumed, in [0, 1/3): those with fewer
-            rows, among others. What clipping them can shift is in every interval.
-        failure_probability: that the rounds fail people who fit the assumptions; it is taken out
-            of the level of the intervals, which needs to stay above it.
+        sigma: sub-Gaussian parameter of one row about its person's own mean, in the unit of the
+            data; for a box, one or one per column. Default: by Hoeffding's lemma, of the space.
+        user_sigma: that of the persons' means about their centre; 0 as the thesis supposes, where
+            all rows come from one population.
+        outliers: share of people about whom nothing is assumed, in [0, 1/3), as those with fewer
+            rows. What clipping them can shift is in every interval.
+        failure_probability: that the rounds fail people who fit; taken out of the intervals' level.
         split: "budget", "users", or the better one.
-        honest_fraction: share of the reports that are certainly not fake, in (0, 1]; only those
-            hide a person, so a central target counts no others.
+        honest_fraction: share of the reports in (0, 1] that are not fake; only those hide a person.
         preset: "thesis" for the printed algorithm: equal halves of a local budget, bins as wide
             as everybody's spread, one Hadamard bit.
         salt: public; of the hash that assigns people to parts.
-        max_local_epsilon: most that all rounds together take of a person's local budget under a
-            central target.
+        max_local_epsilon: most that all rounds together may promise a person under `epsilon`.
 
     Raises:
         ValueError: for arguments out of range or that do not fit together.
-
     """
     users = check_integer("num_users", num_users, 1, _MAX_USERS)
     rows = check_integer("rows_per_user", rows_per_user, 1, _MAX_ROWS)
