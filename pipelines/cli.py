@@ -90,6 +90,7 @@ PROGRAMS = {
     "train": "Train a model by federated learning, with the privacy cost of every round.",
     "plan": "Which mechanism, privacy cost, error and report size to expect.",
     "run": "Any of these programs, as a job file says.",
+    "check": "Is everything as it must be, before a budget moves or a worker starts?",
 }
 
 
@@ -112,6 +113,10 @@ def _program(name: str, question: str) -> click.Command:
             from beam_ldp.pipelines.plan import main as plan
 
             sys.exit(plan(list(flags)))
+        if name == "check":
+            from beam_ldp.pipelines.check import main as check
+
+            sys.exit(check(list(flags)))
         from beam_ldp.pipelines.flags import print_help
         from beam_ldp.pipelines.job_files import usage_of
 

@@ -14,6 +14,7 @@ import apache_beam as beam
 from rich.console import Console
 
 from beam_ldp.pipelines import run
+from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.devices.collecting import (
     CollectMean,
     CollectSettings,
@@ -223,6 +224,11 @@ def _collected(record: CollectRecord) -> Words:
 def _collected_parts(record: CollectPartsRecord) -> Words:
     words = words_of.dispatch(PartsRecord)(record)
     return collected_words(words, record.num_bad_rows or 0, record.sampling)
+
+
+def to_check(given: Arguments) -> Job:
+    """What `beam-ldp check` looks at. Raises UsageError."""
+    return run.to_check(Collect, given)
 
 
 def run_given(given: Arguments, console: Console) -> int:

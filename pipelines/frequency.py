@@ -11,18 +11,17 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
-import apache_beam as beam
 import numpy as np
 from rich.console import Console
 
 from beam_ldp.pipelines import run
+from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, checked_frequency
 from beam_ldp.pipelines.frequencies.parts import Parts, PartsRecord, gate_parts, part_facts
-from beam_ldp.pipelines.frequencies.questions import FrequencySettings
+from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralLists
 from beam_ldp.pipelines.inputs.public_lists import groups_of, lists_of
-from beam_ldp.pipelines.inputs.sources import ReadTable
 from beam_ldp.pipelines.jobs import results
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.question import Answer, Question
@@ -66,7 +65,6 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
             raise UsageError(f"{USAGE.flag_of(f'stream.{told[0]}')} needs --stream")
         settings = checked_frequency(given, USAGE, stream=stream.on)
         settings = with_files(settings, may_be_empty=stream.on)
-        check_column(settings)
         if settings.question.staged is not None and ledger_url(settings) is not None:
             raise UsageError(
                 "--staged cannot be charged to a ledger, which must grant the budget before data "
@@ -97,17 +95,20 @@ class Frequency(FrequencyPlanner, Question[FrequencySettings]):
         name = self.settings.question.name
         return FrequencyQuery(self.carried_domain, name, self.about, self.bad_rows)
 
-    def read(self, pipeline: beam.Pipeline) -> dict[str, beam.PCollection]:
-        settings = self.settings
-        group_by = settings.people.group_by
-        return pipeline | "Read" >> ReadTable(
-            settings.source.paths,
-            settings.source.format,  # type: ignore[arg-type]
-            (*settings.question.columns, *((group_by,) if group_by else ())),
-            settings.people.id,
-            bad_rows=self.bad_rows,
-            delimiter=settings.source.delimiter,
-        )
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        return self.settings.question.columns
+
+    def unlisted(self, values: np.ndarray) -> tuple[str, ...]:
+        if isinstance(self.survey, SeveralLists):
+            lists = self.survey.domains.items()
+            return tuple(
+                column
+                for i, (column, listed) in enumerate(lists)
+                if (values[:, i] == listed.size - 1).all()
+            )
+        none = self.survey is None and (values == self.domain.size - 1).all()
+        return self.value_columns if none else ()
 
     @property
     def bad_rows(self) -> Literal["dead_letter", "other"]:
@@ -196,15 +197,13 @@ def postprocessed(release: Release, method: Any) -> Release:
     return replace(release, estimate=release.estimate.postprocess(method))
 
 
-def check_column(settings: FrequencySettings) -> None:
-    """A UsageError unless `--column` fits the format."""
-    source, column = settings.source, settings.question.column
-    if source.format == "text" and (settings.people.id or column):
-        raise UsageError(
-            "--column and --user-id cannot be used with text input, where each line is one value"
-        )
-    if source.format != "text" and not column:
-        raise UsageError(f"--column is missing: which column of the {source.format} files?")
+def to_check(given: Arguments) -> Job:
+    """What `beam-ldp check` looks at. Raises UsageError."""
+    if not given["stream"].get("on"):
+        return run.to_check(Frequency, given)
+    from beam_ldp.pipelines import stream
+
+    return stream.to_check(given)
 
 
 def run_given(given: Arguments, console: Console) -> int:

@@ -467,8 +467,7 @@ def main(argv: Sequence[str]) -> int:
 
     console = Console(stderr=True)
     try:
-        flags, only = _without_only(argv[1:])
-        jobs = _only(read_job(argv[0], flags), only)
+        jobs = jobs_to_run(argv[0], argv[1:])
     except UsageError as error:
         return programs.failed(console, MISUSED, f"error: {error}")
     if len(jobs) > 1 and all(given["output"].get("format") == "json" for _, given in jobs):
@@ -504,6 +503,12 @@ def _run_as_one_object(jobs: list[tuple[str, Arguments]], console: Console) -> i
     if told:
         print(json.dumps({"schema_version": 1, "jobs": told}, indent=2, ensure_ascii=False))
     return code
+
+
+def jobs_to_run(path: str, flags: Sequence[str]) -> list[tuple[str, Arguments]]:
+    """What `beam-ldp run` runs, each program with what it is told. Raises UsageError."""
+    flags, only = _without_only(flags)
+    return _only(read_job(path, flags), only)
 
 
 def _without_only(flags: Sequence[str]) -> tuple[list[str], str | None]:

@@ -9,18 +9,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import apache_beam as beam
 import numpy as np
 from rich.console import Console
 
 from beam_ldp.pipelines import run
+from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.inputs.fields import choose_fields, dimension_of, read_fields
-from beam_ldp.pipelines.inputs.sources import (
-    InputFileError,
-    ReadTable,
-    find_all_files,
-)
+from beam_ldp.pipelines.inputs.heads import choose_fields, dimension_of, read_fields
+from beam_ldp.pipelines.inputs.sources import InputFileError
 from beam_ldp.pipelines.means.answer import MeanAnswer, mean_view, picture_shape
 from beam_ldp.pipelines.means.choice import (
     MeanChoice,
@@ -68,12 +64,14 @@ class VectorQuestion(VectorPlanner[S], Question[S]):
             UsageError: if it does not fit what is asked.
         """
         settings = self.settings
-        path = find_all_files(settings.source.paths)[0][0]
+        form, delimiter = settings.source.format, settings.source.delimiter
         try:
-            known = read_fields(path, settings.source.format, settings.source.delimiter)
+            known = read_fields(settings.files[0], form, delimiter)
         except InputFileError as error:
             raise UsageError(f"--input {error}") from None
-        fields = choose_fields(settings.question.column, known, settings.people.id)
+        fields = choose_fields(
+            settings.question.column, known, settings.people.id, delimiter if form == "csv" else ""
+        )
         return [field.name for field in fields], dimension_of(fields, settings.question.dimension)
 
     @property
@@ -92,18 +90,13 @@ class VectorQuestion(VectorPlanner[S], Question[S]):
         """What becomes of rows that cannot be used."""
         return "dead_letter" if self.settings.bad_rows_leave_a_trace else "zero"
 
-    def read(self, pipeline: beam.Pipeline) -> dict[str, beam.PCollection]:
-        """The rows, and those that cannot be used."""
-        settings = self.settings
-        return pipeline | "Read" >> ReadTable(
-            settings.source.paths,
-            settings.source.format,  # type: ignore[arg-type]
-            self.columns,
-            settings.people.id,
-            bad_rows=self.bad_rows,
-            delimiter=settings.source.delimiter,
-            dimension=self.dimension,
-        )
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def vector_size(self) -> int:
+        return self.dimension
 
 
 class Mean(MeanPlanner, VectorQuestion[MeanSettings]):
@@ -156,6 +149,11 @@ class Mean(MeanPlanner, VectorQuestion[MeanSettings]):
         view = mean_view(release.estimate, self.labels, truth, self.ranges, self.shape)
         comparison = comparison_of(*choice.against_the_best)
         return MeanAnswer(release, view, self.settings.output.top, comparison)
+
+
+def to_check(given: Arguments) -> Job:
+    """What `beam-ldp check` looks at. Raises UsageError."""
+    return run.to_check(Mean, given)
 
 
 def run_given(given: Arguments, console: Console) -> int:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from beam_ldp.pipelines.flags import Arguments, UsageError
-from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
+from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
 from beam_ldp.pipelines.jobs import job, results
 from beam_ldp.pipelines.planner import Choice, Planner
 from beam_ldp.pipelines.records.gates import Price, gate_estimates, gate_reports, price_of
@@ -166,9 +166,59 @@ class Question(Planner[S]):
 
     # The pipeline ----------------------------------------------------------------------------
 
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        """Columns of the input that hold what is asked."""
+        return ()
+
+    @property
+    def vector_size(self) -> int | None:
+        """Numbers in a value, where it is a vector."""
+        return None
+
+    @property
+    def bad_rows(self) -> Any:
+        """What becomes of rows that cannot be used."""
+        return "dead_letter"
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """The columns that are read, each with the flag that names it."""
+        people, flag_of = self.settings.people, self.usage.flag_of
+        found = dict.fromkeys(self.value_columns, flag_of("question.column"))
+        if found and people.group_by is not None:
+            found[people.group_by] = flag_of("people.group_by")
+        if found and people.id is not None:
+            found[people.id] = flag_of("people.id")
+        return found
+
+    @property
+    def table(self) -> ReadTable:
+        """The input, as workers read it."""
+        source, people = self.settings.source, self.settings.people
+        group = () if people.group_by is None else (people.group_by,)
+        return ReadTable(
+            source.paths,
+            source.format,  # type: ignore[arg-type]
+            (*self.value_columns, *group),
+            people.id,
+            bad_rows=self.bad_rows,
+            delimiter=source.delimiter,
+            dimension=self.vector_size,
+        )
+
+    def encoder(self, mechanism: Any) -> Any:
+        """What workers make of its rows: a stage whose `in_hand` does the same here."""
+        return self.query.encoder(mechanism, self.settings.people)
+
+    def unlisted(self, values: np.ndarray) -> tuple[str, ...]:
+        """Of values as the stage gives them, the columns none of whose values is in its list."""
+        return ()
+
     def read(self, pipeline: beam.Pipeline) -> dict[str, beam.PCollection]:
         """The rows, and those that cannot be used."""
-        raise NotImplementedError
+        found: dict[str, beam.PCollection] = pipeline | "Read" >> self.table
+        return found
 
     def stages(self, pipeline: beam.Pipeline, choice: Choice[Any]) -> job.Outputs:
         """Read, and both halves of the release."""

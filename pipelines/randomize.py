@@ -5,6 +5,7 @@ The same program as `python -m beam_ldp.pipelines.randomize`.
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC
 from collections import Counter
@@ -21,6 +22,7 @@ from rich.markup import escape
 
 from beam_ldp import log_events
 from beam_ldp.pipelines import outputs, programs
+from beam_ldp.pipelines.checks import Job, check_first, say_checks
 from beam_ldp.pipelines.devices.release_file import (
     RELEASE_FILE,
     Coordinates,
@@ -33,11 +35,12 @@ from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
 from beam_ldp.pipelines.frequencies.questions import FrequencySettings, SeveralLists
-from beam_ldp.pipelines.frequency import Frequency, check_column
+from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS
 from beam_ldp.pipelines.jobs import job, results, watch
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanSettings, check_mean
+from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.statement import number
@@ -137,9 +140,19 @@ def _check_list(given: Arguments) -> FrequencySettings:
             "give --domain or --bins for values of a list, or --radius, --range, --ranges or "
             "--norm for numbers"
         )
-    settings = with_files(checked_frequency(given, USAGE))
-    check_column(settings)
-    return settings
+    return with_files(checked_frequency(given, USAGE))
+
+
+def to_check(given: Arguments) -> Job:
+    """What `beam-ldp check` looks at. Raises UsageError."""
+    return _told(check(given), given.beam_flags)
+
+
+def _told(device: DeviceValues, flags: Sequence[str]) -> Job:
+    """What is checked first: nothing is charged here, it is where the reports are collected."""
+    randomizer = device.release.terms.randomizer
+    told = Job.of(device.program, Choice(randomizer, MANY, None, math.nan), flags)
+    return replace(told, local_epsilon=randomizer.local_epsilon, ask=None)
 
 
 def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -> dict[str, Any]:
@@ -153,6 +166,7 @@ def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -
     settings, terms = device.settings, device.release.terms
     randomizer = terms.randomizer
     folder = outputs.OutputFolder(settings.output.folder)
+    check_first(_told(device, beam_flags), console)
     console.print(
         f"{type(randomizer).__name__}, local epsilon {number(randomizer.local_epsilon)}, "
         f"{randomizer.bits_per_report} bits per report",
@@ -287,6 +301,9 @@ def report(device: DeviceValues, done: dict[str, Any], console: Console) -> None
 def run_given(given: Arguments, console: Console) -> int:
     """The program as it was told, by flags or a job file. Raises as `check` and `execute` do."""
     device = check(given)
+    if device.settings.only_plan:
+        say_checks(_told(device, given.beam_flags), device.settings.output.format)
+        return DONE
     report(device, execute(device, given.beam_flags, console), console)
     return DONE
 

@@ -19,7 +19,7 @@ import beam_ldp
 import mlflow_ldp
 from beam_ldp import log_events
 from beam_ldp.accounting.event_json import event_to_json
-from beam_ldp.pipelines import outputs, programs
+from beam_ldp.pipelines import checks, outputs, programs
 from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
 from beam_ldp.pipelines.jobs import job
 from beam_ldp.pipelines.jobs.lean import load_mlflow
@@ -69,9 +69,11 @@ def execute(
     folder = outputs.OutputFolder(settings.output.folder, settings.output.overwrite)
     bad_rows_file = outputs.bad_rows_path(folder.path, settings.output.bad_rows_file)
     choice = question.choose()
+    job_told = checks.Job.of(question, choice, beam_flags)
     if settings.only_plan:
-        say_plan(question, choice)
+        say_plan(question, choice, job_told)
         return None
+    checks.check_first(job_told, console)
     say_plan_line(question, choice, console)
     identity = question.identity(choice)
     charge = _reserve(question, choice, identity)
@@ -173,12 +175,12 @@ def say_plan_line(question: Question[Any], choice: Choice[Any], console: Console
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
 
 
-def say_plan(question: Question[Any], choice: Choice[Any]) -> None:
-    """What `--dry-run` prints, on stdout."""
-    if question.settings.output.format == "json":
-        print(terminal.printed_json(plan_as_json(question, choice)))
-        return
-    Console().print(terminal.plan_table(question, choice))
+def say_plan(question: Question[Any], choice: Choice[Any], told: checks.Job) -> None:
+    """What `--dry-run` prints, on stdout: the plan and the checks. Raises what a run would."""
+    form = question.settings.output.format
+    if form != "json":
+        Console().print(terminal.plan_table(question, choice))
+    checks.say_checks(told, form, plan_as_json(question, choice))
 
 
 def plan_as_json(question: Question[Any], choice: Choice[Any]) -> dict[str, Any]:
@@ -394,6 +396,12 @@ def show(result: RunResult, console: Console) -> None:
             f"[bold]Bad rows[/bold] are listed in a private file: {escape(result.bad_rows_file)}"
         )
     terminal.say_logged(console, result.logged)
+
+
+def to_check(program: type[Question[Any]], given: Arguments) -> checks.Job:
+    """What `beam-ldp check` looks at. Raises UsageError."""
+    question = program.of(given)
+    return checks.Job.of(question, question.choose(), given.beam_flags)
 
 
 def main(program: type[Question[Any]], argv: Sequence[str] | None = None) -> int:

@@ -39,7 +39,7 @@ class Settings(Generic[Q]):
             of the input and the least number of reports are filled in.
         question: what is asked, as the program's own section says it.
         only_plan: print plan and cost, and do nothing.
-        num_files, input_bytes: what was found of the input, in the launcher.
+        files, input_bytes: what was found of the input, in the launcher.
     """
 
     source: Source = Source()
@@ -52,8 +52,13 @@ class Settings(Generic[Q]):
     output: Output = Output()
     question: Q
     only_plan: bool = False
-    num_files: int = 0
+    files: tuple[str, ...] = ()
     input_bytes: int = 0
+
+    @property
+    def num_files(self) -> int:
+        """How many files were found."""
+        return len(self.files)
 
     @property
     def dataset(self) -> str:
@@ -145,7 +150,23 @@ def settings_from(given: Arguments, usage: Usage, question: Any, kind: Callable[
         for home, found in _SECTIONS.items()
         for name, section in found
     }
+    people, noise, charge = sections["people"], sections["noise"], sections["charge"]
+    sections |= {
+        "people": replace(people, groups=absolute(people.groups)),
+        "noise": replace(noise, key_file=absolute(noise.key_file)),
+        "charge": replace(
+            charge,
+            people_store=absolute(charge.people_store),
+            people_key_file=absolute(charge.people_key_file),
+        ),
+    }
     return kind(**sections, question=question, only_plan=given.action("only_plan"))
+
+
+def absolute(path: Any) -> Any:
+    """A local path as workers need it, who may stand in another folder; anything else as it is."""
+    local = isinstance(path, str) and path and "://" not in path
+    return os.path.abspath(path) if local else path
 
 
 def section_from(given: Arguments, usage: Usage, home: str, section: type) -> Any:
@@ -187,8 +208,7 @@ def checked(settings: S, *, stream: bool = False) -> S:
 def with_files(settings: S, *, may_be_empty: bool = False) -> S:
     """The settings with what the launcher finds of the input: its files, their format. Raises
     UsageError."""
-    from beam_ldp.pipelines.inputs.fields import check_id_types  # these load Beam
-    from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files
+    from beam_ldp.pipelines.inputs.sources import InputFileError, find_all_files  # loads Beam
 
     source = settings.source
     try:
@@ -198,18 +218,31 @@ def with_files(settings: S, *, may_be_empty: bool = False) -> S:
             raise UsageError(f"--input {error}") from None
         files = []
     found = _format_of(source, files)
-    if found == "parquet" and settings.people.id is not None:
-        check_id_types([path for path, _ in files], settings.people.id)
+    _check_column(found, settings.question.column, settings.people.id)
     delimiter = source.delimiter
     if not delimiter:
         tabs = files and files[0][0].lower().split(".gz")[0].endswith(".tsv")
         delimiter = "\t" if tabs else ","
+    question = settings.question
+    if getattr(question, "domains", ()):
+        question = replace(question, domains=tuple(map(absolute, question.domains)))
     return replace(
         settings,
+        question=question,
         source=replace(source, format=found, delimiter=delimiter),
-        num_files=len(files),
+        files=tuple(path for path, _ in files),
         input_bytes=sum(size for _, size in files),
     )
+
+
+def _check_column(form: str, column: Sequence[str], user_id: str | None) -> None:
+    """Text has no columns; everything else needs some."""
+    if form == "text" and (user_id or column):
+        raise UsageError(
+            "--column and --user-id cannot be used with text input, where each line is one value"
+        )
+    if form != "text" and not column:
+        raise UsageError(f"--column is missing: which column of the {form} files?")
 
 
 def _checked_privacy(settings: S) -> S:

@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines.checks import Job, check_first
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.sources import BAD_ROWS, ROWS, ReadTable
@@ -252,9 +253,11 @@ def run_stream(given: Arguments, console: Console) -> int:
     question = Frequency(Frequency.check(given))
     _check_output(question)
     job = Stream(question, stream)
+    told = _told(job, given.beam_flags)
     if question.settings.only_plan:
-        run.say_plan(question, job.choice)
+        run.say_plan(question, job.choice, told)
         return DONE
+    check_first(told, console)
     run.say_plan_line(question, job.choice, console)
     pipeline = _pipeline(job, given.beam_flags)
     begin(job.folder, job.identity, job.run_id)
@@ -281,6 +284,21 @@ def run_stream(given: Arguments, console: Console) -> int:
     if settings.output.format == "json":
         print(terminal.printed_json(_as_json(job, watched, log, why)))
     return DONE
+
+
+def to_check(given: Arguments) -> Job:
+    """What `beam-ldp check` looks at. Raises UsageError."""
+    stream = check_stream(given)
+    question = Frequency(Frequency.check(given))
+    _check_output(question)
+    return _told(Stream(question, stream), given.beam_flags)
+
+
+def _told(job: Stream, flags: Sequence[str]) -> Job:
+    """What is checked first, of the files that are there; the output may be one that goes on."""
+    told = Job.of(job.question, job.choice, flags)
+    wanted = {**told.wanted, job.stream.time_column: USAGE.flag_of("stream.time_column")}
+    return replace(told, wanted=wanted, is_new=False)
 
 
 def _check_output(question: Frequency) -> None:

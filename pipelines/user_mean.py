@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from beam_ldp.pipelines import run
+from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.mean import VectorQuestion
 from beam_ldp.pipelines.means.answer import MeanAnswer, mean_view
@@ -25,6 +26,7 @@ from beam_ldp.pipelines.means.user_choice import (
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.usage.user_mean import USAGE
+from beam_ldp.transforms.device.vectors import EncodeVectors
 from beam_ldp.transforms.elements.blocks import Release
 from beam_ldp.transforms.user_means import PrivateUserMean
 
@@ -51,6 +53,9 @@ class UserLevelMean(UserMeanPlanner, VectorQuestion[UserMeanSettings]):
             question=self.about,
             **how,
         )
+
+    def encoder(self, mechanism: Any) -> Any:
+        return EncodeVectors(self.columns, self.dimension, people=self.settings.people)
 
     def price(self, release: Release) -> Price:
         if release.simulated:
@@ -88,6 +93,11 @@ def _crowds(release: Release) -> tuple[int, int]:
     """People among whom a report hides, in round one (0 without it) and in round two."""
     first, second = ([0] + release.mechanism["crowds"])[-2:]
     return first, second
+
+
+def to_check(given: Arguments) -> Job:
+    """What `beam-ldp check` looks at. Raises UsageError."""
+    return run.to_check(UserLevelMean, given)
 
 
 def run_given(given: Arguments, console: Console) -> int:

@@ -429,12 +429,16 @@ class LedgerReading(OpenLedger):
 
     def status(self, dataset: str) -> BudgetStatus:
         """Where the population of a dataset stands."""
+        population, now = self._standing(dataset)
+        return status_of(population, budget_of(population, dataset), now, self._charges(dataset))
+
+    def _standing(self, dataset: str) -> tuple[Population, str]:
+        """The population of a dataset, and what time it is for it."""
         with self._alone, self._store.reading() as reader:
             books = self._current(reader)
             now = self._time(reader)[0]
-        population = population_of(books, dataset)
         now = books.time if jumps(now, books.time) else max(now, books.time)
-        return status_of(population, budget_of(population, dataset), now, self._charges(dataset))
+        return population_of(books, dataset), now
 
     def _charges(self, dataset: str) -> Callable[[int], tuple[Charge, ...]]:
         return lambda period: tuple(self.state.population_of(dataset).charges_of(period))

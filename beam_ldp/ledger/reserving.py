@@ -19,8 +19,8 @@ from beam_ldp.ledger.charges import (
     place,
     release_key,
 )
-from beam_ldp.ledger.deciding import budget_of, check_fits, population_of, same
-from beam_ldp.ledger.losses import as_json, exceeds, local_loss_of, loss_of
+from beam_ldp.ledger.deciding import budget_of, check_fits, epsilon_of, population_of, same
+from beam_ldp.ledger.losses import as_json, exceeds, local_loss_of, loss_of, times
 from beam_ldp.ledger.opening import (
     LedgerReading,
     Writing,
@@ -70,15 +70,6 @@ class _Request:
         """How many windows or rounds it is; 1 where it is no block."""
         return self.count or 1
 
-    def check_unit(self, population: Population) -> None:
-        """LedgerError unless it protects what the population's budget counts."""
-        if (self.privacy_unit, self.neighbours) != (population.privacy_unit, population.neighbours):
-            raise LedgerError(
-                f"dataset {self.dataset!r} protects one {population.privacy_unit} "
-                f"({population.neighbours}); this run protects one {self.privacy_unit} "
-                f"({self.neighbours})"
-            )
-
     def row(self, population: Population, first_name: str) -> dict[str, Any]:
         """What the row of its reservation says, beside what it costs and when."""
         return {
@@ -100,8 +91,46 @@ class _Request:
         }
 
 
+def _check_unit(population: Population, *, dataset: str, unit: str, neighbours: str) -> None:
+    """LedgerError unless a run protects what the population's budget counts."""
+    if (unit, neighbours) != (population.privacy_unit, population.neighbours):
+        raise LedgerError(
+            f"dataset {dataset!r} protects one {population.privacy_unit} "
+            f"({population.neighbours}); this run protects one {unit} ({neighbours})"
+        )
+
+
 class LedgerReserving(LedgerReading):
     """How a run begins."""
+
+    def would_grant(
+        self,
+        dataset: str,
+        event: Any,
+        *,
+        count: int | None = None,
+        local_event: Any = None,
+        quota: str = "",
+        privacy_unit: str = "user",
+        neighbours: str = REPLACE_ONE,
+    ) -> float:
+        """Whether `reserve` would pass this now; nothing is written, and nothing is kept for it.
+
+        Args: as of `reserve`.
+
+        Returns:
+            Epsilon, at the delta of the budget, that would be committed with it.
+
+        Raises:
+            BudgetExceededError, LedgerError, LedgerUnavailableError: as `reserve` would.
+        """
+        told, sent = as_json(event), None if local_event is None else as_json(local_event)
+        population, now = self._standing(dataset)
+        budget = budget_of(population, dataset)
+        _check_unit(population, dataset=dataset, unit=privacy_unit, neighbours=neighbours)
+        loss, period, parts = loss_of(told, budget.orders), budget.period_of(now), count or 1
+        check_fits(population, dataset, period, loss, local_loss_of(sent or told), parts, quota)
+        return epsilon_of(population.loss(period) + times(loss, parts), budget)
 
     def reserve(
         self,
@@ -171,7 +200,8 @@ class LedgerReserving(LedgerReading):
             budget = budget_of(population, asked.dataset)
             if budget.orders != orders:
                 loss = loss_of(told, budget.orders)
-            asked.check_unit(population)
+            _check_unit(population, dataset=asked.dataset, unit=asked.privacy_unit,
+                        neighbours=asked.neighbours)  # fmt: skip
             body = {
                 **asked.row(population, it.books.first_name_of(asked.dataset)),
                 "period": budget.period_of(it.time(RESERVE)),

@@ -250,7 +250,7 @@ def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> Colle
         privacy=replace(settings.privacy, epsilon=told.privacy.epsilon, strict=told.privacy.strict),
         noise=replace(settings.noise, frozen_values=told.noise.frozen_values),
         shuffle=replace(told.shuffle, min_reports=settings.min_reports),
-        num_files=len(files),
+        files=tuple(files),
     )
     _check_whose(settings, agreed)
     return settings
@@ -386,6 +386,11 @@ class DeviceReports(Question[Any]):
         found: results.WorkerResults = super().collect(choice, flags, staging, console)
         self.received = read_receipts(staging)
         return found
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """None: whoever made the reports read the columns."""
+        return {}
 
     def warnings(self, release: Release) -> tuple[str, ...]:
         """Who sent an outsized share, and what no honest reports say."""

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystem import BeamIOError, CompressedFile, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 
@@ -23,7 +23,7 @@ from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 from beam_ldp.pipelines.jobs.watch import BYTES_READ, METRICS
 from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
-from beam_ldp.transforms.files import matching_or_inside
+from beam_ldp.transforms.files import matching_or_inside, unseen_here
 
 InputFormat = Literal["parquet", "csv", "jsonl", "text"]
 BadRows = Literal["dead_letter", "other", "zero"]
@@ -156,7 +156,7 @@ class ReadTable(beam.PTransform):
         # Workers may stand in another folder than the launcher.
         self._patterns = tuple(map(full_path, patterns))
         values = (columns,) if isinstance(columns, str) else tuple(columns)
-        self._reader = _Reader(input_format, values, user_id, bad_rows, delimiter, dimension)
+        self.reader = RowReader(input_format, values, user_id, bad_rows, delimiter, dimension)
 
     def expand(self, root: Any) -> dict[str, Any]:
         pipeline = root.pipeline if hasattr(root, "pipeline") else root
@@ -170,16 +170,16 @@ class ReadTable(beam.PTransform):
 
     def of_paths(self) -> ReadFiles:
         """The same for a collection of paths, wherever they come from."""
-        return ReadFiles(self._reader)
+        return ReadFiles(self.reader)
 
     def display_data(self) -> dict[str, Any]:
-        return {"format": self._reader.input_format, "patterns": ", ".join(self._patterns)}
+        return {"format": self.reader.input_format, "patterns": ", ".join(self._patterns)}
 
 
 class ReadFiles(beam.PTransform):
     """A collection of paths to `rows` and `bad_rows`; made by `ReadTable.of_paths`."""
 
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: RowReader) -> None:
         super().__init__()
         self._reader = reader
 
@@ -205,14 +205,18 @@ def _same(rows: BadRowBlock) -> BadRowBlock:
 
 
 def _paths(patterns: Sequence[str]) -> Iterator[str]:
-    for path, _ in find_all_files(patterns):
+    try:
+        found = find_all_files(patterns)
+    except InputFileError as error:
+        raise InputFileError(f"{error} {unseen_here()}") from None
+    for path, _ in found:
         yield path
 
 
 class _ReadSplit(beam.DoFn):
     """Reads one split; metrics count the lines that are no rows, and the bytes behind them all."""
 
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: RowReader) -> None:
         self._reader = reader
         self._bad = Metrics.counter(METRICS, "bad_lines")
         self._bytes = Metrics.counter(METRICS, BYTES_READ)
@@ -227,8 +231,8 @@ class _ReadSplit(beam.DoFn):
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """Splits and reads files of one format."""
+class RowReader:
+    """Splits and reads files of one format. Attributes: as the arguments of `ReadTable`."""
 
     input_format: InputFormat
     values: tuple[str, ...]
@@ -277,12 +281,17 @@ class _Reader:
                     yield block
                 return
             at = 0
-            for lines in self._lines(file):
+            for block in self.rows_of(split.path, file):
                 before, at = at, _bytes_behind(file)
                 passed(at - before)
-                yield from self._from_lines(split.path, lines)
-            if _is_cut(file):
+                yield block
+            if is_cut(file):
                 raise InputFileError(f"{split.path}: the compressed file is truncated")
+
+    def rows_of(self, path: str, file: BinaryIO) -> Iterator[TableBlock | BadRowBlock]:
+        """What a file of lines holds, or a part of one that begins with its first line."""
+        for lines in self._lines(file):
+            yield from self._from_lines(path, lines)
 
     def _lines(self, file: BinaryIO) -> Iterator[Lines]:
         if self.input_format == "csv":
@@ -325,30 +334,44 @@ class _Reader:
             row += batch.num_rows
 
 
-def _bytes_behind(file: Any) -> int:
-    """How much of the file as it lies there was read, packed or not."""
-    return int(getattr(file, "_file", file).tell())
-
-
-def _is_cut(file: Any) -> bool:
+            at = 0
+            for block in self.rows_of(split.path, file):
+                before, at = at, _bytes_behind(file)
+                passed(at - before)
+                yield block
+            if is_cut(file):
     """Whether a compressed file ended inside its stream, which Beam takes for its end."""
     return not getattr(getattr(file, "_decompressor", None), "eof", True)
 
 
 class opened:
-    """An open file whose failures become an error that names the file and quotes nothing."""
+    """An open file whose failures become an error that names the file and quotes nothing.
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    Args:
+        path: of the file.
+        at_once: bytes of a compressed file that are unpacked at once; None for Beam's 16 MB.
+    """
+
+    def __init__(self, path: str, at_once: int | None = None) -> None:
+        self._path, self._at_once = path, at_once
 
     def __enter__(self) -> BinaryIO:
         try:
-            self._file: BinaryIO = FileSystems.open(self._path)
+            self._file: BinaryIO = self._open()
+        except FileNotFoundError:
+            raise InputFileError(f"{self._path}: there is no such file {unseen_here()}") from None
         except Exception as error:
             raise InputFileError(
                 f"{self._path}: cannot be opened ({type(error).__name__})"
             ) from None
         return self._file
+
+    def _open(self) -> Any:
+        kind = CompressionTypes.detect_compression_type(self._path)
+        if self._at_once is None or kind == CompressionTypes.UNCOMPRESSED:
+            return FileSystems.open(self._path)
+        packed = FileSystems.open(self._path, compression_type=CompressionTypes.UNCOMPRESSED)
+        return CompressedFile(packed, kind, read_size=self._at_once)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._file.close()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from rich.console import Console
 
 from beam_ldp.pipelines.flags import UsageError
@@ -74,6 +74,19 @@ def _runner_of(flags: Sequence[str]) -> str | None:
         elif flag == "--runner" and i + 1 < len(flags):
             runner = flags[i + 1]
     return runner
+
+
+_HERE = ("DirectRunner", "SwitchingDirectRunner", "FnApiRunner", "PrismRunner")
+
+
+def workers_elsewhere(flags: Sequence[str]) -> str | None:
+    """The runner, where its workers may be other machines than this one; else None."""
+    runner = (_runner_of(flags) or "DirectRunner").rsplit(".", 1)[-1]
+    options = PipelineOptions([*flags]).view_as(PortableOptions)
+    if runner in _HERE or options.environment_type == "LOOPBACK":
+        return None
+    elsewhere = options.environment_type or options.job_endpoint or runner == "DataflowRunner"
+    return runner if elsewhere else None
 
 
 def ends_with_launcher(settings: Settings[Any], flags: Sequence[str]) -> bool:

@@ -48,8 +48,8 @@ METRICS, BYTES_READ = "beam_ldp.pipelines", "bytes_read"  # what readers count, 
 _SEEN_AFTER = 2.0  # seconds
 _SAID_EVERY = 30.0  # seconds between two lines where there is no terminal
 _ASK_EVERY = 1.0  # seconds between two questions to a job server; shorter ones at the beginning
-_OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UsageError", "ValueError",
-               "WorkerError")  # fmt: skip
+_OUR_ERRORS = ("InputFileError", "MismatchError", "StageError", "UnseenFileError", "UsageError",
+               "ValueError", "WorkerError")  # fmt: skip
 
 
 class JobError(RuntimeError):

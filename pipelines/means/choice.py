@@ -82,20 +82,8 @@ def checked_means(settings: S) -> S:
 def with_columns(settings: S) -> S:
     """The settings with what files say: which there are, and what columns. Raises UsageError."""
     settings = with_files(settings)
-    _check_columns(settings)
     column = settings.question.column or (TEXT_COLUMN,)
     return replace(settings, question=replace(settings.question, column=column))
-
-
-def _check_columns(settings: MeanSettings) -> None:
-    """Text has no columns; everything else needs some."""
-    form, column = settings.source.format, settings.question.column
-    if form == "text" and (settings.people.id or column):
-        raise UsageError(
-            "--column and --user-id cannot be used with text input, where each line is one value"
-        )
-    if form != "text" and not column:
-        raise UsageError(f"--column is missing: which columns of the {form} files?")
 
 
 def with_ball(question: MeanQuestion, given: Arguments) -> MeanQuestion:

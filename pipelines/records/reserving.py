@@ -110,6 +110,56 @@ def reserve(
     return RunCharge(ledger, charge, _people(settings, ledger, run_id))
 
 
+def would_grant(
+    settings: ChargeSettings,
+    worst: Price | None,
+    *,
+    identity: ReleaseIdentity | None = None,
+    count: int | None = None,
+) -> str:
+    """Whether the ledger would grant what `reserve` asks for, in a sentence; nothing is written.
+
+    Args:
+        settings, worst, identity: as of `reserve`.
+        count: windows, where a block of them would be reserved.
+
+    Raises:
+        UsageError, NothingReleasedError: as `reserve` would.
+    """
+    if worst is None:
+        return "a simulation is not charged"
+    url = ledger_url(settings)
+    if url is None:
+        return "no ledger is named: nothing is charged"
+    with _ledger_errors():
+        from beam_ldp.ledger import BudgetLedger
+
+        ledger = BudgetLedger(url)
+        if identity is not None:
+            _check_key(settings, identity)
+            published = ledger.published(identity)
+            if published is not None:
+                _check_quota(settings, published)
+                return f"published before by run {published.run_id!r}: the cost covers both"
+        run_id = settings.charge.run_id
+        if run_id is not None:
+            _check_alone(settings, run_id)
+            if ledger.has_run(run_id):
+                return f"run {run_id!r} has its charge: it goes on, or is refused"
+        budget = ledger.status(settings.dataset).budget
+        committed = ledger.would_grant(
+            settings.dataset,
+            worst.event,
+            count=count,
+            quota=settings.charge.quota,
+            privacy_unit=settings.charge.privacy_unit,
+        )
+    return (
+        f"epsilon {committed:.4g} of {budget.epsilon:g} at delta = {budget.delta:g} would be spent "
+        f"or reserved with this run, {max(0.0, budget.epsilon - committed):.4g} would remain"
+    )
+
+
 @contextmanager
 def _ledger_errors() -> Iterator[None]:
     """What a ledger refuses, as a program says it.

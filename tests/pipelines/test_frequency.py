@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines.frequency import main
-from beam_ldp.pipelines.programs import DONE, FAILED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from tests.pipelines.test_outputs import COLUMNS
 from tests.warm import run_warm
 
@@ -221,16 +221,14 @@ def test_too_many_bad_rows_release_nothing(
     assert not out.exists()
 
 
-def test_a_file_without_the_column_is_all_bad_rows(data: Path, tmp_path: Path) -> None:
+def test_a_file_without_the_column_is_named_before_anything_runs(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pq.write_table(pa.table({"uid": [1, 2], "else": ["a", "b"]}), tmp_path / "odd.parquet")
-    out = tmp_path / "out"
-    assert main([*flags(data, out, *LOCAL), f"--input={tmp_path}/odd.parquet"]) == DONE
-    found = [
-        json.loads(line)
-        for line in Path(f"{out}.private", "bad_rows.jsonl").read_text().splitlines()
-    ]
-    (row,) = found
-    assert (row["position"], row["rows"], row["reason"]) == (0, 2, "missing column")
+    arguments = [*flags(data, tmp_path / "out", *LOCAL), f"--input={tmp_path}/odd.parquet"]
+    assert main(arguments) == MISUSED
+    said = capfd.readouterr().err.replace("\n", " ")
+    assert "no such column" in said and "odd.parquet has uid, else" in said
 
 
 # Gates ------------------------------------------------------------------------------------
@@ -253,9 +251,9 @@ def test_a_mistyped_column_is_said(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [*flags(data, tmp_path / "out", *LOCAL), "--column=nowhere"]
-    assert main(arguments) == NOTHING_RELEASED
+    assert main(arguments) == MISUSED
     said = capfd.readouterr().err.replace("\n", " ")
-    assert f"{USERS:,} rows could not be used, most often: missing column" in said
+    assert "--column nowhere: no such column" in said and "the first input has" in said
 
 
 def test_a_runner_that_does_not_exist_is_a_usage_error(
@@ -326,7 +324,7 @@ def test_memoized_noise_repeats_and_says_so(data: Path, tmp_path: Path) -> None:
         (["--epsilom=2"], "did you mean --epsilon"),
         (["--epsilon=1"], "--epsilon needs --expected-users"),
         ([*LOCAL, "--mechanism=KRandomisedResponse"], "KRandomizedResponse"),
-        ([*LOCAL, "--domain=gone.txt"], "--domain gone.txt"),
+        ([*LOCAL, "--domain=gone.txt"], "gone.txt"),
         ([*LOCAL, "--input=gone.csv"], "no file matches"),
     ],
 )
@@ -362,12 +360,12 @@ def test_an_existing_output_is_refused_before_anything_is_read(
     assert (out / "estimates.csv").read_bytes() != before
 
 
-def test_a_file_that_cannot_be_read_fails_the_job_by_its_name(
+def test_a_file_that_cannot_be_read_is_named_before_anything_runs(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "broken.parquet").write_text(SECRET)
     out = tmp_path / "out"
-    assert main([*flags(data, out, *LOCAL), f"--input={tmp_path}/broken.parquet"]) == FAILED
+    assert main([*flags(data, out, *LOCAL), f"--input={tmp_path}/broken.parquet"]) == MISUSED
     printed = capfd.readouterr()
     assert "broken.parquet" in printed.err.splitlines()[-1]
     assert SECRET not in printed.err
@@ -379,9 +377,10 @@ def test_a_dry_run_prices_and_touches_nothing(
 ) -> None:
     (tmp_path / "broken.parquet").write_text("not Parquet at all")
     arguments = flags(data, tmp_path / "out", *CENTRAL, "--dry-run")
-    assert main([*arguments, f"--input={tmp_path}/broken.parquet"]) == DONE
+    assert main(arguments) == DONE
+    assert main([*arguments, f"--input={tmp_path}/broken.parquet"]) == MISUSED
     shown = capfd.readouterr().out
-    assert "local epsilon" in shown and "20,000" in shown
+    assert "local epsilon" in shown and "20,000" in shown and "refused" in shown
     assert os.listdir(tmp_path) == ["broken.parquet"]
 
 

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines.flags import UsageError
-from beam_ldp.pipelines.inputs.fields import check_id_types
+from beam_ldp.pipelines.inputs.heads import check_id_types, read_heads
+from beam_ldp.pipelines.inputs.sources import ReadTable
 
 pytestmark = pytest.mark.exact
 
@@ -22,12 +23,16 @@ def files(folder: Path, *kinds: pa.DataType | None) -> list[str]:
     return paths
 
 
+def check(paths: list[str]) -> None:
+    check_id_types(read_heads(paths, ReadTable(paths, "parquet", "v", "uid").reader), "uid")
+
+
 def test_types_that_hold_ids_may_be_mixed(tmp_path: Path) -> None:
     kinds = [
         pa.int8(), pa.uint64(), pa.float64(), pa.string(), pa.large_binary(), pa.decimal128(9, 0),
         pa.dictionary(pa.int32(), pa.string()), pa.null(), None,
     ]  # fmt: skip
-    check_id_types([*files(tmp_path, *kinds), str(tmp_path / "none.parquet")], "uid")
+    check(files(tmp_path, *kinds))
 
 
 @pytest.mark.parametrize(
@@ -40,9 +45,9 @@ def test_a_type_that_holds_none_is_refused_with_both_types_named(
     tmp_path: Path, kind: pa.DataType
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        check_id_types(files(tmp_path, pa.int64(), kind), "uid")
+        check(files(tmp_path, pa.int64(), kind))
     said = str(caught.value)
     assert f"1.parquet declares {str(kind).split('<')[0]}" in said
     assert "0.parquet int64 beside it" in said
     with pytest.raises(UsageError, match="cannot hold ids. Ids are integers"):
-        check_id_types(files(tmp_path, kind), "uid")
+        check(files(tmp_path, kind))

@@ -471,10 +471,10 @@ def test_memoized_noise_repeats(data: Path, tmp_path: Path) -> None:
     assert contents[0] == contents[1] != contents[2]
 
 
-def test_a_dry_run_reads_no_rows(
+def test_a_dry_run_runs_nothing(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "people.csv").write_text("uid,f0,f1,f2,f3\nbroken\n")
+    (tmp_path / "people.csv").write_text("uid,f0,f1,f2,f3\n1,0,0,0,0\n")
     arguments = flags(tmp_path, tmp_path / "out", *CENTRAL, "--dry-run", source="people.csv")
     assert main(arguments) == DONE
     shown = " ".join(capfd.readouterr().out.split())

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.pipelines.flags import UsageError, read_flags
-from beam_ldp.pipelines.inputs.fields import Field, choose_fields, dimension_of, read_fields
+from beam_ldp.pipelines.inputs.heads import Field, choose_fields, dimension_of, read_fields
 from beam_ldp.pipelines.inputs.line_formats import read_json_lines
 from beam_ldp.pipelines.inputs.sources import InputFileError, RowGroups, read_row_groups
 from beam_ldp.pipelines.job_files import jobs_of

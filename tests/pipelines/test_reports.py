@@ -14,7 +14,7 @@ import pyarrow.csv
 import pytest
 
 from beam_ldp.pipelines import collect, randomize
-from beam_ldp.pipelines.programs import DONE, FAILED, INTERRUPTED, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.programs import DONE, INTERRUPTED, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -340,7 +340,7 @@ def test_people_do_not_report_twice_by_accident(place: Path, capsys: Any) -> Non
         ),
         (["--mechanism=Nothing"], "--mechanism Nothing is unknown"),
         (["--memoize-key-file=key"], "--memoize-key-file needs --user-id"),
-        (["--domain=nowhere.txt"], "--domain nowhere.txt: cannot be read"),
+        (["--domain=nowhere.txt"], "nowhere.txt: cannot be read"),
         (["--column="], "--column must not be empty"),
     ],
 )
@@ -384,12 +384,12 @@ def test_misused_collectors(place: Path, tmp_path: Path, capsys: Any) -> None:
 
 
 def test_unusable_files_write_nothing(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "values.csv").write_text('c\n""\n,\n')
+    (tmp_path / "values.csv").write_text('c\n""\n""\n')
     (tmp_path / "d.txt").write_text("vermilion\ngreen\n")
     assert randomize.main(device_flags(tmp_path, "out")) == NOTHING_RELEASED
     assert "no row could be used (most often:" in " ".join(capsys.readouterr().err.split())
     (tmp_path / "values.csv").write_text("d\nred\n")
-    assert randomize.main(device_flags(tmp_path, "out")) in (FAILED, NOTHING_RELEASED)
+    assert randomize.main(device_flags(tmp_path, "out")) == MISUSED
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.txt", "values.csv"]
 
 

@@ -51,7 +51,7 @@ SECRET = "the-raw-value"
 def read(path: Path, kind: str, *columns: str, partial: bool = False, **how: Any) -> dict[int, Any]:
     """Position -> fields or reason, through splits as the workers do."""
     user_id = columns[1] if len(columns) > 1 else None
-    reader = ReadTable([str(path)], kind, columns[0], user_id, **how)._reader
+    reader = ReadTable([str(path)], kind, columns[0], user_id, **how).reader
     found: dict[int, Any] = {}
     for split in reader.splits(str(path)):
         for element in reader.read(split):
@@ -179,7 +179,7 @@ def test_parquet_without_a_wanted_column_gives_its_rows_without_it(tmp_path: Pat
     """Encoding turns them into bad rows, one by one, with their positions."""
     path = write_parquet(tmp_path / "x.parquet", {"v": ["a", "b"]})
     assert read(path, "parquet", "v", "missing", partial=True) == {0: ("a",), 1: ("b",)}
-    reader = ReadTable([str(path)], "parquet", "missing")._reader
+    reader = ReadTable([str(path)], "parquet", "missing").reader
     (split,) = reader.splits(str(path))
     (block,) = reader.read(split)
     assert len(block) == 2 and block.batch.num_columns == 0
@@ -284,7 +284,7 @@ def test_a_parquet_file_cut_in_its_middle_names_the_file(tmp_path: Path) -> None
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    reader = ReadTable(["x"], "csv", "v")._reader
+    reader = ReadTable(["x"], "csv", "v").reader
     with pytest.raises(InputFileError, match="gone.csv: cannot be opened"):
         list(reader.read(Split(str(tmp_path / "gone.csv"))))
 

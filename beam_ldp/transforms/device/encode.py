@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -285,6 +285,15 @@ class EncodeStage(beam.PTransform):
         )
         values.bad_rows = bad_rows
         return values
+
+    def in_hand(self, blocks: Iterable[TableBlock]) -> Iterator[ValueBlock | BadRowBlock]:
+        """The same of a few rows that are here, without a pipeline and hiding none of the bad ones:
+        a look at the input before anything runs."""
+        doer = replace(self._doer, hide_bad=False)
+        doer.setup()
+        for block in blocks:
+            for found in doer.process(block):
+                yield found.value if isinstance(found, TaggedOutput) else found
 
 
 def checked_choice(bad_rows: str, hidden: str) -> bool:

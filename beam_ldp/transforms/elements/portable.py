@@ -16,6 +16,7 @@ from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.domain import OTHER, Bins, Domain
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import People
+from beam_ldp.transforms.files import unseen_here
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 
 INLINE_BYTES = 1 << 18
+
+
+class UnseenFileError(FileNotFoundError):
+    """A file that a worker needs is not where it looks. The message says where that is."""
 
 
 class PortableRandomizer:
@@ -135,7 +140,7 @@ class PortableDomain:
             return self._domain
         found = FileSystems.match([self._domain], [1])[0].metadata_list
         if not found:
-            raise FileNotFoundError(f"domain: no file {self._domain}")
+            raise UnseenFileError(f"domain: no file {self._domain} {unseen_here()}")
         return _read_domain(
             self._domain, self._other, found[0].size_in_bytes, found[0].last_updated_in_seconds
         )

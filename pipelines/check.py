@@ -1,0 +1,76 @@
+"""`beam-ldp check`: every check of a job, and nothing else. Beam is loaded where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from beam_ldp.pipelines.flags import Arguments, UsageError, read_flags
+from beam_ldp.pipelines.job_files import PROGRAMS, jobs_to_run, usage_of
+from beam_ldp.settings.fields import nearest
+
+DONE, MISUSED = 0, 2
+
+HELP = """Usage: beam-ldp check JOB [FLAGS]
+       beam-ldp check PROGRAM FLAGS...
+
+What can be known to be wrong before a budget moves or a worker starts: settings, columns, types,
+ids, lists, local epsilon, budget, output, and whether workers can reach the input. It takes what
+`beam-ldp run JOB` or the program takes, writes and reserves nothing, and reads the footers of
+Parquet files and the first 64 KB of others, of at most 32 files: 10 GB take as long as 10 kB.
+Every run does the same first; --dry-run shows it below the plan.
+
+PROGRAM is frequency, mean, user-mean, randomize, collect or train. With --format json one object is
+printed, with a list `checks` of {program, check, status, said}; status is ok, warning or refused.
+
+examples:
+  beam-ldp check job.yaml
+  beam-ldp check mean --input people.parquet --column age --user-id uid --range 0 120 \\
+      --epsilon 1 --delta 1e-8 --expected-users 1e6 --output out
+
+exit codes: 0 nothing is refused (there may be warnings); 2 a flag, the input or the output is;
+            3 only the budget is too small: what the run itself would end with
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command."""
+    if not argv or any(flag in ("-h", "--help", "--help-all") for flag in argv):
+        print(HELP, end="")
+        return DONE if argv else MISUSED
+    from beam_ldp.pipelines.jobs.lean import load_beam
+
+    load_beam()
+    from beam_ldp.pipelines import checks
+
+    flags, form = _without_format(argv[1:])
+    told: dict[str, list[checks.Finding]] = {}
+    try:
+        for name, given in _jobs(argv[0], flags):
+            told[name] = checks.of_program(name, given)
+    except UsageError as error:
+        told[argv[0]] = [checks.Finding("settings", "refused", str(error), error)]
+    checks.show(told, form)
+    return checks.exit_code([one for found in told.values() for one in found])
+
+
+def _jobs(what: str, flags: Sequence[str]) -> list[tuple[str, Arguments]]:
+    """The programs with what they are told, of a job file or of flags. Raises UsageError."""
+    name = what.replace("-", "_")
+    if name in PROGRAMS:
+        return [(name, read_flags(usage_of(name), flags))]
+    if "." not in what:
+        known = [program.replace("_", "-") for program in PROGRAMS]
+        raise UsageError(f"{what} is neither a job file nor a program{nearest(what, known)}")
+    return jobs_to_run(what, flags)
+
+
+def _without_format(flags: Sequence[str]) -> tuple[list[str], str]:
+    """The other flags, and what `--format` says, which is of this command here."""
+    rest, form = list(flags), "table"
+    for i, flag in enumerate(flags):
+        if flag in ("--format", "--format=json", "--format=table"):
+            width = 2 if flag == "--format" else 1
+            form = "".join(flags[i : i + width]).removeprefix("--format").lstrip("=")
+            del rest[i : i + width]
+            break
+    return rest, form

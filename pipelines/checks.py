@@ -1,0 +1,502 @@
+"""What can be known to be wrong before a budget moves or a worker starts.
+
+A check is a name and a function that yields what it found, and raises what the run itself would
+raise. Every run does all of them first, `--dry-run` and `beam-ldp check` show them.
+
+Of the input they read what `inputs.heads` reads, so they take as long for 10 GB as for 10 kB. The
+rows at the head go through the very stage that workers run: what is a number, an id or a value of
+the list is decided in one place. A check writes nothing, and asks a ledger without reserving. What
+it found is for whoever starts the run: it quotes no value, and nothing of it enters a record.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from beam_ldp.pipelines import outputs
+from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.inputs.heads import Head, check_id_types, no_column, read_heads
+from beam_ldp.pipelines.inputs.sources import InputFileError, RowReader
+from beam_ldp.pipelines.jobs.job import workers_elsewhere
+from beam_ldp.pipelines.planner import Choice, Rows
+from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
+from beam_ldp.pipelines.question import Question
+from beam_ldp.pipelines.records import reserving
+from beam_ldp.pipelines.records.gates import NothingReleasedError
+from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, many, number
+from beam_ldp.pipelines.views.terminal import printable, printed_json
+from beam_ldp.transforms.elements.blocks import BadRowBlock, ValueBlock
+
+Status = Literal["ok", "warning", "refused"]
+REFUSALS = (UsageError, outputs.OutputError, NothingReleasedError)
+
+_ANSWER_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found.
+
+    Attributes:
+        check: its name.
+        status: whether a run goes on as it is asked for.
+        said: what was found, and what to do.
+        refusal: what a run would raise.
+    """
+
+    check: str
+    status: Status
+    said: str
+    refusal: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What would run, as its program tells it.
+
+    Attributes:
+        settings: the checked flags.
+        wanted: the columns that are read, each with the flag that names it.
+        reader: of the input, as in the workers; None where no columns are read.
+        stage: what workers make of its rows first; its `in_hand` does the same here. None where
+            that is not looked at.
+        unlisted: of values as the stage gives them, the columns none of whose values is listed.
+        lists: what a plan says of the public lists.
+        local_epsilon, epsilon: the expected privacy cost; None: there is none, or not yet.
+        ask: the ledger, whether it would grant the worst case.
+        beam_flags: all flags, for Beam.
+        is_new: whether the output must not be there yet, or be one that is replaced.
+    """
+
+    settings: Any
+    wanted: dict[str, str] = field(default_factory=dict)
+    reader: RowReader | None = None
+    stage: Any = None
+    unlisted: Callable[[Any], tuple[str, ...]] = lambda values: ()
+    lists: Rows = field(default_factory=list)
+    local_epsilon: float | None = None
+    epsilon: float | None = None
+    ask: Callable[[], str] | None = None
+    beam_flags: Sequence[str] = ()
+    is_new: bool = True
+
+    @classmethod
+    def of(cls, question: Question[Any], choice: Choice[Any], beam_flags: Sequence[str]) -> Job:
+        """What a question tells. Raises UsageError."""
+        settings, wanted = question.settings, question.wanted
+
+        def ask() -> str:
+            memoized = settings.noise.memoized
+            return reserving.would_grant(
+                settings,
+                question.worst_price(choice),
+                identity=question.identity(choice) if memoized else None,
+                count=settings.charge.windows,
+            )
+
+        return cls(
+            settings,
+            wanted,
+            question.table.reader if wanted else None,
+            question.encoder(choice.mechanism) if wanted else None,
+            question.unlisted,
+            question.inputs(),
+            None if choice.price is None else choice.mechanism.local_epsilon,
+            None if choice.price is None else float(choice.price.bound),  # type: ignore[arg-type]
+            ask,
+            beam_flags,
+        )
+
+    @cached_property
+    def heads(self) -> list[Head]:
+        """Of the input; none where no columns are read, or no file is there yet."""
+        if self.reader is None or not self.settings.files:
+            return []
+        try:
+            return read_heads(self.settings.files, self.reader)
+        except InputFileError as error:
+            raise UsageError(f"--input {error}") from None
+
+
+Found = Iterator[tuple[Status, str]]
+
+
+def _input(job: Job) -> Found:
+    settings, heads = job.settings, job.heads
+    if not heads:
+        yield "ok", f"{many(settings.num_files, 'file')}, {settings.source.format}"
+        return
+    if len(heads) == settings.num_files and not any(head.num_rows for head in heads):
+        raise UsageError(f"--input {heads[0].path}: there are no rows in it" + _others(heads))
+    looked = "" if len(heads) == settings.num_files else f"; {len(heads)} of them were looked at"
+    yield (
+        "ok",
+        (
+            f"{many(settings.num_files, 'file')}, {settings.input_bytes:,} bytes, "
+            f"{settings.source.format}{looked}"
+        ),
+    )
+
+
+def _others(heads: Sequence[Head]) -> str:
+    return "" if len(heads) == 1 else f", nor in the other {many(len(heads) - 1, 'file')}"
+
+
+def _columns(job: Job) -> Found:
+    assert job.reader is not None or not job.heads
+    delimiter = job.reader.delimiter if job.reader and job.reader.input_format == "csv" else ""
+    for i, head in enumerate(job.heads):
+        names = head.names
+        if not names and not head.num_rows:
+            continue  # an empty file says nothing
+        for name, flag in job.wanted.items():
+            if name not in names:
+                where = head.path if i else "the first input"
+                raise no_column(flag, name, names, where, delimiter)
+    if job.heads:
+        yield "ok", f"{many(len(job.wanted), 'column')} in {many(len(job.heads), 'file')}"
+
+
+# Why rows cannot be used, with what to do.
+_MISSING = ("null", "NaN", "no user id", "no group")  # which tells nothing of the others
+_WHAT_TO_DO = {
+    "wrong type": "values of a list are text, integers or truth values; whole numbers that became "
+    "floats beside nulls are integers again after pandas' astype('Int64')",
+    "not a number": "a mean, and bins, take numbers or text that spells them",
+    "user id of wrong type": "ids are integers, decimals of scale 0, floats without a fraction, "
+    "text or bytes",
+    "no user id": "is that the column of ids?",
+    "wrong number of coordinates": "see --dimension",
+    "neither 0 nor 1": "--norm binary is for those",
+    "undecodable text": "convert it to UTF-8",
+    "wrong number of fields": "see --csv-delimiter",
+    "not a JSON object": "see --input-format",
+    "list of something else than numbers": "see --column",
+}
+
+
+def _rows(job: Job) -> Found:
+    check_id_types(job.heads, job.settings.people.id)
+    if job.stage is None or not job.heads:
+        return
+    kinds: dict[bool, str] = {}
+    unlisted: list[tuple[str, ...]] = []
+    useless = []
+    for head in job.heads:
+        good, bad = _through(job.stage, head)
+        num_good, num_bad = sum(map(len, good)), bad.total()
+        if num_bad and not num_good and not set(bad) <= set(_MISSING):
+            useless.append((head, bad))
+        elif num_bad > num_good:
+            yield "warning", _most_bad(head, bad, num_good)
+        unlisted += [job.unlisted(block.values) for block in good]
+        _note_kind(job, head, good, kinds)
+    if useless and not unlisted:
+        head, bad = useless[0]
+        reason = next(reason for reason, _ in bad.most_common() if reason not in _MISSING)
+        raise UsageError(
+            f"{_flags_of(job, reason)}: none of the first {many(bad.total(), 'row')} of "
+            f"{head.path} can be used: {_with_hint(reason)}"
+        )
+    for head, bad in useless:
+        yield "warning", _most_bad(head, bad, 0)
+    for column in set(unlisted[0]).intersection(*unlisted[1:]) if unlisted else ():
+        yield (
+            "warning",
+            f"none of the first values of column {column} is in its list or bins: every row would "
+            "count as `other`",
+        )
+    yield "ok", "the first rows can be read as what they are taken for"
+
+
+def _through(stage: Any, head: Head) -> tuple[list[ValueBlock], Counter[str]]:
+    """What workers would make of the rows of a head: those that can be used, and why others not."""
+    good, bad = list[ValueBlock](), Counter(head.bad)
+    for found in stage.in_hand(head.blocks):
+        if isinstance(found, BadRowBlock):
+            bad.update(row.reason for row in found)
+        else:
+            good.append(found)
+    return good, bad
+
+
+def _most_bad(head: Head, bad: Counter[str], num_good: int) -> str:
+    how_many = "most cannot" if num_good else "none can"
+    reason = bad.most_common(1)[0][0]
+    return (
+        f"of the first {many(bad.total() + num_good, 'row')} of {head.path} {how_many} be used, "
+        f"most often: {_with_hint(reason)}"
+    )
+
+
+def _with_hint(reason: str) -> str:
+    return f"{reason}; {_WHAT_TO_DO[reason]}" if reason in _WHAT_TO_DO else reason
+
+
+def _flags_of(job: Job, reason: str) -> str:
+    """The flag that named the column, for a reason."""
+    people = job.settings.people
+    if "user id" in reason:
+        return f"--user-id {people.id}"
+    if reason == "no group":
+        return f"--group-by {people.group_by}"
+    columns = [name for name in job.wanted if name not in (people.id, people.group_by)]
+    if not columns or job.settings.source.format == "text":
+        return "--input"
+    shown = ", ".join(columns[:3]) + (", …" if len(columns) > 3 else "")
+    return f"{job.wanted[columns[0]]} {shown}"
+
+
+def _note_kind(job: Job, head: Head, good: Sequence[ValueBlock], kinds: dict[bool, str]) -> None:
+    """A UsageError where one file has integers as ids, and another one none."""
+    if job.settings.people.id is None or not good:
+        return
+    whole = {part.user_ids.dtype.kind != "O" for b in good for part in b.by_kind()}  # type: ignore
+    if len(whole) != 1:
+        return
+    (kind,) = whole
+    other = kinds.get(not kind)
+    if other is not None:
+        one, two = (head.path, other) if kind else (other, head.path)
+        raise UsageError(
+            f"--user-id {job.settings.people.id}: the ids of {one} are integers, those of {two} "
+            "are text that spells none: whoever is in both would count as two people. Write ids "
+            "in one way in all files"
+        )
+    kinds.setdefault(kind, head.path)
+
+
+def _lists(job: Job) -> Found:
+    for heading, said in job.lists:
+        yield "ok", f"{heading}: {said}"
+
+
+def _privacy(job: Job) -> Found:
+    settings, local = job.settings, job.local_epsilon
+    if settings.noise.seed is not None:
+        yield "warning", "a simulation with a seed: no privacy guarantee"
+        return
+    if local is None:
+        return
+    said = f"local epsilon {number(local)}"
+    if job.epsilon is not None and settings.trusts_the_shuffler:
+        said += f", epsilon {number(job.epsilon)} at delta = {settings.privacy.delta:g}"
+    if local > WEAK_LOCAL_EPSILON:
+        yield "warning", f"{said}: whoever sees a report learns its value almost surely"
+    else:
+        yield "ok", said
+
+
+def _output(job: Job) -> Found:
+    told = job.settings.output
+    folder = outputs.OutputFolder(told.folder, told.overwrite, checked=job.is_new)
+    outputs.bad_rows_path(folder.path, told.bad_rows_file)
+    if not outputs.is_local(folder.path):
+        yield "ok", folder.path
+        return
+    place = os.path.realpath(folder.path)
+    for path in job.settings.files:
+        if path == place or path.startswith(place + os.sep):
+            raise outputs.OutputError(f"--output {folder.path} holds the --input {path}")
+    above = Path(folder.path).parent
+    while not above.exists():
+        above = above.parent
+    why = "must not write into" if above.is_dir() else "finds no folder at"
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise outputs.OutputError(
+            f"--output {folder.path} cannot be written: this user {why} {above}"
+        )
+    yield "ok", folder.path
+
+
+def _budget(job: Job) -> Found:
+    if job.ask is not None:
+        yield "ok", job.ask()
+
+
+def _workers(job: Job) -> Found:
+    where = workers_elsewhere(job.beam_flags)
+    if where is None:
+        yield "ok", "on this machine"
+        return
+    settings = job.settings
+    flags = {
+        "--input": settings.source.paths,
+        "--domain": getattr(settings.question, "domains", ()),
+        "--groups": (settings.people.groups,),
+        "--memoize-key-file": (settings.noise.key_file,),
+        "--output": (settings.output.folder,),
+    }
+    local = [
+        flag for flag, paths in flags.items()
+        if any(path is not None and outputs.is_local(str(path)) for path in paths)
+    ]  # fmt: skip
+    if local and where == "DataflowRunner":
+        raise UsageError(
+            f"{local[0]} names a path of this machine, which the workers of {where} cannot reach: "
+            "use an object store (gs://...)"
+        )
+    if local:
+        yield (
+            "warning",
+            (
+                f"the workers of {where} may be other machines: what {', '.join(local)} name must "
+                "be under the same path on each of them (a shared folder), or in an object store"
+            ),
+        )
+    else:
+        yield "ok", f"the workers of {where} read from object stores"
+
+
+def _mlflow(job: Job) -> Found:
+    told = job.settings.output
+    if told.no_mlflow or importlib.util.find_spec("mlflow") is None:
+        why = "--no-mlflow" if told.no_mlflow else "MLflow is not installed"
+        yield "ok", f"the run is not logged: {why}"
+        return
+    uri = told.mlflow_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+    away = _why_away(uri)
+    if away:
+        yield "warning", f"the store of MLflow that is named {away}: the run would not be logged"
+    else:
+        yield "ok", "the store that is named" if uri else "the store of the ledger, or the output's"
+
+
+def _why_away(uri: str) -> str:
+    """Why MLflow's store cannot be reached; "" where nothing says so. Opens no store."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            with socket.create_connection((parts.hostname or "", port), timeout=_ANSWER_SECONDS):
+                return ""
+        except OSError as error:
+            return f"does not answer ({type(error).__name__})"
+    if parts.scheme == "sqlite":
+        folder = Path(uri.removeprefix("sqlite:///")).absolute().parent
+        return "" if folder.is_dir() else "lies in a folder that does not exist"
+    return ""
+
+
+Check = Callable[[Job], Found]
+CHECKS: dict[str, Check] = {
+    "input": _input,
+    "columns": _columns,
+    "rows": _rows,
+    "lists": _lists,
+    "privacy": _privacy,
+    "output": _output,
+    "workers": _workers,
+    "mlflow": _mlflow,
+    "budget": _budget,
+}
+
+
+def findings(job: Job) -> Iterator[Finding]:
+    """All checks, one after the other; where one is refused the others still look."""
+    told = set()
+    for name, check in CHECKS.items():
+        try:
+            for status, said in check(job):
+                yield Finding(name, status, said)
+        except REFUSALS as error:
+            if str(error) not in told:  # the input that cannot be read is refused once
+                yield Finding(name, "refused", str(error), error)
+            told.add(str(error))
+
+
+def of_program(name: str, given: Arguments) -> list[Finding]:
+    """The checks of a program, by its module's name, as it was told."""
+    try:
+        job = importlib.import_module(f"beam_ldp.pipelines.{name}").to_check(given)
+    except REFUSALS as error:
+        return [Finding("settings", "refused", str(error), error)]
+    return [Finding("settings", "ok", "each is known, and they fit together"), *findings(job)]
+
+
+def exit_code(found: Sequence[Finding]) -> int:
+    """What the run itself would end with, as far as checks can tell."""
+    refused = [one.refusal for one in found if one.refusal is not None]
+    if not refused:
+        return DONE
+    only_budget = all(isinstance(error, NothingReleasedError) for error in refused)
+    return NOTHING_RELEASED if only_budget else MISUSED
+
+
+def check_first(job: Job, console: Console) -> None:
+    """What every run does first. The budget is asked by whoever reserves it.
+
+    Raises:
+        UsageError, OutputError: for the first check that is not passed.
+    """
+    for name, check in CHECKS.items():
+        if name == "budget":
+            continue
+        for status, said in check(job):
+            if status == "warning" and name != "privacy":  # which the release says
+                console.print(f"[yellow]warning:[/yellow] {escape(said)}", soft_wrap=True)
+
+
+_COLOURS = {"ok": "green", "warning": "yellow", "refused": "bold red"}
+
+
+def findings_table(found: Sequence[Finding], title: str = "Checks") -> Table:
+    """One line per finding."""
+    table = Table("check", "", "found, or what to do", title=title, title_justify="left")
+    last = ""
+    for finding in found:
+        colour, name = _COLOURS[finding.status], "" if finding.check == last else finding.check
+        status = f"[{colour}]{finding.status}[/{colour}]"
+        table.add_row(name, status, escape(printable(finding.said)))
+        last = finding.check
+    return table
+
+
+def say_checks(job: Job, form: str, plan: dict[str, Any] | None = None) -> None:
+    """What `--dry-run` prints of the checks, on stdout. Raises what a run would.
+
+    Args:
+        job: what would run.
+        form: "table" or "json".
+        plan: what the object holds besides, where it is one.
+    """
+    found = list(findings(job))
+    if form == "json":
+        first = plan or {"schema_version": outputs.SCHEMA_VERSION, "dry_run": True}
+        print(printed_json({**first, "checks": findings_as_json(found)}))
+    else:
+        Console().print(findings_table(found))
+    refused = next((one.refusal for one in found if one.refusal is not None), None)
+    if refused is not None:
+        raise refused
+
+
+def findings_as_json(found: Sequence[Finding]) -> list[dict[str, str]]:
+    """The same for programs."""
+    return [{"check": f.check, "status": f.status, "said": f.said} for f in found]
+
+
+def show(told: Mapping[str, Sequence[Finding]], form: str) -> None:
+    """The checks of several programs on stdout, as a table each or as one object."""
+    if form != "json":
+        for name, found in told.items():
+            Console().print(findings_table(found, f"Checks of {name.replace('_', '-')}"))
+        return
+    every = [
+        {"program": name, **one} for name, found in told.items() for one in findings_as_json(found)
+    ]
+    print(printed_json({"schema_version": outputs.SCHEMA_VERSION, "checks": every}))
