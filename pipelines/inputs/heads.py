@@ -154,7 +154,7 @@ def _parquet_heads(paths: Sequence[str], reader: RowReader) -> list[Head]:
 def _first_rows(path: str, columns: list[str], count: int) -> tuple[TableBlock, ...]:
     """Page by page: a column of a row group may have a gigabyte."""
     with opened(path) as file:
-        found = pq.ParquetFile(file, buffer_size=HEAD_BYTES)
+        found = pq.ParquetFile(file, buffer_size=HEAD_BYTES, pre_buffer=False)
         batches = found.iter_batches(batch_size=count, columns=columns, use_threads=False)
         return tuple(TableBlock(path, 0, batch) for batch in _first(batches))
 

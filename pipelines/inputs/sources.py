@@ -59,7 +59,7 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
         InputFileError: if nothing matches or the place cannot be reached.
     """
     try:
-        found = matching_or_inside(pattern)
+        found = matching_or_inside(full_path(pattern))
     except (BeamIOError, ValueError, OSError) as error:
         raise InputFileError(f"{pattern}: cannot be listed ({type(error).__name__})") from None
     names = [(str(f.path), int(f.size_in_bytes or 0)) for f in found]
@@ -281,10 +281,10 @@ class RowReader:
                     yield block
                 return
             at = 0
-            for block in self.rows_of(split.path, file):
+            for found in self.rows_of(split.path, file):
                 before, at = at, _bytes_behind(file)
                 passed(at - before)
-                yield block
+                yield found
             if is_cut(file):
                 raise InputFileError(f"{split.path}: the compressed file is truncated")
 
@@ -334,12 +334,12 @@ class RowReader:
             row += batch.num_rows
 
 
-            at = 0
-            for block in self.rows_of(split.path, file):
-                before, at = at, _bytes_behind(file)
-                passed(at - before)
-                yield block
-            if is_cut(file):
+def _bytes_behind(file: Any) -> int:
+    """How much of the file as it lies there was read, packed or not."""
+    return int(getattr(file, "_file", file).tell())
+
+
+def is_cut(file: Any) -> bool:
     """Whether a compressed file ended inside its stream, which Beam takes for its end."""
     return not getattr(getattr(file, "_decompressor", None), "eof", True)
 
@@ -358,11 +358,10 @@ class opened:
     def __enter__(self) -> BinaryIO:
         try:
             self._file: BinaryIO = self._open()
-        except FileNotFoundError:
-            raise InputFileError(f"{self._path}: there is no such file {unseen_here()}") from None
         except Exception as error:
+            where = f" {unseen_here()}" if isinstance(error, FileNotFoundError) else ""
             raise InputFileError(
-                f"{self._path}: cannot be opened ({type(error).__name__})"
+                f"{self._path}: cannot be opened ({type(error).__name__}){where}"
             ) from None
         return self._file
 

@@ -299,7 +299,7 @@ def test_what_was_read_adds_up_to_the_files(tmp_path: Path, name: str) -> None:
     else:
         content = "\n".join(["v", *texts, ""]).encode()
         path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    reader = ReadTable([str(path)], format_of(name), "v")._reader  # type: ignore[arg-type]
+    reader = ReadTable([str(path)], format_of(name), "v").reader  # type: ignore[arg-type]
     told: list[int] = []
     for split in reader.splits(str(path)):
         assert sum(map(len, reader.read(split, told.append))) > 0
