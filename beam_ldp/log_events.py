@@ -54,7 +54,7 @@ NOTHING_RELEASED = Event(
     "a gate was not passed: reports, bad rows, privacy cost or budget",
 )
 REFUSED = Event(
-    "run.refused", logging.INFO, ("program",), "a flag or an input is wrong; no data was read"
+    "run.refused", logging.INFO, ("program",), "a flag or an input is wrong; nothing was run"
 )
 FAILED = Event("run.failed", logging.INFO, ("program",), "the job failed; nothing was released")
 REPORTS_WRITTEN = Event(

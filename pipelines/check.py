@@ -24,8 +24,8 @@ printed, with a list `checks` of {program, check, status, said}; status is ok, w
 
 examples:
   beam-ldp check job.yaml
-  beam-ldp check mean --input people.parquet --column age --user-id uid --range 0 120 \\
-      --epsilon 1 --delta 1e-8 --expected-users 1e6 --output out
+  beam-ldp check job.yaml --epsilon 0.5 --format json
+  beam-ldp check mean --input people.parquet --column age --range 0 120 ... (what `mean` takes)
 
 exit codes: 0 nothing is refused (there may be warnings); 2 a flag, the input or the output is;
             3 only the budget is too small: what the run itself would end with

@@ -36,8 +36,8 @@ from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records import reserving
-from beam_ldp.pipelines.records.gates import NothingReleasedError
-from beam_ldp.pipelines.records.statement import WEAK_LOCAL_EPSILON, many, number
+from beam_ldp.pipelines.records.gates import NothingReleasedError, weak_warnings
+from beam_ldp.pipelines.records.statement import many, number
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ValueBlock
 
@@ -77,6 +77,7 @@ class Job:
         unlisted: of values as the stage gives them, the columns none of whose values is listed.
         lists: what a plan says of the public lists.
         local_epsilon, epsilon: the expected privacy cost; None: there is none, or not yet.
+        weak: what is said of a mechanism that by itself hides hardly anything.
         ask: the ledger, whether it would grant the worst case.
         beam_flags: all flags, for Beam.
         is_new: whether the output must not be there yet, or be one that is replaced.
@@ -90,6 +91,7 @@ class Job:
     lists: Rows = field(default_factory=list)
     local_epsilon: float | None = None
     epsilon: float | None = None
+    weak: tuple[str, ...] = ()
     ask: Callable[[], str] | None = None
     beam_flags: Sequence[str] = ()
     is_new: bool = True
@@ -117,6 +119,7 @@ class Job:
             question.inputs(),
             None if choice.price is None else choice.mechanism.local_epsilon,
             None if choice.price is None else float(choice.price.bound),  # type: ignore[arg-type]
+            weak_warnings(choice.mechanism, settings),
             ask,
             beam_flags,
         )
@@ -295,10 +298,9 @@ def _privacy(job: Job) -> Found:
     said = f"local epsilon {number(local)}"
     if job.epsilon is not None and settings.trusts_the_shuffler:
         said += f", epsilon {number(job.epsilon)} at delta = {settings.privacy.delta:g}"
-    if local > WEAK_LOCAL_EPSILON:
-        yield "warning", f"{said}: whoever sees a report learns its value almost surely"
-    else:
-        yield "ok", said
+    yield "ok", said
+    for warning in job.weak:
+        yield "warning", warning
 
 
 def _output(job: Job) -> Found:

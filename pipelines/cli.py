@@ -74,7 +74,7 @@ def group() -> None:
       beam-ldp user-mean --help
 
     \b
-    exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
+    exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was run;
                 3 nothing was released
     """
 

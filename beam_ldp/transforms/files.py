@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -45,14 +43,6 @@ def matching_or_inside(pattern: str) -> list[FileMetadata]:
     if all(file.path.rstrip("/") == own for file in found):
         return matching(f"{own}/*") or found
     return found
-
-
-def unseen_here() -> str:
-    """What is said of a file that the launcher saw and a worker does not see."""
-    return (
-        f"on the worker {socket.gethostname()} (its folder is {os.getcwd()}): give every worker "
-        "the same folder under the same path, or use an object store"
-    )
 
 
 # Heads of a ledger: one object each, never overwritten -------------------------------------

@@ -23,7 +23,8 @@ from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
 from beam_ldp.pipelines.jobs.watch import BYTES_READ, METRICS
 from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
-from beam_ldp.transforms.files import matching_or_inside, unseen_here
+from beam_ldp.transforms.elements.portable import unseen_here
+from beam_ldp.transforms.files import matching_or_inside
 
 InputFormat = Literal["parquet", "csv", "jsonl", "text"]
 BadRows = Literal["dead_letter", "other", "zero"]

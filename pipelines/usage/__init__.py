@@ -22,7 +22,7 @@ RELEASE = "the release and its budget"
 OUTPUT = "the output"
 
 EXIT_CODES = """
-exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
+exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was run;
             3 nothing was published (too few reports, too many bad rows, --strict, the budget, or
             a ledger that could not be reached at the end: `beam-ldp finalize` then continues);
             130 interrupted
@@ -34,7 +34,7 @@ class Action:
     """What to do with the settings, other than to run them."""
 
     only_plan: bool = setting(
-        False, "print plan and privacy cost; read no data, write nothing", SWITCH,
+        False, "print plan, privacy cost and checks (as `beam-ldp check`); run nothing", SWITCH,
         flag="dry-run", basic=True,
     )  # fmt: skip
     print_job: bool = setting(

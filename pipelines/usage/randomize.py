@@ -101,7 +101,7 @@ EXAMPLES = """examples:
 """
 
 EXIT_CODES = """
-exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was read;
+exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was run;
             3 nothing was written (no row could be used, or too many could not);
             130 interrupted
 """

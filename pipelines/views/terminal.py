@@ -87,7 +87,7 @@ def price_table(record: PrivacyRecord) -> Table:
 def plan_table(question: Planner[Any], choice: Choice[Any]) -> Table:
     """What would run, what it would cost, and how accurate it would be."""
     settings, randomizer, n = question.settings, choice.mechanism, choice.num_reports
-    table = Table(title="Plan (no data was read)", title_justify="left", show_header=False)
+    table = Table(title="Plan (nothing was run)", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
     if settings.source.paths:

@@ -270,7 +270,7 @@ def test_inputs_that_are_odd_and_sound(
          "most cannot be used, most often: no user id"),
         (MEAN, wrote("x.csv", "uid,delay\n1,\n2,\n"), {"input": "x.csv"},
          "most often: null"),
-        (FREQUENCY, nothing, {"local_epsilon": "9"}, "learns its value almost surely"),
+        (FREQUENCY, nothing, {"local_epsilon": "9", "max_local_epsilon": "9"}, "at odds of"),
         (FREQUENCY, nothing, {"seed": "1"}, "no privacy guarantee"),
     ],
 )  # fmt: skip

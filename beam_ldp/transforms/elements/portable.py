@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import socket
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +18,6 @@ from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.domain import OTHER, Bins, Domain
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.settings import People
-from beam_ldp.transforms.files import unseen_here
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -30,6 +31,14 @@ INLINE_BYTES = 1 << 18
 
 class UnseenFileError(FileNotFoundError):
     """A file that a worker needs is not where it looks. The message says where that is."""
+
+
+def unseen_here() -> str:
+    """What is said of a file that the launcher saw and a worker does not see."""
+    return (
+        f"on the worker {socket.gethostname()} (its folder is {os.getcwd()}): give every worker "
+        "the same folder under the same path, or use an object store"
+    )
 
 
 class PortableRandomizer:
