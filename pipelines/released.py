@@ -25,6 +25,7 @@ from beam_ldp.pipelines import run
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.inputs.tables import arrow_table, held
+from beam_ldp.pipelines.jobs.lean import remember_signatures
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.outputs import FINISHED, OutputError
@@ -199,6 +200,7 @@ def _release(
     output: str | os.PathLike[str] | None,
     quiet: bool,
 ) -> Released:
+    remember_signatures()  # a third of the time of a small job
     usage = program.usage
     console = Console(file=io.StringIO()) if quiet else Console(stderr=True)
     with _in_words_of_python(usage), _input(data, told) as paths, _folder(output) as folder:
