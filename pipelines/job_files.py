@@ -470,6 +470,8 @@ def main(argv: Sequence[str]) -> int:
         jobs = jobs_to_run(argv[0], argv[1:])
     except UsageError as error:
         return programs.failed(console, MISUSED, f"error: {error}")
+    if len(jobs) > 1 and (code := _check_all(jobs, console)) != DONE:
+        return code
     if len(jobs) > 1 and all(given["output"].get("format") == "json" for _, given in jobs):
         return _run_as_one_object(jobs, console)
     for i, (name, given) in enumerate(jobs):
@@ -477,6 +479,19 @@ def main(argv: Sequence[str]) -> int:
             print("---")
         if (code := _run_job(name, given, console)) != DONE:
             return code
+    return DONE
+
+
+def _check_all(jobs: list[tuple[str, Arguments]], console: Console) -> int:
+    """Of several releases none is made where another one is refused; the exit code."""
+    if any(given.action("print_job") or given.action("only_plan") for _, given in jobs):
+        return DONE
+    from beam_ldp.pipelines import checks, programs
+
+    found = [one for name, given in jobs for one in checks.of_program(name, given)]
+    for finding in found:
+        if finding.refusal is not None:
+            return programs.failed(console, checks.exit_code(found), f"error: {finding.said}")
     return DONE
 
 

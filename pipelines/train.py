@@ -10,14 +10,24 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines import outputs, programs
+from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.inputs.sources import (
+    InputFileError,
+    RowReader,
+    find_all_files,
+    format_of,
+)
 from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.records.gates import Price
+from beam_ldp.pipelines.records.reserving import would_grant
 from beam_ldp.pipelines.training.charge import charged
 from beam_ldp.pipelines.training.plan import TrainingPlan, bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
@@ -80,6 +90,44 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
         console.print(plan.pricing_note, style="dim", highlight=False)
     with charged(plan, console) as (charge, run), workers_ended():
         return train_run.train(plan, clients, folder, charge, run, console)
+
+
+def to_check(given: Arguments) -> Job:
+    """What `beam-ldp check` looks at: the columns of files, the cost of bundled data. Raises
+    UsageError, and NothingReleasedError where the target does not allow one round."""
+    settings = check_train(given)
+    question = settings.question
+    if not settings.bundled:
+        return _job_of_files(settings)
+    plan = make_plan(settings, bundled_facts(question.data, question.points_per_client))
+    rounds, price = plan.rounds, plan.epsilon_of(plan.rounds)
+    worst = Price(price, plan.reports_per_round, plan.charged_event_of(rounds))
+
+    def ask() -> str:
+        return would_grant(settings, worst, local_event=plan.round_price.sent_in(rounds))
+
+    return Job(settings, local_epsilon=plan.local_epsilon_of(rounds), epsilon=float(price), ask=ask)
+
+
+def _job_of_files(settings: TrainSettings) -> Job:
+    question = settings.question
+    try:
+        paths = [path for path, _ in find_all_files([question.data])]
+    except InputFileError as error:
+        raise UsageError(f"--data {error}") from None
+    form = format_of(paths[0])
+    if form not in ("csv", "parquet"):  # of TFRecord nothing says what is in it
+        return Job(settings)
+    columns = (*question.features, question.label or "")
+    wanted = dict.fromkeys(question.features, USAGE.flag_of("training.features"))
+    wanted[question.label or ""] = USAGE.flag_of("training.label")
+    if question.client_id is not None:
+        wanted[question.client_id] = USAGE.flag_of("training.client_id")
+    reader = RowReader(form, columns, question.client_id, "dead_letter", ",", None)
+    found = replace(
+        settings, files=tuple(paths), source=replace(settings.source, format=form)
+    )  # fmt: skip
+    return Job(found, wanted, reader)
 
 
 def _hush() -> None:

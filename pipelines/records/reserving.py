@@ -116,11 +116,12 @@ def would_grant(
     *,
     identity: ReleaseIdentity | None = None,
     count: int | None = None,
+    local_event: Any = None,
 ) -> str:
     """Whether the ledger would grant what `reserve` asks for, in a sentence; nothing is written.
 
     Args:
-        settings, worst, identity: as of `reserve`.
+        settings, worst, identity, local_event: as of `reserve`.
         count: windows, where a block of them would be reserved.
 
     Raises:
@@ -151,6 +152,7 @@ def would_grant(
             settings.dataset,
             worst.event,
             count=count,
+            local_event=local_event,
             quota=settings.charge.quota,
             privacy_unit=settings.charge.privacy_unit,
         )

@@ -324,7 +324,7 @@ people: {{id: uid}}
 release: {{dataset: flights, ledger: "sqlite:///{ledger}"}}
 questions:
   - {{frequency: {column}, domain: {{file: list.txt}}}}
-  - {{mean: delay, radius: 20}}
+  - {{mean: {mean}, radius: 20}}
 privacy: {{local_epsilon: 4, delta: 1e-8}}
 shuffle: {{min_reports: 1000}}
 output: {{folder: out, no_mlflow: true{more}}}
@@ -332,18 +332,22 @@ output: {{folder: out, no_mlflow: true{more}}}
 
 
 @pytest.mark.parametrize(
-    ("column", "more", "code", "said"),
+    ("column", "mean_of", "more", "code", "said"),
     [
-        ("colour", "", DONE, ""),
-        ("colours", "", MISUSED, "did you mean colour?"),
-        ("colour", ", overwritten: true", MISUSED,
+        ("colour", "delay", "", DONE, ""),
+        ("colours", "delay", "", MISUSED, "did you mean colour?"),
+        ("colour", "dealy", "", MISUSED, "did you mean delay?"),
+        ("colour", "delay", ", overwritten: true", MISUSED,
          "unknown setting output.overwritten (did you mean overwrite?)"),
     ],
 )  # fmt: skip
 def test_job_files_are_checked_program_by_program(
-    column: str, more: str, code: int, said: str, place: Path, granted: Path, capsys: Any
-) -> None:
-    (place / "job.yaml").write_text(JOB.format(ledger=granted, column=column, more=more))
+    column: str, mean_of: str, more: str, code: int, said: str, place: Path, granted: Path,
+    capsys: Any,
+) -> None:  # fmt: skip
+    """Of two releases none is made where the second is refused."""
+    text = JOB.format(ledger=granted, column=column, mean=mean_of, more=more)
+    (place / "job.yaml").write_text(text)
     before = rows_of(granted)
     assert check.main(["job.yaml", "--format", "json"]) == code
     checks = json.loads(capsys.readouterr().out)["checks"]
@@ -363,6 +367,27 @@ def test_the_table_and_what_is_no_program(place: Path, granted: Path, capsys: An
     assert "did you mean frequency?" in capsys.readouterr().out
     assert check.main([]) == MISUSED
     assert "exit codes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (["--data=digits", "--clients-per-round=100", "--local-epsilon=2"], DONE, "would remain"),
+        (["--data=digits", "--clients-per-round=100", "--local-epsilon=2", "--dataset=few"],
+         NOTHING_RELEASED, "is epsilon = 0.001"),
+        (["--data=in.csv", "--features=delay", "--label=color", "--client-id=uid", "--classes=2",
+          "--clients-per-round=9", "--local-epsilon=2"], MISUSED, "did you mean colour?"),
+    ],
+)  # fmt: skip
+def test_trainings_are_checked_without_tensorflow(
+    more: list[str], code: int, said: str, place: Path, granted: Path, capsys: Any
+) -> None:
+    ledger = f"--ledger=sqlite:///{granted}"
+    given = ["--delta=1e-8", "--epochs=1", "--output=out", ledger, "--dataset=flights", *more]
+    before = rows_of(granted)
+    assert check.main(["train", *given, "--format=json"]) == code
+    assert said in capsys.readouterr().out
+    assert rows_of(granted) == before
 
 
 # Workers ------------------------------------------------------------------------------------------
