@@ -79,6 +79,11 @@ class Settings(Generic[Q]):
         return self.privacy.expected_users or self.min_reports
 
     @property
+    def hiding_share(self) -> float:
+        """Share of `planned_reports` that the noise is planned to hide a person among."""
+        return self.privacy.hiding_share(self.planned_reports, self.min_reports)
+
+    @property
     def bad_rows_leave_a_trace(self) -> bool:
         """Whether unusable rows are listed, rather than reported as something else."""
         return getattr(self.question, "bad_rows", DEAD_LETTER) == DEAD_LETTER
@@ -259,8 +264,8 @@ def _checked_privacy(settings: S) -> S:
             "--epsilon needs --expected-users: the local noise that meets a central target "
             "depends on how many people hide each other"
         )
-    if privacy.strict and privacy.epsilon is None:
-        raise UsageError("--strict needs --epsilon, the target to enforce")
+    if privacy.allow_over_target and privacy.epsilon is None:
+        raise UsageError("--allow-over-target needs --epsilon, the target that may be exceeded")
     return settings
 
 
@@ -270,8 +275,10 @@ def _local_promise(privacy: Privacy) -> Privacy:
         raise UsageError(
             "give either --epsilon or --local-epsilon: with --model local they mean the same"
         )
-    if privacy.strict:
-        raise UsageError("--strict needs a central target, which --model local does not have")
+    if privacy.allow_over_target:
+        raise UsageError(
+            "--allow-over-target needs a central target, which --model local does not have"
+        )
     promised = privacy.local_epsilon if privacy.epsilon is None else privacy.epsilon
     return replace(privacy, epsilon=None, local_epsilon=promised, delta=0.0)
 

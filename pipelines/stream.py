@@ -90,11 +90,6 @@ def check_stream(given: Arguments) -> StreamSettings:
             "--column must be given once with --stream: several questions need input that is "
             "complete (docs/streaming.md)"
         )
-    if given["privacy"].get("strict"):
-        raise UsageError(
-            "--strict cannot be used with --stream, where --min-reports and the budget are the "
-            "limits"
-        )
     return stream
 
 

@@ -220,7 +220,7 @@ class Privacy:
 
     epsilon: float | None = setting(
         None,
-        "central epsilon to aim at, after shuffling; needs {privacy.expected_users}",
+        "central epsilon that a release may cost, after shuffling; needs {privacy.expected_users}",
         POSITIVE,
         flag="epsilon", metavar="EPS", basic=True,
     )  # fmt: skip
@@ -249,9 +249,11 @@ class Privacy:
         None, "number of people expected to report, for example 1e6", WHOLE,
         flag="expected-users", metavar="N", basic=True,
     )  # fmt: skip
-    strict: bool = setting(
-        False, "release nothing if the reports received cost more than {privacy.epsilon}", SWITCH,
-        flag="strict",
+    allow_over_target: bool = setting(
+        False,
+        "release even if the reports received cost more than {privacy.epsilon}; the noise is then "
+        "that of {privacy.expected_users} reports, and not of the fewest that are released",
+        SWITCH, flag="allow-over-target",
     )  # fmt: skip
     honest_fraction: float = setting(
         1.0,
@@ -275,6 +277,16 @@ class Privacy:
             )
         _check_count("privacy.expected_users", self.expected_users)
         self._check_local()
+
+    def hiding_share(self, people: int, least: int) -> float:
+        """Share of so many people who hide each other, as far as a plan counts on it.
+
+        A target is kept by whatever is released: noise is planned for the `least` reports of a
+        release, unless more than the target is allowed.
+        """
+        if self.epsilon is None or self.model == "local" or self.allow_over_target:
+            return self.honest_fraction
+        return self.honest_fraction * min(1.0, least / people)
 
     @property
     def local_limit(self) -> float:

@@ -126,11 +126,11 @@ class PrivateEstimate(beam.PTransform):
         self._budget = None if noise.simulated else budget
         if self._budget is not None and privacy is not None and privacy.trust_shuffler:
             self._budget = replace(self._budget, trust_shuffler=True)
-        chosen = chosen_for(question, randomizer, privacy, expected_users)
-        question.check(chosen)
         expected = expected_users if privacy is None else privacy.expected_users or expected_users
         gate = with_least(shuffle, min_reports, expected)
         self._min_reports = gate.least(None)
+        chosen = chosen_for(question, randomizer, privacy, expected_users, self._min_reports)
+        question.check(chosen)
         if self._budget is not None:
             _check_people(self._budget, people)
         unit = privacy_unit if self._budget is None else self._budget.privacy_unit
@@ -307,17 +307,14 @@ def chosen_for(
     randomizer: LocalRandomizer | Literal["auto"],
     privacy: Privacy | None,
     expected_users: float | None,
+    least: int,
 ) -> LocalRandomizer:
-    """The mechanism that is given, or the one that "auto" stands for.
+    """The mechanism that is given, or the one that "auto" stands for: its target is met by the
+    `least` reports that are released.
 
     Raises:
         ValueError: if there is none, or both a mechanism and a target, or a setting of programs.
     """
-    if privacy is not None and privacy.strict:
-        raise ValueError(
-            "privacy: strict is for programs, which see what a release costs before they publish; "
-            "here min_reports bounds it, and a budget holds it"
-        )
     if privacy is not None and expected_users is not None:
         raise ValueError("expected_users must not be given with privacy, which says it")
     if randomizer != AUTO:
@@ -334,7 +331,8 @@ def chosen_for(
             'privacy must say with "auto" what is asked: Privacy(epsilon=..., delta=..., '
             "expected_users=...)"
         )
-    return question.plan(privacy)
+    share = privacy.hiding_share(privacy.expected_users, least)
+    return question.plan(replace(privacy, honest_fraction=share))
 
 
 def with_least(

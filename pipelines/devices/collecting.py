@@ -226,8 +226,8 @@ def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> Colle
     Raises:
         UsageError: naming the flag and what is allowed.
     """
-    if given["privacy"].get("strict") and "epsilon" not in given["privacy"]:
-        raise UsageError("--strict needs --epsilon, the target to enforce")
+    if given["privacy"].get("allow_over_target") and "epsilon" not in given["privacy"]:
+        raise UsageError("--allow-over-target needs --epsilon, the target that may be exceeded")
     if given["release"].get("frozen_values") and not agreed.terms.identity.key:
         raise UsageError(
             "--frozen-values is for a second publication of the same reports, but the devices of "
@@ -247,7 +247,11 @@ def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> Colle
     settings = replace(
         settings,
         source=source,
-        privacy=replace(settings.privacy, epsilon=told.privacy.epsilon, strict=told.privacy.strict),
+        privacy=replace(
+            settings.privacy,
+            epsilon=told.privacy.epsilon,
+            allow_over_target=told.privacy.allow_over_target,
+        ),
         noise=replace(settings.noise, frozen_values=told.noise.frozen_values),
         shuffle=replace(told.shuffle, min_reports=settings.min_reports),
         files=tuple(files),
@@ -266,7 +270,7 @@ def _with_what_was_agreed(settings: CollectSettings[Q], agreed: ReleaseFile) -> 
         max_local_epsilon=local,
         trust_shuffler=local > MOST_PROMISED,
         epsilon=None,
-        strict=False,
+        allow_over_target=False,
     )
     noise = Noise(
         dataset=terms.identity.dataset,

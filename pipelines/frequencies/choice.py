@@ -146,7 +146,7 @@ def plans_of(settings: Settings[Any], domain_size: int) -> list[Plan]:
         privacy.local_epsilon,
         privacy.delta or None,
         settings.mechanism.max_bits,
-        privacy.honest_fraction,
+        settings.hiding_share,
         max_local_epsilon=privacy.local_limit,
     )
 
@@ -158,7 +158,7 @@ def _tuned(
     local = settings.privacy.local_epsilon
     if local is None:
         assert settings.privacy.epsilon is not None
-        hidden_among = hidden_users(num_reports, settings.privacy.honest_fraction)
+        hidden_among = hidden_users(num_reports, settings.hiding_share)
         local = local_epsilon_for(
             settings.privacy.epsilon, settings.privacy.delta, hidden_among, build
         )

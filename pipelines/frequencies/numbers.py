@@ -159,7 +159,7 @@ class NumberTree(Survey):
             epsilon=settings.privacy.epsilon,
             local_epsilon=settings.privacy.local_epsilon,
             delta=settings.privacy.delta or None,
-            honest_fraction=settings.privacy.honest_fraction,
+            honest_fraction=settings.hiding_share,
             fan_outs=None if fan_out is None else (fan_out,),
             designs=designs,
             max_local_epsilon=settings.privacy.local_limit,

@@ -186,7 +186,7 @@ class SeveralLists(Survey, Generic[AnyList]):
             epsilon=settings.privacy.epsilon,
             local_epsilon=settings.privacy.local_epsilon,
             delta=settings.privacy.delta or None,
-            honest_fraction=settings.privacy.honest_fraction,
+            honest_fraction=settings.hiding_share,
             designs=designs,
             oracles=oracles_of(settings),
             max_bits=settings.mechanism.max_bits,

@@ -61,7 +61,11 @@ def check_mean(given: Arguments, usage: Usage) -> MeanSettings:
 def checked_mean(given: Arguments, usage: Usage) -> MeanSettings:
     """The settings, with every rule checked that needs no files. Raises UsageError."""
     question = with_ball(section_from(given, usage, "question", MeanQuestion), given)
-    return checked_means(settings_from(given, usage, question, MeanSettings))
+    settings = settings_from(given, usage, question, MeanSettings)
+    if settings.privacy.model == "local" and settings.privacy.expected_users is None:
+        least = settings.shuffle.min_reports or 1  # nobody hides in a crowd
+        settings = replace(settings, shuffle=replace(settings.shuffle, min_reports=least))
+    return checked_means(settings)
 
 
 def needed_of_privacy(given: Arguments) -> tuple[str, ...]:
@@ -264,12 +268,12 @@ class MeanPlanner(VectorPlanner[MeanSettings]):
     def expectation(self, choice: Choice[Any]) -> str:
         assert isinstance(choice, MeanChoice)
         which = "the mean" if self.dimension == 1 else "each coordinate of the mean"
-        return f"{which} will be off by about {_error_said(self, choice)}"
+        return f"{which} will be off by about {_error_said(self, choice)}{self._of_how_many}"
 
     def expected(self, choice: Choice[Any]) -> Rows:
         assert isinstance(choice, MeanChoice)
         best = comparison_of(*choice.against_the_best)
-        said = [("error of a coordinate", _error_said(self, choice))]
+        said = [("error of a coordinate", _error_said(self, choice) + self._of_how_many)]
         return [*said, ("against the best possible", best)] if best else said
 
     def expected_as_json(self, choice: Choice[Any]) -> dict[str, Any]:
@@ -282,6 +286,11 @@ class MeanPlanner(VectorPlanner[MeanSettings]):
             "times_lower_bound": times if math.isfinite(times) else None,
             "lower_bound_name": name,
         }
+
+    @property
+    def _of_how_many(self) -> str:
+        one = self.settings.planned_reports == 1
+        return ", divided by the square root of the number of people" if one else ""
 
     def price_among(self, choice: Choice[Any], num_reports: int) -> Price | None:
         if self.settings.trusts_the_shuffler:
@@ -357,7 +366,7 @@ def plans_of(settings: MeanSettings, dimension: int, in_ranges: bool) -> list[Me
             max_bits=settings.mechanism.max_bits,
             max_local_epsilon=settings.privacy.local_limit,
             model=settings.privacy.model,
-            honest_fraction=settings.privacy.honest_fraction,
+            honest_fraction=settings.hiding_share,
             only=only,
         )
     except ValueError as error:

@@ -114,7 +114,7 @@ class UserMeanPlanner(VectorPlanner[UserMeanSettings]):
                 outliers=settings.question.outliers,
                 failure_probability=settings.question.failure_probability,
                 split=settings.question.split,
-                honest_fraction=settings.privacy.honest_fraction,
+                honest_fraction=settings.hiding_share,
                 max_local_epsilon=settings.privacy.local_limit,
             )
         except ValueError as error:

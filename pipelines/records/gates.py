@@ -196,7 +196,7 @@ def weak_warnings(mechanism: Any, settings: Settings[Any]) -> tuple[str, ...]:
 
 
 def gate_price(price: Price, release: Release, settings: Settings[Any]) -> tuple[str, ...]:
-    """Warnings; a price above the target is one of them, or with `--strict` the end.
+    """Warnings; a price above the target is the end, unless it is allowed and said.
 
     Args:
         price: of what was received.
@@ -214,8 +214,15 @@ def gate_price(price: Price, release: Release, settings: Settings[Any]) -> tuple
             f"{release.num_reports:,} reports were received{expectation}: epsilon is "
             f"{number(float(price.bound))}, above the target {target:g}"
         )
-        if settings.privacy.strict:
-            raise NothingReleasedError(f"nothing was released (--strict): {said}")
+        if not settings.privacy.allow_over_target:
+            if release.smallest_batch < release.num_reports:
+                said += (
+                    f", for the smallest batch has {release.smallest_batch:,} (--scope global "
+                    "makes one of all)"
+                )
+            raise NothingReleasedError(
+                f"nothing was released: {said}. --allow-over-target releases it all the same"
+            )
         warnings.append(said)
     if settings.trusts_the_shuffler and settings.privacy.delta * release.num_reports >= 1:
         warnings.append(

@@ -23,8 +23,9 @@ OUTPUT = "the output"
 
 EXIT_CODES = """
 exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was run;
-            3 nothing was published (too few reports, too many bad rows, --strict, the budget, or
-            a ledger that could not be reached at the end: `beam-ldp finalize` then continues);
+            3 nothing was published (too few reports, too many bad rows, a cost above --epsilon,
+            the budget, or a ledger that could not be reached at the end: `beam-ldp finalize`
+            then continues);
             130 interrupted
 """
 

@@ -93,10 +93,12 @@ PARTS = (
         without=("local_epsilon", "max_local_epsilon", "trust_shuffler", "model"),
         own={
             "epsilon": {
-                "help": "central epsilon that was aimed at: if the reports received cost "
-                "more, a warning says so; the noise was drawn on the devices and "
-                "does not change"
-            }
+                "help": "central epsilon that the release may cost; the noise was drawn on the "
+                "devices and does not change"
+            },
+            "allow_over_target": {
+                "help": "release even if the reports received cost more than {privacy.epsilon}"
+            },
         },
     ),
     Part(

@@ -83,7 +83,7 @@ class ClientSizes:
 
 _FORMAT = Part("output", Output, OUTPUT, only=("format",), own={"format": {"basic": True}})
 _LISTS = Part("sizes", ListSizes, SIZES)
-_PRIVATE = Part("privacy", Privacy, PRIVACY, without=("strict",))
+_PRIVATE = Part("privacy", Privacy, PRIVACY)
 _SHUFFLE = Part("shuffle", Shuffling, MECHANISM)
 _DIMENSION: dict[str, Any] = {
     "dimension": {"help": "numbers per person (default: one for each column or range that is "
@@ -131,7 +131,7 @@ FREQUENCY = Usage(
         _LISTS,
         Part("sizes", Groups, SIZES),
         _of(frequency.USAGE, "question", without=("other", "bad_rows", "postprocess", "staged")),
-        replace(_PRIVATE, without=("strict", "model")),
+        replace(_PRIVATE, without=("model",)),
         _of(frequency.USAGE, "mechanism"),
         _SHUFFLE,
         _FORMAT,

@@ -52,7 +52,7 @@ PARTS = (
         "question", MeanQuestion, DATA, without=("column", "bad_rows", "shape"),
     ),
     Part("people", People, DATA),
-    Part("privacy", Privacy, PRIVACY, without=("strict", "model")),
+    Part("privacy", Privacy, PRIVACY, without=("allow_over_target", "model")),
     Part("shuffle", Shuffling, PRIVACY, only=("min_reports",)),
     Part(
         "mechanism", Mechanism, MECHANISM,

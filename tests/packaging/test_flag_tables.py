@@ -37,7 +37,8 @@ def test_the_flags_of_frequency_are_there() -> None:
         "--stream", "--time-column", "--window", "--budget-windows", "--people-store",
     ):  # fmt: skip
         assert f"| `{flag}" in table, flag
-    assert "--strict" not in sections()["randomize"] and "--strict" in sections()["collect"]
+    assert "--allow-over-target" in sections()["collect"]
+    assert "--allow-over-target" not in sections()["randomize"]
     for row in re.findall(r"^\| `--.*$", PAGE.read_text("utf-8"), re.M):
         assert re.fullmatch(r"\| `--[^`]+` \| .{3,} \|", row), row
 

@@ -22,7 +22,7 @@ TERMS = (
     "ledger", "local epsilon", "mechanism", "mechanism-specific blanket", "memoized", "message",
     "noise multiplier", "outliers", "plan", "poisson", "population", "privacy cost",
     "privacy unit", "quantile", "question", "quota", "randomize", "reconstruction", "release",
-    "report", "round", "seed", "shuffler", "split budget", "standard error", "strict", "window",
+    "report", "round", "seed", "shuffler", "split budget", "standard error", "target", "window",
 )  # fmt: skip
 
 # Flags whose own line says all there is to say.

@@ -110,17 +110,19 @@ def test_a_release_that_keeps_its_promises_is_no_reason_to_warn() -> None:
 
 
 @pytest.mark.parametrize("factor", [1 + 1e-9, 1.2, math.inf])
-def test_a_price_above_its_target_is_said_and_with_strict_the_end(factor: float) -> None:
+def test_a_price_above_its_target_is_the_end_unless_it_is_allowed(factor: float) -> None:
     dear, settings = price(0.5 * factor), {"epsilon": 0.5, "expected_users": 1000}
-    said = warned(dear, release(), asked(**settings))
+    said = warned(dear, release(), asked(allow_over_target=True, **settings))
     assert "100 reports were received and 1,000 expected" in said and "above the target 0.5" in said
-    with pytest.raises(NothingReleasedError, match=r"released \(--strict\): 100 reports"):
-        gate_price(dear, release(), asked(strict=True, **settings))
+    with pytest.raises(NothingReleasedError, match=r"released: 100 reports .* --allow-over-target"):
+        gate_price(dear, release(), asked(**settings))
+    with pytest.raises(NothingReleasedError, match=r"batch has 40 \(--scope global makes one"):
+        gate_price(dear, release(smallest_batch=40), asked(**settings))
 
 
 def test_a_simulation_says_so_and_has_no_price_to_exceed() -> None:
     simulated = release(local_epsilon=12.0, simulated=True)
-    said = warned(Price(None, 100), simulated, asked(seed=1, epsilon=0.5, strict=True))
+    said = warned(Price(None, 100), simulated, asked(seed=1, epsilon=0.5))
     assert said == "simulated with a seed: no privacy guarantee"
     assert "simulated" in warned(Price(None, 100), simulated, asked(seed=0))
 

@@ -76,9 +76,8 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, *BALL, "--local-epsilon=1"], "one of --epsilon"),
         ([*BALL, "--epsilon=1", "--delta=1e-8"], "--epsilon needs --expected-users"),
         ([*CENTRAL, *BALL, "--model=local", "--local-epsilon=1"], "local they mean the same"),
-        ([*CENTRAL, *BALL, "--model=local", "--strict"], "--strict needs a central target"),
+        ([*CENTRAL, *BALL, "--model=local", "--allow-over-target"], "needs a central target"),
         ([*BALL, "--epsilon=9", "--model=local"], "--epsilon must be at most 8, got 9"),
-        ([*BALL, "--epsilon=1", "--model=local"], "--expected-users or --min-reports"),
         ([*CENTRAL, *BALL, "--input-format=text"], "cannot be used with text"),
     ],
 )

@@ -154,7 +154,7 @@ def test_what_is_needed_is_named(files: list[str], name: str) -> None:
         ([*CENTRAL, "--honest-fraction=0"], "--honest-fraction"),
         ([*CENTRAL, "--honest-fraction=1.1"], "--honest-fraction"),
         (["--local-epsilon=1", "--min-reports=0"], "--min-reports"),
-        (["--local-epsilon=1", "--min-reports=5", "--strict"], "--strict needs --epsilon"),
+        (["--local-epsilon=1", "--min-reports=5", "--allow-over-target"], "needs --epsilon"),
         ([*CENTRAL, "--expected-users=0"], "--expected-users"),
         ([*CENTRAL, "--max-bad-rows=-1"], "--max-bad-rows"),
         ([*CENTRAL, "--max-bits=0"], "--max-bits"),

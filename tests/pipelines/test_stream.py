@@ -99,7 +99,6 @@ def test_other_durations_are_refused(text):
         ("", ["--slide", "7s"], "multiple of --slide"),
         ("", ["--slide", "120s"], "multiple of --slide"),
         ("--budget-windows", [], "--budget-windows must be >= 1"),
-        ("", ["--strict"], "--strict cannot be used with --stream"),
         ("", ["--max-bad-rows", "5"], "--max-bad-rows cannot be used with --stream"),
     ],
 )

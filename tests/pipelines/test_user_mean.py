@@ -101,7 +101,7 @@ def test_two_rounds_with_a_split_of_people(data: Path, tmp_path: Path) -> None:
 def test_central_target_over_both_rounds(data: Path, tmp_path: Path) -> None:
     """A price of both rounds below the target, though some lie, and within 5 standard errors."""
     out = tmp_path / "out"
-    more = ["--epsilon=2", "--strict", "--honest-fraction=0.9"]
+    more = ["--epsilon=2", "--trust-shuffler", "--honest-fraction=0.9"]
     assert main(flags(data, out, *more, source="visits.parquet")) == DONE
     found = record(out)
     assert found["split"] == "budget" and 1.9 < found["epsilon"] <= 2

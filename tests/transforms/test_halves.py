@@ -147,7 +147,6 @@ def test_every_composite_is_told_everything():
             "expected_users must not be given with privacy",
         ),
         ({"privacy": Privacy(expected_users=9, local_epsilon=1)}, 'a target with "auto" only'),
-        ({"privacy": Privacy(expected_users=9, strict=True)}, "strict is for programs"),
         ({"privacy": Privacy(expected_users=9, model="local")}, 'how "auto" plans'),
         ({"min_reports": 0}, "min_reports must be an integer >= 1"),
         ({"min_reports": 9, "people": People(group_by="g")}, "groups must be given with group_by"),

@@ -48,7 +48,7 @@ SENT = {**FREQUENCY, "release": NAMED}
         (FREQ, {**FREQUENCY, "privacy": {**LOCAL, "delta": "x"}}, "privacy.delta must"),
         (FREQ, {**FREQUENCY, "privacy": {**LOCAL, "epsilon": 1}}, "give one of"),
         (FREQ, {**FREQUENCY, "privacy": {"epsilon": 1}}, "expected_users is missing"),
-        (FREQ, {**FREQUENCY, "privacy": {**LOCAL, "strict": True}}, "not for Beam YAML"),
+        (FREQ, {**FREQUENCY, "privacy": {**LOCAL, "strict": True}}, "unknown setting"),
         (FREQ, {**FREQUENCY, "mechanism": {"max_bits": 8}}, "not for Beam YAML"),
         (FREQ, {**FREQUENCY, "mechanism": "SubsetSelction"}, "SubsetSelection"),
         (

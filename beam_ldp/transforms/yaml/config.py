@@ -44,8 +44,6 @@ UNTRACKED = "a pipeline of Beam YAML, which logs no run"
 
 # What needs more than a pipeline: who decides before anything is published, or publishes again.
 _REFUSED = {
-    "privacy.strict": "which looks at the cost before it publishes, run `beam-ldp run` with a job "
-    "file; here {shuffle.min_reports} bounds the cost, and a ledger holds it",
     "release.key_file": "its rows have no positions, by which a repetition draws the same row "
     "of a person: memoize with `beam-ldp run` and a job file",
     "release.frozen_values": "publish a second time with `beam-ldp run` and a job file",
