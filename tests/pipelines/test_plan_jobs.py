@@ -127,8 +127,9 @@ def test_a_job_of_several_kinds_is_planned_release_by_release(place, monkeypatch
     assert first["release"] == say("plan", "frequency", "--domain-size", "5", *half)["release"]
     ranges = ["--ranges", "ranges.csv"]
     assert second["release"] == say("plan", "mean", *ranges, *half)["release"]
-    more = say("plan", "mixed.yaml", "--epsilon", "4")["releases"][0]["release"]
-    assert 1.9 < more["epsilon"] <= 2 and more["delta"] == 1e-6
+    more = say("plan", "mixed.yaml", "--epsilon", "4", "--trust-shuffler")
+    more = more["releases"][0]["release"]
+    assert 1.7 < more["epsilon"] <= 2 and more["delta"] == 1e-6
 
 
 def test_a_group_sees_what_its_size_allows(place) -> None:
