@@ -118,6 +118,7 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
     ),
     "budget show": lambda place: place.budget("show"),
     "budget succeed": Place.succeed,
+    "check": lambda place: ["check", *place.frequency()],
     "collect": Place.collect,
     "demo": lambda place: ["demo", *SMALL, "--words=50", f"--output={place.folder}/demo"],
     "demo mean": lambda place: ["demo", "mean", *SMALL, f"--output={place.folder}/demo"],

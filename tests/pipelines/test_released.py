@@ -323,6 +323,7 @@ def test_what_was_released_can_be_looked_at(
         ({"domain": ["a\nb"]}, ValueError, "^domain must hold values"),
         ({"domain": {"b": ["a"]}}, ValueError, "a list for each column"),
         ({"domain": ()}, ValueError, "^domain is missing"),
+        ({"column": "wordd"}, ValueError, "^column wordd.*did you mean word"),
         ({"data": 3}, TypeError, "^data must be a path, paths, or a table"),
         ({"data": "/none.csv"}, ValueError, "^data /none.csv: no file matches"),
         ({"stream": True}, TypeError, "unknown argument stream"),
