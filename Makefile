@@ -31,7 +31,7 @@ export UV_COMPILE_BYTECODE := 1
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=15 --durations-min=8 $(PYTEST_FLAGS)
 SOURCES := beam_ldp pipelines mlflow/mlflow_ldp tff_adapters tests benchmarks
 
-.PHONY: help bench-start setup demo test dataflow test-dataflow yaml test-yaml pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format types doctest wheel sbom \
+.PHONY: help bench-start setup demo test dataflow test-dataflow yaml test-yaml first-day pyspark test-pyspark test-notebooks test-all test-engines test-slow-engines test-faults test-slow test-pythons test-tff test-tff-slow test-bench release-check lint format types doctest wheel sbom \
 	docs tools engines engines-fetch engines-stop tff pins bench bench-gate peers clean
 
 help:  ## this list
@@ -189,6 +189,11 @@ test-dataflow: dataflow  ## the job graphs that Dataflow would be sent, and the 
 
 test-yaml: yaml engines-fetch  ## pipelines of Beam YAML, with the installed wheel, on the local runner and Prism
 	$(YAML_VENV)/bin/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) -m yaml tests/yaml
+
+first-day: yaml  ## a newcomer's first day: install, check, plan, run, look, refuse, audit; job file, flags, YAML
+	day="$$(mktemp -d)"
+	trap 'rm -rf "$$day"' EXIT
+	$(BIN)/python .ci/first-day dist/*.whl $(UV) $(CURDIR)/$(YAML_VENV)/bin/python "$$day"
 
 test-pyspark: $(VENV)/.ready pyspark tools  ## the page of Spark without Beam, on a local Spark
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/pyspark
