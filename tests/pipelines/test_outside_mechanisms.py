@@ -103,7 +103,8 @@ def test_plans_compare_price_and_describe_it(elsewhere: Path) -> None:
     plan = ["plan", "frequency", *task, "--domain-size", "30", "--mechanism", PALEY]
     found = json.loads(said(*plan, "--workers", "3", "--format", "json"))["plans"]
     (row,) = (row for row in found if row["mechanism"]["mechanism"] == PALEY)
-    assert row["epsilon"] == pytest.approx(1, rel=1e-3) and row["decoding"] == "O(v log v), Fourier"
+    assert row["epsilon"] == pytest.approx(0.93, rel=1e-2)  # at 8, the limit
+    assert row["decoding"] == "O(v log v), Fourier"
     assert row["cost"]["statistic"]["core_hours"] > 0 and row["cost"]["measured"] == "here"
     assert len(found) == len(registry.offered("frequency"))
     means = ["plan", "mean", *task, "--norm", "linf", "--dimension", "1", "--mechanism", COIN]
