@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +72,12 @@ def label_ends(
         )  # fmt: skip
 
 
+_BOXES_STAY = (
+    "pictures: no installed font has all characters of the labels, which are boxes there; a font "
+    "such as Noto Sans CJK has them"
+)
+
+
 def png(figure: Any) -> bytes:
     """The picture; where its font lacks a character, in another font that is installed."""
     from matplotlib.text import Text
@@ -82,7 +87,7 @@ def png(figure: Any) -> bytes:
     for text in texts:
         text.set_family([*text.get_family(), *others])
     if lacking:
-        _say_that_boxes_stay()
+        warnings.warn(_BOXES_STAY, stacklevel=2)
     stream, searching = io.BytesIO(), logging.getLogger("matplotlib.font_manager")
     level = searching.level
     with warnings.catch_warnings():
@@ -124,14 +129,6 @@ def fallback_fonts(text: str) -> tuple[tuple[str, ...], bool]:
 def _rank(name: str) -> tuple[bool, str]:
     """Fonts without serifs first."""
     return not ("Sans" in name or "Gothic" in name), name
-
-
-@cache
-def _say_that_boxes_stay() -> None:
-    logging.getLogger(__name__).warning(
-        "pictures: no installed font has all characters of the labels, which are boxes there; a "
-        "font such as Noto Sans CJK has them"
-    )
 
 
 def shortened(label: str, length: int = 24) -> str:

@@ -15,7 +15,6 @@ import pytest
 
 from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.collect import Collect
-from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from tests.pairs.world import DELTA, Program, World, instead
 
 pytestmark = pytest.mark.e2e
@@ -59,11 +58,9 @@ def collect(world: World, name: str, reports: Path, flags: Flags) -> int:
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> World:
     """One release was collected and published."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FrequencyAnswer, "plot", lambda *_: b"")
-        world = World.make(tmp_path_factory.mktemp("devices") / "world")
-        reports = arrive(world, "first", device_flags(world))
-        assert collect(world, "first", reports, collector_flags(world)) == programs.DONE
+    world = World.make(tmp_path_factory.mktemp("devices") / "world")
+    reports = arrive(world, "first", device_flags(world))
+    assert collect(world, "first", reports, collector_flags(world)) == programs.DONE
     world.check(DEVICES)
     return world
 
@@ -166,7 +163,6 @@ PAIRS = [
 def test_one_thing_changes(
     change: Change, first: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FrequencyAnswer, "plot", lambda *_: b"")
     world = first.copy(tmp_path / "world")
     before, spent = world.ledger.charge("nightly"), world.ledger.status("them").spent
     reports = arrive(world, "second", change.devices(world, device_flags(world)))
@@ -195,7 +191,6 @@ def test_files_of_two_edges_count_everybody_once(
     change: Callable[[World, Flags], Flags], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same person in two files of two places sends one envelope twice, which counts once."""
-    monkeypatch.setattr(FrequencyAnswer, "plot", lambda *_: b"")
     world = World.make(tmp_path / "world")
     reports = arrive(world, "one", device_flags(world))
     other = arrive(world, "other", change(world, device_flags(world)))
@@ -211,7 +206,6 @@ def test_an_edge_that_answers_another_question_adds_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Envelopes of the same people for another column are refused, each with a reason."""
-    monkeypatch.setattr(FrequencyAnswer, "plot", lambda *_: b"")
     world = World.make(tmp_path / "world")
     mixed = arrive(world, "hair", device_flags(world))
     for path in arrive(world, "eyes", instead(device_flags(world), column="eyes")).glob("*.ldp"):

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from beam_ldp.ledger import BudgetLedger, LedgerUnavailableError
 from beam_ldp.pipelines import outputs, programs, run
 from beam_ldp.pipelines.cli import group
-from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer
 from beam_ldp.pipelines.records import charging
 from beam_ldp.pipelines.records.lost_runs import Note
 from tests.memory_files import STORE, MemoryFileSystem
@@ -26,11 +25,6 @@ BUCKET = f"{MemoryFileSystem.scheme()}://bucket"
 
 class Killed(BaseException):
     """The end of a process."""
-
-
-@pytest.fixture(autouse=True)
-def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FrequencyAnswer, "plot", lambda *_: b"")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ must hold afterwards is `World.check`; what is expected of each change stands be
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,6 @@ import pytest
 from beam_ldp.accounting import event_epsilon, shuffled_event
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
-from beam_ldp.pipelines.means.answer import MeanAnswer
 from beam_ldp.randomizers.base import LocalRandomizer
 from tests.pairs.world import (
     DELTA,
@@ -37,15 +35,6 @@ pytestmark = pytest.mark.e2e
 
 REFUSED, SAME, PRICED, CHARGED = "refused", "the same", "priced together", "charged anew"
 Flags = list[str]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def plain_pictures() -> Iterator[None]:
-    """Pictures take longer than releases of so few people."""
-    with pytest.MonkeyPatch.context() as patch:
-        for answer in (FrequencyAnswer, MeanAnswer, PartsAnswer):
-            patch.setattr(answer, "plot", lambda *_: b"", raising=True)
-        yield
 
 
 @pytest.fixture(scope="module")

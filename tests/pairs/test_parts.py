@@ -9,7 +9,6 @@ import pytest
 from beam_ldp.accounting import event_epsilon
 from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines import programs
-from beam_ldp.pipelines.frequencies.answer import FrequencyAnswer, PartsAnswer
 from beam_ldp.pipelines.frequency import Frequency
 from tests.pairs.world import DELTA, FREQUENCY, Program, World
 
@@ -25,12 +24,6 @@ BATCHED = Program(
     "batches", Frequency, (*FREQUENCY.asks, "--shuffle-output=reports", "--scope=batch"), ("hair",)
 )
 PARTS = [GROUPED, BATCHED]
-
-
-@pytest.fixture(autouse=True)
-def plain_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    for answer in (FrequencyAnswer, PartsAnswer):
-        monkeypatch.setattr(answer, "plot", lambda *_: b"")
 
 
 @pytest.fixture(params=PARTS, ids=lambda program: program.name)

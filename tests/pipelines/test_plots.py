@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_ldp.pipelines.views import pictures
 from beam_ldp.pipelines.views.pictures import fallback_fonts, plot_top, png, shortened, top_list
 from beam_ldp.randomizers.estimate import Estimate
 
@@ -50,11 +49,12 @@ def test_the_plot_is_a_png_that_grows_with_the_list(count: int) -> None:
     assert width == 1350 and height == pytest.approx(150 * (1.9 + 0.3 * count), abs=2)
 
 
-def test_hostile_labels_neither_fail_nor_warn() -> None:
+def test_hostile_labels_do_not_fail_and_only_boxes_are_warned_of() -> None:
     """Dollar signs are not mathematics, and glyphs that the font lacks are boxes."""
     labels = ["$x^", "東京", "a\nb\x00", "_" * 200]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "pictures: no installed font")
         image = png(plot_top(top_list(ESTIMATE, labels, 4), "$title^ 東", "100 % $"))
     assert image.startswith(b"\x89PNG")
 
@@ -90,10 +90,9 @@ def font(tmp_path: Path) -> Iterator[str]:
 
 
 def test_labels_in_other_scripts_are_drawn_with_fonts_that_have_them(
-    font: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    font: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No warning of a missing glyph is let pass, and none is given; the picture differs."""
-    monkeypatch.setattr(pictures, "_say_that_boxes_stay", lambda: pytest.fail("boxes"))
     assert fallback_fonts("東京 ab") == ((font,), False)
     assert fallback_fonts("plain é") == ((), False)
     assert fallback_fonts("東\u0b95") == ((font,), True), "Tamil is nowhere"
@@ -105,12 +104,10 @@ def test_labels_in_other_scripts_are_drawn_with_fonts_that_have_them(
     assert image != plain and not caplog.records
 
 
-def test_boxes_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    pictures._say_that_boxes_stay.cache_clear()
-    for _ in range(2):
+def test_boxes_are_said() -> None:
+    with pytest.warns(UserWarning, match="Noto Sans CJK") as said:
         png(plot_top(top_list(ESTIMATE, ["\u0b95", "b", "c", "d"], 4), "x", "y"))
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 1 and "Noto Sans CJK" in said[0] and "\u0b95" not in said[0]
+    assert len(said) == 1 and "\u0b95" not in str(said[0].message)
 
 
 def test_shortened() -> None:
