@@ -20,7 +20,6 @@ from apache_beam.metrics import Metrics
 
 from beam_ldp.pipelines.inputs import csv_format, line_formats
 from beam_ldp.pipelines.inputs.line_formats import Lines, Problem
-from beam_ldp.pipelines.jobs.watch import BYTES_READ, METRICS
 from beam_ldp.pipelines.usage import TEXT_COLUMN
 from beam_ldp.transforms.elements.blocks import BadRowBlock, TableBlock
 from beam_ldp.transforms.elements.portable import unseen_here
@@ -31,6 +30,7 @@ BadRows = Literal["dead_letter", "other", "zero"]
 
 ROWS = "rows"
 BAD_ROWS = "bad_rows"
+METRICS, BYTES_READ = "beam_ldp.pipelines", "bytes_read"  # what readers count, and where
 
 _ENDINGS: dict[str, InputFormat] = {
     "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv",

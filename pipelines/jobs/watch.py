@@ -44,7 +44,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-METRICS, BYTES_READ = "beam_ldp.pipelines", "bytes_read"  # what readers count, and where
+from beam_ldp.pipelines.inputs.sources import BYTES_READ, METRICS
+
 _SEEN_AFTER = 2.0  # seconds
 _SAID_EVERY = 30.0  # seconds between two lines where there is no terminal
 _ASK_EVERY = 1.0  # seconds between two questions to a job server; shorter ones at the beginning

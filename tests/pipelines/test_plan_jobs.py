@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from beam_ldp.pipelines.cli import group
 
 pytestmark = pytest.mark.exact
-ABOUT_FILES = ("schema_version", "dry_run", "input_files", "input_bytes", "flows")
+ABOUT_FILES = ("schema_version", "dry_run", "input_files", "input_bytes", "flows", "checks")
 CENTRAL = ["--epsilon", "1", "--delta", "1e-6", "--expected-users", "1e4"]
 BINS = ["--bins", "0:100:20"]
 MANY_ROWS = ["--rows-per-user", "30", "--sigma", "2"]

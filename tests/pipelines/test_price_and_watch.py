@@ -23,7 +23,7 @@ from rich.console import Console
 
 from beam_ldp.accounting import shuffle_epsilon, shuffled_event
 from beam_ldp.accounting.reports import hidden_users
-from beam_ldp.pipelines.inputs.sources import InputFileError
+from beam_ldp.pipelines.inputs.sources import BYTES_READ, METRICS, InputFileError
 from beam_ldp.pipelines.jobs import results, watch
 from beam_ldp.pipelines.jobs.job import IN_PROCESS_RUNNER
 from beam_ldp.pipelines.jobs.watch import JobError, explain
@@ -196,7 +196,7 @@ def test_what_takes_long_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _count(element: int) -> int:
     Metrics.counter("beam_ldp", "rows_read").inc(1000)
-    Metrics.counter(watch.METRICS, watch.BYTES_READ).inc(250_000)
+    Metrics.counter(METRICS, BYTES_READ).inc(250_000)
     time.sleep(0.1)
     return element
 
