@@ -28,7 +28,7 @@ examples:
   beam-ldp check mean --input people.parquet --column age --range 0 120 ... (what `mean` takes)
 
 exit codes: 0 nothing is refused (there may be warnings); 2 a flag, the input or the output is;
-            3 only the budget is too small: what the run itself would end with
+            3 the budget is too small: what the run itself would end with
 """
 
 

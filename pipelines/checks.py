@@ -395,7 +395,8 @@ def _why_away(uri: str) -> str:
 
 
 Check = Callable[[Job], Found]
-CHECKS: dict[str, Check] = {
+CHECKS: dict[str, Check] = {  # what the ledger refuses is told before the input is opened
+    "budget": _budget,
     "input": _input,
     "columns": _columns,
     "rows": _rows,
@@ -404,7 +405,6 @@ CHECKS: dict[str, Check] = {
     "output": _output,
     "workers": _workers,
     "mlflow": _mlflow,
-    "budget": _budget,
 }
 
 
@@ -431,23 +431,20 @@ def of_program(name: str, given: Arguments) -> list[Finding]:
 
 
 def exit_code(found: Sequence[Finding]) -> int:
-    """What the run itself would end with, as far as checks can tell."""
+    """What the run itself would end with, as far as checks can tell: at the first refusal."""
     refused = [one.refusal for one in found if one.refusal is not None]
     if not refused:
         return DONE
-    only_budget = all(isinstance(error, NothingReleasedError) for error in refused)
-    return NOTHING_RELEASED if only_budget else MISUSED
+    return NOTHING_RELEASED if isinstance(refused[0], NothingReleasedError) else MISUSED
 
 
 def check_first(job: Job, console: Console) -> None:
-    """What every run does first. The budget is asked by whoever reserves it.
+    """What every run does first.
 
     Raises:
-        UsageError, OutputError: for the first check that is not passed.
+        UsageError, OutputError, NothingReleasedError: for the first check that is not passed.
     """
     for name, check in CHECKS.items():
-        if name == "budget":
-            continue
         for status, said in check(job):
             if status == "warning" and name != "privacy":  # which the release says
                 console.print(f"[yellow]warning:[/yellow] {escape(said)}", soft_wrap=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -222,8 +223,8 @@ class RowStore:
             self.check()
             return
         with self._reaching("made"), self._engine.connect() as connection:
-            if self.is_sqlite:  # readers and the one writer then do not wait for each other
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            if self.is_sqlite:
+                _write_ahead(connection)
             self._lock(connection)
             if not sa.inspect(connection).has_table(TABLE):
                 metadata.create_all(connection)
@@ -319,6 +320,23 @@ class RowStore:
             self._keeper.close()
             self._keeper = None
         self._engine.dispose()
+
+
+def _write_ahead(connection: Connection) -> None:
+    """SQLite's mode in which readers and the one writer do not wait for each other.
+
+    Of two who change the mode at once, SQLite tells one that the database is locked, however long
+    its timeout.
+    """
+    give_up = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            return
+        except sa.exc.OperationalError as error:
+            if "locked" not in str(error.orig) or time.monotonic() > give_up:
+                raise
+        time.sleep(0.01)
 
 
 class Reader:

@@ -134,8 +134,11 @@ def would_grant(
         return "no ledger is named: nothing is charged"
     with _ledger_errors():
         from beam_ldp.ledger import BudgetLedger
+        from beam_ldp.ledger.rows import check_name
 
         ledger = BudgetLedger(url)
+        if settings.charge.run_id is not None:
+            check_name("run_id", settings.charge.run_id)
         if identity is not None:
             _check_key(settings, identity)
             published = ledger.published(identity)

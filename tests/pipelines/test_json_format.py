@@ -196,9 +196,18 @@ def test_what_did_not_work_is_an_exit_code_and_nothing_on_stdout(
 
 
 def test_of_two_releases_the_first_is_told_where_the_second_fails(place: Place) -> None:
+    """Only the rows themselves tell that too few people have an age."""
+    rows = (f"{i},yes,{i % 60 if i < 600 else ''}\n" for i in range(USERS))
+    (place.folder / "people.csv").write_text("uid,answer,age\n" + "".join(rows))
+    done = run(*place.job(), "--format", "json")
+    assert done.exit_code == NOTHING_RELEASED
+    assert [one["program"] for one in json.loads(done.stdout)["jobs"]] == ["frequency"]
+
+
+def test_of_two_releases_none_is_made_where_a_check_refuses_one(place: Place) -> None:
     job = place.job()
     (place.folder / "out" / "mean").mkdir(parents=True)
     (place.folder / "out" / "mean" / "mine.txt").write_text("something else")
     done = run(*job, "--format", "json")
-    assert done.exit_code == MISUSED and "mine.txt" not in done.stdout
-    assert [one["program"] for one in json.loads(done.stdout)["jobs"]] == ["frequency"]
+    assert (done.exit_code, done.stdout) == (MISUSED, "") and "mine.txt" in done.stderr
+    assert not (place.folder / "out" / "frequency").exists()
