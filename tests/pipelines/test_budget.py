@@ -298,6 +298,19 @@ def test_the_local_budget_refuses_too(
     assert charges(ledger) == {}
 
 
+def test_the_ledger_records_that_only_the_shuffler_protects(
+    data: Path, tmp_path: Path, ledger: BudgetLedger, url: str
+) -> None:
+    ledger.set_budget("visits", epsilon=40.0, delta=1e-6)
+    more = ["--local-epsilon=13", "--max-local-epsilon=13", "--run-id=monday"]
+    assert main(charged(data, tmp_path / "out", url, *more)) == MISUSED
+    assert charges(ledger) == {}
+    assert main(charged(data, tmp_path / "out", url, *more, "--trust-shuffler")) == DONE
+    assert ledger.state.charge("monday").about["trust_shuffler"] == "yes"
+    first = (tmp_path / "out" / "privacy.md").read_text().split("\n\n")[1]
+    assert first.startswith("**Only the shuffler protects these people")
+
+
 def test_it_settles_at_what_was_received(
     data: Path, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,10 @@ class Place:
     def frequency(self) -> list[str]:
         return self.on_people("frequency", "--column=answer", f"--domain={self.folder}/domain.txt")
 
+    def released(self) -> str:
+        assert run(*self.frequency()).exit_code == DONE
+        return f"{self.folder}/out"
+
     def randomize(self) -> list[str]:
         named = ["--dataset=visits", "--release-id=week 2", "--column=answer"]
         return self.on_people("randomize", *named, f"--domain={self.folder}/domain.txt")
@@ -135,6 +139,7 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
     ],
     "randomize": Place.randomize,
     "run": Place.job,
+    "statement": lambda place: ["statement", place.released()],
     "train": lambda place: [
         "train", "--data=mnist5k", "--local-epsilon=2", "--clients-per-round=200", "--epochs=3",
         "--delta=1e-5", "--dry-run",
