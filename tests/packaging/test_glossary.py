@@ -27,7 +27,8 @@ TERMS = (
 
 # Flags whose own line says all there is to say.
 SELF_EXPLANATORY = """
---algorithm --baselines --batch-size --by --classes --client-id --client-learning-rate
+--algorithm --author --baselines --batch-size --by --classes --client-id --client-learning-rate
+--curator --intended-use --name --region --registry
 --clients --group-share
 --csv-delimiter --data --format --html --input --input-format --job-endpoint --label
 --learning-rate --local-epochs --local-steps --mlflow-experiment --mlflow-uri --no-mlflow
