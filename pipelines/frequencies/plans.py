@@ -113,7 +113,7 @@ class ListPlans(FrequencyPlans):
         return frequency_row(plan, self.planner.settings.planned_reports)
 
     def show_plans(self) -> None:
-        show_frequencies(self.plans, self.planner.settings.planned_reports, self.subtitle)
+        show_frequencies(self.plans, self.planner.settings.planned_reports, self.title)
 
     def error(self, plan: Plan) -> float:
         return plan.standard_error * self.planner.settings.planned_reports

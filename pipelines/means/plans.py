@@ -53,7 +53,7 @@ class MeanPlans(ComparedPlans):
         return mean_row(plan)
 
     def show_plans(self) -> None:
-        show_means(self.plans, self.subtitle)
+        show_means(self.plans, self.title)
 
     def error(self, plan: MeanPlan) -> float:
         return plan.rms_error

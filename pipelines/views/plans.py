@@ -309,6 +309,15 @@ class ComparedPlans(Plans):
         """What was planned, in words."""
 
     @property
+    def title(self) -> str:
+        """The same above a table, and of how many reports its epsilons are, if of fewer."""
+        settings = self.planner.settings
+        if settings.hiding_share == settings.privacy.honest_fraction:
+            return self.subtitle
+        least = f"{settings.min_reports:,}"
+        return f"{self.subtitle}\nepsilon if only {least} report, the fewest that are released"
+
+    @property
     @abstractmethod
     def upward(self) -> str:
         """What the picture's errors are."""

@@ -37,7 +37,8 @@ def test_the_table_fits_eighty_columns_and_is_best_first() -> None:
     lines = shown.output.splitlines()
     assert lines[0].startswith("10,000 people, 30 coordinates, l2 ball of radius 1")
     assert all(len(line) <= 80 for line in lines) and "…" not in shown.output
-    assert lines[3].startswith("L2Mean") and "a reference" in " ".join(shown.output.split())
+    assert lines[1].startswith("epsilon if only 9,000 report")
+    assert lines[4].startswith("L2Mean") and "a reference" in " ".join(shown.output.split())
     assert "left out: KashinMean" in shown.output
 
 

@@ -162,7 +162,8 @@ def test_own_clients_baselines_and_two_points_of_each(tmp_path, capfd):
     )
     flags = (
         f"{usual} --data {rows} --output {tmp_path / 'out'} --points-per-client 4 "
-        "--points-sampled 2 --norm linf --baselines non-private,central-dp,local-only"
+        "--points-sampled 2 --max-local-epsilon 12 --norm linf "
+        "--baselines non-private,central-dp,local-only"
     ).split()
     assert train.main(flags) == programs.DONE
     printed = capfd.readouterr()
