@@ -46,20 +46,7 @@ def entry(
                 "description": _description(record),
                 "publication_date": str(record["created"])[:10],
             },
-            "dp_variant": {
-                "variant_name": "Pure DP" if _is_pure(record) else "Approximate DP",
-                "data_domain": f"One value per {_unit(record).lower()}, of public bounds or a "
-                "public list.",
-                "unprotected_quantities": _unprotected(record),
-            },
-            "privacy_loss": {
-                "privacy_unit": _unit(record),
-                "privacy_unit_details": "Replace-one: two data sets are adjacent if one "
-                f"{_unit(record).lower()} holds another value. That somebody took part is not "
-                "protected.",
-                "privacy_parameters": _parameters(record),
-                "privacy_parameters_details": _details(record),
-            },
+            **_protection(record),
             "deployment_model": {
                 "model_name": _model(record),
                 "model_name_details": _MODELS[_model(record)],
@@ -80,6 +67,25 @@ def entry(
                 "justification": TO_FILL_IN,
             },
             "administrative": {"registry_authors": list(authors) or [TO_FILL_IN]},
+        },
+    }
+
+
+def _protection(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is protected, and how much."""
+    unit = _unit(record)
+    return {
+        "dp_variant": {
+            "variant_name": "Pure DP" if _is_pure(record) else "Approximate DP",
+            "data_domain": f"One value per {unit.lower()}, of public bounds or a public list.",
+            "unprotected_quantities": _unprotected(record),
+        },
+        "privacy_loss": {
+            "privacy_unit": unit,
+            "privacy_unit_details": "Replace-one: two data sets are adjacent if one "
+            f"{unit.lower()} holds another value. That somebody took part is not protected.",
+            "privacy_parameters": _parameters(record),
+            "privacy_parameters_details": _details(record),
         },
     }
 
