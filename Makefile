@@ -154,7 +154,7 @@ test: $(VENV)/.ready  ## everything but the adapters to TensorFlow Federated, on
 
 test-slow: $(VENV)/.ready tff  ## what takes long, or builds environments; every example of a property
 	BEAM_LDP_EXAMPLES=all \
-		$(PYTEST) -m "(slow or hypothesis) and not engines and not bench and not tff and not dataflow and not yaml"
+		$(PYTEST) --dist loadgroup -m "(slow or hypothesis) and not engines and not bench and not tff and not dataflow and not yaml"
 
 test-engines: $(VENV)/.ready engines-fetch  ## the pipelines on Prism, Spark and Flink
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engines and not slow and not yaml"

@@ -52,7 +52,13 @@ def connect(*where: Any, **how: Any) -> sqlite3.Connection:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A test that hangs fails, with the stacks of where it hung."""
+    """A test that hangs fails, with the stacks of where it hung.
+
+    The tests of a file run in one process, which shares what they need; cases marked `apart` run
+    wherever there is time (`--dist loadgroup`).
+    """
+    if item.get_closest_marker("apart") is None:
+        item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if item.get_closest_marker("timeout") is None:
         long = any(item.get_closest_marker(name) for name in ("slow", "engines", "bench"))
         item.add_marker(pytest.mark.timeout(LONG_LIMIT_SECONDS if long else LIMIT_SECONDS))

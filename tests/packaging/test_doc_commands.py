@@ -113,6 +113,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.e2e
 @pytest.mark.slow
+@pytest.mark.apart
 @pytest.mark.parametrize("name", sorted(RUN))
 def test_commands_of_a_page_run(name: str, data: Path, tmp_path: Path) -> None:
     """In one shell, from top to bottom, as a reader would."""
