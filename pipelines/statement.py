@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import click
+import yaml  # type: ignore[import-untyped]
 
 from beam_ldp.pipelines.flags import format_option
 
@@ -59,8 +60,6 @@ def statement(output: str, registry: bool, form: str, **told: Any) -> None:
     if form == "json":
         _say("", {"schema_version": 1, "entry": made}, form)
     else:
-        import yaml
-
         print(yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=100), end="")
     sys.exit(DONE)
 
