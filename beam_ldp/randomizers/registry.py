@@ -54,6 +54,7 @@ OWN_MODULES = {
     "Questions": "question_set",
     "RandomCodebookMean": "mean.codebooks",
     "Rappor": "frequency.rappor",
+    "RecoverableResponse": "frequency.recoverable_response",
     "RecursiveHadamardResponse": "frequency.recursive_hadamard_response",
     "ScalarMean": "mean.scalar_mean",
     "SeedCompressedMean": "mean.seed_compressed_mean",

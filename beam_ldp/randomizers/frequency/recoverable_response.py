@@ -1,0 +1,308 @@
+"""Recoverable response: a report, and a key that turns it back into the value."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from beam_ldp.randomizers.base import ExtraWords, Rng
+from beam_ldp.randomizers.finite_fields import (
+    MAX_MODULUS,
+    DifferenceSet,
+    is_prime,
+    next_prime,
+    num_points,
+    paley,
+    primes_up_to,
+    singer,
+)
+from beam_ldp.randomizers.frequency.recoverability import key_entropy
+from beam_ldp.randomizers.frequency.symbol_oracle import CyclicOracle
+from beam_ldp.randomizers.identity import canonical_ids
+from beam_ldp.randomizers.randomness import UserRandomness, word_source
+from beam_ldp.randomizers.words import multiply_high, short_kernel, smallest_uint
+
+_STEP = 1 << 16  # keys drawn at a time
+_MOST_SYMBOLS_PER_VALUE = 32
+_MOST_NOISE = 1.5  # times the least, that a key of less entropy may cost
+
+
+@dataclass(frozen=True)
+class RecoverableResponse(CyclicOracle):
+    """A report y = x + u modulo v of a value x, and its key u: y - u is the value again.
+
+    The report protects the value against everybody who sees it and not the key, as that of any
+    other oracle does; whoever holds the key reads it exactly. The key's law favours a difference
+    set, is the same for every value, and is drawn without looking at it. **A key serves one value
+    only**: two reports under one key tell the difference of their values, and no epsilon holds.
+
+    Reports are `(n,)` unsigned integers below v >= k, the statistic is their histogram. One fast
+    Fourier transform decodes them. Designs: `single` (k-ary response), `paley:P` (squares modulo a
+    prime P) and `singer:Q,T` (a hyperplane over Q elements; Q = 2 is Hadamard response without its
+    row of ones, with which no key could recover it).
+
+    Source: thesis, section 7.5, for the additive form; the difference sets are our own choice, for
+    any other place of the likely keys costs accuracy, or all of it.
+
+    Args:
+        domain_size: number of categories k, at least 2.
+        local_epsilon: local budget, > 0.
+        design: which difference set; None for the one with the least error. `with_least_key` takes
+            the one whose key has the least entropy.
+
+    Raises:
+        ValueError: if a parameter is out of range, or beyond the resolution of 64-bit words.
+
+    >>> oracle = RecoverableResponse(domain_size=100, local_epsilon=3.0)
+    >>> oracle.design, round(oracle.key_entropy_bits, 3)
+    ('singer:19,3', 7.295)
+    >>> values = np.array([0, 7, 99])
+    >>> keys = oracle.draw_keys(3)
+    >>> oracle.recover(oracle.encode(values, keys), keys).tolist()
+    [0, 7, 99]
+    """
+
+    also_known_as: ClassVar[str] = "LDP-Rec"
+
+    design: str | None = None
+
+    def _choose_parameters(self) -> None:
+        chosen = self.design
+        if chosen is None:
+            chosen = min(_designs(self.domain_size, self.local_epsilon), key=_by_noise)[1].text
+        elif not isinstance(chosen, str):
+            raise ValueError(f"design must be {_FORMS}, got {chosen!r}")
+        object.__setattr__(self, "design", chosen)
+        if self._set.modulus < self.domain_size:
+            raise ValueError(
+                f"design must have at least {self.domain_size} residues, got {self._set.modulus}"
+            )
+
+    @classmethod
+    def with_least_key(cls, domain_size: int, local_epsilon: float) -> RecoverableResponse:
+        """The one whose keys take the least storage, at up to 1.5 times the least variance.
+
+        >>> oracle = RecoverableResponse.with_least_key(100, 3.0)
+        >>> oracle.design, round(oracle.key_entropy_bits, 3)
+        ('singer:11,3', 5.618)
+        """
+        plain = cls(domain_size, local_epsilon)
+        found = list(_designs(plain.domain_size, plain.local_epsilon))
+        least = min(found, key=_by_noise)[0]
+
+        def bits(one: tuple[float, _Design]) -> float:
+            return key_entropy(one[1].modulus, one[1].size, plain.local_epsilon)
+
+        good = [one for one in found if one[0] <= _MOST_NOISE * least]
+        return cls(domain_size, local_epsilon, min(good, key=bits)[1].text)
+
+    @cached_property
+    def _set(self) -> _Design:
+        assert self.design is not None
+        return _Design.from_text(self.design, self.domain_size)
+
+    @property
+    def difference_set(self) -> DifferenceSet:
+        """What value 0 favours: the likely keys."""
+        return self._set.residues
+
+    @property
+    def num_symbols(self) -> int:
+        return self._set.modulus
+
+    @property
+    def num_favoured(self) -> int:
+        return self._set.size
+
+    # Keys ---------------------------------------------------------------------------------
+
+    def draw_keys(self, count: int, rng: Rng = None) -> np.ndarray:
+        """A key for each of `count` values, none of which is looked at: unsigned, `(count,)`.
+
+        Args:
+            count: how many.
+            rng: None draws fresh ones, to be stored: then nothing but the keys recovers a value.
+                `UserRandomness` makes them a function of a secret key, the person and the release:
+                the secret alone recovers all, and the promise holds against readers who cannot
+                break AES. A NumPy generator simulates.
+
+        Raises:
+            ValueError: if one person is asked for twice: two values under one key.
+        """
+        if isinstance(rng, UserRandomness):
+            _check_distinct(rng)
+        words = word_source(rng, self.config_digest(), np.zeros(count, dtype=np.int64))
+        keys = np.empty(count, dtype=smallest_uint(self.num_symbols))
+        for start in range(0, count, _STEP):
+            stop = min(start + _STEP, count)
+            keys[start:stop] = self._keys_of(words.words(start, stop, 1)[:, 0])
+        return keys
+
+    def encode(self, values: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """The report of each value under its key."""
+        values = self._check_values(np.asarray(values)).astype(np.int64)
+        reports = (values + self._check_keys(keys, len(values))) % self.num_symbols
+        return reports.astype(self.report_dtype)
+
+    def recover(self, reports: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """The value of each report under its key: int64 `(n,)`.
+
+        Raises:
+            ValueError: if a report was not made under its key.
+        """
+        reports = self._check_reports(np.asarray(reports)).astype(np.int64)
+        values = (reports - self._check_keys(keys, len(reports))) % self.num_symbols
+        if values.size and values.max() >= self.domain_size:
+            raise ValueError("keys must be those that the reports were made under")
+        return values
+
+    def key_law(self) -> np.ndarray:
+        """The probability of each key: `(num_symbols,)`."""
+        law = np.full(self.num_symbols, self._law.other_probability)
+        law[self.difference_set.elements] = self._law.favoured_probability
+        return law
+
+    @property
+    def key_entropy_bits(self) -> float:
+        """Bits of a key: what its storage takes after entropy coding."""
+        ratio = self._law.favoured_probability / self._law.other_probability
+        return key_entropy(self.num_symbols, self.num_favoured, math.log(ratio))
+
+    def randomize(self, values: np.ndarray, rng: Rng = None) -> np.ndarray:
+        values = self._check_values(np.asarray(values))
+        return self.encode(values, self.draw_keys(len(values), rng))
+
+    def _randomize_block(
+        self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
+    ) -> None:
+        reports[:] = self.encode(values, self._keys_of(words[:, 0]))
+
+    def _keys_of(self, words: np.ndarray) -> np.ndarray:
+        keys = np.empty(len(words), dtype=smallest_uint(self.num_symbols))
+        _key_of_each(
+            words,
+            self.difference_set.elements.view(np.uint64),
+            np.uint64(self.num_symbols),
+            np.uint64(self._law.threshold),
+            np.uint64(self._law.share),
+            keys,
+        )
+        return keys
+
+    def _check_keys(self, keys: np.ndarray, count: int) -> np.ndarray:
+        keys = np.asarray(keys)
+        if keys.shape != (count,) or keys.dtype.kind not in "iu":
+            raise ValueError(f"keys must be {count} integers, one for each value or report")
+        if keys.size and (keys.min() < 0 or keys.max() >= self.num_symbols):
+            raise ValueError(f"keys must lie in [0, {self.num_symbols})")
+        return keys.astype(np.int64)
+
+
+def _check_distinct(rng: UserRandomness) -> None:
+    ids = canonical_ids(rng.user_ids)
+    distinct = len(np.unique(ids.integers)) if ids.texts is None else len(set(ids))
+    if distinct < len(ids):
+        raise ValueError(
+            "user_ids must be distinct: two values under one key tell their difference"
+        )
+
+
+@short_kernel
+def _key_of_each(words, elements, num_symbols, threshold, share, keys):  # type: ignore[no-untyped-def]
+    for i in range(words.size):
+        low = words[i] * num_symbols
+        key = multiply_high(words[i], num_symbols)
+        if low < threshold:
+            key = elements[low // share]
+        keys[i] = key
+
+
+# Which difference set ---------------------------------------------------------------------
+
+_FORMS = 'None, "single", "paley:P" or "singer:Q,T"'
+_PALEY = re.compile(r"paley:([1-9][0-9]{0,9})")
+_SINGER = re.compile(r"singer:([1-9][0-9]{0,9}),([1-9][0-9]?)")
+
+
+@dataclass(frozen=True)
+class _Design:
+    """A difference set by its name; its residues are made when they are asked for."""
+
+    text: str
+    modulus: int
+    size: int
+
+    @classmethod
+    def single(cls, domain_size: int) -> _Design:
+        return cls("single", domain_size, 1)
+
+    @classmethod
+    def paley(cls, prime: int) -> _Design:
+        if prime % 4 != 3 or not is_prime(prime) or prime > MAX_MODULUS:
+            raise ValueError(f"design must be of a prime that leaves 3 modulo 4, got paley:{prime}")
+        return cls(f"paley:{prime}", prime, (prime - 1) // 2)
+
+    @classmethod
+    def singer(cls, prime: int, dimension: int) -> _Design:
+        text = f"singer:{prime},{dimension}"
+        if dimension < 3 or not is_prime(prime) or num_points(prime, dimension) > MAX_MODULUS:
+            raise ValueError(
+                "design must be of a prime and at least 3 dimensions, with at most "
+                f"{MAX_MODULUS} residues, got {text}"
+            )
+        return cls(text, num_points(prime, dimension), num_points(prime, dimension - 1))
+
+    @classmethod
+    def from_text(cls, text: str, domain_size: int) -> _Design:
+        if text == "single":
+            return cls.single(domain_size)
+        if found := _PALEY.fullmatch(text):
+            return cls.paley(int(found[1]))
+        if found := _SINGER.fullmatch(text):
+            return cls.singer(int(found[1]), int(found[2]))
+        raise ValueError(f"design must be {_FORMS}, got {text!r}")
+
+    @property
+    def residues(self) -> DifferenceSet:
+        if self.text == "single":
+            return DifferenceSet(self.modulus, np.array([0]))
+        numbers = [int(number) for number in self.text.partition(":")[2].split(",")]
+        return paley(*numbers) if len(numbers) == 1 else singer(*numbers)
+
+    def noise(self, inverse: float) -> float:
+        """Variance of one report at frequency zero, times (1 - inverse)**2, inverse = 1/E."""
+        v, s = self.modulus, self.size
+        overlap = s * (s - 1) // (v - 1)
+        weight = s + (v - s) * inverse
+        q = (overlap + (s - overlap) * inverse) / weight
+        return q * (1 - q) / ((s - overlap) / weight) ** 2
+
+
+def _designs(domain_size: int, local_epsilon: float) -> Iterator[tuple[float, _Design]]:
+    """Those that come into question, each with its noise; the simplest first."""
+    inverse = math.exp(-min(local_epsilon, 700.0))
+    found = [_Design.single(domain_size)]
+    prime = next_prime(max(domain_size, 3))
+    while prime % 4 != 3:
+        prime = next_prime(prime + 1)
+    found.append(_Design.paley(prime))
+    largest = math.floor(min(4 * (math.exp(min(local_epsilon, 40.0)) + 1), 2 * domain_size))
+    most = max(_MOST_SYMBOLS_PER_VALUE * domain_size, 7)
+    for q in primes_up_to(largest).tolist():
+        dimension = 3
+        while num_points(q, dimension) < domain_size:
+            dimension += 1
+        if num_points(q, dimension) <= min(most, MAX_MODULUS):
+            found.append(_Design.singer(q, dimension))
+    for design in found:
+        yield design.noise(inverse), design
+
+
+def _by_noise(one: tuple[float, _Design]) -> float:
+    return one[0]
