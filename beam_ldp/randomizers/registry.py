@@ -56,6 +56,7 @@ OWN_MODULES = {
     "Rappor": "frequency.rappor",
     "RecoverableResponse": "frequency.recoverable_response",
     "RecursiveHadamardResponse": "frequency.recursive_hadamard_response",
+    "RefinableResponse": "frequency.refinable_response",
     "ScalarMean": "mean.scalar_mean",
     "SeedCompressedMean": "mean.seed_compressed_mean",
     "SeparatedMean": "mean.separated_mean",
