@@ -11,6 +11,9 @@ from beam_ldp.randomizers.frequency.recoverable_response import (
     RecoverableResponse,  # noqa: F401  (known by its name; no plan offers it)
 )
 from beam_ldp.randomizers.frequency.recursive_hadamard_response import RecursiveHadamardResponse
+from beam_ldp.randomizers.frequency.refinable_response import (
+    RefinableResponse,  # noqa: F401  (known by its name; no plan offers it)
+)
 from beam_ldp.randomizers.frequency.subset_selection import SubsetSelection
 from beam_ldp.randomizers.frequency.unary_encoding import UnaryEncoding
 

@@ -21,7 +21,7 @@ from beam_ldp.randomizers.finite_fields import (
 )
 
 _MOST_SYMBOLS_PER_VALUE = 32
-_FORMS = 'None, "single", "paley:P" or "singer:Q,T"'
+DESIGN_FORMS = 'None, "single", "paley:P" or "singer:Q,T"'
 _PALEY = re.compile(r"paley:([1-9][0-9]{0,9})")
 _SINGER = re.compile(r"singer:([1-9][0-9]{0,9}),([1-9][0-9]?)")
 
@@ -62,7 +62,7 @@ class Design:
             return cls.paley(int(found[1]))
         if found := _SINGER.fullmatch(text):
             return cls.singer(int(found[1]), int(found[2]))
-        raise ValueError(f"design must be {_FORMS}, got {text!r}")
+        raise ValueError(f"design must be {DESIGN_FORMS}, got {text!r}")
 
     @property
     def residues(self) -> DifferenceSet:

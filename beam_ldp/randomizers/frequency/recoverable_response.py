@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -12,16 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, Rng
-from beam_ldp.randomizers.finite_fields import (
-    MAX_MODULUS,
-    DifferenceSet,
-    is_prime,
-    next_prime,
-    num_points,
-    paley,
-    primes_up_to,
-    singer,
-)
+from beam_ldp.randomizers.finite_fields import DifferenceSet
+from beam_ldp.randomizers.frequency.designs import DESIGN_FORMS, Design, designs
 from beam_ldp.randomizers.frequency.recoverability import key_entropy
 from beam_ldp.randomizers.frequency.symbol_oracle import CyclicOracle
 from beam_ldp.randomizers.identity import canonical_ids
@@ -29,7 +19,6 @@ from beam_ldp.randomizers.randomness import UserRandomness, word_source
 from beam_ldp.randomizers.words import multiply_high, short_kernel, smallest_uint
 
 _STEP = 1 << 16  # keys drawn at a time
-_MOST_SYMBOLS_PER_VALUE = 32
 _MOST_NOISE = 1.5  # times the least, that a key of less entropy may cost
 
 
@@ -75,9 +64,9 @@ class RecoverableResponse(CyclicOracle):
     def _choose_parameters(self) -> None:
         chosen = self.design
         if chosen is None:
-            chosen = min(_designs(self.domain_size, self.local_epsilon), key=_by_noise)[1].text
+            chosen = min(designs(self.domain_size, self.local_epsilon), key=_by_noise)[1].text
         elif not isinstance(chosen, str):
-            raise ValueError(f"design must be {_FORMS}, got {chosen!r}")
+            raise ValueError(f"design must be {DESIGN_FORMS}, got {chosen!r}")
         object.__setattr__(self, "design", chosen)
         if self._set.modulus < self.domain_size:
             raise ValueError(
@@ -93,19 +82,19 @@ class RecoverableResponse(CyclicOracle):
         ('singer:11,3', 5.618)
         """
         plain = cls(domain_size, local_epsilon)
-        found = list(_designs(plain.domain_size, plain.local_epsilon))
+        found = list(designs(plain.domain_size, plain.local_epsilon))
         least = min(found, key=_by_noise)[0]
 
-        def bits(one: tuple[float, _Design]) -> float:
+        def bits(one: tuple[float, Design]) -> float:
             return key_entropy(one[1].modulus, one[1].size, plain.local_epsilon)
 
         good = [one for one in found if one[0] <= _MOST_NOISE * least]
         return cls(domain_size, local_epsilon, min(good, key=bits)[1].text)
 
     @cached_property
-    def _set(self) -> _Design:
+    def _set(self) -> Design:
         assert self.design is not None
-        return _Design.from_text(self.design, self.domain_size)
+        return Design.from_text(self.design, self.domain_size)
 
     @property
     def difference_set(self) -> DifferenceSet:
@@ -223,86 +212,5 @@ def _key_of_each(words, elements, num_symbols, threshold, share, keys):  # type:
         keys[i] = key
 
 
-# Which difference set ---------------------------------------------------------------------
-
-_FORMS = 'None, "single", "paley:P" or "singer:Q,T"'
-_PALEY = re.compile(r"paley:([1-9][0-9]{0,9})")
-_SINGER = re.compile(r"singer:([1-9][0-9]{0,9}),([1-9][0-9]?)")
-
-
-@dataclass(frozen=True)
-class _Design:
-    """A difference set by its name; its residues are made when they are asked for."""
-
-    text: str
-    modulus: int
-    size: int
-
-    @classmethod
-    def single(cls, domain_size: int) -> _Design:
-        return cls("single", domain_size, 1)
-
-    @classmethod
-    def paley(cls, prime: int) -> _Design:
-        if prime % 4 != 3 or not is_prime(prime) or prime > MAX_MODULUS:
-            raise ValueError(f"design must be of a prime that leaves 3 modulo 4, got paley:{prime}")
-        return cls(f"paley:{prime}", prime, (prime - 1) // 2)
-
-    @classmethod
-    def singer(cls, prime: int, dimension: int) -> _Design:
-        text = f"singer:{prime},{dimension}"
-        if dimension < 3 or not is_prime(prime) or num_points(prime, dimension) > MAX_MODULUS:
-            raise ValueError(
-                "design must be of a prime and at least 3 dimensions, with at most "
-                f"{MAX_MODULUS} residues, got {text}"
-            )
-        return cls(text, num_points(prime, dimension), num_points(prime, dimension - 1))
-
-    @classmethod
-    def from_text(cls, text: str, domain_size: int) -> _Design:
-        if text == "single":
-            return cls.single(domain_size)
-        if found := _PALEY.fullmatch(text):
-            return cls.paley(int(found[1]))
-        if found := _SINGER.fullmatch(text):
-            return cls.singer(int(found[1]), int(found[2]))
-        raise ValueError(f"design must be {_FORMS}, got {text!r}")
-
-    @property
-    def residues(self) -> DifferenceSet:
-        if self.text == "single":
-            return DifferenceSet(self.modulus, np.array([0]))
-        numbers = [int(number) for number in self.text.partition(":")[2].split(",")]
-        return paley(*numbers) if len(numbers) == 1 else singer(*numbers)
-
-    def noise(self, inverse: float) -> float:
-        """Variance of one report at frequency zero, times (1 - inverse)**2, inverse = 1/E."""
-        v, s = self.modulus, self.size
-        overlap = s * (s - 1) // (v - 1)
-        weight = s + (v - s) * inverse
-        q = (overlap + (s - overlap) * inverse) / weight
-        return q * (1 - q) / ((s - overlap) / weight) ** 2
-
-
-def _designs(domain_size: int, local_epsilon: float) -> Iterator[tuple[float, _Design]]:
-    """Those that come into question, each with its noise; the simplest first."""
-    inverse = math.exp(-min(local_epsilon, 700.0))
-    found = [_Design.single(domain_size)]
-    prime = next_prime(max(domain_size, 3))
-    while prime % 4 != 3:
-        prime = next_prime(prime + 1)
-    found.append(_Design.paley(prime))
-    largest = math.floor(min(4 * (math.exp(min(local_epsilon, 40.0)) + 1), 2 * domain_size))
-    most = max(_MOST_SYMBOLS_PER_VALUE * domain_size, 7)
-    for q in primes_up_to(largest).tolist():
-        dimension = 3
-        while num_points(q, dimension) < domain_size:
-            dimension += 1
-        if num_points(q, dimension) <= min(most, MAX_MODULUS):
-            found.append(_Design.singer(q, dimension))
-    for design in found:
-        yield design.noise(inverse), design
-
-
-def _by_noise(one: tuple[float, _Design]) -> float:
+def _by_noise(one: tuple[float, Design]) -> float:
     return one[0]

@@ -19,6 +19,7 @@ from beam_ldp.randomizers.frequency.refinable_response import (
     checked_levels,
 )
 from beam_ldp.randomizers.words import WORD_VALUES
+from tests.randomizers.frequency import exact_checks as checks
 
 CASES = [
     pytest.param(k, levels, design, id=f"{design}-{k}")
@@ -208,7 +209,7 @@ def test_the_design_serves_all_levels():
     """Nobody's error exceeds the best of their level by more than with any other design."""
     assert best_design(1000, (5.0,)) == "singer:149,3" and best_design(2, (1.0,)) == "single"
     nothing = np.zeros(100)
-    for levels, most in (((2.0, 1.0, 0.5), 1.25), ((6.0, 1.0), 5.1), ((3.0, 0.1), 2.0)):
+    for levels, most in (((2.0, 1.0, 0.5), 1.25), ((6.0, 1.0), 8.0), ((3.0, 0.1), 2.0)):
 
         def excess(design, levels=levels):
             oracle = RefinableResponse(100, levels[-1], levels, design)
@@ -229,6 +230,15 @@ def test_configurations_keep_levels_and_design():
     assert LocalRandomizer.from_config(listed) == oracle
     digests = {oracle.at_level(level).config_digest() for level in (3.0, 1.0)}
     assert len(digests) == 2
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(("k", "levels", "design"), CASES)
+def test_every_levels_mechanism_keeps_what_all_oracles_promise(k, levels, design):
+    for level in levels:
+        oracle = RefinableResponse(k, levels[-1], levels, design).at_level(level)
+        checks.check_channel(oracle)
+        checks.check_everything_but_the_channel(oracle)
 
 
 @pytest.mark.exact
