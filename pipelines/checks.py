@@ -81,6 +81,7 @@ class Job:
         ask: the ledger, whether it would grant the worst case.
         beam_flags: all flags, for Beam.
         is_new: whether the output must not be there yet, or be one that is replaced.
+        is_logged: whether such a run is one of MLflow's, too.
     """
 
     settings: Any
@@ -95,6 +96,7 @@ class Job:
     ask: Callable[[], str] | None = None
     beam_flags: Sequence[str] = ()
     is_new: bool = True
+    is_logged: bool = True
 
     @classmethod
     def of(cls, question: Question[Any], choice: Choice[Any], beam_flags: Sequence[str]) -> Job:
@@ -140,6 +142,8 @@ Found = Iterator[tuple[Status, str]]
 
 def _input(job: Job) -> Found:
     settings, heads = job.settings, job.heads
+    if job.reader is None and not settings.files:
+        return
     if not heads:
         yield "ok", f"{many(settings.num_files, 'file')}, {settings.source.format}"
         return
@@ -305,6 +309,8 @@ def _privacy(job: Job) -> Found:
 
 def _output(job: Job) -> Found:
     told = job.settings.output
+    if not told.folder:  # as a dry run of a training may have it
+        return
     folder = outputs.OutputFolder(told.folder, told.overwrite, checked=job.is_new)
     outputs.bad_rows_path(folder.path, told.bad_rows_file)
     if not outputs.is_local(folder.path):
@@ -366,16 +372,25 @@ def _workers(job: Job) -> Found:
 
 def _mlflow(job: Job) -> Found:
     told = job.settings.output
+    if not job.is_logged:
+        yield "ok", "the run is not logged: what is collected of it is"
+        return
     if told.no_mlflow or importlib.util.find_spec("mlflow") is None:
         why = "--no-mlflow" if told.no_mlflow else "MLflow is not installed"
         yield "ok", f"the run is not logged: {why}"
         return
-    uri = told.mlflow_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+    stores = {  # in the order in which a run looks for one
+        "the store of --mlflow-uri": lambda: told.mlflow_uri,
+        "the store that the ledger names": lambda: reserving.store_of_ledger(job.settings),
+        "the store of MLFLOW_TRACKING_URI": lambda: os.environ.get("MLFLOW_TRACKING_URI"),
+    }
+    found = ((name, uri) for name, look_up in stores.items() if (uri := look_up()))
+    name, uri = next(found, ("a store in the output", ""))
     away = _why_away(uri)
     if away:
-        yield "warning", f"the store of MLflow that is named {away}: the run would not be logged"
+        yield "warning", f"{name} {away}: the run would not be logged"
     else:
-        yield "ok", "the store that is named" if uri else "the store of the ledger, or the output's"
+        yield "ok", name
 
 
 def _why_away(uri: str) -> str:

@@ -152,7 +152,7 @@ def _told(device: DeviceValues, flags: Sequence[str]) -> Job:
     """What is checked first: nothing is charged here, it is where the reports are collected."""
     randomizer = device.release.terms.randomizer
     told = Job.of(device.program, Choice(randomizer, MANY, None, math.nan), flags)
-    return replace(told, local_epsilon=randomizer.local_epsilon, ask=None)
+    return replace(told, local_epsilon=randomizer.local_epsilon, ask=None, is_logged=False)
 
 
 def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -> dict[str, Any]:

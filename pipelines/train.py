@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from beam_ldp.pipelines import outputs, programs
-from beam_ldp.pipelines.checks import Job
+from beam_ldp.pipelines.checks import Job, check_first, say_checks
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.inputs.sources import (
     InputFileError,
@@ -28,11 +28,18 @@ from beam_ldp.pipelines.inputs.sources import (
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.reserving import would_grant
-from beam_ldp.pipelines.training.charge import charged
+from beam_ldp.pipelines.training.charge import charged, refuse_where_local
 from beam_ldp.pipelines.training.plan import TrainingPlan, bundled_facts
 from beam_ldp.pipelines.training.plans import make_plan
 from beam_ldp.pipelines.training.settings import TrainSettings, check_train
-from beam_ldp.pipelines.training.view import TrainingResult, as_json, plan_line, say_plan, show
+from beam_ldp.pipelines.training.view import (
+    TrainingResult,
+    as_json,
+    plan_as_json,
+    plan_line,
+    say_plan,
+    show,
+)
 from beam_ldp.pipelines.usage.train import USAGE
 from beam_ldp.pipelines.views import terminal
 
@@ -58,16 +65,13 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
     has_tensorflow = importlib.util.find_spec("tensorflow_federated") is not None
     if not has_tensorflow and not (settings.only_plan and settings.bundled):
         raise UsageError(NO_TENSORFLOW)
-    if settings.bundled:  # refused before anything is loaded
-        early = make_plan(
-            settings, bundled_facts(settings.question.data, settings.question.points_per_client)
-        )
-        if settings.only_plan:
-            say_plan(early, _flows(early, console) if has_tensorflow else None)
-            return None
+    told, early = _told(settings)  # refused before anything is loaded
+    if early is not None and settings.only_plan:
+        _say_dry_run(early, told, _flows(early, console) if has_tensorflow else None)
+        return None
     folder = None
     if not settings.only_plan:
-        assert settings.output.folder is not None
+        check_first(told, console)
         folder = outputs.OutputFolder(settings.output.folder, settings.output.overwrite)
     _hush()
     with console.status("loading TensorFlow and data"):
@@ -78,7 +82,7 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
         console.print(f"[yellow]left out:[/yellow] {escape(reason)}, {count:,}")
     plan = make_plan(settings, facts)
     if folder is None:
-        say_plan(plan, _flows(plan, console))
+        _say_dry_run(plan, told, _flows(plan, console))
         return None
     from beam_ldp.pipelines.training import run as train_run
     from tff_adapters.compat import workers_ended
@@ -93,20 +97,36 @@ def execute(settings: TrainSettings, console: Console) -> TrainingResult | None:
 
 
 def to_check(given: Arguments) -> Job:
-    """What `beam-ldp check` looks at: the columns of files, the cost of bundled data. Raises
-    UsageError, and NothingReleasedError where the target does not allow one round."""
-    settings = check_train(given)
+    """What `beam-ldp check` looks at. Raises UsageError, and NothingReleasedError where the target
+    does not allow one round."""
+    return _told(check_train(given))[0]
+
+
+def _told(settings: TrainSettings) -> tuple[Job, TrainingPlan | None]:
+    """What is checked first: the columns of files; of bundled data the cost, with its plan."""
     question = settings.question
     if not settings.bundled:
-        return _job_of_files(settings)
+        return _job_of_files(settings), None
     plan = make_plan(settings, bundled_facts(question.data, question.points_per_client))
     rounds, price = plan.rounds, plan.epsilon_of(plan.rounds)
     worst = Price(price, plan.reports_per_round, plan.charged_event_of(rounds))
 
+    local = plan.local_epsilon_of(rounds)
+
     def ask() -> str:
+        if local is None:
+            refuse_where_local(settings)
         return would_grant(settings, worst, local_event=plan.round_price.sent_in(rounds))
 
-    return Job(settings, local_epsilon=plan.local_epsilon_of(rounds), epsilon=float(price), ask=ask)
+    return Job(settings, local_epsilon=local, epsilon=float(price), ask=ask), plan
+
+
+def _say_dry_run(plan: TrainingPlan, told: Job, flows: Sequence[Flow] | None) -> None:
+    """The plan and the checks, on stdout. Raises what a run would."""
+    form = plan.settings.output.format
+    if form != "json":
+        say_plan(plan, flows)
+    say_checks(told, form, plan_as_json(plan, flows))
 
 
 def _job_of_files(settings: TrainSettings) -> Job:

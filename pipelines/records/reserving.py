@@ -165,6 +165,21 @@ def would_grant(
     )
 
 
+def store_of_ledger(settings: ChargeSettings) -> str | None:
+    """MLflow's store that all runs of the ledger share; None where there is none. Reads only.
+
+    Raises:
+        UsageError, NothingReleasedError: as `reserve` would, of a ledger that cannot be read.
+    """
+    url = None if settings.noise.simulated else ledger_url(settings)
+    if url is None:
+        return None
+    with _ledger_errors():
+        from beam_ldp.ledger import BudgetLedger
+
+        return BudgetLedger(url).mlflow_uri
+
+
 @contextmanager
 def _ledger_errors() -> Iterator[None]:
     """What a ledger refuses, as a program says it.

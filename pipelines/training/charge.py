@@ -93,7 +93,7 @@ def charged(plan: TrainingPlan, console: Console) -> Iterator[tuple[NoCharge, Tr
     worst = Price(plan.epsilon_of(plan.rounds), plan.reports_per_round, event)
     local = plan.local_epsilon_of(plan.rounds)
     if local is None:
-        _refuse_where_local(settings)
+        refuse_where_local(settings)
     sent = plan.round_price.sent_in(plan.rounds)
     charge = reserving.reserve(
         settings,
@@ -113,7 +113,7 @@ def charged(plan: TrainingPlan, console: Console) -> Iterator[tuple[NoCharge, Tr
         raise
 
 
-def _refuse_where_local(settings: TrainSettings) -> None:
+def refuse_where_local(settings: TrainSettings) -> None:
     """A budget that limits local epsilons has no room for a training that has none."""
     url = reserving.ledger_url(settings)
     if url is None:

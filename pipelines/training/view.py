@@ -90,15 +90,12 @@ def plan_as_json(plan: TrainingPlan, flows: Sequence[Flow] | None) -> dict[str, 
 
 
 def say_plan(plan: TrainingPlan, flows: Sequence[Flow] | None) -> None:
-    """What `--dry-run` prints, on stdout.
+    """The plan as tables, on stdout.
 
     Args:
         plan: what would run.
         flows: what would leave a client; None where no TensorFlow Federated is there to build it.
     """
-    if plan.settings.output.format == "json":
-        print(terminal.printed_json(plan_as_json(plan, flows)))
-        return
     console = Console()
     console.print(_plan_table(plan))
     console.print(_price_table(plan))

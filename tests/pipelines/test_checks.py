@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_ldp.ledger import BudgetLedger, Row
-from beam_ldp.pipelines import check, frequency, job_files, mean
+from beam_ldp.pipelines import check, frequency, job_files, mean, train
 from beam_ldp.pipelines.checks import CHECKS
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.inputs import heads, sources
@@ -388,6 +389,55 @@ def test_trainings_are_checked_without_tensorflow(
     assert check.main(["train", *given, "--format=json"]) == code
     assert said in capsys.readouterr().out
     assert rows_of(granted) == before
+
+
+def test_a_training_checks_first(
+    place: Path, granted: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `check` refuses the run refuses too, before TensorFlow is loaded, and the dry run."""
+    monkeypatch.setattr(train.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(train, "_flows", lambda plan, console: ())
+    ledger = f"--ledger=sqlite:///{granted}"
+    common = ["--delta=1e-8", "--epochs=1", "--output=out", "--local-epsilon=2", ledger]
+    files = ["--data=in.csv", "--features=delay", "--label=color", "--client-id=uid"]
+    before = rows_of(granted)
+    told = [*common, *files, "--classes=2", "--clients-per-round=9", "--dataset=flights"]
+    assert train.main(told) == MISUSED
+    assert "did you mean colour?" in " ".join(capsys.readouterr().err.split())
+    bundled = [*common, "--data=digits", "--clients-per-round=100"]
+    assert train.main([*bundled, "--dataset=few"]) == NOTHING_RELEASED
+    assert train.main([*bundled, "--dataset=few", "--dry-run"]) == NOTHING_RELEASED
+    capsys.readouterr()
+    assert train.main([*bundled, "--dataset=flights", "--dry-run", "--format=json"]) == DONE
+    found = json.loads(capsys.readouterr().out)
+    named = ["budget", "privacy", "output", "workers", "mlflow"]
+    assert [one["check"] for one in found["checks"]] == named and found["rounds"] > 0
+    assert rows_of(granted) == before and "tensorflow" not in sys.modules
+
+
+# MLflow's store -----------------------------------------------------------------------------------
+
+
+def test_the_store_of_the_ledger_is_looked_up(
+    place: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run logs to the flag's store, then to the ledger's, then to the environment's."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/mlflow.db")
+    uri = f"sqlite:///{place}/shared.db"
+    ledger = BudgetLedger.create(uri, mlflow_uri=f"sqlite:///{place}/gone/mlflow.db")
+    ledger.set_budget("flights", epsilon=10.0, delta=1e-6)
+
+    def said(*more: str) -> dict[str, str]:
+        told = [one for one in flags(FREQUENCY, place / "shared.db", *more) if one != "--no-mlflow"]
+        assert check.main([FREQUENCY, *told, "--format=json"]) == DONE
+        checks = json.loads(capsys.readouterr().out)["checks"]
+        (one,) = [one for one in checks if one["check"] == "mlflow"]
+        return one
+
+    away = said()
+    assert away["status"] == "warning" and "the ledger names lies in a folder" in away["said"]
+    assert said(f"--mlflow-uri=sqlite:///{place}/own.db")["said"] == "the store of --mlflow-uri"
+    assert "MLFLOW_TRACKING_URI" in said("--seed=1")["said"]  # which is not charged
 
 
 # Workers ------------------------------------------------------------------------------------------
