@@ -232,6 +232,27 @@ def envelope_ids(
     return found
 
 
+def report_ids(
+    key: bytes, user_ids: AnyIds, values: np.ndarray, identity: ReleaseIdentity
+) -> np.ndarray:
+    """16 bytes for each user who holds a value: as `envelope_ids`, but others for another value.
+
+    For envelopes whose id is an input of a pseudo-random function: never one of two values.
+
+    Args:
+        key, identity: of the release.
+        user_ids: one id per value.
+        values: `(n,)` integers.
+
+    Returns:
+        uint8 `(n, 16)`.
+    """
+    check_key(key)
+    secret = derive_key(key, b"report ids", drawn_under(identity.committed(key)))
+    tags = _tags(secret, canonical_ids(user_ids), np.asarray(values))
+    return tags.astype("<u8").view(np.uint8).reshape(-1, 16)
+
+
 def drawn_under(identity: ReleaseIdentity) -> bytes:
     """Digest of what memoized randomness is drawn under: the release, whatever the group."""
     return replace(identity, group="").digest
@@ -376,6 +397,22 @@ def _blocks(packed: np.ndarray, groups: np.ndarray | None) -> Iterable[np.ndarra
         piece = packed[:, start : start + _BLOCK]
         part[:, : piece.shape[1]] = piece
         yield part.view("<u8").astype(np.uint64)
+
+
+def envelopes_digest(identity: ReleaseIdentity, ids: np.ndarray, packed: np.ndarray) -> int:
+    """A digest of envelopes that whoever has them can compute, to be added as those of hashes are.
+
+    Args:
+        identity: of the release.
+        ids: uint8 `(n, 16)`.
+        packed: uint8 `(n, bytes)`: the report of each.
+    """
+    cipher = _cipher(identity.digest, b"envelopes")
+    blocks = np.ascontiguousarray(ids).view("<u8").reshape(-1, 2).astype(np.uint64)
+    state = encrypt_blocks(cipher, blocks)
+    for block in _blocks(packed, None):
+        state = encrypt_blocks(cipher, state ^ block)
+    return digest_of_hashes(state)
 
 
 def digest_of_hashes(hashes: np.ndarray) -> int:

@@ -31,6 +31,7 @@ from beam_ldp.transforms.device.vectors import EncodeVectors
 from beam_ldp.transforms.elements.blocks import (
     BadRow,
     BadRowBlock,
+    LeveledBlock,
     Release,
     ReportBlock,
     ShuffledBlock,
@@ -43,6 +44,7 @@ from beam_ldp.transforms.elements.blocks import (
 from beam_ldp.transforms.elements.portable import IntegerDomain
 from beam_ldp.transforms.elements.stages import StageError
 from beam_ldp.transforms.elements.windows import WindowRules
+from beam_ldp.transforms.levels import AtLevel, RandomizeForLevels
 from beam_ldp.transforms.queries import FrequencyQuery, MeanQuery
 from beam_ldp.transforms.shuffler.shuffle import Shuffle
 from beam_ldp.transforms.shuffler.sums import MismatchError
@@ -71,6 +73,7 @@ _OF_QUESTIONS = {
 
 __all__ = [
     "Aggregate",
+    "AtLevel",
     "BadRow",
     "BadRowBlock",
     "BinQuestion",
@@ -86,6 +89,7 @@ __all__ = [
     "FrequencyQuery",
     "FrequencyRow",
     "IntegerDomain",
+    "LeveledBlock",
     "LevelsQuestion",
     "ListQuestion",
     "MeanQuery",
@@ -97,6 +101,7 @@ __all__ = [
     "PrivateQuestions",
     "PrivateUserMean",
     "Randomize",
+    "RandomizeForLevels",
     "ReadReports",
     "Release",
     "ReleaseToRows",

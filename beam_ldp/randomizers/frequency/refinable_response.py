@@ -155,7 +155,8 @@ class RefinableResponse(CyclicOracle):
         return cls(domain_size, found[-1], found)
 
     @property
-    def _levels(self) -> tuple[float, ...]:
+    def all_levels(self) -> tuple[float, ...]:
+        """From the largest to that of the public report."""
         assert self.levels is not None
         return self.levels
 
@@ -178,7 +179,7 @@ class RefinableResponse(CyclicOracle):
 
     @cached_property
     def _law(self) -> MixedLaw:
-        levels = self._levels
+        levels = self.all_levels
         return MixedLaw(self.num_symbols, self.num_favoured, levels[0], levels)
 
     @property
@@ -196,14 +197,16 @@ class RefinableResponse(CyclicOracle):
             ValueError: if there is no such level.
         """
         number = self.number_of(epsilon)
-        return replace(self, local_epsilon=self._levels[number], levels=self._levels[: number + 1])
+        return replace(
+            self, local_epsilon=self.all_levels[number], levels=self.all_levels[: number + 1]
+        )
 
     def number_of(self, epsilon: float) -> int:
         """The place of a level, from 0 for the largest. Raises ValueError."""
-        if epsilon not in self._levels:
-            listed = ", ".join(f"{level:g}" for level in self._levels)
+        if epsilon not in self.all_levels:
+            listed = ", ".join(f"{level:g}" for level in self.all_levels)
             raise ValueError(f"level must be one of {listed}, got {epsilon:g}")
-        return self._levels.index(epsilon)
+        return self.all_levels.index(epsilon)
 
     def shifts(self, step: int, words: np.ndarray, redraw: Redraw) -> np.ndarray:
         """What a step of mixing adds to reports: int64 `(n,)`, of [0, v).
@@ -230,13 +233,13 @@ class RefinableResponse(CyclicOracle):
 
     @property
     def words_per_user(self) -> int:
-        return 1 + _PER_STEP * (len(self._levels) - 1)
+        return 1 + _PER_STEP * (len(self.all_levels) - 1)
 
     def _randomize_block(
         self, values: np.ndarray, words: np.ndarray, extra: ExtraWords, reports: np.ndarray
     ) -> None:
         super()._randomize_block(values, np.ascontiguousarray(words[:, :1]), extra, reports)
-        steps = len(self._levels) - 1
+        steps = len(self.all_levels) - 1
         for step in range(steps):
 
             def redraw(rows: np.ndarray, attempt: int, step: int = step) -> np.ndarray:
@@ -251,7 +254,7 @@ class RefinableResponse(CyclicOracle):
     @property
     def random_bits(self) -> float:
         """Entropy of all that is drawn for one report, U_1 and the shifts."""
-        first = self.at_level(self._levels[0])._law
+        first = self.at_level(self.all_levels[0])._law
         v, s = self.num_symbols, self.num_favoured
         own = [first.favoured_probability] * s + [first.other_probability] * (v - s)
         return entropy_bits(own) + sum(

@@ -155,6 +155,36 @@ class ReportBlock:
 
 @travels
 @dataclass(frozen=True, eq=False)
+class LeveledBlock:
+    """Public reports for readers of several levels, with the ids of the envelopes they travel in.
+
+    Attributes:
+        reports, mechanism_digest, origin, simulated: as in `ReportBlock`.
+        ids: `(n, 16)` uint8.
+    """
+
+    reports: np.ndarray
+    ids: np.ndarray
+    mechanism_digest: bytes
+    origin: bytes = b""
+    simulated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+    @property
+    def num_reports(self) -> int:
+        """How many people's reports."""
+        return len(self.reports)
+
+    @property
+    def groups(self) -> None:
+        """None: levels and public groups do not go together."""
+        return
+
+
+@travels
+@dataclass(frozen=True, eq=False)
 class ShuffledBlock:
     """Reports in uniformly random order, without ids, keys and times.
 

@@ -17,10 +17,11 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.randomness import add_digests, envelopes_digest
 from beam_ldp.randomizers.wire import REASONS, AnyTerms, GroupTerms, ReleaseTerms, shared
 from beam_ldp.randomizers.wire_stream import Ranges, Row, StreamPart, join_ranges, margin, read_part
 from beam_ldp.transforms.device.side import ORIGIN_BYTES
-from beam_ldp.transforms.elements.blocks import BadRowBlock, ReportBlock
+from beam_ldp.transforms.elements.blocks import BadRowBlock, LeveledBlock, ReportBlock
 from beam_ldp.transforms.elements.portable import BLOCK_BYTES, report_bytes, rows_in
 from beam_ldp.transforms.elements.stages import ReasonCounters, counter
 from beam_ldp.transforms.wire.file_parts import (
@@ -158,11 +159,13 @@ class Tally(NamedTuple):
     Attributes:
         reports, envelopes: how many counted.
         largest: most reports in one envelope.
+        digest: of all that counted, where ids are kept; else 0.
     """
 
     reports: int
     envelopes: int
     largest: int
+    digest: int = 0
 
 
 @dataclass(eq=False)
@@ -203,9 +206,14 @@ class ListIds(_Read):
 class TakeOnce(_Read):
     """The second pass: reports of the sound envelopes that are no copies.
 
-    In: `(name, {"parts": [(part, digest)], "copies": [StoredBytes]})`. Out: `ReportBlock`s;
+    In: `(name, {"parts": [(part, digest)], "copies": [StoredBytes]})`. Out: `ReportBlock`s, or
+    `LeveledBlock`s where `keep_ids` says so;
     beside them `BadRowBlock`s, the ranges at the edges of the part, and a `Tally`, with the path.
     """
+
+    def __init__(self, terms: PortableTerms, keep_ids: bool) -> None:
+        super().__init__(terms)
+        self._keep_ids = keep_ids
 
     def setup(self) -> None:
         super().setup()
@@ -246,20 +254,23 @@ class TakeOnce(_Read):
         if isinstance(self._terms, GroupTerms):
             groups = np.repeat(found.groups[taken], counts)
         self._received.inc(len(reports))
-        tally = Tally(len(reports), len(counts), int(counts.max()))
+        ids = found.ids[taken] if self._keep_ids else None
+        digest = 0 if ids is None else self._digest_of(ids, reports)
+        tally = Tally(len(reports), len(counts), int(counts.max()), digest)
         yield TaggedOutput(TALLIES, (path, tally))
         for start in range(0, len(reports), self._rows):
             rows = slice(start, start + self._rows)
-            place = b"%d %d" % (found.offsets[0], start)
-            yield ReportBlock(
-                reports[rows],
-                self._digest,
-                None if groups is None else groups[rows],
-                hashlib.blake2b(
-                    length_prefixed(path.encode(), place), digest_size=ORIGIN_BYTES
-                ).digest(),
-                self._simulated,
-            )
+            place = length_prefixed(path.encode(), b"%d %d" % (found.offsets[0], start))
+            origin = hashlib.blake2b(place, digest_size=ORIGIN_BYTES).digest()
+            if ids is None:
+                own = None if groups is None else groups[rows]
+                yield ReportBlock(reports[rows], self._digest, own, origin, self._simulated)
+            else:
+                yield LeveledBlock(reports[rows], ids[rows], self._digest, origin, self._simulated)
+
+    def _digest_of(self, ids: np.ndarray, reports: np.ndarray) -> int:
+        terms = shared(self._terms)
+        return envelopes_digest(terms.identity, ids, terms.randomizer.pack_each(reports))
 
     def _copies(self, path: str, found: StreamPart, again: np.ndarray) -> BadRowBlock:
         lengths = shared(self._terms).envelope_bytes(0) + (
@@ -344,9 +355,12 @@ class ReadReports(beam.PTransform):
         scratch: a folder that all workers can read and write, where ids lie between the passes, 24
             bytes each; its caller deletes it afterwards. Default: the engine exchanges them, which
             Beam's local runner does in memory.
+        keep_ids: whether reports stay with the ids of their envelopes, for `AtLevel`: out come
+            `LeveledBlock`s. Envelopes hold one report then, and no groups.
 
     Raises:
-        ValueError: at run time, if nothing matches, or a file cannot be read or changes meanwhile.
+        ValueError: for ids that cannot be kept; at run time, if nothing matches, or a file cannot
+            be read or changes meanwhile.
     """
 
     def __init__(
@@ -357,8 +371,12 @@ class ReadReports(beam.PTransform):
         groups: Domain | str | Path | None = None,
         id_bytes: int = ID_BYTES_AT_A_TIME,
         scratch: str | None = None,
+        keep_ids: bool = False,
     ) -> None:
         super().__init__()
+        if keep_ids and (groups is not None or terms.max_reports > 1):
+            raise ValueError("keep_ids must be false for groups, and for envelopes of many reports")
+        self._keep_ids = keep_ids
         if isinstance(id_bytes, bool) or id_bytes != int(id_bytes) or id_bytes < 1:
             raise ValueError(f"id_bytes must be an integer >= 1, got {id_bytes}")
         self._patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
@@ -390,12 +408,12 @@ class ReadReports(beam.PTransform):
             {"parts": listed[PARTS], "copies": copies}
             | "By part" >> beam.CoGroupByKey()
             | "Take once"
-            >> beam.ParDo(TakeOnce(self._terms)).with_outputs(
+            >> beam.ParDo(TakeOnce(self._terms, self._keep_ids)).with_outputs(
                 BAD_REPORTS, EDGES, TALLIES, main="reports"
             )
         )
         reports: beam.PCollection = out.reports
-        reports.element_type = ReportBlock
+        reports.element_type = LeveledBlock if self._keep_ids else ReportBlock
         reports.bad_rows = self._refused(out)
         out[TALLIES].element_type = typehints.Tuple[str, Any]
         reports.received = out[TALLIES] | "Received" >> beam.CombinePerKey(_add)
@@ -420,5 +438,5 @@ def _add(tallies: Iterable[Tally]) -> Tally:
     listed = list(tallies)
     if not listed:
         return Tally(0, 0, 0)
-    reports, envelopes, largest = zip(*listed)
-    return Tally(sum(reports), sum(envelopes), max(largest))
+    reports, envelopes, largest, digests = zip(*listed)
+    return Tally(sum(reports), sum(envelopes), max(largest), add_digests(digests))

@@ -27,7 +27,7 @@ from beam_ldp.randomizers.randomness import envelope_ids
 from beam_ldp.randomizers.wire import ID_BYTES, ReleaseTerms, encode_envelopes
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import RandomizeBlocks
-from beam_ldp.transforms.elements.blocks import ReportBlock, ShuffledBlock, ValueBlock
+from beam_ldp.transforms.elements.blocks import LeveledBlock, ReportBlock, ShuffledBlock, ValueBlock
 from beam_ldp.transforms.elements.portable import PortableRandomizer
 from beam_ldp.transforms.elements.stages import StageError, counter, expect
 from beam_ldp.transforms.files import paths_matching
@@ -43,7 +43,8 @@ class WriteReports(beam.PTransform):
     envelope holds one person's report, as those of devices do, or as many people's as the identity
     of the release grants an edge (`reports_per_envelope`).
 
-    In: `ReportBlock`s. Out: the path of every file, `str`.
+    In: `ReportBlock`s; `LeveledBlock`s, whose ids the envelopes have. Out: the path of every file,
+    `str`.
 
     Args:
         folder: where; files are called `reports-00000.ldp` and so on.
@@ -73,7 +74,7 @@ class WriteReports(beam.PTransform):
         self._terms = PortableTerms(terms, groups)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        expect("WriteReports", pcoll, ReportBlock)
+        expect("WriteReports", pcoll, ReportBlock, LeveledBlock)
         packed = pcoll | "Pack" >> beam.ParDo(
             PackReports(self._terms, self._num_files)
         ).with_output_types(typehints.Tuple[int, bytes])
@@ -164,12 +165,17 @@ class _Packer:
     def __init__(self, carried: PortableTerms, num_files: int) -> None:
         self._terms, self._groups = carried.terms, carried.of_groups
         self._digest = self._terms.randomizer.config_digest()
+        self._leveled = len(getattr(self._terms.randomizer, "all_levels", ())) > 1
         self._num_files = num_files
         self._written = counter("reports_written")
         self._of_group: dict[int, ReleaseTerms] = {}
 
-    def check(self, block: ReportBlock) -> None:
+    def check(self, block: ReportBlock | LeveledBlock) -> None:
         """The block must be of this release."""
+        if self._leveled != isinstance(block, LeveledBlock):
+            raise MismatchError(
+                "WriteReports: reports for several levels are those of RandomizeForLevels"
+            )
         if block.mechanism_digest != self._digest:
             raise MismatchError(
                 "WriteReports: the reports were made by another mechanism, or other parameters"
@@ -239,8 +245,11 @@ class PackReports(beam.DoFn):
         self._packer = _Packer(self.terms, self.num_files)
         self._most = self.terms.terms.max_reports
 
-    def process(self, block: ReportBlock) -> Iterator[tuple[int, bytes]]:
+    def process(self, block: ReportBlock | LeveledBlock) -> Iterator[tuple[int, bytes]]:
         self._packer.check(block)
+        if isinstance(block, LeveledBlock):
+            yield from self._packer.pack(block.reports, None, block.ids)
+            return
         for group, rows in parts_of(None, block):
             reports = block.reports[rows]
             whole = len(reports) // self._most * self._most
