@@ -20,6 +20,7 @@ _COMMANDS = {
     "doctor": "What is installed, what answers, and whether the mechanisms are sound.",
     "demo": "A private word count over a million simulated people; `demo mean`: means.",
     "finalize": "Settle and log a release whose launcher could not.",
+    "keys": "Keys that read public reports at a larger epsilon: `keys derive`.",
     "statement": "What a finished release says of its privacy; `--registry`: as an entry.",
     "privacy": "What releases cost, by every method; or what fits a target.",
 }

@@ -44,15 +44,16 @@ from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Rows
-from beam_ldp.pipelines.records.gates import expected_price
+from beam_ldp.pipelines.records.gates import expected_price, price_as_json, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import Words, words_of
+from beam_ldp.pipelines.records.statement import Words, number, words_of
 from beam_ldp.pipelines.settings import need, section_from
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.questions import Questions
-from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release, shuffled_among
+from beam_ldp.transforms.levels import reader_levels, refinable
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,13 @@ class CollectRecord(PrivacyRecord):
 
     Attributes:
         sampling: "iid" where errors allow for the draw of one row of each person, else "fixed".
+        readers: of reports of several levels, from the largest to everybody: their local epsilon,
+            and what the reports cost against them; empty for reports of one level. `epsilon` and
+            `event` are those of the largest, `local_epsilon` is that of who reads here.
     """
 
     sampling: str = "fixed"
+    readers: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,7 +169,7 @@ class Collect(DeviceReports, Frequency):
 
     def choose(self) -> Choice[Any]:
         settings, n = self.settings, self.settings.planned_reports
-        randomizer = settings.agreed.terms.randomizer
+        randomizer = settings.randomizer
         if self.survey is not None:
             assert isinstance(randomizer, Questions)
             return self.survey.chosen(settings, randomizer)
@@ -172,7 +177,7 @@ class Collect(DeviceReports, Frequency):
         price = None
         if not settings.agreed.terms.simulated:
             price = expected_price(
-                randomizer, n, settings.privacy.delta, settings.privacy.honest_fraction
+                settings.charged_for, n, settings.privacy.delta, settings.privacy.honest_fraction
             )
         return Choice(randomizer, n, price, rare_error(randomizer, n))
 
@@ -183,7 +188,23 @@ class Collect(DeviceReports, Frequency):
         return count(pipeline, self.settings, self.query, self.staging)
 
     def facts(self, choice: Choice[Any], release: Release) -> dict[str, Any]:
-        return {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
+        told = {**super().facts(choice, release), "sampling": self.settings.agreed.sampling}
+        if not self.settings.leveled:
+            return told
+        return {**told, "readers": self._readers(release)}
+
+    def _readers(self, release: Release) -> tuple[dict[str, Any], ...]:
+        """What the reports that were received cost against the reader of each level."""
+        terms, privacy = self.settings.agreed.terms, self.settings.privacy
+        found = []
+        for level in reader_levels(terms):
+            about: dict[str, Any] = {"local_epsilon": level, "epsilon": None}
+            if not terms.simulated:
+                ran = shuffled_among(refinable(terms).at_level(level), release.smallest_batch)
+                price = price_of(replace(release, ran=ran), privacy.delta, privacy.honest_fraction)
+                about = {"local_epsilon": level, **price_as_json(price)}
+            found.append(about)
+        return tuple(found)
 
 
 def _loaded(place: str) -> type[LocalRandomizer]:
@@ -217,7 +238,42 @@ def _number_question(told: dict[str, Any], asked: DeviceQuestion | None) -> Numb
 @words_of.register
 def _collected(record: CollectRecord) -> Words:
     words = words_of.dispatch(PrivacyRecord)(record)
-    return collected_words(words, record.num_bad_rows or 0, record.sampling)
+    words = collected_words(words, record.num_bad_rows or 0, record.sampling)
+    return _with_readers(words, record) if record.readers else words
+
+
+def _with_readers(words: Words, record: CollectRecord) -> Words:
+    """What is said besides of reports that several readers read differently."""
+    largest, public = record.readers[0], record.readers[-1]
+    listed = "; ".join(
+        f"holders of the key of level {number(one['local_epsilon'])}: local epsilon "
+        f"{number(one['local_epsilon'])}{_among(one, record)}"
+        for one in record.readers[:-1]
+    )
+    return replace(
+        words,
+        whole=f"a person's report as it is read here (level {number(record.local_epsilon)})",
+        notes=(
+            *words.notes,
+            f"readers of the same reports: everybody, local epsilon "
+            f"{number(public['local_epsilon'])}{_among(public, record)}; {listed}. Readers who "
+            "join learn what the one of the largest level learns alone, not the sum",
+            f"the central epsilon above is that of the largest level, "
+            f"{number(largest['local_epsilon'])}, whoever reads; a budget is charged it once for "
+            "all readers of these very reports",
+            "reports keep the random ids of their envelopes, by which keys are matched. Whoever "
+            "knows which envelope a person sent finds that report again: against that reader the "
+            "local epsilon of their level holds, and no crowd hides the person",
+            "levels hold against readers who cannot break AES and SHA-256; the holder of the level "
+            f"secret reads at local epsilon {number(largest['local_epsilon'])}",
+        ),
+    )
+
+
+def _among(reader: dict[str, Any], record: CollectRecord) -> str:
+    if reader["epsilon"] is None:
+        return ""
+    return f", shuffled {number(reader['epsilon'])} at delta = {record.delta:g}"
 
 
 @words_of.register

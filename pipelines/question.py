@@ -267,6 +267,11 @@ class Question(Planner[S]):
         """Between which numbers an estimate without noise lies; None where that is not known."""
         return None
 
+    def exactness(self, choice: Choice[Any]) -> str:
+        """What the local epsilon rests on, as `LocalRandomizer.exactness` says it."""
+        found: str = choice.mechanism.exactness
+        return found
+
     @property
     def record_type(self) -> type[PrivacyRecord]:
         """What privacy.json is read back as."""

@@ -10,7 +10,7 @@ import sys
 from abc import ABC
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import apache_beam as beam
@@ -44,11 +44,12 @@ from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.statement import number
-from beam_ldp.pipelines.settings import Settings, need, with_files
+from beam_ldp.pipelines.settings import Settings, absolute, need, with_files
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse, checked_levels
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.wire import ReleaseTerms
@@ -59,9 +60,10 @@ from beam_ldp.transforms import (
     WriteReports,
 )
 from beam_ldp.transforms.composite import bounding_of, of_release, release_identity
-from beam_ldp.transforms.device.keyed import NoiseSource
+from beam_ldp.transforms.device.keyed import NoiseSource, read_key
 from beam_ldp.transforms.device.side import Reports
 from beam_ldp.transforms.files import paths_matching
+from beam_ldp.transforms.levels import RandomizeForLevels
 from beam_ldp.transforms.wire import SUFFIX
 
 _NAME = "randomize"
@@ -77,7 +79,8 @@ _OF_LISTS = ("domain", "bins", "quantiles", "between")
 def check(given: Arguments) -> DeviceValues:
     """What to make reports of, with every rule checked. Raises UsageError."""
     need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
-    given = _with_target(given)
+    readers = Readers.of(given)
+    given = _with_target(given, readers)
     folder = given["output"]["folder"]
     if _is_there(folder):
         raise UsageError(
@@ -87,7 +90,9 @@ def check(given: Arguments) -> DeviceValues:
     reports = given["output"].get("reports_per_envelope", 1)
     numbers = [name for name in _OF_NUMBERS if name in given["question"]]
     if not numbers:
-        return ListValues(_check_list(given), reports)
+        return ListValues(_check_list(given), reports, readers)
+    if readers is not None:
+        raise UsageError("--levels is for values of a list, and for a number in bins")
     flag = USAGE.flag_of(f"question.{numbers[0]}")
     for home, names in (("question", _OF_LISTS), ("people", ("group_by", "groups"))):
         for name in names:
@@ -110,14 +115,19 @@ def _is_there(path: str) -> bool:
         return False
 
 
-def _with_target(given: Arguments) -> Arguments:
+def _with_target(given: Arguments, readers: Readers | None) -> Arguments:
     """A central target, or a local promise, which depends on nothing else."""
+    if readers is not None:  # what is promised is the largest level
+        told = Arguments({"privacy": {"local_epsilon": readers.levels[0]}}, [])
+        given = told.over(given)
     privacy = given["privacy"]
     if ("epsilon" in privacy) == ("local_epsilon" in privacy):
         raise UsageError("give one of --epsilon (central target) and --local-epsilon")
     if "epsilon" in privacy:
         return given
-    alone_too = ("local_epsilon", "max_local_epsilon", "trust_shuffler")
+    alone_too = (
+        "local_epsilon", "max_local_epsilon", "trust_shuffler", "levels", "level_secret",
+    )  # fmt: skip
     central = [f"privacy.{name}" for name in privacy if name not in alone_too]
     central += [f"shuffle.{name}" for name in given["shuffle"]]
     if central:
@@ -205,11 +215,12 @@ def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -
         "output": folder.path,
         "release": device.release.to_json(),
         "local_epsilon": None if terms.simulated else randomizer.local_epsilon,
+        **({} if device.readers is None else {"levels": list(device.readers.levels)}),
         "num_reports": num_reports,
         "num_bad_rows": reasons.total() if settings.bad_rows_leave_a_trace else None,
         "bad_rows": dict(reasons) if settings.bad_rows_leave_a_trace else None,
         "files": len(written),
-        "warnings": _warnings(settings, randomizer),
+        "warnings": _warnings(settings, device),
     }
 
 
@@ -224,7 +235,12 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
         raise UsageError(str(error)) from None
     table = device.program.read(pipeline)
     place, rows = f"{staging}/{_REPORTS}", table[ROWS]
-    if not device.noise.memoized:
+    if device.readers is not None:
+        values = device.side.values(rows)
+        hide = RandomizeForLevels(terms, device.readers.secret, noise=device.noise)
+        values.values | "Device" >> hide | "WriteReports" >> WriteReports(place, terms)
+        refused = values.bad_rows
+    elif not device.noise.memoized:
         made: Reports = rows | "Device" >> device.side
         made.reports | "WriteReports" >> WriteReports(place, terms, groups=settings.groups)
         refused = made.bad_rows
@@ -250,14 +266,18 @@ def _most_often(reasons: Counter[str]) -> str:
     return f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
 
 
-def _warnings(settings: Settings[Any], randomizer: LocalRandomizer) -> list[str]:
+def _warnings(settings: Settings[Any], device: DeviceValues) -> list[str]:
+    local = device.release.terms.randomizer.local_epsilon
+    if device.readers is not None:
+        local = device.readers.levels[0]
     found = []
     if settings.noise.seed is not None:
         found.append("simulated with a seed: no privacy guarantee")
-    elif randomizer.local_epsilon > MAX_LOCAL_EPSILON:
+    elif local > MAX_LOCAL_EPSILON:
+        seen = "a report" if device.readers is None else "a report and has the key of that level"
         found.append(
-            f"local epsilon is {number(randomizer.local_epsilon)}: whoever sees a report learns "
-            f"its value at odds of {odds(randomizer.local_epsilon)}"
+            f"local epsilon is {number(local)}: whoever sees {seen} learns its value at odds of "
+            f"{odds(local)}"
         )
     if settings.people.id is None:
         found.append(settings.persons_unknown)
@@ -333,11 +353,13 @@ class DeviceValues(ABC):
         settings: the flags, checked.
         release: what devices and collector agree upon.
         program: that asks the same question where raw data are read.
+        readers: of several levels; None for one that everybody reads at.
     """
 
     settings: Settings[Any]
     release: ReleaseFile
     program: Frequency | Mean
+    readers: Readers | None = None
 
     @property
     def identity(self) -> ReleaseIdentity:
@@ -362,19 +384,82 @@ class DeviceValues(ABC):
         )
 
 
+@dataclass(frozen=True)
+class Readers:
+    """Readers of several levels of the same public reports.
+
+    Attributes:
+        levels: their local epsilons, from the largest to that of everybody.
+        secret: path of the secret that their keys are derived from.
+    """
+
+    levels: tuple[float, ...]
+    secret: str
+
+    @classmethod
+    def of(cls, given: Arguments) -> Readers | None:
+        """As the flags tell; None without. Raises UsageError."""
+        told = given["privacy"]
+        text, secret = told.get("levels"), told.get("level_secret")
+        if (text is None) != (secret is None):
+            raise UsageError("--levels and --level-secret belong together")
+        if text is None or secret is None:
+            return None
+        for name in ("epsilon", "local_epsilon"):
+            if name in told:
+                raise UsageError(f"--levels stands in place of {USAGE.flag_of(f'privacy.{name}')}")
+        try:
+            levels = checked_levels([float(level) for level in text.split(",")])
+        except ValueError:
+            levels = ()
+        if len(levels) < 2:
+            raise UsageError(
+                "--levels must be two or more numbers > 0 that decrease, separated by commas, got "
+                f"{text}"
+            )
+        return cls(levels, absolute(secret))
+
+    def check_alone(
+        self, settings: FrequencySettings, several: bool, reports_per_envelope: int
+    ) -> None:
+        """A UsageError for what does not go with levels."""
+        with_it = {
+            "several questions or a tree of bins": several,
+            "--group-by": settings.people.group_by is not None,
+            "--reports-per-envelope": reports_per_envelope != 1,
+            "--mechanism, for it has its own": settings.mechanism.name != "auto",
+        }
+        for what, given in with_it.items():
+            if given:
+                raise UsageError(f"--levels does not go with {what}")
+        if settings.noise.key_file not in (None, self.secret):
+            raise UsageError(
+                "--memoize-key-file must be the file of --level-secret: one secret decides what "
+                "a person's report and its envelope are"
+            )
+
+
 class ListValues(DeviceValues):
     """Values of a public list, or of several; a number in bins, or in a tree over them.
 
     Raises UsageError where no mechanism fits the flags.
     """
 
-    def __init__(self, settings: FrequencySettings, reports_per_envelope: int = 1) -> None:
+    def __init__(
+        self,
+        settings: FrequencySettings,
+        reports_per_envelope: int = 1,
+        readers: Readers | None = None,
+    ) -> None:
         self.settings: FrequencySettings = settings
         self.program: Frequency = Frequency(settings)
+        self.readers = readers
         self._survey = self.program.survey
+        if readers is not None:
+            readers.check_alone(settings, self._survey is not None, reports_per_envelope)
         groups = self.program.groups
         self.release = ReleaseFile(
-            terms_of(self.program, self._randomizer(), reports_per_envelope),
+            terms_of(self.program, self._randomizer(), reports_per_envelope, readers),
             "fixed" if settings.people.id is None else "iid",
             None,
             settings.people.group_by,
@@ -384,6 +469,8 @@ class ListValues(DeviceValues):
 
     def _randomizer(self) -> LocalRandomizer:
         settings = self.settings
+        if self.readers is not None:
+            return RefinableResponse.of_levels(self.program.domain.size, self.readers.levels)
         if self._survey is None:
             return oracle_for(settings, self.program.domain.size, settings.planned_reports)
         if settings.privacy.epsilon is None:  # many people or very many: the same design is best
@@ -423,9 +510,13 @@ class NumberValues(DeviceValues):
 
 
 def terms_of(
-    program: Frequency | Mean, randomizer: LocalRandomizer, reports_per_envelope: int
+    program: Frequency | Mean,
+    randomizer: LocalRandomizer,
+    reports_per_envelope: int,
+    readers: Readers | None = None,
 ) -> ReleaseTerms:
-    """The terms of a release, whose identity is that of `frequency` or `mean` with the same flags.
+    """The terms of a release, whose identity is that of `frequency` or `mean` with the same flags;
+    with readers of several levels it is committed to their secret.
 
     Raises:
         UsageError: for names that are none.
@@ -450,6 +541,8 @@ def terms_of(
             randomizer, replace(identity, reports_per_envelope=reports_per_envelope)
         )
         assert identity is not None
+        if readers is not None:
+            identity = identity.committed(read_key(readers.secret, "--level-secret"))
         return ReleaseTerms(randomizer, identity, settings.noise.simulated)
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -228,7 +228,7 @@ def make_record(
         user_id=settings.people.id,
         one_row_per_person=settings.people.one_row,
         bad_rows=settings.question.bad_rows,
-        exactness=randomizer.exactness,
+        exactness=question.exactness(choice),
         bits_per_report=randomizer.bits_per_report,
         memoized=bool(charged["identity"]["key"]),
         frozen_values=settings.noise.frozen_values,

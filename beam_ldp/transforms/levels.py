@@ -21,7 +21,7 @@ from beam_ldp.transforms.shuffler.sums import check_digest
 from beam_ldp.transforms.wire.file_parts import PortableTerms
 
 
-def levels_of(terms: ReleaseTerms) -> tuple[float, ...]:
+def reader_levels(terms: ReleaseTerms) -> tuple[float, ...]:
     """The levels of a release, from the largest; one or none where there are no keys."""
     randomizer = terms.randomizer
     return randomizer.all_levels if isinstance(randomizer, RefinableResponse) else ()
@@ -29,7 +29,7 @@ def levels_of(terms: ReleaseTerms) -> tuple[float, ...]:
 
 def refinable(terms: ReleaseTerms) -> RefinableResponse:
     """The mechanism of a release of several levels. Raises ValueError."""
-    if len(levels_of(terms)) < 2:
+    if len(reader_levels(terms)) < 2:
         raise ValueError("terms must be of a RefinableResponse of two levels or more")
     if terms.max_reports > 1:
         raise ValueError("terms must grant one report in an envelope: its id is that of its shifts")

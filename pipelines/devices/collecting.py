@@ -21,20 +21,23 @@ from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanChoice, chosen, shape_of
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.question import Question, without_groups
+from beam_ldp.pipelines.records.gates import Price, expected_price
 from beam_ldp.pipelines.records.record import MeanRecord
 from beam_ldp.pipelines.records.reserving import ledger_url
 from beam_ldp.pipelines.records.statement import Words, words_of
-from beam_ldp.pipelines.settings import Q, Settings, checked, settings_from
+from beam_ldp.pipelines.settings import Q, Settings, absolute, checked, settings_from
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.mean import MeanQuestion
-from beam_ldp.randomizers.base import Sampling
+from beam_ldp.randomizers.base import LocalRandomizer, Sampling
 from beam_ldp.randomizers.identity import ROW, ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.randomizers.randomness import add_digests
 from beam_ldp.settings import Mechanism, Noise
 from beam_ldp.settings.sections import MOST_PROMISED
 from beam_ldp.transforms import CollectorSide, ReadReports, Releases
-from beam_ldp.transforms.elements.blocks import Release
+from beam_ldp.transforms.elements.blocks import Release, shuffled_among
+from beam_ldp.transforms.levels import AtLevel, read_level_key, reader_levels, refinable
 from beam_ldp.transforms.queries import Query
 from beam_ldp.transforms.wire import Tally, find_report_files
 from beam_ldp.transforms.wire.write_reports import make_folder
@@ -63,6 +66,7 @@ class Receipts:
         reports: of all of them.
         largest_file: its path, "" without files.
         in_largest_file, in_largest_envelope: reports.
+        digest: of all envelopes, where ids are kept; else 0.
     """
 
     files: int = 0
@@ -71,11 +75,14 @@ class Receipts:
     largest_file: str = ""
     in_largest_file: int = 0
     in_largest_envelope: int = 0
+    digest: int = 0
 
     @classmethod
     def of(cls, path: str, tally: Tally) -> Receipts:
         """One file."""
-        return cls(1, tally.envelopes, tally.reports, path, tally.reports, tally.largest)
+        return cls(
+            1, tally.envelopes, tally.reports, path, tally.reports, tally.largest, tally.digest
+        )
 
     def __add__(self, other: Receipts) -> Receipts:
         """Both together; of equally large files the first by name counts as the largest."""
@@ -92,6 +99,7 @@ class Receipts:
             min(paths, default=""),
             larger.in_largest_file,
             max(self.in_largest_envelope, other.in_largest_envelope),
+            add_digests((self.digest, other.digest)),
         )
 
 
@@ -198,10 +206,27 @@ class CollectSettings(Settings[Q]):
     Attributes:
         release: path of `release.json`.
         agreed: what it holds.
+        randomizer: of the reports that are counted: that of the devices, or of a level.
+        level_key: path of the key of that level; None for what everybody reads.
     """
 
     release: str
     agreed: ReleaseFile
+    randomizer: LocalRandomizer
+    level_key: str | None = None
+
+    @property
+    def leveled(self) -> bool:
+        """Whether readers with keys read the same reports at larger epsilons."""
+        return len(reader_levels(self.agreed.terms)) > 1
+
+    @property
+    def charged_for(self) -> LocalRandomizer:
+        """What a budget is charged for: of several levels the largest, whoever reads."""
+        randomizer = self.agreed.terms.randomizer
+        if not self.leveled:
+            return randomizer
+        return refinable(self.agreed.terms).at_level(reader_levels(self.agreed.terms)[0])
 
     @property
     def doing(self) -> str:
@@ -239,7 +264,14 @@ def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> Colle
         files = find_report_files(envelopes["reports"])
     except ValueError as error:
         raise UsageError(f"--reports {error}") from None
-    kind = partial(CollectSettings, release=envelopes["release"], agreed=agreed)
+    level_key = absolute(envelopes.get("level_key"))
+    kind = partial(
+        CollectSettings,
+        release=envelopes["release"],
+        agreed=agreed,
+        randomizer=_read_as(agreed, level_key),
+        level_key=level_key,
+    )
     told: CollectSettings[Q] = settings_from(given, USAGE, question, kind)
     settings = _with_what_was_agreed(told, agreed)
     checked(settings)
@@ -260,10 +292,26 @@ def check_collected(given: Arguments, agreed: ReleaseFile, question: Q) -> Colle
     return settings
 
 
+def _read_as(agreed: ReleaseFile, level_key: str | None) -> LocalRandomizer:
+    """The mechanism of the reports as they are read, with a key or without. Raises UsageError."""
+    terms = agreed.terms
+    if level_key is None:
+        return terms.randomizer
+    if len(reader_levels(terms)) < 2:
+        raise UsageError(
+            f"--level-key {level_key}: these reports have one level, which everybody reads"
+        )
+    try:
+        level = read_level_key(level_key, terms, "--level-key").level
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return refinable(terms).at_level(level)
+
+
 def _with_what_was_agreed(settings: CollectSettings[Q], agreed: ReleaseFile) -> CollectSettings[Q]:
     """The settings with what was decided where the values are."""
     terms = agreed.terms
-    local = terms.randomizer.local_epsilon  # whatever it is, devices have spent it
+    local = settings.charged_for.local_epsilon  # whatever it is, devices have spent it
     privacy = replace(
         settings.privacy,
         local_epsilon=local,
@@ -325,19 +373,25 @@ def count(
     """
     terms, groups = settings.agreed.terms, settings.groups
     scratch = None if staging is None else f"{staging}/{_IDS}"
-    read = ReadReports(settings.source.paths, terms, groups=groups, scratch=scratch)
+    read = ReadReports(
+        settings.source.paths, terms, groups=groups, scratch=scratch, keep_ids=settings.leveled
+    )
     reports = pipeline | "Read" >> read
     if staging is not None:
         reports.received | "Write received" >> WriteReceipts(staging)
     least, sampling = settings.min_reports, settings.agreed.sampling
+    taken = reports
+    if settings.leveled:
+        taken = reports | "At level" >> AtLevel(terms, settings.level_key)
+    randomizer = settings.randomizer
     collector = CollectorSide(
-        terms.randomizer,
-        query.estimator(terms.randomizer, least, sampling=sampling),
+        randomizer,
+        query.estimator(randomizer, least, sampling=sampling),
         shuffle=replace(settings.shuffle, min_reports=least),
         groups=groups,
     )
-    found: Releases = reports | "Collect" >> collector
-    releases = without_groups(query.split(terms.randomizer, found.releases))
+    found: Releases = taken | "Collect" >> collector
+    releases = without_groups(query.split(randomizer, found.releases))
     return Outputs(releases, found.withheld, (reports.bad_rows,))
 
 
@@ -389,6 +443,29 @@ class DeviceReports(Question[Any]):
         self.staging = staging
         found: results.WorkerResults = super().collect(choice, flags, staging, console)
         self.received = read_receipts(staging)
+        if self.settings.leveled:
+            found = replace(found, report_digest=f"{self.received.digest:032x}")
+        return found
+
+    def exactness(self, choice: Choice[Any]) -> str:
+        """Shifts of levels are pseudo-random functions of keys."""
+        return "computational" if self.settings.leveled else super().exactness(choice)
+
+    def price_among(self, choice: Choice[Any], num_reports: int) -> Price | None:
+        """That of the largest level, whoever reads."""
+        if not self.settings.leveled or choice.price is None:
+            return super().price_among(choice, num_reports)
+        privacy = self.settings.privacy
+        return expected_price(
+            self.settings.charged_for, num_reports, privacy.delta, privacy.honest_fraction
+        )
+
+    def price(self, release: Release) -> Price:
+        """That of the largest level, whoever reads: the same reports are read at all."""
+        if self.settings.leveled and release.ran is not None:
+            ran = shuffled_among(self.settings.charged_for, release.smallest_batch)
+            release = replace(release, ran=ran)
+        found: Price = super().price(release)
         return found
 
     @property
@@ -459,7 +536,7 @@ class CollectMean(DeviceReports, Mean):
         return check_collected(given, agreed, question)
 
     def choose(self) -> MeanChoice:
-        randomizer = self.settings.agreed.terms.randomizer
+        randomizer = self.settings.randomizer
         assert isinstance(randomizer, MeanRandomizer)
         return chosen(self.settings, randomizer, self.ranges, None)
 

@@ -36,6 +36,12 @@ class ReceivedEnvelopes:
         "randomize`)",
         flag="release", metavar="FILE", basic=True,
     )  # fmt: skip
+    level_key: str | None = setting(
+        None,
+        "key of a level (see `beam-ldp keys derive`), read by the workers: the same reports at "
+        "its larger epsilon (default: read what everybody reads)",
+        flag="level-key", metavar="FILE",
+    )  # fmt: skip
     question: str | None = setting(
         None, "name of the question, for the record (default: the release id)", flag="question",
         metavar="NAME",
@@ -162,6 +168,9 @@ EXAMPLES = """examples:
   other quantiles than the devices were asked for, from the same reports
     beam-ldp collect --reports reports --release reports/release.json --quantiles 0.25,0.75 \\
         --delta 1e-8 --min-reports 90000 --output out
+  reports for several readers, with the key of one of them
+    beam-ldp collect --reports reports --release reports/release.json --domain urls.txt \\
+        --level-key partner.key --delta 1e-8 --min-reports 90000 --output out
   devices can lie: assume that at least four reports in five are honest
     beam-ldp collect ... --honest-fraction 0.8
 """

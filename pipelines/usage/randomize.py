@@ -32,6 +32,25 @@ class WrittenEnvelopes:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReaderLevels:
+    """Who may read the same public reports at which epsilon."""
+
+    levels: str | None = setting(
+        None,
+        "local epsilons of several readers of one public report, from the largest, as 2,1,0.5; "
+        "everybody reads at the smallest, the others with a key (`beam-ldp keys derive`); in "
+        "place of {privacy.local_epsilon}",
+        flag="levels", metavar="EPS,EPS",
+    )  # fmt: skip
+    level_secret: str | None = setting(
+        None,
+        "secret of {privacy.levels}, read by the workers: at least 32 bytes that nobody else "
+        "reads, from which the readers' keys are derived",
+        flag="level-secret", metavar="FILE",
+    )  # fmt: skip
+
+
 _BAD_ROWS = {
     "choices": (DEAD_LETTER, "other", "zero"),
     "help": "what happens to rows that cannot be used: they are left out and counted "
@@ -53,6 +72,7 @@ PARTS = (
     ),
     Part("people", People, DATA),
     Part("privacy", Privacy, PRIVACY, without=("allow_over_target", "model")),
+    Part("privacy", ReaderLevels, PRIVACY),
     Part("shuffle", Shuffling, PRIVACY, only=("min_reports",)),
     Part(
         "mechanism", Mechanism, MECHANISM,
@@ -90,6 +110,9 @@ EXAMPLES = """examples:
         --output reports
     beam-ldp randomize --input people.csv --column age --bins 0:120:120 --quantiles 0.1,0.5,0.9 \\
         --local-epsilon 2 --dataset telemetry --release-id week-47 --output reports
+  one public report that everybody reads at 0.5, and holders of a key at 1 or 2
+    beam-ldp randomize --input values.csv --column url --domain urls.txt --levels 2,1,0.5 \\
+        --level-secret secret.key --dataset telemetry --release-id week-47 --output reports
   means of numbers, each in a public range, with the noise that meets a central epsilon
     beam-ldp randomize --input visits.csv --column minutes --user-id uid --range 0 1440 \\
         --epsilon 1 --delta 1e-8 --expected-users 1e6 --dataset telemetry \\
