@@ -253,6 +253,7 @@ def _with_readers(words: Words, record: CollectRecord) -> Words:
     return replace(
         words,
         whole=f"a person's report as it is read here (level {number(record.local_epsilon)})",
+        whole_briefly="a report as it is read here",
         notes=(
             *words.notes,
             f"readers of the same reports: everybody, local epsilon "

@@ -299,11 +299,13 @@ def rounded_down(value: float | None) -> str:
 def _in_short(record: PrivacyRecord) -> str:
     words = words_of(record)
     lower, class_lower = record.epsilon_lower, record.epsilon_class_lower
+    bounded = record.exactness == "computational"
+    computing = "any computing that does not break AES" if bounded else "any amount of computing"
     rows = [
         "| against whom | privacy cost | holds for |",
         "|---|---|---|",
         f"| everybody who sees {words.whole} | local epsilon = {number(record.local_epsilon)} "
-        "| any other knowledge, any amount of computing |",
+        f"| any other knowledge, {computing} |",
         f"| everybody who sees only what left the shuffler | epsilon = {number(record.epsilon)} "
         f"at delta = {record.delta:g} | {words.crowd} |",
     ]

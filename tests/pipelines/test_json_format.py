@@ -65,6 +65,17 @@ class Place:
                 f"--domain={self.folder}/domain.txt", "--delta=1e-6", "--no-ledger", "--no-mlflow",
                 f"--expected-users={USERS}", f"--output={self.folder}/collected"]  # fmt: skip
 
+    def derive(self) -> list[str]:
+        secret = self.folder / "secret.key"
+        secret.write_bytes(bytes(32))
+        secret.chmod(0o600)
+        levels = ["--levels=2,1", f"--level-secret={secret}"]
+        told = [flag for flag in self.randomize() if flag != "--local-epsilon=2"]
+        assert run(*told, *levels).exit_code == DONE
+        return ["keys", "derive", f"--level-secret={secret}", "--level-epsilon=2",
+                f"--release={self.folder}/out/release.json",
+                f"--output={self.folder}/reader.key"]  # fmt: skip
+
     def job(self) -> list[str]:
         """Two questions of different kinds: two releases, in one object."""
         job = {
@@ -129,6 +140,7 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
     "doctor": lambda place: ["doctor"],
     "finalize": Place.finalize,
     "frequency": Place.frequency,
+    "keys derive": Place.derive,
     "mean": lambda place: place.on_people("mean", "--column=age", "--range", "0", "60"),
     "plan": lambda place: [
         "plan", "frequency", "--domain-size=9", "--local-epsilon=2", "--expected-users=1e4",
