@@ -74,7 +74,12 @@ def hidden(
         chain: `level_chain`.
         reports: of `mechanism.at_level` of the largest level.
         ids: uint8 `(n, 16)`: of the envelope that each will travel in, no two alike in a release.
+
+    Raises:
+        ValueError: for an id of zeros, which says that an envelope has none.
     """
+    if not np.asarray(ids).any(axis=1).all():
+        raise ValueError("ids must not be zero: every report needs an envelope id of its own")
     return mechanism.shifted(reports, _shifts(mechanism, 0, chain, ids))
 
 

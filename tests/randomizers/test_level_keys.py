@@ -65,7 +65,9 @@ def test_reports_of_every_level_have_the_law_of_their_mechanism():
     from scipy.stats import chi2
 
     rng, n = np.random.default_rng(7), 100_000
-    ids = np.arange(2 * n, dtype="<u8").view(np.uint8).reshape(n, 16)  # of a counter: not random
+    ids = (
+        np.arange(1, 2 * n + 1, dtype="<u8").view(np.uint8).reshape(n, 16)
+    )  # of a counter: not random
     first = ORACLE.at_level(3.0).randomize(np.full(n, 4), rng)
     shown = hidden(ORACLE, CHAIN, first, ids)
     for level in LEVELS:
@@ -118,6 +120,8 @@ def test_one_id_for_two_values_would_tell_their_difference():
     moved = (first.astype(int) + 3) % ORACLE.num_symbols
     again = hidden(ORACLE, CHAIN, moved.astype(first.dtype), ids)
     assert ((again.astype(int) - shown) % ORACLE.num_symbols == 3).all()
+    with pytest.raises(ValueError, match="ids must not be zero"):  # the same for everybody
+        hidden(ORACLE, CHAIN, first, np.zeros_like(ids))
 
 
 @pytest.mark.exact
