@@ -60,6 +60,8 @@ MECHANISMS: list[LocalRandomizer] = [
     frequency.LocalHashing(6, 2.0),
     frequency.PairwiseIndependentRappor(6, 2.0),
     frequency.ProjectiveGeometryResponse(6, 2.0),
+    frequency.RecoverableResponse(6, 2.0),
+    frequency.RefinableResponse(6, 1.0, levels=(2.0, 1.0)),
     frequency.Rappor(6, 2.0),
     frequency.RecursiveHadamardResponse(6, 2.0),
     frequency.SubsetSelection(6, 2.0),
