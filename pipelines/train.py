@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from glob import has_magic
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -138,8 +139,9 @@ def _job_of_files(settings: TrainSettings) -> Job:
     form = format_of(paths[0])
     if form not in ("csv", "parquet"):  # of TFRecord nothing says what is in it
         return Job(settings)
-    columns = (*question.features, question.label or "")
-    wanted = dict.fromkeys(question.features, USAGE.flag_of("training.features"))
+    named = [name for name in question.features if not has_magic(name)]  # patterns match any
+    columns = (*named, question.label or "")
+    wanted = dict.fromkeys(named, USAGE.flag_of("training.features"))
     wanted[question.label or ""] = USAGE.flag_of("training.label")
     if question.client_id is not None:
         wanted[question.client_id] = USAGE.flag_of("training.client_id")

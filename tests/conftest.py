@@ -57,7 +57,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     The tests of a file run in one process, which shares what they need; cases marked `apart` run
     wherever there is time (`--dist loadgroup`).
     """
-    if item.get_closest_marker("apart") is None:
+    several = item.config.pluginmanager.hasplugin("xdist")
+    if several and item.get_closest_marker("apart") is None:
         item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if item.get_closest_marker("timeout") is None:
         long = any(item.get_closest_marker(name) for name in ("slow", "engines", "bench"))

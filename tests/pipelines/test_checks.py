@@ -404,6 +404,9 @@ def test_a_training_checks_first(
     told = [*common, *files, "--classes=2", "--clients-per-round=9", "--dataset=flights"]
     assert train.main(told) == MISUSED
     assert "did you mean colour?" in " ".join(capsys.readouterr().err.split())
+    pattern = [flag.replace("=delay", "=d*").replace("=color", "=colour") for flag in told]
+    assert check.main(["train", *pattern]) == DONE  # of columns that the header names
+    capsys.readouterr()
     bundled = [*common, "--data=digits", "--clients-per-round=100"]
     assert train.main([*bundled, "--dataset=few"]) == NOTHING_RELEASED
     assert train.main([*bundled, "--dataset=few", "--dry-run"]) == NOTHING_RELEASED
