@@ -98,8 +98,15 @@ class ProjectiveGeometryResponse(CyclicOracle):
         return num_points(self._prime, self.dimension - 1)
 
 
-def best_prime(domain_size: int, local_epsilon: float) -> int:
+def best_prime(
+    domain_size: int, local_epsilon: float, most_symbols: int = _MANY_SYMBOLS
+) -> int:
     """The prime with the least error at frequency zero among geometries of at most 32 k points.
+
+    Args:
+        domain_size, local_epsilon: as in the mechanism.
+        most_symbols: points of the geometry, at most, where there is one (the time and memory of
+            decoding, and of building it, grow with them).
 
     >>> [best_prime(1000, epsilon) for epsilon in (1.0, 2.0, 3.0, 4.0, 5.0)]
     [3, 7, 23, 53, 149]
@@ -110,17 +117,17 @@ def best_prime(domain_size: int, local_epsilon: float) -> int:
     primes = primes[: 1 + int(np.searchsorted(primes, domain_size - 1))]
     best, least_error = 2, math.inf
     for prime in primes.tolist():
-        error = _error(domain_size, prime, math.exp(-min(local_epsilon, 700.0)))
+        error = _error(domain_size, prime, math.exp(-min(local_epsilon, 700.0)), most_symbols)
         if prime <= largest and error < least_error:
             best, least_error = prime, error
     return best
 
 
-def _error(domain_size: int, prime: int, inverse: float) -> float:
+def _error(domain_size: int, prime: int, inverse: float, most_symbols: int) -> float:
     """Variance of one report at frequency zero, times (1 - inverse)**2, inverse = 1/E."""
     dimension = _dimension(domain_size, prime)
     symbols, size = num_points(prime, dimension), num_points(prime, dimension - 1)
-    if prime > 2 and symbols > min(_MOST_SYMBOLS_PER_VALUE * domain_size, _MANY_SYMBOLS):
+    if prime > 2 and symbols > min(_MOST_SYMBOLS_PER_VALUE * domain_size, most_symbols):
         return math.inf
     overlap = size * (size - 1) // (symbols - 1)
     weight = size + (symbols - size) * inverse

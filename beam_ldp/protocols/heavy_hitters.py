@@ -1,0 +1,594 @@
+"""Frequent words that nobody listed: prefixes of their codes, longer from level to level.
+
+    device:     word ─▶ coded bits ─▶ its prefix at one level, drawn ─▶ frequency oracle ─▶ report
+    collector:  reports of a level ─▶ prefixes that are frequent ─▶ the candidates of the next level
+                reports of the last level, whose people are its own ─▶ words, with honest intervals
+
+Each person answers one level, drawn by randomness that the collector does not know (of a device: a
+pseudo-random function of its secret), and whatever the word is: people whose word begins with no
+candidate, or has no code, answer `(none)`. What a level is asked depends on the levels before it,
+yet a report protects its word with `local_epsilon` whatever was asked, and one person's report
+hides among those of all others: see `HeavyHitters.reports`.
+
+`HeavyHitters` is the plan, made before any data are seen by `plan_heavy_hitters`; candidates are
+plain arrays of prefixes, `(c, num_words)` uint64 in rising order, the bits behind a prefix zero:
+
+    candidates = protocol.root
+    for level in range(len(protocol.levels) - 1):
+        estimate = ...  # of reports of protocol.encode(bits, level, candidates), by the level's oracle
+        candidates = protocol.extend(level, estimate, candidates)
+    found = protocol.finish(last_estimate, candidates, num_users)
+
+Source: releases-and-participation, section 5; Bassily, Nissim, Stemmer and Thakurta 2017 and Wang,
+Li and Jha 2018 (PEM) for searching by prefixes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_ldp.accounting.reports import LocalReports, ShuffledReports, hidden_users
+from beam_ldp.protocols.string_code import StringCode
+from beam_ldp.randomizers import special
+from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
+from beam_ldp.randomizers.checks import check_fraction
+from beam_ldp.randomizers.contrasts import combination_variance
+from beam_ldp.randomizers.estimate import Estimate
+from beam_ldp.randomizers.identity import digest_of
+from beam_ldp.randomizers.question_set import draw_error
+from beam_ldp.randomizers.randomness import word_source
+from beam_ldp.randomizers.words import WORD_BITS, bits_for, kernel
+
+Assignment = Literal["secret", "visible"]
+ASSIGNMENTS: tuple[Assignment, ...] = ("secret", "visible")
+SHARES = 1 << 32  # levels' weights add up to it
+
+
+@dataclass(frozen=True)
+class Level:
+    """What the people of one level are asked.
+
+    Attributes:
+        prefix_bits: bits of the prefix.
+        new_bits: how many of them are new: each candidate has 2**new_bits children.
+        candidates: prefixes of the level before that are asked about, at most.
+        weight: how many of 2**32 people are of this level.
+        false_prefixes: children that nobody holds which may survive, on average.
+        oracle: for `candidates * 2**new_bits + 1` values, the last of which is `(none)`.
+    """
+
+    prefix_bits: int
+    new_bits: int
+    candidates: int
+    weight: int
+    false_prefixes: float
+    oracle: FrequencyOracle
+
+    @property
+    def share(self) -> float:
+        """Share of the people."""
+        return self.weight / SHARES
+
+    @property
+    def fan_out(self) -> int:
+        """Children of a candidate."""
+        return 1 << self.new_bits
+
+    @property
+    def none(self) -> int:
+        """What people answer whose word begins with no candidate."""
+        return self.candidates * self.fan_out
+
+    def least_support(self, answers: int, children: int, odds: float | None = None) -> int:
+        """Reports that must support a child for it to survive: exact, a binomial quantile.
+
+        Args:
+            answers: people who answered.
+            children: how many might survive by mistake.
+            odds: of each to survive by mistake; None for `false_prefixes` of all of them.
+        """
+        odds = self.false_prefixes / max(1, children) if odds is None else odds
+        if odds >= 1:
+            return 0
+        q = self.oracle.support_probabilities[1]
+        low, high = 0, answers + 1  # P(X >= low) > odds >= P(X >= high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if special.betainc(middle, answers - middle + 1, q) > odds:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def detected(self, answers: int, children: int, miss: float) -> float:
+        """The frequency of a prefix that survives but with probability `miss`; infinite if none."""
+        least = self.least_support(answers, children)
+        if least > answers:
+            return math.inf
+        return float(self._frequency(support_at(least, answers, 1 - miss)))
+
+    def _frequency(self, support: Any) -> Any:
+        """The frequency at which a report supports a value with this probability."""
+        p, q = self.oracle.support_probabilities
+        return (support - q) / (p - q)
+
+
+def support_at(supports: Any, answers: int, level: float) -> Any:
+    """The success probability at which at least so many of `answers` trials succeed with
+    probability `level`; 0 for no successes."""
+    counts = np.asarray(supports)
+    found = special.betaincinv(np.maximum(counts, 1), np.maximum(answers - counts + 1, 1), level)
+    return np.where(counts < 1, 0.0, np.where(counts > answers, 1.0, found))
+
+
+@dataclass(frozen=True)
+class HeavyHitters:
+    """The plan of a release: all levels, decided before any data are seen.
+
+    Make it with `plan_heavy_hitters`.
+
+    Attributes:
+        levels: the last one asks about whole words, the survivors of the one before.
+        code: the public code of strings.
+        num_users: people expected.
+        local_epsilon: of one person's report, whatever the level.
+        miss: probability that a word of frequency `threshold` is not found (beta).
+        false_words: found words that nobody holds, on average, at most (K0).
+        assignment: "secret" where the level travels inside the report, unknown to whoever reads the
+            shuffled reports' origin; "visible" where readers may know who was asked what.
+    """
+
+    levels: tuple[Level, ...]
+    code: StringCode
+    num_users: int
+    local_epsilon: float
+    miss: float = 0.05
+    false_words: float = 10.0
+    assignment: Assignment = "secret"
+
+    def __post_init__(self) -> None:
+        if len(self.levels) < 2 or self.levels[-1].new_bits:
+            raise ValueError("levels must be at least two, the last of which has no new bits")
+        if sum(level.weight for level in self.levels) != SHARES:
+            raise ValueError(f"levels must have weights that add up to {SHARES}")
+        bits = 0
+        for level in self.levels:
+            bits += level.new_bits
+            sizes = level.prefix_bits, level.oracle.domain_size
+            if sizes != (bits, level.none + 1) or level.oracle.local_epsilon != self.local_epsilon:
+                raise ValueError("levels must follow each other, and have oracles of their sizes")
+        if bits != self.code.num_bits:
+            raise ValueError(f"levels must end at the {self.code.num_bits} bits of the code")
+        if self.assignment not in ASSIGNMENTS:
+            raise ValueError(f"assignment must be one of {', '.join(ASSIGNMENTS)}")
+
+    # What a person is asked and answers ---------------------------------------------------
+
+    @property
+    def root(self) -> NDArray[np.uint64]:
+        """The candidate of the first level: the empty prefix."""
+        return np.zeros((1, self.code.num_words), dtype=np.uint64)
+
+    def assign(self, draws: NDArray[np.uint64]) -> NDArray[np.uint8]:
+        """The level of each person, from a uniform word of each.
+
+        The words must be the person's own, the same on every retry, independent of the value and
+        unknown to whoever reads reports: `person_draws` of a secret key, never a public id's hash.
+        """
+        ends = np.cumsum([level.weight for level in self.levels[:-1]], dtype=np.uint64)
+        return np.searchsorted(ends << np.uint64(32), draws, side="right").astype(np.uint8)
+
+    def encode(
+        self, bits: NDArray[np.uint64], level: int, candidates: NDArray[np.uint64]
+    ) -> NDArray[np.int64]:
+        """What each person of a level answers truthfully: the index of a child, or `(none)`.
+
+        Args:
+            bits: `(n, num_words)` of `StringCode.encode`; rows of ones have no code.
+            level: from 0.
+            candidates: of this level.
+
+        Returns:
+            `(n,)`: place of the candidate times the fan-out, plus the new bits; `level.none` else.
+        """
+        asked = self.levels[level]
+        if len(candidates) > asked.candidates:
+            raise ValueError(f"candidates must be at most {asked.candidates}")
+        found = np.empty(len(bits), dtype=np.int64)
+        before = asked.prefix_bits - asked.new_bits
+        sizes = np.array([before, asked.new_bits, asked.none], dtype=np.int64)
+        _children(np.ascontiguousarray(bits), np.ascontiguousarray(candidates), sizes, found)
+        return found
+
+    @property
+    def bits_per_report(self) -> int:
+        """Bits of everything that one person sends: the level, and the longest report."""
+        most = max(level.oracle.bits_per_report for level in self.levels)
+        return bits_for(len(self.levels)) + most
+
+    # What the collector makes of it -------------------------------------------------------
+
+    def extend(
+        self, level: int, estimate: Estimate, candidates: NDArray[np.uint64]
+    ) -> NDArray[np.uint64]:
+        """The candidates of the next level: children that enough reports support.
+
+        Those that no string's code begins with are left out; of too many, the most frequent stay.
+
+        Args:
+            level: from 0; not the last one.
+            estimate: of this level's oracle.
+            candidates: of this level.
+        """
+        asked, following = self.levels[level], self.levels[level + 1]
+        before = asked.prefix_bits - asked.new_bits
+        closed = sum(self.code.decode(row, before).complete for row in candidates)
+        children = closed + (len(candidates) - closed) * asked.fan_out
+        least = asked.least_support(estimate.num_users, children)
+        counts = _supports(asked.oracle, estimate)[: len(candidates) * asked.fan_out]
+        strong = np.flatnonzero(counts >= least)
+        strong = strong[np.argsort(-counts[strong], kind="stable")]
+        kept: list[NDArray[np.uint64]] = []
+        for child in strong.tolist():
+            row = _child(candidates[child // asked.fan_out], before, asked, child % asked.fan_out)
+            if self._is_prefix(row, asked.prefix_bits):
+                kept.append(row)
+            if len(kept) == following.candidates:
+                break
+        found = np.array(kept, dtype=np.uint64).reshape(-1, self.code.num_words)
+        order = np.lexsort(found.T[::-1])
+        return np.ascontiguousarray(found[order])
+
+    def _is_prefix(self, row: NDArray[np.uint64], bits: int) -> bool:
+        """Whether a string's code begins so; at full length, whether it is one."""
+        told = self.code.decode(row, bits)
+        if not told.complete:
+            return told.possible and bits < self.code.num_bits
+        return bool((self.code.encode([told.text]).bits[0] == row).all())
+
+    def finish(
+        self,
+        estimate: Estimate,
+        candidates: NDArray[np.uint64],
+        num_users: int,
+        coverage: float = 0.95,
+    ) -> FoundWords:
+        """The words of the last level, with intervals.
+
+        Args:
+            estimate: of the last level's oracle.
+            candidates: of the last level.
+            num_users: people whose reports were received, of all levels.
+            coverage: of all intervals of the result at once.
+        """
+        check_fraction("coverage", coverage)
+        last = self.levels[-1]
+        tested, answers = len(candidates), estimate.num_users
+        asked = np.append(np.arange(tested), last.none)  # words, and people with none of them
+        counts = _supports(last.oracle, estimate)[asked]
+        value = estimate.value[asked]
+        error = np.hypot(estimate.standard_error[asked], draw_error(value, answers, num_users))
+        tail = (1 - coverage) / (2 * len(asked))
+        low = last._frequency(support_at(counts, answers, tail))
+        high = last._frequency(support_at(counts + 1, answers, 1 - tail))
+        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
+        least = last.least_support(answers, tested) if tested else 0
+        found = np.flatnonzero(counts[:-1] >= least)
+        found = found[np.argsort(-value[found], kind="stable")]
+        dropped = np.setdiff1d(np.arange(tested), found)
+        weights = np.zeros(last.oracle.domain_size)
+        weights[found] = 1.0
+        rest = Share(
+            1.0 - float(value[found].sum()),
+            self._sum_error(weights, estimate, num_users),
+            float(low[-1]),
+            min(1.0, float(high[-1] + high[dropped].sum())),
+        )
+        return FoundWords(
+            tuple(self.code.decode(candidates[i]).text for i in found.tolist()),
+            value[found], error[found], low[found], high[found],
+            rest, tested, num_users, answers, coverage, self._threshold_of(answers),
+        )  # fmt: skip
+
+    def _sum_error(self, weights: np.ndarray, estimate: Estimate, num_users: int) -> float:
+        """Standard error of a sum of frequencies of the last level, its people's draw included."""
+        if not estimate.num_users:
+            return math.inf
+        truth = np.clip(estimate.value, 0.0, 1.0)
+        oracle, answers = self.levels[-1].oracle, estimate.num_users
+        noise = combination_variance(oracle, weights, answers, truth)
+        drawn = draw_error(weights @ estimate.value, answers, num_users)
+        return math.sqrt(float(noise) + float(drawn) ** 2)
+
+    # What it finds ------------------------------------------------------------------------
+
+    @cached_property
+    def threshold(self) -> float:
+        """f*: a word of this frequency is found with probability 1 - `miss`, with as many people
+        as planned; a union bound over the levels, exact binomials."""
+        return self._threshold([math.floor(self.num_users * one.share) for one in self.levels])
+
+    def _threshold(self, answers: Sequence[int]) -> float:
+        miss = self.miss / len(self.levels)
+        each = [
+            one.detected(count, one.none, miss) for one, count in zip(self.levels, answers)
+        ]
+        return max(each)
+
+    def _threshold_of(self, last_answers: int) -> float:
+        """`threshold` for the people that came, told from how many the last level has."""
+        people = last_answers / self.levels[-1].share
+        return self._threshold([math.floor(people * one.share) for one in self.levels])
+
+    @property
+    def fano(self) -> float:
+        """A frequency below which no protocol of this local epsilon can find a word among all that
+        have a code, with probability 1 - `miss` (Fano's inequality, a spread background)."""
+        return fano_threshold(self.num_users, self.local_epsilon, self.code.num_bits, self.miss)
+
+    # What it costs ------------------------------------------------------------------------
+
+    def crowd(self, received: Sequence[int], honest_fraction: float = 1.0) -> int:
+        """Reports among which one hides, for the reports received of each level.
+
+        Levels are secret: a person's report is one of any level, with the levels' shares, so it
+        hides among min over levels of received / share. (Given how many came of each level, the
+        clones of level l count pi_l / n_l each; were all n_l = pi_l n, that is one shuffle of n.)
+        Visible: among the fewest of any level.
+        """
+        if len(received) != len(self.levels):
+            raise ValueError(f"received must hold {len(self.levels)} counts, one for each level")
+        if self.assignment == "visible":
+            crowd = min(received)
+        else:
+            crowd = min(count * SHARES // one.weight for one, count in zip(self.levels, received))
+            crowd = min(crowd, sum(received))
+        return hidden_users(crowd, honest_fraction) if crowd else 0
+
+    def reports(self, received: Sequence[int], honest_fraction: float = 1.0) -> Any:
+        """What a person takes part in (`beam_ldp.accounting.reports`), for its price.
+
+        One shuffle of the crowd prices the whole transcript, although later levels ask what
+        earlier answers suggest: each report is, with the same probability whatever was asked, a
+        clone that speaks for either value. So it is priced by the clone pair of the local epsilon,
+        which every oracle has; not by the oracles' own. Where a level has no honest report, the
+        local epsilon.
+        """
+        crowd = self.crowd(received, honest_fraction)
+        local = LocalReports(self.local_epsilon)
+        return ShuffledReports(local, crowd) if crowd >= 1 else local
+
+    def price(
+        self, delta: float, received: Sequence[int] | None = None, honest_fraction: float = 1.0
+    ) -> Any:
+        """Central epsilon at `delta` of the release: a `PrivacyBound`.
+
+        Args:
+            delta: in (0, 1).
+            received: reports of each level; None for as many as planned.
+            honest_fraction: share of the reports that are certainly not fake.
+        """
+        from beam_ldp.accounting.prices import event_epsilon
+
+        if received is None:
+            received = [math.floor(self.num_users * one.share) for one in self.levels]
+        return event_epsilon(self.reports(received, honest_fraction), delta)
+
+    # As values ----------------------------------------------------------------------------
+
+    def to_config(self) -> dict[str, Any]:
+        """The plan as JSON-able values; it travels with the reports and into the ledger."""
+        return {
+            "protocol": "HeavyHitters",
+            "version": 1,
+            "code": self.code.to_config(),
+            "levels": [
+                {
+                    "prefix_bits": one.prefix_bits,
+                    "new_bits": one.new_bits,
+                    "candidates": one.candidates,
+                    "weight": one.weight,
+                    "false_prefixes": one.false_prefixes,
+                    "oracle": one.oracle.to_config(),
+                }
+                for one in self.levels
+            ],
+            "num_users": self.num_users,
+            "local_epsilon": self.local_epsilon,
+            "miss": self.miss,
+            "false_words": self.false_words,
+            "assignment": self.assignment,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> HeavyHitters:
+        """Inverse of `to_config`.
+
+        Raises:
+            ValueError: if it is of another protocol or version, or something does not fit.
+        """
+        told = dict(config)
+        if (told.pop("protocol", None), told.pop("version", None)) != ("HeavyHitters", 1):
+            raise ValueError("config must be of version 1 of HeavyHitters")
+        try:
+            levels = tuple(
+                Level(**{**one, "oracle": LocalRandomizer.from_config(one["oracle"])})
+                for one in told.pop("levels")
+            )
+            return cls(levels=levels, code=StringCode(**told.pop("code")), **told)
+        except (TypeError, KeyError):
+            raise ValueError("config does not fit HeavyHitters") from None
+
+    def config_digest(self) -> bytes:
+        """16 bytes that identify the plan and all its parameters."""
+        return digest_of(json.dumps(self.to_config(), sort_keys=True).encode())
+
+
+def fano_threshold(num_users: int, local_epsilon: float, bits: float, miss: float) -> float:
+    """Fano's bound: below it none of 2**bits values can be found but with probability `miss`."""
+    variance = 1.0 / math.sinh(local_epsilon / 2) ** 2  # 4 E / (E - 1)**2
+    return math.sqrt(variance * ((1 - miss) * bits * math.log(2) - math.log(2)) / num_users)
+
+
+class Share(NamedTuple):
+    """A share of the people, with its standard error and its interval."""
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class FoundWords:
+    """Words that are frequent, most frequent first, and what is known of all the others.
+
+    All intervals hold at once with probability `coverage`, for they were drawn for all words that
+    the last level tested, which earlier people chose. They are exact for binomial counts, and the
+    standard errors include that the last level's people are a draw of all.
+
+    Attributes:
+        texts: the words, as bytes.
+        frequency: unbiased, as fractions of the people.
+        standard_error, low, high: of the frequencies.
+        rest: people with any other word: 1 less the frequencies, so that a table adds up. Its
+            interval is certain to hold where the others do, and wide where words were tested that
+            are not listed.
+        tested: words that the last level tested.
+        num_users: people whose reports were received, of all levels.
+        answers: those of the last level.
+        coverage: of all intervals together.
+        threshold: f*, with the people that came.
+    """
+
+    texts: tuple[bytes, ...]
+    frequency: np.ndarray
+    standard_error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    rest: Share
+    tested: int
+    num_users: int
+    answers: int
+    coverage: float
+    threshold: float
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def count_above(self, frequency: float) -> tuple[int, int, int]:
+        """How many words have at least this frequency: `(estimate, low, high)`.
+
+        The interval holds where the others do and, from `threshold` on, no such word was missed;
+        below it the rest may hold as many as fit in.
+        """
+        check_fraction("frequency", frequency)
+        high = int((self.high >= frequency).sum())
+        if frequency < self.threshold:
+            high += math.floor(self.rest.high / frequency)
+        return int((self.frequency >= frequency).sum()), int((self.low >= frequency).sum()), high
+
+
+# All parties at once, in one process ------------------------------------------------------
+
+
+def run_heavy_hitters(
+    protocol: HeavyHitters,
+    bits: NDArray[np.uint64],
+    rng: np.random.Generator | None = None,
+    coverage: float = 0.95,
+) -> FoundWords:
+    """All parties of the protocol in one process: for notebooks, tests and small releases.
+
+    Args:
+        protocol: the plan.
+        bits: `(n, num_words)`, one code per person.
+        rng: a generator simulates, and protects nobody; None draws levels and noise anew.
+        coverage: as in `HeavyHitters.finish`.
+    """
+    words = word_source(rng, protocol.config_digest(), np.empty(0))
+    assigned = protocol.assign(words.words(0, len(bits), 1)[:, 0])
+    candidates = protocol.root
+    for number, level in enumerate(protocol.levels):
+        values = protocol.encode(bits[assigned == number], number, candidates)
+        oracle = level.oracle
+        estimate = oracle.estimate(oracle.accumulate(oracle.randomize(values, rng)), len(values))
+        if number < len(protocol.levels) - 1:
+            candidates = protocol.extend(number, estimate, candidates)
+    return protocol.finish(estimate, candidates, len(bits), coverage)
+
+
+# Bits of codes: rows of words, the first bit the highest ----------------------------------
+
+
+def _supports(oracle: FrequencyOracle, estimate: Estimate) -> NDArray[np.int64]:
+    """Of each value, how many reports support it."""
+    p, q = oracle.support_probabilities
+    counts = (estimate.raw.value * (p - q) + q) * estimate.num_users
+    return np.rint(np.nan_to_num(counts)).astype(np.int64)
+
+
+def _child(
+    candidate: NDArray[np.uint64], before: int, asked: Level, new: int
+) -> NDArray[np.uint64]:
+    """A candidate with new bits behind its `before` bits."""
+    total = len(candidate) * WORD_BITS
+    whole = int.from_bytes(candidate.astype(">u8").tobytes(), "big")
+    whole |= new << (total - before - asked.new_bits)
+    return np.frombuffer(whole.to_bytes(total // 8, "big"), dtype=">u8").astype(np.uint64)
+
+
+@kernel
+def _children(bits, candidates, sizes, found):  # type: ignore[no-untyped-def]
+    before, new_bits, none = sizes[0], sizes[1], sizes[2]
+    width = bits.shape[1]
+    ones = np.uint64(0xFFFFFFFFFFFFFFFF)
+    whole, part = before // 64, before % 64
+    mask = np.uint64(0)
+    if part:
+        mask = ones << np.uint64(64 - part)
+    for i in range(len(bits)):
+        found[i] = none
+        coded = False
+        for k in range(width):
+            coded = coded or bits[i, k] != ones
+        if not coded:
+            continue
+        low, high = 0, len(candidates)  # the first candidate that is not below the prefix
+        while low < high:
+            middle = (low + high) // 2
+            below = False
+            for k in range(whole + (part > 0)):
+                own = bits[i, k]
+                if k == whole:
+                    own &= mask
+                if candidates[middle, k] != own:
+                    below = candidates[middle, k] < own
+                    break
+            if below:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(candidates):
+            continue
+        same = True
+        for k in range(whole + (part > 0)):
+            own = bits[i, k]
+            if k == whole:
+                own &= mask
+            same = same and candidates[low, k] == own
+        if same:
+            child = np.int64(0)
+            for b in range(before, before + new_bits):
+                bit = (bits[i, b // 64] >> np.uint64(63 - b % 64)) & np.uint64(1)
+                child = 2 * child + np.int64(bit)
+            found[i] = low * (1 << new_bits) + child
