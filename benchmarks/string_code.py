@@ -90,7 +90,7 @@ def prior(order_zero: np.ndarray) -> np.ndarray:
 
 
 def code_lengths(weights: np.ndarray, limit: int = MAX_CODE_BITS) -> np.ndarray:
-    """Sizes of the best prefix code of at most `limit` bits (package-merge: Larmore, Hirschberg)."""
+    """Sizes of the best prefix code of at most `limit` bits: Larmore and Hirschberg."""
     size = len(weights)
     singles = np.eye(size, dtype=np.int64)
     uses, values = singles, weights
@@ -144,7 +144,7 @@ def measure() -> None:
         shares = counts(listed, weights).sum(axis=0)
         symbols = sum(len(symbols_of(word)) * w for word, w in zip(listed, weights.tolist()))
         entropy = -(shares[shares > 0] * np.log2(shares[shares > 0])).sum() * symbols
-        fits = [weights[(0 < lengths) & (lengths <= most)].sum() for most in (48, 64, 96, 128)]
+        fits = [weights[(lengths > 0) & (lengths <= most)].sum() for most in (48, 64, 96, 128)]
         size = (np.array([len(word) for word in listed]) * weights).sum()
         print(
             f"{name}: {len(listed):,}, mean {size:.1f} bytes, {(lengths * weights).sum():.1f} bits "

@@ -15,7 +15,7 @@ plain arrays of prefixes, `(c, num_words)` uint64 in rising order, the bits behi
 
     candidates = protocol.root
     for level in range(len(protocol.levels) - 1):
-        estimate = ...  # of reports of protocol.encode(bits, level, candidates), by the level's oracle
+        estimate = ...  # of the level's oracle, of protocol.encode(bits, level, candidates)
         candidates = protocol.extend(level, estimate, candidates)
     found = protocol.finish(last_estimate, candidates, num_users)
 
@@ -30,13 +30,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_ldp.accounting.reports import LocalReports, ShuffledReports, hidden_users
-from beam_ldp.protocols.string_code import StringCode
+from beam_ldp.protocols.found_words import FoundWords, Share
+from beam_ldp.protocols.string_code import StringCode, child_of, children_of
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction
@@ -45,7 +46,7 @@ from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.question_set import draw_error
 from beam_ldp.randomizers.randomness import word_source
-from beam_ldp.randomizers.words import WORD_BITS, bits_for, kernel
+from beam_ldp.randomizers.words import bits_for
 
 Assignment = Literal["secret", "visible"]
 ASSIGNMENTS: tuple[Assignment, ...] = ("secret", "visible")
@@ -181,7 +182,7 @@ class HeavyHitters:
         """The level of each person, from a uniform word of each.
 
         The words must be the person's own, the same on every retry, independent of the value and
-        unknown to whoever reads reports: `person_draws` of a secret key, never a public id's hash.
+        unknown to whoever reads reports: a function of a secret key, never a public id's hash.
         """
         ends = np.cumsum([level.weight for level in self.levels[:-1]], dtype=np.uint64)
         return np.searchsorted(ends << np.uint64(32), draws, side="right").astype(np.uint8)
@@ -202,11 +203,8 @@ class HeavyHitters:
         asked = self.levels[level]
         if len(candidates) > asked.candidates:
             raise ValueError(f"candidates must be at most {asked.candidates}")
-        found = np.empty(len(bits), dtype=np.int64)
         before = asked.prefix_bits - asked.new_bits
-        sizes = np.array([before, asked.new_bits, asked.none], dtype=np.int64)
-        _children(np.ascontiguousarray(bits), np.ascontiguousarray(candidates), sizes, found)
-        return found
+        return children_of(bits, candidates, before, asked.new_bits, asked.none)
 
     @property
     def bits_per_report(self) -> int:
@@ -238,7 +236,8 @@ class HeavyHitters:
         strong = strong[np.argsort(-counts[strong], kind="stable")]
         kept: list[NDArray[np.uint64]] = []
         for child in strong.tolist():
-            row = _child(candidates[child // asked.fan_out], before, asked, child % asked.fan_out)
+            place, new = divmod(child, asked.fan_out)
+            row = child_of(candidates[place], before, asked.new_bits, new)
             if self._is_prefix(row, asked.prefix_bits):
                 kept.append(row)
             if len(kept) == following.candidates:
@@ -319,9 +318,7 @@ class HeavyHitters:
 
     def _threshold(self, answers: Sequence[int]) -> float:
         miss = self.miss / len(self.levels)
-        each = [
-            one.detected(count, one.none, miss) for one, count in zip(self.levels, answers)
-        ]
+        each = [one.detected(count, one.none, miss) for one, count in zip(self.levels, answers)]
         return max(each)
 
     def _threshold_of(self, last_answers: int) -> float:
@@ -439,65 +436,6 @@ def fano_threshold(num_users: int, local_epsilon: float, bits: float, miss: floa
     return math.sqrt(variance * ((1 - miss) * bits * math.log(2) - math.log(2)) / num_users)
 
 
-class Share(NamedTuple):
-    """A share of the people, with its standard error and its interval."""
-
-    value: float
-    standard_error: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, eq=False)
-class FoundWords:
-    """Words that are frequent, most frequent first, and what is known of all the others.
-
-    All intervals hold at once with probability `coverage`, for they were drawn for all words that
-    the last level tested, which earlier people chose. They are exact for binomial counts, and the
-    standard errors include that the last level's people are a draw of all.
-
-    Attributes:
-        texts: the words, as bytes.
-        frequency: unbiased, as fractions of the people.
-        standard_error, low, high: of the frequencies.
-        rest: people with any other word: 1 less the frequencies, so that a table adds up. Its
-            interval is certain to hold where the others do, and wide where words were tested that
-            are not listed.
-        tested: words that the last level tested.
-        num_users: people whose reports were received, of all levels.
-        answers: those of the last level.
-        coverage: of all intervals together.
-        threshold: f*, with the people that came.
-    """
-
-    texts: tuple[bytes, ...]
-    frequency: np.ndarray
-    standard_error: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    rest: Share
-    tested: int
-    num_users: int
-    answers: int
-    coverage: float
-    threshold: float
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def count_above(self, frequency: float) -> tuple[int, int, int]:
-        """How many words have at least this frequency: `(estimate, low, high)`.
-
-        The interval holds where the others do and, from `threshold` on, no such word was missed;
-        below it the rest may hold as many as fit in.
-        """
-        check_fraction("frequency", frequency)
-        high = int((self.high >= frequency).sum())
-        if frequency < self.threshold:
-            high += math.floor(self.rest.high / frequency)
-        return int((self.frequency >= frequency).sum()), int((self.low >= frequency).sum()), high
-
-
 # All parties at once, in one process ------------------------------------------------------
 
 
@@ -527,68 +465,8 @@ def run_heavy_hitters(
     return protocol.finish(estimate, candidates, len(bits), coverage)
 
 
-# Bits of codes: rows of words, the first bit the highest ----------------------------------
-
-
 def _supports(oracle: FrequencyOracle, estimate: Estimate) -> NDArray[np.int64]:
     """Of each value, how many reports support it."""
     p, q = oracle.support_probabilities
     counts = (estimate.raw.value * (p - q) + q) * estimate.num_users
     return np.rint(np.nan_to_num(counts)).astype(np.int64)
-
-
-def _child(
-    candidate: NDArray[np.uint64], before: int, asked: Level, new: int
-) -> NDArray[np.uint64]:
-    """A candidate with new bits behind its `before` bits."""
-    total = len(candidate) * WORD_BITS
-    whole = int.from_bytes(candidate.astype(">u8").tobytes(), "big")
-    whole |= new << (total - before - asked.new_bits)
-    return np.frombuffer(whole.to_bytes(total // 8, "big"), dtype=">u8").astype(np.uint64)
-
-
-@kernel
-def _children(bits, candidates, sizes, found):  # type: ignore[no-untyped-def]
-    before, new_bits, none = sizes[0], sizes[1], sizes[2]
-    width = bits.shape[1]
-    ones = np.uint64(0xFFFFFFFFFFFFFFFF)
-    whole, part = before // 64, before % 64
-    mask = np.uint64(0)
-    if part:
-        mask = ones << np.uint64(64 - part)
-    for i in range(len(bits)):
-        found[i] = none
-        coded = False
-        for k in range(width):
-            coded = coded or bits[i, k] != ones
-        if not coded:
-            continue
-        low, high = 0, len(candidates)  # the first candidate that is not below the prefix
-        while low < high:
-            middle = (low + high) // 2
-            below = False
-            for k in range(whole + (part > 0)):
-                own = bits[i, k]
-                if k == whole:
-                    own &= mask
-                if candidates[middle, k] != own:
-                    below = candidates[middle, k] < own
-                    break
-            if below:
-                low = middle + 1
-            else:
-                high = middle
-        if low == len(candidates):
-            continue
-        same = True
-        for k in range(whole + (part > 0)):
-            own = bits[i, k]
-            if k == whole:
-                own &= mask
-            same = same and candidates[low, k] == own
-        if same:
-            child = np.int64(0)
-            for b in range(before, before + new_bits):
-                bit = (bits[i, b // 64] >> np.uint64(63 - b % 64)) & np.uint64(1)
-                child = 2 * child + np.int64(bit)
-            found[i] = low * (1 << new_bits) + child

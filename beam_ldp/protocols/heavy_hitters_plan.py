@@ -56,7 +56,7 @@ def plan_heavy_hitters(
 
     >>> plan = plan_heavy_hitters(1_000_000, 4.0)
     >>> len(plan.levels), f"{plan.threshold:.2%}", plan.bits_per_report
-    (6, '0.41%', 21)
+    (7, '0.43%', 25)
     """
     check_reports(num_users)
     check_positive("local_epsilon", local_epsilon)

@@ -2,9 +2,10 @@
 
 The entropy code is static: one canonical Huffman code for each preceding byte, over bytes, a few
 phrases of addresses (the longest that fits is taken) and END, fitted once to public text and
-shipped as a table (`string_code_1.bin`; `benchmarks/string_code.py` fits it). So it tells nothing about anybody, all devices share it, and English words of 8 bytes
-take about 30 bits instead of 256. Every string of bytes has a code, and no code is the beginning
-of another. Codes are filled up with zeros to one length: how long a string is, is hidden.
+shipped as a table (`string_code_1.bin`; `benchmarks/string_code.py` fits it). So it tells nothing
+about anybody, all devices share it, and English words of 8 bytes take about 34 bits instead of 256.
+Every string of bytes has a code, and no code is the beginning of another. Codes are filled up with
+zeros to one length: how long a string is, is hidden.
 
 Integers only: the same bits on every machine. Versions are never changed, only added.
 """
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_ldp.randomizers.checks import check_integer
-from beam_ldp.randomizers.words import WORD_BITS, kernel
+from beam_ldp.randomizers.words import WORD_BITS, kernel, subroutine
 
 VERSION = 1
 END = 256  # the symbol after the last byte
@@ -160,9 +161,7 @@ class StringCode:
                 return Decoded(bytes(text), False, False)
 
 
-def _next(
-    symbols: dict[tuple[int, int], int], bits: int, total: int
-) -> tuple[int, int] | None:
+def _next(symbols: dict[tuple[int, int], int], bits: int, total: int) -> tuple[int, int] | None:
     """The first symbol of so many bits, and its size; None where they do not tell it."""
     for size in range(1, min(total, MAX_CODE_BITS) + 1):
         symbol = symbols.get((size, bits >> (total - size)))
@@ -213,54 +212,126 @@ def canonical_codes(sizes: Sequence[int]) -> list[int]:
     return codes
 
 
+@subroutine
+def _phrase_at(data, place, end, phrases, starts):  # type: ignore[no-untyped-def]
+    """The first phrase that stands at a place; -1 where none does."""
+    first = data[place]
+    if first != 46 and first != 103 and first != 104 and first != 119:  # . g h w
+        return -1
+    for p in range(len(starts) - 1):
+        size, same = starts[p + 1] - starts[p], 0
+        if size <= end - place:
+            while same < size and data[place + same] == phrases[starts[p] + same]:
+                same += 1
+            if same == size:
+                return p
+    return -1
+
+
+@subroutine
+def _put(row, position, code, size):  # type: ignore[no-untyped-def]
+    """Write the bits of a symbol behind the first `position` ones."""
+    word, room = position // 64, 64 - position % 64
+    if size <= room:
+        row[word] |= code << np.uint64(room - size)
+    else:
+        row[word] |= code >> np.uint64(size - room)
+        row[word + 1] |= code << np.uint64(64 - (size - room))
+
+
 @kernel
-def _encode(data, starts, entries, phrases, phrase_starts, limits, bits, lengths):  # type: ignore[no-untyped-def]
-    one_word, ones = np.int64(64), np.uint64(0xFFFFFFFFFFFFFFFF)
+def _encode(  # type: ignore[no-untyped-def]
+    data, starts, entries, phrases, phrase_starts, limits, bits, lengths
+):
+    ones = np.uint64(0xFFFFFFFFFFFFFFFF)
     num_bits, max_bytes = limits[0], limits[1]
     for i in range(len(lengths)):
-        begin, end = starts[i], starts[i + 1]
-        if end - begin > max_bytes:
-            for k in range(bits.shape[1]):
-                bits[i, k] = ones
-            continue
-        context, position, j = np.int64(256), np.int64(0), begin
-        while j <= end:
-            symbol, taken = np.int64(256), np.int64(1)
-            if j < end:
-                symbol = np.int64(data[j])
-                if symbol == 46 or symbol == 103 or symbol == 104 or symbol == 119:  # . g h w
-                    for p in range(len(phrase_starts) - 1):
-                        size = phrase_starts[p + 1] - phrase_starts[p]
-                        same = np.int64(0)
-                        if size <= end - j:
-                            while same < size and (
-                                data[j + same] == phrases[phrase_starts[p] + same]
-                            ):
-                                same += 1
-                        if same == size:
-                            symbol, taken = np.int64(257) + p, size
-                            break
+        place, end = starts[i], starts[i + 1]
+        fits = end - place <= max_bytes
+        context, position = 256, 0
+        while fits and place <= end:
+            symbol, taken = 256, 1
+            if place < end:
+                p = _phrase_at(data, place, end, phrases, phrase_starts)
+                symbol = np.int64(data[place])
+                if p >= 0:
+                    symbol, taken = 257 + p, phrase_starts[p + 1] - phrase_starts[p]
             entry = entries[context, symbol]
             size = np.int64(entry & np.uint64(255))
-            code = entry >> np.uint64(8)
-            if position + size > num_bits:
-                position = np.int64(0)
-                break
-            word, room = position // one_word, one_word - position % one_word
-            if size <= room:
-                bits[i, word] |= code << np.uint64(room - size)
-            else:
-                bits[i, word] |= code >> np.uint64(size - room)
-                bits[i, word + 1] |= code << np.uint64(one_word - (size - room))
-            position += size
-            j += taken
-            if j <= end:
-                context = np.int64(data[j - 1])
-        free = position > 0  # a code of nothing but ones would be taken for none
-        for k in range(bits.shape[1]):
-            free = free and bits[i, k] == ones
-        if position == 0 or free:
-            position = np.int64(0)
-            for k in range(bits.shape[1]):
-                bits[i, k] = ones
+            fits = position + size <= num_bits
+            if fits:
+                _put(bits[i], position, entry >> np.uint64(8), size)
+                position += size
+                place += taken
+                context = np.int64(data[min(place, end) - 1]) if end > starts[i] else 256
+        if not fits or np.all(bits[i] == ones):  # a code of ones alone would be taken for none
+            position = 0
+            bits[i] = ones
         lengths[i] = position
+
+
+# Prefixes of codes: rows of words, the first bit the highest -------------------------------
+
+
+def child_of(
+    prefix: NDArray[np.uint64], before: int, new_bits: int, child: int
+) -> NDArray[np.uint64]:
+    """A prefix of `before` bits with new ones behind it."""
+    total = len(prefix) * WORD_BITS
+    whole = int.from_bytes(prefix.astype(">u8").tobytes(), "big")
+    whole |= child << (total - before - new_bits)
+    return np.frombuffer(whole.to_bytes(total // 8, "big"), dtype=">u8").astype(np.uint64)
+
+
+def children_of(
+    bits: NDArray[np.uint64], prefixes: NDArray[np.uint64], before: int, new_bits: int, none: int
+) -> NDArray[np.int64]:
+    """Of each code, which of the prefixes it begins with, and its next bits: one index.
+
+    Args:
+        bits: `(n, num_words)`; rows of ones are no codes.
+        prefixes: `(c, num_words)` of `before` bits, in rising order.
+        before, new_bits: bits of a prefix, and how many follow.
+        none: what stands for codes that begin with none of them.
+
+    Returns:
+        `(n,)`: place of the prefix times 2**new_bits, plus the new bits.
+    """
+    found = np.empty(len(bits), dtype=np.int64)
+    sizes = np.array([before, new_bits, none], dtype=np.int64)
+    _children(np.ascontiguousarray(bits), np.ascontiguousarray(prefixes), sizes, found)
+    return found
+
+
+@subroutine
+def _order(row, candidate, before):  # type: ignore[no-untyped-def]
+    """Whether `before` bits are below (-1), equal (0) or above (1) the first ones of a code."""
+    for k in range((before + 63) // 64):
+        own, left = row[k], before - 64 * k
+        if left < 64:
+            own &= np.uint64(0xFFFFFFFFFFFFFFFF) << np.uint64(64 - left)
+        if candidate[k] != own:
+            return -1 if candidate[k] < own else 1
+    return 0
+
+
+@kernel
+def _children(bits, candidates, sizes, found):  # type: ignore[no-untyped-def]
+    before, new_bits, none = sizes[0], sizes[1], sizes[2]
+    for i in range(len(bits)):
+        found[i] = none
+        if np.all(bits[i] == np.uint64(0xFFFFFFFFFFFFFFFF)):
+            continue
+        low, high = 0, len(candidates)  # the first candidate that is not below the prefix
+        while low < high:
+            middle = (low + high) // 2
+            if _order(bits[i], candidates[middle], before) < 0:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(candidates) and _order(bits[i], candidates[low], before) == 0:
+            child = 0
+            for b in range(before, before + new_bits):
+                bit = (bits[i, b // 64] >> np.uint64(63 - b % 64)) & np.uint64(1)
+                child = 2 * child + np.int64(bit)
+            found[i] = low * (1 << new_bits) + child

@@ -98,9 +98,7 @@ class ProjectiveGeometryResponse(CyclicOracle):
         return num_points(self._prime, self.dimension - 1)
 
 
-def best_prime(
-    domain_size: int, local_epsilon: float, most_symbols: int = _MANY_SYMBOLS
-) -> int:
+def best_prime(domain_size: int, local_epsilon: float, most_symbols: int = _MANY_SYMBOLS) -> int:
     """The prime with the least error at frequency zero among geometries of at most 32 k points.
 
     Args:
