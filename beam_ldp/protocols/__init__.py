@@ -1,7 +1,7 @@
 """Protocols of several rounds, free of Beam: what to ask next, given the answers so far."""
 
+from beam_ldp.protocols.found_words import FoundWords
 from beam_ldp.protocols.heavy_hitters import (
-    FoundWords,
     HeavyHitters,
     Level,
     fano_threshold,

@@ -56,7 +56,7 @@ def plan_heavy_hitters(
 
     >>> plan = plan_heavy_hitters(1_000_000, 4.0)
     >>> len(plan.levels), f"{plan.threshold:.2%}", plan.bits_per_report
-    (7, '0.43%', 25)
+    (7, '0.43%', 22)
     """
     check_reports(num_users)
     check_positive("local_epsilon", local_epsilon)
@@ -162,7 +162,7 @@ def _settled(
 def frequency_found(
     num_users: int,
     variances: Sequence[float],
-    children: Sequence[int],
+    children: Sequence[float],
     false_prefixes: Sequence[float],
     miss: float,
 ) -> tuple[float, list[float]]:

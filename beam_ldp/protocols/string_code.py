@@ -82,11 +82,11 @@ class StringCode:
     >>> code = StringCode(num_bits=64)
     >>> bits, lengths = code.encode([b"the", b"heavy", b"hitters"])
     >>> lengths.tolist()
-    [9, 24, 29]
+    [10, 27, 28]
     >>> [code.decode(row) for row in bits][2]
     Decoded(text=b'hitters', complete=True, possible=True)
     >>> code.decode(bits[2], 12).text
-    b'hi'
+    b'hit'
     """
 
     num_bits: int = 64
@@ -248,24 +248,24 @@ def _encode(  # type: ignore[no-untyped-def]
     for i in range(len(lengths)):
         place, end = starts[i], starts[i + 1]
         fits = end - place <= max_bytes
-        context, position = 256, 0
+        context, position = np.int64(256), np.int64(0)
         while fits and place <= end:
-            symbol, taken = 256, 1
+            symbol, taken = np.int64(256), np.int64(1)
             if place < end:
                 p = _phrase_at(data, place, end, phrases, phrase_starts)
                 symbol = np.int64(data[place])
                 if p >= 0:
-                    symbol, taken = 257 + p, phrase_starts[p + 1] - phrase_starts[p]
+                    symbol, taken = np.int64(257) + p, phrase_starts[p + 1] - phrase_starts[p]
             entry = entries[context, symbol]
             size = np.int64(entry & np.uint64(255))
             fits = position + size <= num_bits
             if fits:
                 _put(bits[i], position, entry >> np.uint64(8), size)
-                position += size
+                position = position + size
                 place += taken
-                context = np.int64(data[min(place, end) - 1]) if end > starts[i] else 256
+                context = np.int64(data[min(place, end) - 1]) if end > starts[i] else context
         if not fits or np.all(bits[i] == ones):  # a code of ones alone would be taken for none
-            position = 0
+            position = np.int64(0)
             bits[i] = ones
         lengths[i] = position
 
@@ -330,7 +330,7 @@ def _children(bits, candidates, sizes, found):  # type: ignore[no-untyped-def]
             else:
                 high = middle
         if low < len(candidates) and _order(bits[i], candidates[low], before) == 0:
-            child = 0
+            child = np.int64(0)
             for b in range(before, before + new_bits):
                 bit = (bits[i, b // 64] >> np.uint64(63 - b % 64)) & np.uint64(1)
                 child = 2 * child + np.int64(bit)

@@ -20,6 +20,7 @@ from beam_ldp.protocols import (
     plan_heavy_hitters,
     run_heavy_hitters,
 )
+from beam_ldp.randomizers import special
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 
 SMALL = plan_heavy_hitters(60_000, 4.0, num_bits=40, most_symbols=1 << 14, false_words=10)
@@ -57,6 +58,18 @@ def test_prices_of_the_specification(budget: float, secret: float, visible: floa
     assert plan.crowd(received, honest_fraction=0.5) == 16 * 20_000
     assert plan.crowd([31250] * 31 + [0]) == 0  # then the local epsilon
     assert plan.reports([31250] * 31 + [0]).local_epsilon == budget
+
+
+@pytest.mark.exact
+def test_few_supports_need_the_binomial_quantile() -> None:
+    """At eps0 = 8 a normal quantile lets 29 times as many false prefixes survive as it says."""
+    answers, odds = 10_000, 1e-5
+    level = replace(SMALL.levels[-1], oracle=KRandomizedResponse(1000, 8.0))
+    q = level.oracle.support_probabilities[1]
+    normal = answers * q + special.ndtri(1 - odds) * math.sqrt(answers * q * (1 - q))
+    assert special.bdtrc(math.ceil(normal) - 1, answers, q) / odds == pytest.approx(28.8, abs=0.1)
+    least = level.least_support(answers, 1000, odds)
+    assert special.bdtrc(least - 1, answers, q) <= odds < special.bdtrc(least - 2, answers, q)
 
 
 def transcripts(values: tuple[int, ...], budget: float) -> dict[tuple[object, ...], float]:
