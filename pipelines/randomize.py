@@ -100,6 +100,8 @@ def check(given: Arguments) -> DeviceValues:
                 raise UsageError(
                     f"{flag} is for numbers, {USAGE.flag_of(f'{home}.{name}')} for values of a list"
                 )
+    if "random_bits" in given["mechanism"]:
+        raise UsageError("--random-bits is for values of a list")
     if given["question"].get("bad_rows") == "other":
         raise UsageError("--bad-rows of numbers must be dead-letter or zero")
     return NumberValues(check_mean(given, USAGE), reports)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
@@ -59,6 +59,14 @@ class Plan:
             return None
         return shuffle_epsilon(self.randomizer, self.num_hidden, self.delta)
 
+    @cached_property
+    def random_bits(self) -> float | None:
+        """What a report takes of them at least, on average; None where the mechanism is silent."""
+        try:
+            return None if self.randomizer is None else self.randomizer.cond_entropy_bits
+        except NotImplementedError:
+            return None
+
     @property
     def config(self) -> dict[str, Any]:
         """The mechanism's parameters, as `LocalRandomizer.from_config` takes them."""
@@ -75,6 +83,7 @@ def plan_frequencies(
     honest_fraction: float = 1.0,
     only: Collection[str] | None = None,
     max_local_epsilon: float | None = None,
+    random_bits: float | None = None,
 ) -> list[Plan]:
     """Every frequency oracle for this task, best first, unusable ones last with the reason.
 
@@ -92,6 +101,8 @@ def plan_frequencies(
             `registry`.
         max_local_epsilon: Most that a device may promise away under a central target, which then
             costs less than that.
+        random_bits: What a device has of them for a report, on average (`LimitedHadamard` makes do
+            with less than one).
 
     Returns:
         One row per oracle, its best variant. First those that may be used, by `rms_error`; among
@@ -104,19 +115,30 @@ def plan_frequencies(
     hidden = hidden_users(check_reports(num_users), honest_fraction)
     check_target(epsilon, local_epsilon, delta, max_bits)
     check_integer("domain_size", domain_size, 2)
+    if random_bits is not None:
+        check_positive("random_bits", random_bits)
 
     size, limit = int(domain_size), local_limit(max_local_epsilon)
 
-    def best(oracle: type[FrequencyOracle]) -> Plan:
+    def best(oracle: type[FrequencyOracle]) -> list[Plan]:
         rows = []
-        for options in oracle.variants(size):
+        for options in variants_of(oracle, size, random_bits):
             build = partial(oracle, size, **options)
-            target = (epsilon, local_epsilon, delta, max_bits, limit)
+            target = (epsilon, local_epsilon, delta, max_bits, limit, random_bits)
             rows.append(_plan(oracle, build, size, num_users, hidden, *target))
-        return best_first(rows)[0]
+        return best_first(rows)[:1]
 
-    kinds = registry.offered("frequency")
-    return best_first([best(kind) for kind in kinds if only is None or kind.__name__ in only])
+    kinds = [k for k in registry.offered("frequency") if only is None or k.__name__ in only]
+    return best_first([plan for kind in kinds for plan in best(kind)])
+
+
+def variants_of(
+    oracle: type[FrequencyOracle], domain_size: int, random_bits: float | None
+) -> Iterable[dict[str, Any]]:
+    """Choices of its constructor, for devices with so many random bits where that is limited."""
+    if random_bits is None:
+        return oracle.variants(domain_size)
+    return oracle.variants_within(domain_size, random_bits)
 
 
 def recommend(
@@ -128,12 +150,13 @@ def recommend(
     max_bits: int | None = None,
     honest_fraction: float = 1.0,
     max_local_epsilon: float | None = None,
+    random_bits: float | None = None,
 ) -> Plan:
     """The first row of `plan_frequencies`.
 
     Args:
         num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction,
-        max_local_epsilon: As there.
+        max_local_epsilon, random_bits: As there.
 
     Raises:
         ValueError: If no oracle meets the constraints.
@@ -144,10 +167,12 @@ def recommend(
 
     found = plan_frequencies(
         num_users, domain_size, epsilon, local_epsilon, delta, max_bits, honest_fraction,
-        max_local_epsilon=max_local_epsilon,
+        max_local_epsilon=max_local_epsilon, random_bits=random_bits,
     )  # fmt: skip
     if found[0].excluded:
-        raise ValueError(f"no mechanism meets max_bits={max_bits}: {found[0].excluded}")
+        limits = {"max_bits": max_bits, "random_bits": random_bits}
+        asked = ", ".join(f"{k}={v}" for k, v in limits.items() if v is not None)
+        raise ValueError(f"no mechanism meets {asked}: {found[0].excluded}")
     return found[0]
 
 
@@ -162,6 +187,7 @@ def _plan(
     delta: float | None,
     max_bits: int | None,
     max_local_epsilon: float,
+    random_bits: float | None,
 ) -> Plan:
     try:
         if local_epsilon is None:
@@ -189,12 +215,16 @@ def _plan(
         decoding=oracle.decoding,
         num_hidden=hidden,
         delta=delta or 0.0,
-        excluded=(
-            f"{bits} bits per report, max_bits is {max_bits}"
-            if max_bits is not None and bits > max_bits
-            else ""
-        ),
+        excluded=_missed(randomizer, max_bits, random_bits),
     )
+
+
+def _missed(randomizer: FrequencyOracle, max_bits: int | None, random_bits: float | None) -> str:
+    """The limit that a mechanism does not meet, in words; empty if it meets both."""
+    bits = randomizer.bits_per_report
+    if max_bits is not None and bits > max_bits:
+        return f"{bits} bits per report, max_bits is {max_bits}"
+    return "" if random_bits is None else randomizer.lacks_random_bits(random_bits)
 
 
 # What a plan must meet, and how plans are ranked: the same for every kind of statistic ----

@@ -26,6 +26,7 @@ from beam_ldp.randomizers.bits import (
     unpack_uints,
 )
 from beam_ldp.randomizers.checks import check_integer
+from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.randomness import UserRandomness, word_source
@@ -473,6 +474,11 @@ class FrequencyOracle(LocalRandomizer):
         """Choices of the constructor that a plan tries, the usual one first."""
         return ({},)
 
+    @classmethod
+    def variants_within(cls, domain_size: int, random_bits: float) -> Iterable[dict[str, Any]]:
+        """The same where a device has so many random bits for a report, on average."""
+        return cls.variants(domain_size)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         size = check_integer("domain_size", self.domain_size, 2, MAX_DOMAIN_SIZE)
@@ -505,6 +511,33 @@ class FrequencyOracle(LocalRandomizer):
         for several questions and for ranges.
         """
         return None
+
+    @property
+    def cond_entropy_bits(self) -> float:
+        """H(report | value) in bits, the largest of any value: the least that a report takes.
+
+        So many fair bits a device cannot do without, on average and whatever it computes; what is
+        public of a report (a row that somebody assigns) costs it none.
+
+        Raises:
+            NotImplementedError: if the law is neither small nor known in closed form.
+        """
+        return max(entropy_bits(column) for column in self.channel().T.tolist())
+
+    def lacks_random_bits(self, random_bits: float) -> str:
+        """Why a device that has so many random bits for a report cannot make one; empty if it can.
+
+        >>> from beam_ldp.randomizers.frequency import KRandomizedResponse
+        >>> KRandomizedResponse(1000, 1.0).lacks_random_bits(0.5)
+        'a report takes 9.9643 random bits, random_bits is 0.5'
+        """
+        try:
+            needed = self.cond_entropy_bits
+        except NotImplementedError:
+            return "does not say how many random bits a report takes"
+        if needed <= random_bits * (1 + 1e-9):
+            return ""
+        return f"a report takes {needed:.5g} random bits, random_bits is {random_bits:g}"
 
     def support_counts(self, statistic: np.ndarray) -> np.ndarray:
         """Reports that support each value: `(domain_size,)`."""

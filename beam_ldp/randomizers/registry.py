@@ -41,6 +41,7 @@ OWN_MODULES = {
     "L1Mean": "mean.lp",
     "L2Mean": "mean.lp",
     "LInfMean": "mean.lp",
+    "LimitedHadamard": "frequency.limited_hadamard",
     "LocalHashing": "frequency.local_hashing",
     "MeanRandomizer": "mean.base",
     "MinimalRandomCoding": "mean.minimal_random_coding",

@@ -370,10 +370,20 @@ class Mechanism:
         flag="max-bits",
         metavar="BITS",
     )
+    random_bits: float | None = setting(
+        None,
+        "random bits that a device has for a report, on average: mechanisms that take more are "
+        "refused, and auto chooses one that makes do",
+        NUMBER,
+        flag="random-bits",
+        metavar="BITS",
+    )
 
     def __post_init__(self) -> None:
         if self.max_bits is not None and self.max_bits < 1:
             raise SettingError("{mechanism.max_bits} must be >= 1")
+        if self.random_bits is not None and not 0 < self.random_bits < math.inf:
+            raise SettingError("{mechanism.random_bits} must be > 0")
 
 
 @dataclass(frozen=True, kw_only=True)

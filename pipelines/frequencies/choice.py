@@ -31,6 +31,7 @@ from beam_ldp.pipelines.settings import Settings, checked, need, section_from, s
 from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion
 from beam_ldp.planning import Plan, plan_frequencies
+from beam_ldp.planning.frequencies import variants_of
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
@@ -122,7 +123,7 @@ def rare_error(randomizer: FrequencyOracle, num_reports: int) -> float:
 def oracle_for(settings: Settings[Any], domain_size: int, num_reports: int) -> FrequencyOracle:
     """The mechanism alone; a delta of zero asks for the local promise and nothing else."""
     if settings.mechanism.name != "auto":
-        builds = _named(settings.mechanism.name, domain_size)
+        builds = _named(settings, domain_size)
         found = [_tuned(build, settings, num_reports) for build in builds]
         short = [
             one for one in found if one.bits_per_report <= (settings.mechanism.max_bits or math.inf)
@@ -148,6 +149,7 @@ def plans_of(settings: Settings[Any], domain_size: int) -> list[Plan]:
         settings.mechanism.max_bits,
         settings.hiding_share,
         max_local_epsilon=privacy.local_limit,
+        random_bits=settings.mechanism.random_bits,
     )
 
 
@@ -165,8 +167,9 @@ def _tuned(
     return build(min(local, settings.privacy.local_limit))
 
 
-def _named(name: str, domain_size: int) -> list[Callable[[float], FrequencyOracle]]:
-    """What makes the variants of that mechanism. Raises UsageError."""
+def _named(settings: Settings[Any], domain_size: int) -> list[Callable[[float], FrequencyOracle]]:
+    """What makes the variants of the named mechanism. Raises UsageError."""
+    name, random_bits = settings.mechanism.name, settings.mechanism.random_bits
     try:
         kind: type[FrequencyOracle] = mechanism_of(name, "frequency", auto=True)
     except ValueError as error:
@@ -178,7 +181,10 @@ def _named(name: str, domain_size: int) -> list[Callable[[float], FrequencyOracl
         except (TypeError, ValueError) as error:
             raise UsageError(f"--mechanism {name}: {error}") from None
 
-    return [partial(build, **options) for options in kind.variants(domain_size)]
+    variants = list(variants_of(kind, domain_size, random_bits))
+    if not variants:
+        raise UsageError(f"--mechanism {name} needs --random-bits")
+    return [partial(build, **options) for options in variants]
 
 
 def _short_enough(randomizer: FrequencyOracle, settings: Settings[Any]) -> FrequencyOracle:
@@ -190,6 +196,10 @@ def _short_enough(randomizer: FrequencyOracle, settings: Settings[Any]) -> Frequ
             f"--mechanism {settings.mechanism.name} sends {randomizer.bits_per_report} bits, "
             f"--max-bits is {settings.mechanism.max_bits}"
         )
+    if settings.mechanism.random_bits is not None:
+        lacks = randomizer.lacks_random_bits(settings.mechanism.random_bits)
+        if lacks:
+            raise UsageError(f"--mechanism {settings.mechanism.name}: {lacks}")
     return randomizer
 
 
@@ -197,6 +207,10 @@ def checked_frequency(given: Arguments, usage: Usage, *, stream: bool = False) -
     """The settings, with every rule checked that needs no files. Raises UsageError."""
     settings = settings_from(given, usage, question_of(given, usage), FrequencySettings)
     check_groups(settings)
+    several = len(settings.question.columns) > 1 or len(settings.question.domains) > 1
+    numbers = settings.question.numbers
+    if settings.mechanism.random_bits is not None and (several or numbers and numbers.needs_tree):
+        raise UsageError("--random-bits is for a single question to each person")
     return checked(settings, stream=stream)
 
 

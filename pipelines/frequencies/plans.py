@@ -113,7 +113,9 @@ class ListPlans(FrequencyPlans):
         return frequency_row(plan, self.planner.settings.planned_reports)
 
     def show_plans(self) -> None:
-        show_frequencies(self.plans, self.planner.settings.planned_reports, self.title)
+        settings = self.planner.settings
+        limited = settings.mechanism.random_bits is not None
+        show_frequencies(self.plans, settings.planned_reports, self.title, limited)
 
     def error(self, plan: Plan) -> float:
         return plan.standard_error * self.planner.settings.planned_reports
@@ -219,13 +221,17 @@ def frequency_row(plan: Plan, users: int) -> dict[str, Any]:
         "count_standard_error": plan.standard_error * users,
         "rms_error": plan.rms_error,
         "bits_per_report": plan.bits_per_report,
+        "random_bits": plan.random_bits,
         "decoding": plan.decoding,
         "excluded": plan.excluded or None,
     }
 
 
-def show_frequencies(plans: Sequence[Plan], users: int, title: str) -> None:
-    """Plans for frequencies, the best first, and why others are left out."""
+def show_frequencies(plans: Sequence[Plan], users: int, title: str, limited: bool = False) -> None:
+    """Plans for frequencies, the best first, and why others are left out.
+
+    Where random bits are `limited`, also what a report takes of them.
+    """
     table = Table(
         title=title,
         title_justify="left",
@@ -233,7 +239,8 @@ def show_frequencies(plans: Sequence[Plan], users: int, title: str) -> None:
         caption_justify="left",
     )
     table.add_column("mechanism", no_wrap=True)
-    for heading in ("local epsilon", "epsilon", "error (people)", "bits"):
+    headings = ("local epsilon", "epsilon", "error (people)", "bits")
+    for heading in (*headings, "random bits") if limited else headings:
         table.add_column(heading, justify="right")
     usable = [plan for plan in plans if not plan.excluded]
     for i, plan in enumerate(usable):
@@ -243,6 +250,7 @@ def show_frequencies(plans: Sequence[Plan], users: int, title: str) -> None:
             number(plan.epsilon),
             f"{plan.standard_error * users:,.0f}",
             f"{plan.bits_per_report:,}",
+            *((number(plan.random_bits),) if limited else ()),
             style="bold" if i == 0 else None,
         )
     Console().print(table)

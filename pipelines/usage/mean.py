@@ -131,6 +131,7 @@ PARTS = (
         "mechanism",
         Mechanism,
         MECHANISM,
+        without=("random_bits",),
         own={
             "name": {
                 "help": "name of a mean mechanism (PACKAGE:CLASS for one of your own), or "

@@ -57,6 +57,8 @@ MECHANISMS: list[LocalRandomizer] = [
     frequency.BinaryHadamard(6, 2.0),
     frequency.HadamardResponse(6, 2.0),
     frequency.KRandomizedResponse(6, 2.0),
+    frequency.LimitedHadamard(6, 2.0, 0.2, "timeshare"),
+    frequency.LimitedHadamard(6, 2.0, 0.2, "timeshare", row="public"),
     frequency.LocalHashing(6, 2.0),
     frequency.PairwiseIndependentRappor(6, 2.0),
     frequency.ProjectiveGeometryResponse(6, 2.0),

@@ -89,6 +89,16 @@ def test_max_bits_leaves_short_reports_only() -> None:
     assert "left out: UnaryEncoding" in run(*flags).output
 
 
+def test_random_bits_leave_mechanisms_that_make_do_with_them() -> None:
+    flags = [*PLAN, "--local-epsilon", "1", "--random-bits", "0.5"]
+    best, *others = json.loads(run(*flags, "--format", "json").output)["plans"]
+    assert best["mechanism"]["mechanism"] == "LimitedHadamard"
+    assert best["mechanism"]["mode"] == "timeshare"
+    assert best["random_bits"] == pytest.approx(0.5)
+    assert others and all("random bits, random_bits is 0.5" in one["excluded"] for one in others)
+    assert " random bits" in run(*flags).output
+
+
 @pytest.mark.e2e
 def test_a_small_demo(tmp_path: Path) -> None:
     arguments = ["demo", "--output", str(tmp_path / "demo"), "--users", "50000", "--words", "200",

@@ -19,7 +19,7 @@ from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.frequency import KRandomizedResponse, LimitedHadamard
 from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ROW, digest_of
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, ScalarMean
 from beam_ldp.randomizers.walsh_hadamard import rotation_seed_of
@@ -449,3 +449,30 @@ def test_the_rule_is_that_of_the_program_with_the_same_flags(place: Path, declar
     asked = frequency.Frequency.of(given)
     assert asked.identity(asked.choose()) == there
     assert there.bounding == (ONE_ROW_DECLARED if declared else ROW)
+
+
+@pytest.mark.statistical
+def test_devices_with_few_random_bits(place: Path, tmp_path: Path, capsys: Any) -> None:
+    """Half of the devices speak, the collector counts on it: within 5 standard errors, two
+    comparisons of fresh randomness: false alarms below 2e-6. Too few bits are refused by number."""
+    reports, out = tmp_path / "reports", tmp_path / "out"
+    flags = [*listed(place), "--local-epsilon=2", "--random-bits=0.26"]
+    assert device(place, tmp_path / "no", *flags, "--mechanism=KRandomizedResponse") == MISUSED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "KRandomizedResponse: a report takes 0.96022" in said and "random_bits is 0.26" in said
+    assert device(place, tmp_path / "no", *listed(place), "--local-epsilon=2",
+                  "--mechanism=LimitedHadamard") == MISUSED  # fmt: skip
+    assert "--mechanism LimitedHadamard needs --random-bits" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+    assert device(place, reports, *flags) == DONE
+    terms = ReleaseFile.from_json(json.loads((reports / "release.json").read_text())).terms
+    own = terms.randomizer
+    assert isinstance(own, LimitedHadamard) and (own.mode, own.row) == ("timeshare", "public")
+    assert own.cond_entropy_bits == pytest.approx(0.26)
+    more = [f"--domain={place}/d.txt", f"--min-reports={PEOPLE}"]
+    assert gather(out, reports, *more) == DONE
+    for row, count in zip(table(out), (2100, 1900, 0)):
+        assert abs(float(row["count"]) - count) < 5 * float(row["count_standard_error"])
+    record = json.loads((out / "privacy.json").read_text())
+    assert LocalRandomizer.from_config(record["mechanism"]) == own
+    assert record["epsilon"] < record["local_epsilon"] == 2

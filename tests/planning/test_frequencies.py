@@ -25,7 +25,9 @@ def plans():
 
 
 def test_every_oracle_appears_once_and_says_what_decoding_takes(plans):
-    assert sorted(plan.mechanism for plan in plans) == sorted(frequency.__all__)
+    assert sorted(plan.mechanism for plan in plans) == sorted(
+        set(frequency.__all__) - {"LimitedHadamard"}  # which is for few random bits
+    )
     assert all(plan.decoding for plan in plans)
 
 
@@ -189,3 +191,42 @@ def test_plans_are_those_that_they_were():
     for plan in plans:
         numbers = (plan.local_epsilon, float(plan.epsilon), plan.epsilon.lower)
         assert numbers == pytest.approx(golden[plan.mechanism], rel=1e-12), plan.mechanism
+
+
+@pytest.mark.exact
+def test_few_random_bits_leave_what_makes_do_with_them():
+    """Half a bit: time-sharing; all others say how many bits they take."""
+    plans = plan_frequencies(10**6, 1000, local_epsilon=1.0, random_bits=0.5)
+    best, *others = plans
+    assert best.mechanism == "LimitedHadamard" and best.config["mode"] == "timeshare"
+    assert best.random_bits == pytest.approx(0.5) and not best.excluded
+    bits = {plan.mechanism: plan.random_bits for plan in others}
+    assert set(bits) == set(frequency.__all__) - {"LimitedHadamard"}
+    for plan in others:
+        assert (
+            plan.excluded
+            == f"a report takes {plan.random_bits:.5g} random bits, random_bits is 0.5"
+        )
+    assert bits["KRandomizedResponse"] == pytest.approx(9.9643, abs=1e-3)
+    many = plan_frequencies(10**6, 1000, local_epsilon=1.0, random_bits=12.0)
+    assert not many[0].excluded and many[0].mechanism != "LimitedHadamard"
+    with pytest.raises(ValueError, match="no mechanism meets max_bits=2, random_bits=0.5"):
+        recommend(10**6, 1000, local_epsilon=1.0, max_bits=2, random_bits=0.5)
+    with pytest.raises(ValueError, match="random_bits must"):
+        plan_frequencies(10**6, 1000, local_epsilon=1.0, random_bits=0.0)
+
+
+@pytest.mark.exact
+def test_few_random_bits_under_a_central_target():
+    """The row is public, so a shuffle hides a report among those of its row only."""
+    (plan,) = plan_frequencies(
+        10**6, 16, 0.5, delta=1e-8, random_bits=0.5, only=["LimitedHadamard"]
+    )
+    assert not plan.excluded and plan.epsilon is not None
+    assert 0.45 < plan.epsilon <= 0.5 < plan.local_epsilon
+
+
+@pytest.mark.exact
+def test_a_mechanism_that_does_not_say_how_many_bits_it_takes_is_left_out():
+    oracle = frequency.Rappor.from_rates(50, num_hashes=2, num_bits=64, num_cohorts=4)
+    assert oracle.lacks_random_bits(1e6).startswith("does not say")

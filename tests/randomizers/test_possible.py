@@ -10,6 +10,7 @@ from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     HadamardResponse,
     KRandomizedResponse,
+    LimitedHadamard,
     LocalHashing,
     PairwiseIndependentRappor,
     ProjectiveGeometryResponse,
@@ -45,6 +46,8 @@ MECHANISMS: dict[str, LocalRandomizer] = {
     "hashing": LocalHashing(11, 2.0),
     "hadamard": HadamardResponse(11, 2.0),
     "binary": BinaryHadamard(11, 2.0),
+    "limited": LimitedHadamard(11, 2.0, 0.3),
+    "limited timeshare": LimitedHadamard(11, 2.0, 0.3, "timeshare"),
     "recursive": RecursiveHadamardResponse(11, 2.0),
     "subset list": SubsetSelection(1000, 5.0),
     "subset bits": SubsetSelection(11, 2.0, 4),
@@ -301,15 +304,8 @@ def pull_bound(mechanism: LocalRandomizer) -> float:
     Of a frequency, in any one category; of a mean, in Euclidean length. One of n reports pulls by
     an n-th of it.
     """
-    if isinstance(mechanism, HadamardResponse | RecursiveHadamardResponse):
-        return mechanism._scale
-    if isinstance(mechanism, Rappor) and mechanism.num_bits is not None:
-        one, zero = mechanism._bit_law
-        weights = np.abs(mechanism._code.decoder()).reshape(5, mechanism.num_cohorts, -1)
-        return float(weights.sum(axis=2).max() * max(zero, 1 - zero) / (one - zero))
     if isinstance(mechanism, FrequencyOracle):
-        p, q = mechanism.support_probabilities
-        return max(q, 1 - q) / (p - q)
+        return frequency_pull_bound(mechanism)
     if isinstance(mechanism, BlockMean):
         return mechanism.messages_per_user * mechanism.influence(1)
     if isinstance(mechanism, ScalarMean):
@@ -330,6 +326,21 @@ def pull_bound(mechanism: LocalRandomizer) -> float:
     if isinstance(mechanism, ProjectedPrivUnit):
         return mechanism.radius * mechanism.expansion / mechanism.base.marginal
     return mechanism.radius / mechanism.marginal
+
+
+def frequency_pull_bound(mechanism: FrequencyOracle) -> float:
+    """The same of a frequency."""
+    if isinstance(mechanism, HadamardResponse | RecursiveHadamardResponse):
+        return mechanism._scale
+    if isinstance(mechanism, LimitedHadamard):
+        score = max(map(abs, mechanism._scores))
+        return (1 + mechanism.num_rows * score) / mechanism._order
+    if isinstance(mechanism, Rappor) and mechanism.num_bits is not None:
+        one, zero = mechanism._bit_law
+        weights = np.abs(mechanism._code.decoder()).reshape(5, mechanism.num_cohorts, -1)
+        return float(weights.sum(axis=2).max() * max(zero, 1 - zero) / (one - zero))
+    p, q = mechanism.support_probabilities
+    return max(q, 1 - q) / (p - q)
 
 
 def pull(mechanism: LocalRandomizer, report: np.ndarray) -> float:

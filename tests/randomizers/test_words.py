@@ -182,6 +182,8 @@ def test_processes_that_compile_at_once_take_nobody_elses_code(tmp_path, monkeyp
         frequency.KRandomizedResponse(9, 1.5),
         frequency.BinaryHadamard(9, 1.5),
         frequency.HadamardResponse(9, 1.5),
+        frequency.LimitedHadamard(9, 1.5, 0.3),
+        frequency.LimitedHadamard(9, 1.5, 0.3, "ternary"),
         frequency.RecursiveHadamardResponse(9, 1.5),
         frequency.ProjectiveGeometryResponse(9, 1.5),
         frequency.LocalHashing(9, 1.5),

@@ -3,6 +3,7 @@
 from beam_ldp.randomizers.frequency.binary_hadamard import BinaryHadamard
 from beam_ldp.randomizers.frequency.hadamard_response import HadamardResponse
 from beam_ldp.randomizers.frequency.k_randomized_response import KRandomizedResponse
+from beam_ldp.randomizers.frequency.limited_hadamard import LimitedHadamard
 from beam_ldp.randomizers.frequency.local_hashing import LocalHashing
 from beam_ldp.randomizers.frequency.pairwise_independent_rappor import PairwiseIndependentRappor
 from beam_ldp.randomizers.frequency.projective_geometry_response import ProjectiveGeometryResponse
@@ -21,6 +22,7 @@ __all__ = [
     "BinaryHadamard",
     "HadamardResponse",
     "KRandomizedResponse",
+    "LimitedHadamard",
     "LocalHashing",
     "PairwiseIndependentRappor",
     "ProjectiveGeometryResponse",

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords
+from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.frequency.symbol_oracle import SymbolOracle
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.walsh_hadamard import hadamard_matrix, walsh_hadamard
@@ -119,6 +120,13 @@ class BinaryHadamard(SymbolOracle):
     @property
     def _truth_chance(self) -> float:
         return self.num_rows * self._law.favoured_probability
+
+    @property
+    def cond_entropy_bits(self) -> float:
+        """Of a public row, that of its noise."""
+        if self.row == "public":
+            return binary_entropy(self._truth_chance)
+        return super().cond_entropy_bits
 
     @property
     def support_probabilities(self) -> tuple[float, float]:

@@ -13,6 +13,7 @@ import numpy as np
 from beam_ldp.randomizers import finite_fields
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
 from beam_ldp.randomizers.checks import check_integer
+from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.finite_fields import is_prime
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
@@ -125,6 +126,14 @@ class LocalHashing(FrequencyOracle):
 
     def log_ratio_max(self) -> float:
         return self._law.log_ratio_max
+
+    @property
+    def cond_entropy_bits(self) -> float:
+        """The seed, and randomized response about the bucket."""
+        law, others = self._law, self._buckets - 1
+        bucket = entropy_bits([law.favoured_probability])
+        bucket += others * entropy_bits([law.other_probability])
+        return 2 * math.log2(self._prime) + bucket
 
     @property
     def bits_per_report(self) -> int:

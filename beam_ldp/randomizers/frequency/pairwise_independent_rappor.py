@@ -13,6 +13,7 @@ import numpy as np
 
 from beam_ldp.randomizers import finite_fields
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
+from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.finite_fields import is_prime, next_prime
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
@@ -214,6 +215,13 @@ class PairwiseIndependentRappor(FrequencyOracle):
             seeds.astype(np.uint64), weights, np.uint64(self.prime), self.length, inverse, counts
         )
         return counts
+
+    @property
+    def cond_entropy_bits(self) -> float:
+        """The coin, and one of the seeds that show its side."""
+        heads, zeros = self._coin.probability, self.prime - self.num_ones
+        seeds = heads * math.log2(self.num_ones) + (1 - heads) * math.log2(zeros)
+        return binary_entropy(heads) + seeds + self.length * math.log2(self.prime)
 
     @property
     def support_probabilities(self) -> tuple[float, float]:

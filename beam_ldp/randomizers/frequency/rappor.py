@@ -11,6 +11,7 @@ import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Rng, Sampling
 from beam_ldp.randomizers.checks import check_fraction, check_integer
+from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.frequency.packed_bits import bit_dominating_pair, one_hot_witnesses
 from beam_ldp.randomizers.frequency.rappor_parts import (
@@ -228,6 +229,14 @@ class Rappor(FrequencyOracle):
         return self._law.permanent_log_ratio()
 
     # The report --------------------------------------------------------------------------
+
+    @property
+    def cond_entropy_bits(self) -> float:
+        """Of one report, its permanent response drawn with it."""
+        if self.num_bits is not None:
+            return super().cond_entropy_bits
+        one, zero = map(binary_entropy, self._bit_law)
+        return one + (self.domain_size - 1) * zero
 
     @property
     def _cohort_bits(self) -> int:

@@ -12,6 +12,7 @@ from numbers import Real
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords
+from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.finite_fields import DifferenceSet
 from beam_ldp.randomizers.frequency.designs import Design, designs
 from beam_ldp.randomizers.frequency.symbol_oracle import CyclicOracle
@@ -334,10 +335,3 @@ class BinaryLevels:
     def bits_apart(self) -> float:
         """R_triv: that of a report for every reader, which cost together the sum of epsilons."""
         return sum(entropy_bits([z, 1 - z]) for z in self.errors)
-
-
-def entropy_bits(law: Sequence[float]) -> float:
-    """Of a distribution."""
-    chances = np.asarray(law)
-    chances = chances[chances > 0]
-    return float(-(chances * np.log2(chances)).sum())

@@ -14,6 +14,7 @@ import numpy as np
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, below, check_below
 from beam_ldp.randomizers.bits import pack_uints, unpack_uints
 from beam_ldp.randomizers.checks import check_integer
+from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
@@ -112,6 +113,13 @@ class SubsetSelection(FrequencyOracle):
     def log_ratio_max(self) -> float:
         # The ratio is below e**local_epsilon in rational numbers; its logarithm is rounded.
         return min(self.local_epsilon, math.log1p(float(self._ratio - 1)))
+
+    @property
+    def cond_entropy_bits(self) -> float:
+        """The coin, and the other members, or all of them, of a uniform set."""
+        k, w, p = self.domain_size, self._size, self._coin.probability
+        with_own, without = _log2_sets(k - 1, w - 1), _log2_sets(k - 1, w)
+        return binary_entropy(p) + p * with_own + (1 - p) * without
 
     @property
     def _as_bits(self) -> bool:
@@ -254,6 +262,13 @@ class SubsetSelection(FrequencyOracle):
     @property
     def _possible_reports(self) -> str:
         return f"be sets of {self._size} distinct values in increasing order"
+
+
+def _log2_sets(values: int, members: int) -> float:
+    """Bits of one of all sets of so many members."""
+    rest = values - members
+    logs = math.lgamma(values + 1) - math.lgamma(members + 1) - math.lgamma(rest + 1)
+    return logs / math.log(2)
 
 
 def best_subset_size(domain_size: int, local_epsilon: float) -> int:

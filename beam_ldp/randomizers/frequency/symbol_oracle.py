@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle, Sampling, below, check_sampling
+from beam_ldp.randomizers.entropy import entropy_bits
 from beam_ldp.randomizers.finite_fields import DifferenceSet
 from beam_ldp.randomizers.shuffle_pair import ShufflePair, two_level_witnesses
 from beam_ldp.randomizers.words import (
@@ -137,6 +138,13 @@ class SymbolOracle(FrequencyOracle):
 
     def log_ratio_max(self) -> float:
         return self._law.log_ratio_max
+
+    @property
+    def cond_entropy_bits(self) -> float:
+        law = self._law
+        favoured = self.num_favoured * entropy_bits([law.favoured_probability])
+        others = self.num_symbols - self.num_favoured
+        return favoured + others * entropy_bits([law.other_probability])
 
     @property
     def bits_per_report(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from beam_ldp.randomizers.base import ExtraWords, FrequencyOracle
+from beam_ldp.randomizers.entropy import binary_entropy
 from beam_ldp.randomizers.frequency import packed_bits
 from beam_ldp.randomizers.frequency.packed_bits import bit_dominating_pair, one_hot_witnesses
 from beam_ldp.randomizers.shuffle_pair import ShufflePair
@@ -90,6 +91,11 @@ class UnaryEncoding(FrequencyOracle):
         ratio = own * (1 - other) / (other * (1 - own))
         # The ratio is below e**local_epsilon in rational numbers; its logarithm is rounded.
         return min(self.local_epsilon, math.log1p(float(ratio - 1)))
+
+    @property
+    def cond_entropy_bits(self) -> float:
+        own, other = map(binary_entropy, self.support_probabilities)
+        return own + (self.domain_size - 1) * other
 
     @property
     def bits_per_report(self) -> int:

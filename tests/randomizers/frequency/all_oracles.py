@@ -7,11 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from beam_ldp.randomizers import FrequencyOracle
+from beam_ldp.randomizers.entropy import critical_bits
 from beam_ldp.randomizers.finite_fields import next_prime
 from beam_ldp.randomizers.frequency import (
     BinaryHadamard,
     HadamardResponse,
     KRandomizedResponse,
+    LimitedHadamard,
     LocalHashing,
     PairwiseIndependentRappor,
     ProjectiveGeometryResponse,
@@ -38,6 +40,12 @@ def oracles_of(size: int, epsilon: float) -> Iterator[tuple[str, FrequencyOracle
     yield "binary", BinaryHadamard(size, epsilon)
     yield "binary-all-rows", BinaryHadamard(size, epsilon, drop_trivial=False)
     yield "binary-public", BinaryHadamard(size, epsilon, row="public")
+    few = critical_bits(epsilon) / 2
+    for mode in ("binary", "ternary", "timeshare"):
+        yield f"limited-{mode}", LimitedHadamard(size, epsilon, few, mode)
+    yield "limited-public", LimitedHadamard(size, epsilon, few, "timeshare", row="public")
+    yield "limited-enough", LimitedHadamard(size, epsilon)
+    yield "limited-key", LimitedHadamard(size, epsilon, 12, "uniform_key")
     yield "recursive", RecursiveHadamardResponse(size, epsilon)
     yield "recursive-1-bit", RecursiveHadamardResponse(size, epsilon, 1)
     most = (size - 1).bit_length()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_ldp.randomizers import FrequencyOracle, LocalRandomizer, ShufflePair, frequency, registry
+from beam_ldp.randomizers.entropy import entropy_bits
 from tests.examples import examples
 from tests.randomizers.frequency import exact_checks as checks
 from tests.randomizers.frequency.all_oracles import BUDGETS, SIZES, cases, oracles_of
@@ -34,6 +35,35 @@ def test_every_class_is_here():
 @pytest.mark.parametrize("oracle", cases())
 def test_channel_privacy_unbiasedness_and_variance(oracle):
     checks.check_channel(oracle)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("oracle", cases((2, 5, 12), (0.1, 3.0)))
+def test_entropy_is_that_of_the_channel(oracle):
+    """Of a public row, what is left of it: rows are uniform, and so is who is asked."""
+    columns = [entropy_bits(column) for column in oracle.channel().T]
+    if getattr(oracle, "row", "sent") == "public":
+        columns = [oracle.cond_entropy_bits]
+        assert oracle.cond_entropy_bits <= 1
+    assert oracle.cond_entropy_bits == pytest.approx(max(columns), rel=1e-9)
+
+
+@pytest.mark.exact
+def test_golden_entropies():
+    """Random bits of a report, k = 1000 and a local epsilon of 1."""
+    golden = {
+        "KRandomizedResponse": 9.9643, "UnaryEncoding": 840.10, "SubsetSelection": 834.72,
+        "HadamardResponse": 9.8298, "ProjectiveGeometryResponse": 9.9162,
+    }  # fmt: skip
+    for name, bits in golden.items():
+        oracle = getattr(frequency, name)(1000, 1.0)
+        assert oracle.cond_entropy_bits == pytest.approx(bits, rel=2e-3), name
+    symmetric = frequency.UnaryEncoding(1000, 1.0, optimized=False)
+    assert symmetric.cond_entropy_bits == pytest.approx(956.29, abs=5e-3)
+    compact = frequency.PairwiseIndependentRappor(1000, 1.0, compact=True)
+    assert compact.cond_entropy_bits == pytest.approx(12.502, abs=1e-3)
+    public = frequency.BinaryHadamard(1000, 1.0, row="public")
+    assert public.cond_entropy_bits == pytest.approx(0.83994, abs=5e-6)
 
 
 def law_of_multiset(channel: np.ndarray, values: tuple[int, ...]) -> np.ndarray:
