@@ -1,6 +1,7 @@
 """Fits the cost model of `beam_ldp.planning.costs`, and tests it where it was not fitted.
 
     python -m benchmarks.costs fit [--reports 200000] [--jobs 2e7]     # writes costs.json
+    python -m benchmarks.costs fit --only LimitedHadamard              # a new mechanism alone
     python -m benchmarks.costs check                                   # held-out mechanisms
     python -m benchmarks.costs table                                   # 1e9 to 1e12 reports
 
@@ -128,10 +129,14 @@ def fit_steps(measured: list[tuple[LocalRandomizer, dict[str, float]]]) -> dict[
     return fitted
 
 
-def kernels(held_out: bool, reports: int, repeat: int) -> list[tuple[Any, dict[str, float]]]:
-    """Measurements of all points."""
+def kernels(
+    held_out: bool, reports: int, repeat: int, only: str | None = None
+) -> list[tuple[Any, dict[str, float]]]:
+    """Measurements of all points, or of those of one mechanism."""
     found = []
     for point in points(held_out):
+        if only not in (None, point[0]):
+            continue
         randomizer = mechanism(point)
         found.append((randomizer, measure(randomizer, reports, repeat)))
         print(point, {k: round(v, 1) for k, v in found[-1][1].items()}, flush=True)
@@ -237,6 +242,7 @@ def main() -> None:
     parser.add_argument("--reports", type=float, default=200_000)
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--jobs", type=float, help="reports of the larger job; 0: kernels alone")
+    parser.add_argument("--only", choices=sorted({name for name, _, _ in points(False)}))
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     reports, jobs = int(options.reports), int(options.jobs or 0)
@@ -246,7 +252,8 @@ def main() -> None:
             "machine": f"{platform.machine()}, Python {platform.python_version()}, NumPy "
             f"{np.__version__}",
             "sizes": list(SIZES),
-            "steps": fit_steps(kernels(False, reports, options.repeat)),
+            "steps": (before["steps"] if options.only else {})
+            | fit_steps(kernels(False, reports, options.repeat, options.only)),
             "job": measure_job(jobs) if jobs else before["job"],
         }
         COSTS.write_text(json.dumps(fitted, indent=1) + "\n")
@@ -258,7 +265,7 @@ def main() -> None:
         found: list[tuple[str, float, float]] = [
             (f"{name}, {step}", took, predicted)
             for name, step, took, predicted in held_out(
-                json.loads(COSTS.read_text()), kernels(True, reports, options.repeat)
+                json.loads(COSTS.read_text()), kernels(True, reports, options.repeat, options.only)
             )
         ]
         found += list(check_jobs(jobs)) if jobs else []
