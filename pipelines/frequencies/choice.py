@@ -211,6 +211,11 @@ def checked_frequency(given: Arguments, usage: Usage, *, stream: bool = False) -
     numbers = settings.question.numbers
     if settings.mechanism.random_bits is not None and (several or numbers and numbers.needs_tree):
         raise UsageError("--random-bits is for a single question to each person")
+    if settings.mechanism.random_bits is not None and settings.noise.memoized:
+        raise UsageError(
+            "--random-bits needs rows and coins that the value does not decide; those of "
+            "--memoize-key-file follow from it: leave one of the two out"
+        )
     return checked(settings, stream=stream)
 
 

@@ -323,6 +323,18 @@ def test_memoized_noise_repeats_and_says_so(data: Path, tmp_path: Path) -> None:
         assert key.read_bytes() not in path.read_bytes()
 
 
+def test_few_random_bits_are_not_memoized(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    more = [*LOCAL, "--random-bits=0.5", f"--memoize-key-file={key}", "--user-id=uid"]
+    identity = ["--release-id=r", "--dataset=d"]
+    assert main(flags(data, tmp_path / "out", *more, *identity)) == MISUSED
+    assert "leave one of the two out" in capfd.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
 # Mistakes ---------------------------------------------------------------------------------
 
 
