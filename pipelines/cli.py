@@ -74,6 +74,7 @@ def group() -> None:
       beam-ldp frequency --help
       beam-ldp mean --help
       beam-ldp user-mean --help
+      beam-ldp heavy-hitters --help
 
     \b
     exit codes: 0 done; 1 the run failed; 2 a flag or an input is wrong, nothing was run;
@@ -89,6 +90,7 @@ PROGRAMS = {
     "randomize": "What a device runs: values of a file become packed reports.",
     "collect": "How often does each value occur, from reports that devices have sent?",
     "user-mean": "What is the mean of people's numbers, where each person has many of them?",
+    "heavy-hitters": "Which words do many people hold, where nobody listed them?",
     "train": "Train a model by federated learning, with the privacy cost of every round.",
     "plan": "Which mechanism, privacy cost, error and report size to expect.",
     "run": "Any of these programs, as a job file says.",

@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-PROGRAMS = ("frequency", "mean", "user_mean", "randomize", "collect", "train")
+PROGRAMS = (
+    "frequency", "mean", "user_mean", "heavy_hitters", "randomize", "collect", "train"
+)  # fmt: skip
 ENVIRONMENT = "env"  # as a ledger: the one that BEAM_LDP_LEDGER names
 _QUESTION, _QUESTIONS, _PROGRAM = "question", "questions", "program"
-_KINDS = ("frequency", "mean", "user_mean")
+_KINDS = ("frequency", "mean", "user_mean", "heavy_hitters")
 _FILES = ("domain", "groups", "ranges")  # which may be written as {file: PATH}
 
 

@@ -27,17 +27,19 @@ it. A plan takes the flags of its program, and sizes where a program reads them 
 says of the release is what the program's --dry-run says.
 
 Commands:
-  frequency   Mechanisms for counting values: of one list, of several, in bins, in groups.
-  mean        Mechanisms for the mean of vectors, best first.
-  mechanisms  All mechanisms, in their own words.
-  train       The privacy cost of a training, round by round.
-  user-mean   Both rounds of a mean where each person has many rows.
+  frequency      Mechanisms for counting values: of one list, of several, in bins, in groups.
+  heavy-hitters  The levels of a search for words, and how rare a word it finds.
+  mean           Mechanisms for the mean of vectors, best first.
+  mechanisms     All mechanisms, in their own words.
+  train          The privacy cost of a training, round by round.
+  user-mean      Both rounds of a mean where each person has many rows.
 
 examples:
   beam-ldp plan frequency --expected-users 1e6 --domain-size 1000 --epsilon 1 --delta 1e-8
   beam-ldp plan mean --expected-users 1e5 --dimension 784 --epsilon 1 --delta 1e-8
   beam-ldp plan user-mean --expected-users 1e5 --range 0 1440 --rows-per-user 30 --sigma 60 \\
       --epsilon 1 --delta 1e-8
+  beam-ldp plan heavy-hitters --expected-users 1e7 --local-epsilon 6 --delta 1e-8
   beam-ldp plan train --data mnist --local-epsilon 2 --clients-per-round 2000 --epochs 200 \\
       --delta 1e-5
   beam-ldp plan job.yaml
@@ -134,7 +136,8 @@ def say(plans: Sequence[Plans], given: Arguments, job: str = "") -> None:
 def plan_of(kind: str, given: Arguments, usage: Usage) -> Plans:
     """The plan of one release. Raises UsageError."""
     makers: dict[str, Callable[[Arguments, Usage], Plans]] = {
-        "frequency": _frequency, "mean": _mean, "user-mean": _user_mean, "train": _train,
+        "frequency": _frequency, "mean": _mean, "user-mean": _user_mean,
+        "heavy-hitters": _heavy_hitters, "train": _train,
     }  # fmt: skip
     if kind not in makers:
         raise UsageError(f"a plan is of {', '.join(makers)}, not of {kind}")
@@ -249,6 +252,13 @@ def _user_mean(given: Arguments, usage: Usage) -> Plans:
         given = _with(given, "question", dimension=given["question"].get("dimension", 1))
     settings = checked_user_mean(_promised(given, usage), usage)
     return Plans(UserMeanPlanner(settings, *_coordinates(settings.question)))
+
+
+def _heavy_hitters(given: Arguments, usage: Usage) -> Plans:
+    from beam_ldp.pipelines.views.plans import Plans
+    from beam_ldp.pipelines.words.choice import WordPlanner, checked_words
+
+    return Plans(WordPlanner(checked_words(given, usage)))
 
 
 def _train(given: Arguments, usage: Usage) -> Plans:

@@ -31,6 +31,7 @@ IMPORTED = (
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
     "beam_ldp.pipelines.cli",
     "beam_ldp.pipelines.frequency",
+    "beam_ldp.pipelines.heavy_hitters",
     "beam_ldp.pipelines.mean",
     "beam_ldp.pipelines.user_mean",
     "dp_accounting",

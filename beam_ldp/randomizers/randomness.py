@@ -216,8 +216,25 @@ def envelope_ids(
     Returns:
         uint8 `(n, 16)`.
     """
+    return _of_users(b"envelope", key, user_ids, identity)
+
+
+def assignment_words(key: bytes, user_ids: AnyIds, identity: ReleaseIdentity) -> np.ndarray:
+    """One uniform word for each user, which decides what that user is asked: uint64, `(n,)`.
+
+    Arguments as in `envelope_ids`. The same on every re-run, whatever the user's value, so that
+    nobody is asked twice; only whoever holds the key can tell who was asked what.
+    """
+    found = _of_users(b"assignment", key, user_ids, identity)
+    return found.view("<u8")[:, 0].astype(np.uint64)
+
+
+def _of_users(
+    purpose: bytes, key: bytes, user_ids: AnyIds, identity: ReleaseIdentity
+) -> np.ndarray:
+    """16 pseudo-random bytes for each user of a release, whatever the user's value."""
     check_key(key)
-    secret = derive_key(key, b"envelope", drawn_under(identity.committed(key)))
+    secret = derive_key(key, purpose, drawn_under(identity.committed(key)))
     users = canonical_ids(user_ids)
     found = np.empty((len(users), 16), dtype=np.uint8)
     for rows, ids in users.kinds():

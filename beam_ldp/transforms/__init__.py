@@ -52,6 +52,7 @@ from beam_ldp.transforms.wire import ReadReports, WriteMemoizedReports, WriteRep
 from beam_ldp.transforms.wire.write_reports import WriteShuffledReports, read_shuffled_reports
 
 if TYPE_CHECKING:
+    from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
     from beam_ldp.transforms.questions import (
         BinQuestion,
         EncodeQuestions,
@@ -84,6 +85,7 @@ __all__ = [
     "EncodeQuestions",
     "EncodeRows",
     "EncodeVectors",
+    "EncodeWords",
     "EstimateFrequencies",
     "EstimateMean",
     "FrequencyQuery",
@@ -97,6 +99,7 @@ __all__ = [
     "MismatchError",
     "PrivateEstimate",
     "PrivateFrequencies",
+    "PrivateHeavyHitters",
     "PrivateMean",
     "PrivateQuestions",
     "PrivateUserMean",
@@ -137,6 +140,10 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms.user_means import PrivateUserMean
 
         return PrivateUserMean
+    if name in ("EncodeWords", "PrivateHeavyHitters"):
+        from beam_ldp.transforms import heavy_hitters
+
+        return getattr(heavy_hitters, name)
     if name in _OF_QUESTIONS:
         from beam_ldp.transforms import questions
 

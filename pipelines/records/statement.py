@@ -422,13 +422,14 @@ _POSTPROCESS = {
 
 
 def _mechanism(config: Mapping[str, Any], more: str = "") -> str:
-    """A mechanism with its parameters; those of its rounds likewise, where it has rounds."""
+    """A mechanism with its parameters; those of its rounds likewise, where it has rounds; what is
+    told level by level stands elsewhere."""
     parameters = ", ".join(
         f"{name}: {_mechanism(value)}" if isinstance(value, Mapping) else f"{name} = {value}"
         for name, value in config.items()
-        if name not in ("mechanism", "version") and value is not None
+        if name not in ("mechanism", "version", "protocol", "levels") and value is not None
     )
-    return f"{config.get('mechanism', '?')} ({parameters}{more})"
+    return f"{config.get('mechanism', '')} ({parameters}{more})".lstrip()
 
 
 def _again(record: PrivacyRecord) -> str:

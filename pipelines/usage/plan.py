@@ -13,6 +13,7 @@ from beam_ldp.pipelines.usage import (
     Part,
     Usage,
     frequency,
+    heavy_hitters,
     mean,
     train,
     user_mean,
@@ -207,6 +208,30 @@ USER_MEAN = Usage(
     action=PlanAction,
 )  # fmt: skip
 
+HEAVY_HITTERS = Usage(
+    name="plan heavy-hitters",
+    summary="How a search for words that nobody listed would go: how many levels, what each asks, "
+    "which words it finds with which probability, beside what any protocol could find, and what it "
+    "costs where nobody learns who answered which level, and where readers do.",
+    synopsis="--expected-users N --local-epsilon EPS0 --delta D [...]",
+    examples="""examples:
+  words of up to 32 bytes, among ten million people
+    beam-ldp plan heavy-hitters --expected-users 1e7 --local-epsilon 6 --delta 1e-8
+  addresses, whose codes are longer, for a program
+    beam-ldp plan heavy-hitters --expected-users 1e6 --local-epsilon 6 --delta 1e-8 \\
+        --max-bytes 64 --code-bits 192 --format json
+""",
+    parts=(
+        _of(heavy_hitters.USAGE, "question", without=("bad_rows",)),
+        _of(heavy_hitters.USAGE, "privacy"),
+        _of(heavy_hitters.USAGE, "shuffle"),
+        _FORMAT,
+    ),
+    exit_codes=EXIT_CODES,
+    runs_on_beam=False,
+    action=PlanAction,
+)
+
 TRAIN = Usage(
     name="plan train",
     summary="The privacy cost of a training, round by round and by every accountant that applies, "
@@ -263,7 +288,10 @@ MECHANISMS = Usage(
     action=ListAction,
 )  # fmt: skip
 
-PLANS = {"frequency": FREQUENCY, "mean": MEAN, "user-mean": USER_MEAN, "train": TRAIN}
+PLANS = {
+    "frequency": FREQUENCY, "mean": MEAN, "user-mean": USER_MEAN, "heavy-hitters": HEAVY_HITTERS,
+    "train": TRAIN,
+}  # fmt: skip
 
 
 def over_a_job(program: Usage) -> Usage:

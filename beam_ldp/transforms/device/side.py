@@ -17,7 +17,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_ldp.randomizers.base import LocalRandomizer
-from beam_ldp.randomizers.identity import length_prefixed
+from beam_ldp.randomizers.identity import ReleaseIdentity, length_prefixed
 from beam_ldp.randomizers.randomness import UserRandomness, report_hashes
 from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.device.keyed import FRESH, NoiseSource, Trace
@@ -100,7 +100,7 @@ class Randomize(beam.PTransform):
         if not self._noise.memoized:
             doer = beam.ParDo(RandomizeBlocks(*how))
             return pcoll | "Randomize" >> doer.with_output_types(reports)
-        traced = beam.ParDo(_RandomizeTraced(*how))
+        traced = beam.ParDo(RandomizeTraced(*how))
         released, traces = typed_outputs(pcoll, "Randomize", traced, reports, traces=Trace)
         released.traces = traces
         return released
@@ -186,6 +186,10 @@ class RandomizeBlocks(beam.DoFn):
         """What else comes of a block: nothing, where no repetition can be told."""
         return iter(())
 
+    def _drawn_under(self, window: Any) -> ReleaseIdentity:
+        """What memoized noise is a function of, beside key, user and value."""
+        return self.noise.of(window)
+
     def _rng(self, block: ValueBlock, origin: bytes, window: Any) -> Any:
         if self._key is not None:
             if block.user_ids is None:
@@ -193,7 +197,7 @@ class RandomizeBlocks(beam.DoFn):
                     "memoized randomization needs user ids: give ValueBlock(values, user_ids), or "
                     "name the user id column"
                 )
-            return UserRandomness(self._key, block.user_ids, self.noise.of(window))
+            return UserRandomness(self._key, block.user_ids, self._drawn_under(window))
         if self.noise.seed is None:
             return None
         if not origin:  # nothing tells this block from another: new noise rather than repeated
@@ -201,12 +205,12 @@ class RandomizeBlocks(beam.DoFn):
         return np.random.default_rng(np.random.SeedSequence([self.noise.seed, *origin]))
 
 
-class _RandomizeTraced(RandomizeBlocks):
+class RandomizeTraced(RandomizeBlocks):
     """Says of memoized reports who sent which, in hashes."""
 
     def _left_behind(self, block: ValueBlock, drawn: Any, window: Any) -> Iterator[Any]:
         assert self._key is not None and block.user_ids is not None
-        packed, identity = self._randomizer.pack_each(drawn), self.noise.of(window)
+        packed, identity = self._randomizer.pack_each(drawn), self._drawn_under(window)
         hashes = report_hashes(self._key, block.user_ids, packed, identity, block.groups)
         yield TaggedOutput("traces", Trace(block.user_ids, hashes, block.groups))
 

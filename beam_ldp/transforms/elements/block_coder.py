@@ -23,6 +23,9 @@ VERSION = 3
 # What a `MeanEstimate` has besides; then 1 if its error bars are measured. Earlier versions did
 # not say that last one: theirs are those of the worst case.
 _OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability", "expected_bias")
+# What `FoundWords` has besides its words.
+_ARRAYS_OF_WORDS = ("frequency", "standard_error", "low", "high")
+_OF_WORDS = ("tested", "num_users", "answers", "coverage", "threshold")
 _SIZE = struct.Struct("<q")
 _NONE = -1
 B = TypeVar("B")
@@ -177,7 +180,10 @@ def _read_batch(reader: BlockReader) -> pa.RecordBatch:
     return pa.ipc.open_stream(_read_bytes(reader)).read_next_batch()
 
 
-def _write_estimate(estimate: Estimate, out: list[bytes]) -> None:
+def _write_estimate(estimate: Any, out: list[bytes]) -> None:
+    if hasattr(estimate, "texts"):
+        _write_found(estimate, out)
+        return
     raw = estimate.raw
     for array in (estimate.value, estimate.standard_error):
         _write_array(array, out)
@@ -192,9 +198,35 @@ def _write_estimate(estimate: Estimate, out: list[bytes]) -> None:
     _write_array(of_mean, out)
 
 
-def _read_estimate(reader: BlockReader) -> Estimate:
-    value, error = _read_array(reader), _read_array(reader)
-    assert value is not None and error is not None
+def _write_found(found: Any, out: list[bytes]) -> None:
+    """Words that nobody listed; no array stands first, as it does in every other estimate."""
+    _write_array(None, out)
+    texts = np.empty(len(found.texts), dtype=object)
+    texts[:] = found.texts
+    _write_ids(texts, out)
+    for name in _ARRAYS_OF_WORDS:
+        _write_array(getattr(found, name), out)
+    _write_json([list(found.rest), *(getattr(found, name) for name in _OF_WORDS)], out)
+
+
+def _read_found(reader: BlockReader) -> Any:
+    from beam_ldp.protocols.heavy_hitters import FoundWords, Share  # as below
+
+    texts = _read_ids(reader)
+    assert texts is not None
+    arrays = {name: _read_array(reader) for name in _ARRAYS_OF_WORDS}
+    rest, *numbers = _read_json(reader)
+    return FoundWords(
+        texts=tuple(texts.tolist()), rest=Share(*rest), **arrays, **dict(zip(_OF_WORDS, numbers))
+    )
+
+
+def _read_estimate(reader: BlockReader) -> Any:
+    value = _read_array(reader)
+    if value is None:
+        return _read_found(reader)
+    error = _read_array(reader)
+    assert error is not None
     num_users, steps = reader.size(), _read_json(reader)
     raw_value, raw_error = _read_array(reader), _read_array(reader)
     of_mean = _read_array(reader)

@@ -175,25 +175,11 @@ class Encoder:
             if self._numbers is None:
                 self._numbers = IntegerLookup(self._domain)
             return self._numbers.look_up(data.fill_null(0).to_numpy()), codes
-        if pa.types.is_boolean(kind):
-            data = data.cast(pa.large_string())
-        elif is_text(kind):
-            sound = decodable(data)
-            if sound is None:
-                data = data.cast(pa.large_string())
-            else:
-                data, undecodable = sound
-                codes[(codes == SOUND) & undecodable] = UNDECODABLE
-            codes[(codes == SOUND) & self._too_long(data)] = LONG
-        else:
-            return self._of_wrong_type(codes)
-        return self._look_up(data), codes
-
-    def _too_long(self, data: pa.Array) -> np.ndarray:
-        lengths = pc.binary_length(data)
-        if (pc.max(lengths).as_py() or 0) <= self._max_bytes:
-            return np.zeros(len(data), dtype=bool)
-        return _mask(pc.greater(lengths, self._max_bytes))
+        texts, codes = _texts(data, codes)
+        if texts is None:
+            return np.full(len(codes), self._other), codes
+        codes[(codes == SOUND) & too_long(texts, self._max_bytes)] = LONG
+        return self._look_up(texts), codes
 
     def _look_up(self, data: pa.Array) -> np.ndarray:
         if self._list is not None:
@@ -210,6 +196,57 @@ class Encoder:
         at = data.indices.fill_null(len(indices)).to_numpy()
         indices, codes = np.append(indices, self._other), np.append(codes, np.uint8(NULL))
         return indices[at], codes[at]
+
+
+def texts_of(column: Column, max_bytes: int = MAX_VALUE_BYTES) -> tuple[pa.Array, Codes]:
+    """A column as text, as `Encoder` reads it, and why each row that cannot be used is bad.
+
+    Integers and truth values are written as text; a row that is bad is null, or anything.
+    """
+    data, before = column.data, None
+    if data is None:
+        return pa.nulls(column.num_rows, pa.large_string()), _filled(column.num_rows, MISSING)
+    if not isinstance(data, pa.Array):
+        data, before = _as_arrow(data, False)
+    if pa.types.is_dictionary(data.type):
+        data = data.dictionary_decode()
+    codes = null_codes(data)
+    if pa.types.is_floating(data.type):
+        codes[(codes == SOUND) & _mask(pc.is_nan(data))] = NAN
+    if pa.types.is_integer(data.type):
+        data = data.cast(pa.large_string())
+    texts, codes = _texts(data, codes)
+    if texts is None:
+        return pa.nulls(len(codes), pa.large_string()), codes
+    codes[(codes == SOUND) & too_long(texts, max_bytes)] = LONG
+    return texts, codes if before is None else np.where(before != SOUND, before, codes)
+
+
+def _texts(data: pa.Array, codes: Codes) -> tuple[pa.Array | None, Codes]:
+    """Text and truth values as UTF-8; None where the column holds something else."""
+    if pa.types.is_boolean(data.type):
+        return data.cast(pa.large_string()), codes
+    if not is_text(data.type):
+        codes[codes == SOUND] = WRONG_TYPE
+        return None, codes
+    sound = decodable(data)
+    if sound is None:
+        return data.cast(pa.large_string()), codes
+    data, undecodable = sound
+    codes[(codes == SOUND) & undecodable] = UNDECODABLE
+    return data, codes
+
+
+def too_long(texts: pa.Array, max_bytes: int) -> np.ndarray:
+    """Which entries have more bytes."""
+    lengths = pc.binary_length(texts)
+    if (pc.max(lengths).as_py() or 0) <= max_bytes:
+        return np.zeros(len(texts), dtype=bool)
+    return _mask(pc.greater(lengths, max_bytes))
+
+
+def _filled(count: int, code: int) -> Codes:
+    return np.full(count, code, dtype=np.uint8)
 
 
 def null_codes(data: pa.Array) -> Codes:
