@@ -70,7 +70,7 @@ class WordPlanner(Planner[WordSettings]):
         settings, question = self.settings, self.settings.question
         assert settings.privacy.local_epsilon is not None
         try:
-            return plan_heavy_hitters(
+            found = plan_heavy_hitters(
                 settings.planned_reports,
                 settings.privacy.local_epsilon,
                 max_bytes=question.max_bytes,
@@ -81,6 +81,12 @@ class WordPlanner(Planner[WordSettings]):
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
+        if not found.threshold < 1:
+            raise UsageError(
+                "--expected-users must be larger: not even a word that everybody holds would be "
+                "found"
+            )
+        return found
 
     def choose(self) -> WordChoice:
         people, protocol = self.settings.planned_reports, self.protocol

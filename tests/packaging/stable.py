@@ -116,13 +116,14 @@ def everything() -> dict[str, Any]:
     from beam_ldp.pipelines.frequencies import parts
     from beam_ldp.pipelines.means import user_choice as user_mean_record
     from beam_ldp.pipelines.records import record
+    from beam_ldp.pipelines.words.choice import WordRecord
     from beam_ldp.randomizers import wire
     from beam_ldp.transforms.elements.stages import METRICS
 
     kinds = (
         record.PrivacyRecord, record.MeanRecord, parts.PartsRecord, collect.CollectRecord,
         collect.CollectPartsRecord, collect_mean.CollectMeanRecord,
-        user_mean_record.UserMeanRecord,
+        user_mean_record.UserMeanRecord, WordRecord,
     )  # fmt: skip
     return {
         "names": {

@@ -24,6 +24,7 @@ from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import programs, run
 from beam_ldp.pipelines.frequency import Frequency
+from beam_ldp.pipelines.heavy_hitters import FrequentWords
 from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.user_mean import UserLevelMean
@@ -77,6 +78,12 @@ USER_MEAN = Program(
     ("age",),
     rows_each=2,
 )  # fmt: skip
+WORDS = Program(
+    "heavy-hitters",
+    FrequentWords,
+    ("--column=hair", "--max-bytes=4", "--code-bits=22", "--local-epsilon=6"),
+    ("hair",),
+)
 EVERY_QUESTION = Program(
     "all questions", Frequency, (*QUESTIONS.asks, "--design=all"), ("hair", "eyes")
 )
@@ -88,7 +95,7 @@ GROUPED_QUESTIONS = Program(
     "questions in groups", Frequency, (*EVERY_QUESTION.asks, *GROUPS.asks[-2:]),
     ("hair", "eyes"), groups="town",
 )  # fmt: skip
-PROGRAMS = (FREQUENCY, QUESTIONS, MEAN, USER_MEAN)
+PROGRAMS = (FREQUENCY, QUESTIONS, MEAN, USER_MEAN, WORDS)
 
 Person = dict[str, str]
 

@@ -140,6 +140,10 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
     "doctor": lambda place: ["doctor"],
     "finalize": Place.finalize,
     "frequency": Place.frequency,
+    "heavy-hitters": lambda place: place.on_people(
+        "heavy-hitters", "--column=age", "--user-id=uid", "--max-bytes=2", "--code-bits=30",
+        "--false-words=1",
+    ),
     "keys derive": Place.derive,
     "mean": lambda place: place.on_people("mean", "--column=age", "--range", "0", "60"),
     "plan": lambda place: [
