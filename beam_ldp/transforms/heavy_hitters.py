@@ -241,10 +241,11 @@ class Finish(beam.DoFn):
             received = (*found.received, total.num_reports)
             simulated = found.simulated or total.simulated
             estimate = _estimate(self.protocol, -1, total)
+            words: Any = self.protocol.finish(estimate, found.candidates, sum(received))
             ran = None if simulated else self.protocol.reports(received)
             self._releases.inc()
             yield Release(
-                estimate=self.protocol.finish(estimate, found.candidates, sum(received)),
+                estimate=words,
                 num_reports=sum(received),
                 ran=None if ran is None else as_event(ComposedReports((ran,))),  # travels whole
                 question=self.question,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -55,8 +55,7 @@ class WordAnswer(Answer):
     @property
     def found(self) -> FoundWords:
         """What was found."""
-        found: Any = self.release.estimate
-        return found  # type: ignore[no-any-return]
+        return cast(FoundWords, cast(Any, self.release.estimate))
 
     @cached_property
     def words(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from beam_ldp.pipelines.settings import (
 )
 from beam_ldp.pipelines.usage import TEXT_COLUMN, Usage
 from beam_ldp.pipelines.usage.heavy_hitters import USAGE, WordQuestion
-from beam_ldp.protocols.heavy_hitters import HeavyHitters, Level
+from beam_ldp.protocols.heavy_hitters import Assignment, HeavyHitters, Level
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers.estimate import readable
 
@@ -110,7 +110,7 @@ class WordPlanner(Planner[WordSettings]):
             return None
         return self.total(self.protocol.min_reports(num_reports))
 
-    def total(self, received: Sequence[int], assignment: str = "") -> Price:
+    def total(self, received: Sequence[int], assignment: Assignment | None = None) -> Price:
         """What all levels cost together, given how many people answer each."""
         protocol = self.protocol
         if assignment:

@@ -214,7 +214,7 @@ def _read_found(reader: BlockReader) -> Any:
 
     texts = _read_ids(reader)
     assert texts is not None
-    arrays = {name: _read_array(reader) for name in _ARRAYS_OF_WORDS}
+    arrays: dict[str, Any] = {name: _read_array(reader) for name in _ARRAYS_OF_WORDS}
     rest, *numbers = _read_json(reader)
     return FoundWords(
         texts=tuple(texts.tolist()), rest=Share(*rest), **arrays, **dict(zip(_OF_WORDS, numbers))
