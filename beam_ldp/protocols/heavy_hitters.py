@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from beam_ldp.accounting.reports import LocalReports, ShuffledReports, hidden_users
 from beam_ldp.protocols.found_words import FoundWords, Share
 from beam_ldp.protocols.string_code import StringCode, child_of, children_of
+from beam_ldp.protocols.user_means import fewest
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction
@@ -205,6 +206,24 @@ class HeavyHitters:
             raise ValueError(f"candidates must be at most {asked.candidates}")
         before = asked.prefix_bits - asked.new_bits
         return children_of(bits, candidates, before, asked.new_bits, asked.none)
+
+    def min_reports(self, least: int) -> tuple[int, ...]:
+        """Gates of the levels, for at least so many people.
+
+        Levels that are drawn vary: each may be five standard deviations smaller than its share.
+        """
+        return tuple(fewest(least, level.share) for level in self.levels)
+
+    @property
+    def messages_per_user(self) -> int:
+        """Messages that one person sends."""
+        return 1
+
+    @property
+    def exactness(self) -> str:
+        """Whether the implemented laws keep the budget, or those of ideal real numbers do."""
+        kept = {level.oracle.exactness for level in self.levels}
+        return "exact" if kept == {"exact"} else max(kept - {"exact"})
 
     @property
     def bits_per_report(self) -> int:

@@ -16,7 +16,7 @@ from beam_ldp.pipelines.question import Answer
 from beam_ldp.pipelines.records.statement import many
 from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened
 from beam_ldp.pipelines.words.choice import share
-from beam_ldp.protocols.heavy_hitters import FoundWords
+from beam_ldp.protocols.found_words import FoundWords
 from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:

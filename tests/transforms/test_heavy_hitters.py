@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from beam_ldp.accounting.events import as_event
-from beam_ldp.protocols.heavy_hitters import FoundWords, HeavyHitters
+from beam_ldp.protocols import FoundWords, HeavyHitters
 from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.randomness import assignment_words

@@ -210,7 +210,7 @@ def _write_found(found: Any, out: list[bytes]) -> None:
 
 
 def _read_found(reader: BlockReader) -> Any:
-    from beam_ldp.protocols.heavy_hitters import FoundWords, Share  # as below
+    from beam_ldp.protocols.found_words import FoundWords, Share  # as below
 
     texts = _read_ids(reader)
     assert texts is not None
