@@ -63,6 +63,12 @@ REPORTS_WRITTEN = Event(
     ("program", "num_reports", "num_files"),
     "`randomize` has written reports",
 )
+VALUES_RECOVERED = Event(
+    "values.recovered",
+    logging.INFO,
+    ("program", "num_people"),
+    "`recover` has read single values of people who consented",
+)
 RESERVED = Event(
     "budget.reserved", logging.INFO, ("program", "run_id"), "the worst case of a run is set aside"
 )
@@ -78,8 +84,8 @@ NOT_LOGGED = Event(
 )
 
 EVENTS = (
-    STARTED, RELEASED, NOTHING_RELEASED, REFUSED, FAILED, REPORTS_WRITTEN, RESERVED, SETTLED,
-    UNSETTLED, NOT_LOGGED,
+    STARTED, RELEASED, NOTHING_RELEASED, REFUSED, FAILED, REPORTS_WRITTEN, VALUES_RECOVERED,
+    RESERVED, SETTLED, UNSETTLED, NOT_LOGGED,
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ _COMMANDS = {
     "finalize": "Settle and log a release whose launcher could not.",
     "keys": "Keys that read public reports at a larger epsilon: `keys derive`.",
     "statement": "What a finished release says of its privacy; `--registry`: as an entry.",
+    "recover": "Single values of people who consented, from stored reports and a key.",
     "privacy": "What releases cost, by every method; or what fits a target.",
 }
 

@@ -373,6 +373,24 @@ def write_private(path: str, content: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
+def create_private(path: str, content: bytes) -> None:
+    """A new local file that only its owner reads.
+
+    Raises:
+        OutputError: if there is one, it cannot be written, or the path is not local.
+    """
+    if not is_local(path):
+        raise OutputError(f"{path} must be a path of this machine, so that only its owner reads it")
+    place = path.removeprefix("file://")
+    try:
+        with os.fdopen(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise OutputError(f"{path} exists: choose a new file") from None
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written ({error.strerror})") from None
+
+
 # Tables of estimates as files, and the columns that all of them have ------------------------------
 
 

@@ -23,6 +23,7 @@ from rich.markup import escape
 from beam_ldp import log_events
 from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.checks import Job, check_first, say_checks
+from beam_ldp.pipelines.devices.recovery import new_key, with_recover_key
 from beam_ldp.pipelines.devices.release_file import (
     RELEASE_FILE,
     Coordinates,
@@ -49,6 +50,7 @@ from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.frequency.refinable_response import RefinableResponse, checked_levels
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import MeanRandomizer
@@ -80,7 +82,7 @@ def check(given: Arguments) -> DeviceValues:
     """What to make reports of, with every rule checked. Raises UsageError."""
     need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
     readers = Readers.of(given)
-    given = _with_target(given, readers)
+    given = _with_target(with_recover_key(given), readers)
     folder = given["output"]["folder"]
     if _is_there(folder):
         raise UsageError(
@@ -90,7 +92,10 @@ def check(given: Arguments) -> DeviceValues:
     reports = given["output"].get("reports_per_envelope", 1)
     numbers = [name for name in _OF_NUMBERS if name in given["question"]]
     if not numbers:
-        return ListValues(_check_list(given), reports, readers)
+        recoverable = "recover_key_file" in given["release"]
+        if recoverable and readers is not None:
+            raise UsageError("--recover-key-file and --levels exclude each other")
+        return ListValues(_check_list(given), reports, readers, recoverable)
     if readers is not None:
         raise UsageError("--levels is for values of a list, and for a number in bins")
     flag = USAGE.flag_of(f"question.{numbers[0]}")
@@ -175,10 +180,18 @@ def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -
         JobError: if the job fails.
         NothingReleasedError: if nothing was written.
     """
+    folder = outputs.OutputFolder(device.settings.output.folder)
+    check_first(_told(device, beam_flags), console)
+    with new_key(device):
+        return _made(device, beam_flags, folder, console)
+
+
+def _made(
+    device: DeviceValues, beam_flags: Sequence[str], folder: outputs.OutputFolder, console: Console
+) -> dict[str, Any]:
+    """The reports of devices whose flags and key are in order."""
     settings, terms = device.settings, device.release.terms
     randomizer = terms.randomizer
-    folder = outputs.OutputFolder(settings.output.folder)
-    check_first(_told(device, beam_flags), console)
     console.print(
         f"{type(randomizer).__name__}, local epsilon {number(randomizer.local_epsilon)}, "
         f"{randomizer.bits_per_report} bits per report",
@@ -222,6 +235,7 @@ def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -
         "num_bad_rows": reasons.total() if settings.bad_rows_leave_a_trace else None,
         "bad_rows": dict(reasons) if settings.bad_rows_leave_a_trace else None,
         "files": len(written),
+        **({"recover_key_file": settings.noise.key_file} if device.release.recoverable else {}),
         "warnings": _warnings(settings, device),
     }
 
@@ -308,6 +322,12 @@ def show(done: dict[str, Any], console: Console) -> None:
     console.print(f"[bold]Written to[/bold] {escape(done['output'])}", soft_wrap=True)
     console.print(f"  reports-*{SUFFIX}  [dim]packed reports, which may leave this machine[/dim]")
     console.print(f"  {RELEASE_FILE}   [dim]what the collector needs to know; public[/dim]")
+    if "recover_key_file" in done:
+        console.print(
+            f"[bold]Key[/bold] {escape(done['recover_key_file'])}  [dim]reads every single value: "
+            "keep it apart from the reports (`beam-ldp recover`), or delete it[/dim]",
+            soft_wrap=True,
+        )
 
 
 def report(device: DeviceValues, done: dict[str, Any], console: Console) -> None:
@@ -452,8 +472,10 @@ class ListValues(DeviceValues):
         settings: FrequencySettings,
         reports_per_envelope: int = 1,
         readers: Readers | None = None,
+        recoverable: bool = False,
     ) -> None:
         self.settings: FrequencySettings = settings
+        self._recoverable = recoverable
         self.program: Frequency = Frequency(settings)
         self.readers = readers
         self._survey = self.program.survey
@@ -471,6 +493,9 @@ class ListValues(DeviceValues):
 
     def _randomizer(self) -> LocalRandomizer:
         settings = self.settings
+        if self._recoverable:
+            assert settings.privacy.local_epsilon is not None  # --epsilon was refused
+            return RecoverableResponse(self.program.domain.size, settings.privacy.local_epsilon)
         if self.readers is not None:
             return RefinableResponse.of_levels(self.program.domain.size, self.readers.levels)
         if self._survey is None:

@@ -21,6 +21,7 @@ from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer, Sampling
 from beam_ldp.randomizers.domain import Bins
+from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 from beam_ldp.randomizers.hierarchy import Hierarchy
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.mean import MeanRandomizer
@@ -294,6 +295,11 @@ class ReleaseFile:
             raise ValueError("release terms contradict themselves: questions")
         self.asked.check_fits(self.terms.randomizer)
 
+    @property
+    def recoverable(self) -> bool:
+        """Whether the holder of the release's key can turn each report back into its value."""
+        return isinstance(self.terms.randomizer, RecoverableResponse)
+
     def to_json(self) -> dict[str, Any]:
         """For the file."""
         found: dict[str, Any] = {**self.terms.to_json(), "sampling": self.sampling}
@@ -303,6 +309,8 @@ class ReleaseFile:
             found["questions"] = self.asked.text
         if self.groups_digest is not None:
             found |= {"group_by": self.group_by, "groups_digest": self.groups_digest.hex()}
+        if self.recoverable:
+            found["recoverable"] = True
         return found
 
     @classmethod
@@ -320,7 +328,7 @@ class ReleaseFile:
         group_by = found.get("group_by")
         if group_by is not None and not (isinstance(group_by, str) and group_by):
             raise ValueError("group_by must name a column")
-        return cls(
+        made = cls(
             ReleaseTerms.from_json(found),
             found.get("sampling", "fixed"),
             None if coordinates is None else Coordinates.from_text(coordinates),
@@ -330,6 +338,9 @@ class ReleaseFile:
             if found.get("questions") is None
             else DeviceQuestion.from_text(found["questions"]),
         )
+        if found.get("recoverable", False) is not made.recoverable:
+            raise ValueError("release terms contradict themselves: recoverable")
+        return made
 
 
 def load_release(path: str) -> ReleaseFile:

@@ -222,6 +222,14 @@ def _without_shuffler(words: Words, record: MeanRecord) -> Words:
     )
 
 
+_RECOVERABLE = (
+    "* **single values can be read later by the holder of the release's key:** with it, and with "
+    "the stored report, `beam-ldp recover` reads the value of a person who consented. Against that "
+    "holder there is no epsilon, and whether somebody consented is the holder's word. Against "
+    "everybody else the epsilons above hold as long as AES is not broken; who sees a stored report "
+    "is held to the local one"
+)
+
 _EXACTNESS = {
     "exact": "exact: the law of the implemented mechanism satisfies the local epsilon",
     "real-arithmetic": "private in exact real arithmetic only (`exactness=real-arithmetic`)",
@@ -296,6 +304,14 @@ def rounded_down(value: float | None) -> str:
     return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
 
 
+def _recoverable(record: PrivacyRecord) -> bool:
+    return record.mechanism.get("mechanism") == "RecoverableResponse"
+
+
+def _computing(record: PrivacyRecord, usual: str) -> str:
+    return "but the key, and no break of AES" if _recoverable(record) else usual
+
+
 def _in_short(record: PrivacyRecord) -> str:
     words = words_of(record)
     lower, class_lower = record.epsilon_lower, record.epsilon_class_lower
@@ -305,7 +321,7 @@ def _in_short(record: PrivacyRecord) -> str:
         "| against whom | privacy cost | holds for |",
         "|---|---|---|",
         f"| everybody who sees {words.whole} | local epsilon = {number(record.local_epsilon)} "
-        f"| any other knowledge, {computing} |",
+        f"| any other knowledge, {_computing(record, computing)} |",
         f"| everybody who sees only what left the shuffler | epsilon = {number(record.epsilon)} "
         f"at delta = {record.delta:g} | {words.crowd} |",
     ]
@@ -402,6 +418,8 @@ def _how(record: PrivacyRecord) -> str:
     if not record.simulated:
         lines.append(f"* {_EXACTNESS[record.exactness]}")
         lines.append((words_of(record).noise or _noise(record)) + _again(record))
+        if _recoverable(record):
+            lines.append(_RECOVERABLE)
     lines.append(f"* nothing would have been released below {record.min_reports:,} reports")
     words = words_of(record)
     lines += [f"* intervals: 95 %, {words.intervals}"]

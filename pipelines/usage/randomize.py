@@ -51,6 +51,19 @@ class ReaderLevels:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadLater:
+    """Whether single values can be read from the reports later, and by whom."""
+
+    recover_key_file: str | None = setting(
+        None,
+        "new file, which this run makes: the secret key by which `beam-ldp recover` turns the "
+        "report of a person who consents back into the value. It never leaves this machine; "
+        "everybody without it is held to {privacy.local_epsilon} (needs {people.id})",
+        flag="recover-key-file", metavar="FILE",
+    )  # fmt: skip
+
+
 _BAD_ROWS = {
     "choices": (DEAD_LETTER, "other", "zero"),
     "help": "what happens to rows that cannot be used: they are left out and counted "
@@ -90,6 +103,7 @@ PARTS = (
                    "once (needs {people.id})"},
         },
     ),
+    Part("release", ReadLater, RELEASE),
     Part(
         "output", Output, OUTPUT, only=("folder", "format"),
         own={"folder": {"help": "new folder for the reports and release.json"}},
@@ -121,6 +135,10 @@ EXAMPLES = """examples:
     beam-ldp randomize --input values.csv --column url --domain urls.txt --user-id uid \\
         --group-by country --groups countries.txt --epsilon 1 --delta 1e-8 --min-reports 20000 \\
         --dataset telemetry --release-id week-47 --output reports
+  reports of which single values can be read once a person consents (`beam-ldp recover`)
+    beam-ldp randomize --input values.csv --column answer --domain answers.txt --user-id uid \\
+        --local-epsilon 3 --recover-key-file private/week-47.key --dataset survey \\
+        --release-id week-47 --output reports
 """
 
 EXIT_CODES = """

@@ -76,6 +76,16 @@ class Place:
                 f"--release={self.folder}/out/release.json",
                 f"--output={self.folder}/reader.key"]  # fmt: skip
 
+    def recover(self) -> list[str]:
+        key, consents = self.folder / "recover.key", self.folder / "consents.txt"
+        made = [*self.randomize(), "--user-id=uid", f"--recover-key-file={key}"]
+        assert run(*made).exit_code == DONE
+        consents.write_text("7\n")
+        return ["recover", f"--reports={self.folder}/out", f"--recover-key-file={key}",
+                f"--release={self.folder}/out/release.json", f"--consents={consents}",
+                f"--domain={self.folder}/domain.txt",
+                f"--output={self.folder}/recovered.csv"]  # fmt: skip
+
     def job(self) -> list[str]:
         """Two questions of different kinds: two releases, in one object."""
         job = {
@@ -154,6 +164,7 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
         "privacy", "--local-epsilon=2", "--expected-users=60000", "--delta=1e-5",
     ],
     "randomize": Place.randomize,
+    "recover": Place.recover,
     "run": Place.job,
     "statement": lambda place: ["statement", place.released()],
     "train": lambda place: [
