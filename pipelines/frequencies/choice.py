@@ -35,6 +35,7 @@ from beam_ldp.planning.frequencies import variants_of
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Bins
 from beam_ldp.randomizers.estimate import readable
+from beam_ldp.randomizers.frequency.recoverable_response import RecoverableResponse
 
 
 class FrequencyPlanner(Planner[FrequencySettings]):
@@ -174,6 +175,8 @@ def _named(settings: Settings[Any], domain_size: int) -> list[Callable[[float], 
         kind: type[FrequencyOracle] = mechanism_of(name, "frequency", auto=True)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if issubclass(kind, RecoverableResponse):
+        raise UsageError(f"--mechanism {name} belongs to `beam-ldp randomize --recover-key-file`")
 
     def build(local_epsilon: float, **options: Any) -> FrequencyOracle:
         try:

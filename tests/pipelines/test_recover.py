@@ -24,6 +24,7 @@ from beam_ldp.randomizers.wire import encode_envelope
 
 pytestmark = pytest.mark.e2e
 
+BY_PATH = "--mechanism=beam_ldp.randomizers.frequency:RecoverableResponse"
 VALUES = ("oak", "elm", "yew, common")
 PEOPLE = {f"person-{i}": VALUES[i % 3] if i % 5 else "fig" for i in range(300)}
 
@@ -204,6 +205,12 @@ def test_what_does_not_fit_is_refused_by_name(place: Path, tmp_path: Path) -> No
         (["--epsilon=1", "--delta=1e-6"], ("--local-epsilon",), "excludes --epsilon"),
         (["--group-by=uid", "--groups=g"], (), "excludes --group-by"),
         (["--mechanism=SubsetSelection"], (), "excludes --mechanism"),
+        (["--levels=2,1", "--level-secret=s"], ("--local-epsilon",), "exclude each other"),
+        (
+            [BY_PATH, "--memoize-key-file=k"],
+            ("--recover",),
+            "belongs to `beam-ldp randomize --recov",
+        ),
         (["--column=more", "--domain=d"], (), "a single --column"),
         (["--bins=0:1:4"], ("--domain",), "values of one list"),
         (["--range=0,1"], ("--domain",), "values of one list"),
