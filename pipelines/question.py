@@ -136,7 +136,7 @@ class Question(Planner[S]):
 
     @property
     def how(self) -> HowReleased:
-        """What composites are told of people, shuffler and noise.
+        """What composites are told of people, shuffler, noise and the limits of a mechanism.
 
         Where noise is fresh every run is a release of its own, unless it is given a name.
         """
@@ -146,6 +146,7 @@ class Question(Planner[S]):
             "people": settings.people,
             "shuffle": replace(settings.shuffle, min_reports=settings.min_reports),
             "noise": replace(settings.noise, dataset=settings.dataset, id=named),
+            "privacy": settings.privacy.limits,
             "privacy_unit": settings.charge.privacy_unit,
         }
 

@@ -134,6 +134,7 @@ class Stream:
             people=settings.people,
             shuffle=replace(settings.shuffle, min_reports=settings.min_reports),
             noise=settings.noise,
+            privacy=settings.privacy.limits,
             privacy_unit=settings.charge.privacy_unit,
             budget=self._budget(),
             windows=WindowRules(

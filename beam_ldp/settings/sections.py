@@ -295,6 +295,24 @@ class Privacy:
             return self.max_local_epsilon
         return math.inf if self.trust_shuffler else MAX_LOCAL_EPSILON
 
+    @property
+    def limits(self) -> Privacy:
+        """What it allows a mechanism that is chosen already, without a target."""
+        return Privacy(max_local_epsilon=self.max_local_epsilon, trust_shuffler=self.trust_shuffler)
+
+    def check_promise(self, name: str, promised: float) -> None:
+        """A SettingError, about what has the name, if somebody would be promised too little."""
+        if promised <= self.local_limit * (1 + 1e-9):
+            return
+        needed = "{privacy.trust_shuffler}"
+        if promised <= MOST_PROMISED or self.trust_shuffler:
+            needed = f"{{privacy.max_local_epsilon}} {promised:g}"
+        raise SettingError(
+            f"{name} must be at most {self.local_limit:g}, got {promised:g}: whoever sees a "
+            f"report could tell two values apart at odds of {odds(promised)}. Choose less, or "
+            f"allow it with {needed}"
+        )
+
     def _check_local(self) -> None:
         if self.local_limit > MOST_PROMISED and not self.trust_shuffler:
             raise SettingError(
@@ -305,15 +323,8 @@ class Privacy:
         name, promised = "local_epsilon", self.local_epsilon
         if self.model == "local" and promised is None:
             name, promised = "epsilon", self.epsilon
-        if promised is not None and promised > self.local_limit:
-            needed = "{privacy.trust_shuffler}"
-            if promised <= MOST_PROMISED or self.trust_shuffler:
-                needed = f"{{privacy.max_local_epsilon}} {promised:g}"
-            raise SettingError(
-                f"{{privacy.{name}}} must be at most {self.local_limit:g}, got {promised:g}: "
-                f"whoever sees a report could tell two values apart at odds of "
-                f"{odds(promised)}. Choose less, or allow it with {needed}"
-            )
+        if promised is not None:
+            self.check_promise(f"{{privacy.{name}}}", promised)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,9 @@ class PrivateEstimate(beam.PTransform):
         noise: declared names of the people's data and of this release, needed where noise is
             memoized or a budget charged; the secret key of memoized noise, or a seed. With the
             question they make the attribute `identity`.
-        privacy: what "auto" plans for; `expected_users` alone for any mechanism.
+        privacy: what "auto" plans for; for any mechanism `expected_users`, and what a local epsilon
+            above 8 needs, as in plans: `Privacy(max_local_epsilon=...)`, above 12
+            `Privacy(trust_shuffler=True)`. Simulations need neither.
         min_reports, expected_users: the same as in `shuffle` and `privacy`, for short.
         budget: whose budget this release is charged to; a simulation is never charged.
         privacy_unit: what one person's contribution is called; that of the budget, if there is one.
@@ -101,7 +103,8 @@ class PrivateEstimate(beam.PTransform):
     Raises:
         BudgetExceededError: when it is built into a pipeline, if the worst case does not fit.
         TypeError: for a mechanism that does not answer the question.
-        ValueError: for arguments that do not fit together, or are given twice.
+        ValueError: for arguments that do not fit together, or are given twice, and for a local
+            epsilon above the limit.
     """
 
     def __init__(
@@ -123,14 +126,15 @@ class PrivateEstimate(beam.PTransform):
     ) -> None:
         super().__init__()
         _check_budget(permanent, budget, one_row_each, people)
-        self._budget = None if noise.simulated else budget
-        if self._budget is not None and privacy is not None and privacy.trust_shuffler:
-            self._budget = replace(self._budget, trust_shuffler=True)
+        self._budget = paying(budget, noise, privacy)
         expected = expected_users if privacy is None else privacy.expected_users or expected_users
         gate = with_least(shuffle, min_reports, expected)
         self._min_reports = gate.least(None)
         chosen = chosen_for(question, randomizer, privacy, expected_users, self._min_reports)
         question.check(chosen)
+        if not noise.simulated:
+            told = privacy or Privacy()
+            told.check_promise("the local epsilon of randomizer", chosen.local_epsilon)
         if self._budget is not None:
             _check_people(self._budget, people)
         unit = privacy_unit if self._budget is None else self._budget.privacy_unit
@@ -300,6 +304,14 @@ class PrivateMean(PrivateEstimate):
         **how: Unpack[HowReleased],
     ) -> None:
         super().__init__(randomizer, MeanQuery(columns, ranges, question, bad_rows), **how)
+
+
+def paying(budget: ChargeTo | None, noise: Noise, privacy: Privacy | None) -> ChargeTo | None:
+    """The budget that is charged, which keeps what was declared; none for a simulation."""
+    if budget is None or noise.simulated:
+        return None
+    trusted = privacy is not None and privacy.trust_shuffler
+    return replace(budget, trust_shuffler=True) if trusted else budget
 
 
 def chosen_for(

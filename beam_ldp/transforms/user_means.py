@@ -12,10 +12,10 @@ from apache_beam.typehints import typehints
 
 from beam_ldp.protocols import Found, RoundTwo, UserMean
 from beam_ldp.randomizers.domain import Domain
-from beam_ldp.settings import Noise, People, Shuffling
+from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
-from beam_ldp.transforms.composite import release_identity, with_least
+from beam_ldp.transforms.composite import paying, release_identity, with_least
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import DeviceSide, Reports
 from beam_ldp.transforms.device.vectors import EncodeVectors, MeanPerPerson
@@ -222,6 +222,7 @@ class PrivateUserMean(beam.PTransform):
         min_reports: the same as in `shuffle`, for short.
         bad_rows: as in `EncodeVectors`.
         noise: as in `PrivateEstimate`, for both rounds.
+        privacy: what a local epsilon above 8 needs, as in `PrivateEstimate`, for both together.
         question: name of what is asked, for the record.
         privacy_unit: what one person's contribution is called; that of the budget, if there is one.
         budget: whose budget this release is charged to; a simulation is never charged.
@@ -254,6 +255,7 @@ class PrivateUserMean(beam.PTransform):
         people: People = People(),
         shuffle: Shuffling = Shuffling(),
         noise: Noise = Noise(),
+        privacy: Privacy | None = None,
         min_reports: int | None = None,
         bad_rows: BadNumbers = "dead_letter",
         question: str = "",
@@ -261,9 +263,12 @@ class PrivateUserMean(beam.PTransform):
         budget: ChargeTo | None = None,
     ) -> None:
         super().__init__()
-        self._budget = None if noise.simulated else budget  # a simulation is never charged
+        self._budget = paying(budget, noise, privacy)
         if not isinstance(protocol, UserMean):
             raise TypeError(f"protocol must be a UserMean, got {type(protocol).__name__}")
+        if not noise.simulated:
+            told = privacy or Privacy()
+            told.check_promise("the local epsilon of protocol", protocol.local_epsilon)
         if columns is not None and people.id is None:
             raise ValueError("people.id must name the column that says whose row it is")
         asked = MeanQuery(columns, protocol.space.ranges, question, bad_rows)

@@ -16,7 +16,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
-from beam_ldp.settings import Noise, People, Shuffling
+from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms import (
     PrivateFrequencies,
     Randomize,
@@ -40,6 +40,7 @@ from tests.ledger.parts import parts_of
 
 LOCAL = "--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 ORACLE = KRandomizedResponse(3, 25.0)  # a report is another value once in 10^10
+BARE = Privacy(trust_shuffler=True)  # and so protects nobody
 COLOURS = Domain(("red", "green"))
 _KEPT: dict[str, list[Any]] = {}
 
@@ -81,7 +82,13 @@ def released(
     **how: Any,
 ) -> tuple[list[Any], list[Any]]:
     """What is released of a stream, and what is withheld, in the order in which it came."""
-    how = {"column": "colour", "min_reports": 5, "people": People(one_row=True), **how}
+    how = {
+        "column": "colour",
+        "min_reports": 5,
+        "people": People(one_row=True),
+        "privacy": BARE,
+        **how,
+    }
     _KEPT.clear()
     flags = PipelineOptions([LOCAL] if options is None else options, streaming=True)
     with beam.Pipeline(options=flags) as pipeline:
@@ -287,7 +294,7 @@ def test_without_a_ledger_the_first_releases_leave():
         source = stream(0, rows((10, 5)), 61, rows((70, 6)), 121, rows((130, 7)), 300)
         releases = pipeline | source | beam.Map(row) | lateness(0)
         releases = releases | PrivateFrequencies(
-            ORACLE, domain=COLOURS, column="colour", min_reports=5
+            ORACLE, domain=COLOURS, column="colour", min_reports=5, privacy=BARE
         )
         first = releases | FirstReleases(2)
         first | "released" >> beam.Map(keep, "released")
@@ -306,7 +313,8 @@ def test_bundles_of_stages_with_state_are_not_split():
     flags = PipelineOptions([LOCAL], streaming=True)
     pipeline = beam.Pipeline(options=flags)
     read = pipeline | stream(rows((1, 5))) | beam.Map(row) | lateness(0)
-    read | PrivateFrequencies(ORACLE, domain=COLOURS, column="colour", min_reports=5)
+    how: Any = {"column": "colour", "min_reports": 5, "privacy": BARE}
+    read | PrivateFrequencies(ORACLE, domain=COLOURS, **how)
     assert "prism_disable_sdf_split" in pipeline._options.view_as(DebugOptions).experiments
 
 
@@ -419,6 +427,7 @@ def test_permanent_responses_are_priced_locally_and_no_budget_takes_them(tmp_pat
     how = {
         "people": People(id="id"),
         "noise": Noise(key_file=str(key_file), id="r", dataset="d"),
+        "privacy": BARE,
     }
     source = stream(0, positioned(6), 400)
     releases, _ = released_blocks(source, permanent=True, **how)
@@ -430,7 +439,7 @@ def test_permanent_responses_are_priced_locally_and_no_budget_takes_them(tmp_pat
             ORACLE, min_reports=5, permanent=True, budget=ChargeTo("d", "sqlite:///x"), **how
         )
     with pytest.raises(ValueError, match="noise.key_file must be given"):
-        PrivateFrequencies(ORACLE, min_reports=5, permanent=True)
+        PrivateFrequencies(ORACLE, min_reports=5, permanent=True, privacy=BARE)
 
 
 def positioned(count: int) -> list[Any]:
@@ -442,7 +451,9 @@ def released_blocks(source: TestStream, **how: Any) -> tuple[list[Any], list[Any
     _KEPT.clear()
     with beam.Pipeline(options=PipelineOptions([LOCAL], streaming=True)) as pipeline:
         blocks = pipeline | source | beam.Map(_as_block) | beam.WindowInto(FixedWindows(60))
-        releases = blocks | PrivateFrequencies(ORACLE, column="v", min_reports=5, **how)
+        releases = blocks | PrivateFrequencies(
+            ORACLE, column="v", min_reports=5, **{"privacy": BARE, **how}
+        )
         releases | "released" >> beam.Map(keep, "released")
         releases.withheld | "withheld" >> beam.Map(keep, "withheld")
     return _KEPT.get("released", []), _KEPT.get("withheld", [])
@@ -530,7 +541,9 @@ def test_sessions_of_bounded_data_too():
             | beam.Create(stamped)
             | beam.Map(lambda v: v)
             | beam.WindowInto(Sessions(30))
-            | PrivateFrequencies(ORACLE, domain=COLOURS, min_reports=3, windows=PUBLIC)
+            | PrivateFrequencies(
+                ORACLE, domain=COLOURS, min_reports=3, windows=PUBLIC, privacy=BARE
+            )
         )
         releases | beam.Map(keep, "released")
         releases.withheld | "held" >> beam.Map(keep, "withheld")
