@@ -27,10 +27,10 @@ from beam_ldp.protocols.heavy_hitters import HeavyHitters
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
 from beam_ldp.randomizers.randomness import FreshWords, assignment_words
-from beam_ldp.settings import Noise, People, Shuffling
+from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
-from beam_ldp.transforms.composite import bounding_of, release_identity, with_least
+from beam_ldp.transforms.composite import bounding_of, paying, release_identity, with_least
 from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.device.encode import ColumnNames, EncodeBlocks, EncodeStage, checked_choice
 from beam_ldp.transforms.device.keyed import NoiseSource, Trace
@@ -284,6 +284,7 @@ class PrivateHeavyHitters(beam.PTransform):
         min_reports: the same as in `shuffle`, for short.
         bad_rows: as in `EncodeWords`.
         noise: as in `PrivateEstimate`, for the draw of levels and for all reports.
+        privacy: what a local epsilon above 8 needs, as in `PrivateEstimate`.
         question: name of what is asked, for the record.
         privacy_unit: what one person's contribution is called; that of the budget, if there is one.
         budget: whose budget this release is charged to; a simulation is never charged.
@@ -301,6 +302,7 @@ class PrivateHeavyHitters(beam.PTransform):
         people: People = People(),
         shuffle: Shuffling = Shuffling(),
         noise: Noise = Noise(),
+        privacy: Privacy | None = None,
         min_reports: int | None = None,
         bad_rows: BadLists = "dead_letter",
         question: str = "",
@@ -312,7 +314,10 @@ class PrivateHeavyHitters(beam.PTransform):
             raise TypeError(f"protocol must be a HeavyHitters, got {type(protocol).__name__}")
         if shuffle.output != "statistic":
             raise ValueError('shuffle.output must be "statistic": only sums of a level leave')
-        self._budget = None if noise.simulated else budget
+        if not noise.simulated:
+            told = privacy or Privacy()
+            told.check_promise("the local epsilon of protocol", protocol.local_epsilon)
+        self._budget = paying(budget, noise, privacy)
         self._gate = with_least(shuffle, min_reports, protocol.num_users)
         self._least = protocol.min_reports(self._gate.least(None))
         unit = privacy_unit if self._budget is None else self._budget.privacy_unit

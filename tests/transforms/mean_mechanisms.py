@@ -23,10 +23,10 @@ from beam_ldp.randomizers.mean import (
 
 MECHANISMS: dict[str, MeanRandomizer] = {
     "binary": BinaryVectorMean(5, 3.0),
-    "l1": L1Mean(5, 9.0),
+    "l1": L1Mean(5, 8.0),
     "linf": LInfMean(4, 6.0),
     "linf, one number": LInfMean(1, 2.0),
-    "linf, every coordinate": LInfMean(4, 16.0, messages=(8,), message_epsilons=(2.0,)),
+    "linf, every coordinate": LInfMean(4, 8.0, messages=(8,), message_epsilons=(1.0,)),
     "l2, two levels": L2Mean(8, 8.0, messages=(8, 8), message_epsilons=(0.6, 0.4), cutoff=3.0),
     "privunit": PrivUnit(6, 4.0),
     "privunit gaussian": PrivUnitGaussian(6, 4.0),

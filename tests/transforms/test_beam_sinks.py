@@ -18,6 +18,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import LInfMean
+from beam_ldp.settings import Privacy
 from beam_ldp.transforms import (
     FrequencyRow,
     MeanRow,
@@ -33,6 +34,7 @@ from tests.transforms.helpers import local, run
 
 COLOURS = Domain(("red", "green"))
 PLAIN = KRandomizedResponse(COLOURS.size, 20.0)
+BARE = Privacy(trust_shuffler=True)
 START = 1_700_000_000 // 60 * 60
 
 
@@ -44,7 +46,7 @@ def rows(pipeline: beam.Pipeline) -> Any:
         pipeline
         | beam.Create(stamped)
         | beam.WindowInto(FixedWindows(60))
-        | PrivateFrequencies(PLAIN, domain=COLOURS, min_reports=90, question="colour")
+        | PrivateFrequencies(PLAIN, domain=COLOURS, min_reports=90, question="colour", privacy=BARE)
         | ReleaseToRows(COLOURS)
     )
 

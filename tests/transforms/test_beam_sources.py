@@ -22,7 +22,7 @@ from apache_beam.transforms import error_handling
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean
-from beam_ldp.settings import People
+from beam_ldp.settings import People, Privacy
 from beam_ldp.transforms import BadRowBlock, PrivateFrequencies, PrivateMean
 from tests.transforms.helpers import local, run
 
@@ -52,7 +52,12 @@ class Person(NamedTuple):
 
 def frequencies() -> PrivateFrequencies:
     return PrivateFrequencies(
-        PLAIN, domain=COLOURS, column="colour", people=People(id="uid"), min_reports=90
+        PLAIN,
+        domain=COLOURS,
+        column="colour",
+        people=People(id="uid"),
+        min_reports=90,
+        privacy=Privacy(trust_shuffler=True),
     )
 
 

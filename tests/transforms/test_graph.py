@@ -75,7 +75,7 @@ def test_no_key_and_no_domain_value_of_a_file(tmp_path):
 def test_small_at_four_million_values(tmp_path):
     """The graph does not grow with a domain that travels as a path."""
     path = tmp_path / "domain"
-    oracle = KRandomizedResponse(4_000_001, 12.0)
+    oracle = KRandomizedResponse(4_000_001, 8.0)
     for output, scope in (("statistic", "batch"), ("reports", "global")):
         stage = PrivateFrequencies(
             oracle,

@@ -12,6 +12,7 @@ import pytest
 
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Domain
+from beam_ldp.randomizers.frequency import KRandomizedResponse
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.mean import CoordinateRanges, LInfMean, MeanRandomizer
 from beam_ldp.randomizers.questions import OneQuestion
@@ -231,15 +232,15 @@ def test_frequencies_plan_for_themselves():
 def test_a_given_mechanism_is_held_to_the_same_limit():
     """An object of its own local epsilon needs what a plan above the limit needs."""
 
-    def build(local, noise=Noise(), **asked):
+    def build(epsilon, noise=Noise(), **asked):
         how = {"min_reports": 5, "noise": noise, "privacy": Privacy(**asked) if asked else None}
-        return PrivateFrequencies(KRandomizedResponse(5, local), **how).randomizer.local_epsilon
+        return PrivateFrequencies(KRandomizedResponse(5, epsilon), **how).randomizer.local_epsilon
 
     assert build(8.0) == 8.0
     assert build(9.0, max_local_epsilon=9) == 9.0
     assert build(25.0, trust_shuffler=True) == 25.0
     assert build(25.0, Noise(seed=1)) == 25.0  # a simulation
-    for local, asked, needed in (
+    for epsilon, asked, needed in (
         (9.0, {}, "privacy.max_local_epsilon 9"),
         (9.0, {"max_local_epsilon": 8.5}, "privacy.max_local_epsilon 9"),
         (2.0, {"max_local_epsilon": 1}, "privacy.max_local_epsilon 2"),
@@ -247,7 +248,7 @@ def test_a_given_mechanism_is_held_to_the_same_limit():
         (13.0, {"trust_shuffler": True, "max_local_epsilon": 12.5}, "max_local_epsilon 13"),
     ):
         with pytest.raises(SettingError, match=f"local epsilon of randomizer.* with .*{needed}$"):
-            build(local, **asked)
+            build(epsilon, **asked)
     with pytest.raises(SettingError, match="local epsilon of randomizer must be at most 8"):
         PrivateMean(LInfMean(2, 9.0), min_reports=5)
 

@@ -44,7 +44,7 @@ ROWS = [
 
 
 def survey(kind):
-    return kind(tuple(KRandomizedResponse(size, 3.0) for size in (3, 3, 2, 4)))
+    return kind(tuple(KRandomizedResponse(size, 2.0) for size in (3, 3, 2, 4)))
 
 
 @pytest.mark.parametrize("kind", [OneQuestion, EveryQuestion])
