@@ -42,7 +42,7 @@ from beam_ldp.protocols.user_means import fewest
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
 from beam_ldp.randomizers.checks import check_fraction
-from beam_ldp.randomizers.contrasts import combination_variance
+from beam_ldp.randomizers.contrasts import combine
 from beam_ldp.randomizers.estimate import Estimate
 from beam_ldp.randomizers.identity import digest_of
 from beam_ldp.randomizers.question_set import draw_error
@@ -321,11 +321,9 @@ class HeavyHitters:
         """Standard error of a sum of frequencies of the last level, its people's draw included."""
         if not estimate.num_users:
             return math.inf
-        truth = np.clip(estimate.value, 0.0, 1.0)
-        oracle, answers = self.levels[-1].oracle, estimate.num_users
-        noise = combination_variance(oracle, weights, answers, truth)
-        drawn = draw_error(weights @ estimate.value, answers, num_users)
-        return math.sqrt(float(noise) + float(drawn) ** 2)
+        found = combine(estimate, self.levels[-1].oracle, weights)
+        drawn = draw_error(found.value, estimate.num_users, num_users)
+        return float(np.hypot(found.standard_error, drawn)[0])
 
     # What it finds ------------------------------------------------------------------------
 

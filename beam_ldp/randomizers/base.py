@@ -506,11 +506,31 @@ class FrequencyOracle(LocalRandomizer):
     def pair_support(self) -> tuple[float, float] | None:
         """How likely a report supports two values at once: the own and another, and two others.
 
-        None where that depends on which values, or nobody said: then errors of sums of estimates
-        are enumerated, which takes a small channel. Oracles that say it, and mix, can be planned
-        for several questions and for ranges.
+        None where that depends on which values, or nobody said. Oracles that say it, and mix, can
+        be planned for several questions and for ranges.
         """
         return None
+
+    def squared_support(self, weights: np.ndarray) -> np.ndarray | None:
+        """Expected square of the sum of the weights of the values that a report supports.
+
+        Args:
+            weights: `(sums, domain_size)`.
+
+        Returns:
+            For each sum, and each value that the person may hold: `(sums, domain_size)`. None where
+            it is not known: then errors of sums of estimates are enumerated, which takes a small
+            channel.
+        """
+        if self.pair_support is None:
+            return None
+        own, others = self.pair_support
+        p, q = self.support_probabilities
+        rest = weights.sum(axis=1, keepdims=True) - weights
+        alone = (weights**2).sum(axis=1, keepdims=True) - weights**2
+        found: np.ndarray = p * weights**2 + q * alone
+        found += 2 * own * weights * rest + others * (rest**2 - alone)
+        return found
 
     @property
     def cond_entropy_bits(self) -> float:

@@ -42,8 +42,8 @@ def combination_variance(
 ) -> np.ndarray:
     """Exact variance of weighted sums of the estimated frequencies.
 
-    Oracles that say their `pair_support` take O(domain_size) per sum; others are enumerated where
-    their channel is finite and small.
+    Oracles that say their `squared_support` take O(domain_size) per sum, or as long as to decode;
+    others are enumerated where their channel is finite and small.
 
     Args:
         oracle: that made the reports.
@@ -100,25 +100,22 @@ def _per_person(
     oracle: FrequencyOracle, rows: np.ndarray, truth: np.ndarray, sampling: Sampling
 ) -> np.ndarray:
     """Variance of one person's part, averaged over people."""
-    pair = oracle.pair_support
-    means, squares = _enumerated(oracle, rows) if pair is None else _moments(oracle, rows, *pair)
+    supports = oracle.squared_support(rows)
+    found = _enumerated(oracle, rows) if supports is None else _moments(oracle, rows, supports)
+    means, squares = found
     if sampling == "fixed":
         return np.asarray((squares - means**2) @ truth)
     return np.asarray(squares @ truth - (means @ truth) ** 2)
 
 
 def _moments(
-    oracle: FrequencyOracle, rows: np.ndarray, own: float, others: float
+    oracle: FrequencyOracle, rows: np.ndarray, squares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """First two moments of a weighted report, for each value that a person may hold."""
     p, q = oracle.support_probabilities
     total = rows.sum(axis=1, keepdims=True)
-    square = (rows**2).sum(axis=1, keepdims=True)
-    rest = total - rows
     # The estimate subtracts q from every support, so weights act on supports less q.
-    means = p * rows + q * rest
-    squares = p * rows**2 + q * (square - rows**2)
-    squares += 2 * own * rows * rest + others * (rest**2 - (square - rows**2))
+    means = p * rows + q * (total - rows)
     shifted = means - q * total
     centred = squares - 2 * q * total * means + (q * total) ** 2
     return shifted / (p - q), centred / (p - q) ** 2
@@ -167,10 +164,12 @@ def combine(
 
 
 def _plausible(estimate: Estimate) -> np.ndarray:
-    """Frequencies to compute variances at: negative ones are none, and all of them are one."""
-    kept = np.maximum(estimate.raw.value, 0.0)
-    total = float(kept.sum())
-    return kept / total if total > 0 else np.full(kept.size, 1 / kept.size)
+    """Frequencies to compute variances at: not negative, and all of them are one.
+
+    The nearest ones: of many rare values half come out above zero, and to scale all would leave
+    them most of the whole.
+    """
+    return estimate.raw.project_to_simplex().value
 
 
 def difference_of(first: Estimate, second: Estimate) -> Estimate:

@@ -115,9 +115,12 @@ class DifferenceSet:
         integers is right for histograms of up to 10**12 reports; it is checked to be.
         """
         mean = int(histogram.sum()) // self.modulus
-        centred = np.asarray(histogram - mean, dtype=np.float64)
-        sums = fft.irfft(fft.rfft(centred) * self._spectrum, self.modulus)
+        sums = self.translate_sums(np.asarray(histogram - mean, dtype=np.float64))
         return np.rint(sums).astype(np.int64) + mean * self.size
+
+    def translate_sums(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same for weights `(..., modulus)` that are no counts, with the errors of rounding."""
+        return fft.irfft(fft.rfft(weights) * self._spectrum, self.modulus)
 
 
 def is_difference_set(modulus: int, elements: NDArray[np.int64]) -> bool:

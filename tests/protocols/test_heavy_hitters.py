@@ -21,7 +21,7 @@ from beam_ldp.protocols import (
     run_heavy_hitters,
 )
 from beam_ldp.randomizers import special
-from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.frequency import KRandomizedResponse, ProjectiveGeometryResponse
 
 SMALL = plan_heavy_hitters(60_000, 4.0, num_bits=40, most_symbols=1 << 14, false_words=10)
 
@@ -216,3 +216,29 @@ def test_nothing_frequent_yields_few_false_words() -> None:
     found = run_heavy_hitters(SMALL, bits, np.random.default_rng(0))
     assert len(found) <= 2 * SMALL.false_words
     assert found.rest.low <= 1 <= found.rest.high + 1e-12
+
+
+@pytest.mark.statistical
+def test_the_share_of_the_rest_has_its_error_where_the_last_level_is_a_geometry() -> None:
+    """150 last levels of 3,000 candidates, whose channel is too large to enumerate: the z-scores
+    of what three words leave over have variance one within 4.5 sigma, and mean zero. Fixed seed;
+    chance of a false alarm 2e-5."""
+    size, share = 3000, np.array([0.2, 0.1, 0.4])
+    oracle = ProjectiveGeometryResponse(size + 1, 3.0)
+    last = replace(SMALL.levels[-1], candidates=size, oracle=oracle, false_prefixes=1e-6)
+    levels = tuple(
+        replace(one, oracle=KRandomizedResponse(one.none + 1, 3.0)) for one in SMALL.levels[:-1]
+    )
+    plan = replace(SMALL, levels=(*levels, last), local_epsilon=3.0)
+    candidates = np.arange(size, dtype=np.uint64)[:, None] << np.uint64(20)
+    rng, scores = np.random.default_rng(5), []
+    for _ in range(150):
+        people = rng.choice(4, 5000, p=[*share, 1 - share.sum()])
+        values = np.array([0, 1, 2, last.none])[people]
+        estimate = oracle.estimate(oracle.accumulate(oracle.randomize(values, rng)), len(values))
+        found = plan.finish(estimate, candidates, plan.num_users)
+        others = 1 - share[: len(found)].sum() if len(found) == 3 else math.nan
+        scores.append((found.rest.value - others) / found.rest.standard_error)
+    assert np.isfinite(scores).all()
+    assert abs(np.var(scores) - 1) < 4.5 * math.sqrt(2 / 149)
+    assert abs(np.mean(scores)) < 4.5 / math.sqrt(150)

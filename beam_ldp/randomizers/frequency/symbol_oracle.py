@@ -368,6 +368,22 @@ class CyclicOracle(SymbolOracle):
     def support_counts(self, statistic: np.ndarray) -> np.ndarray:
         return self.difference_set.translate_counts(statistic)[: self.domain_size]
 
+    def squared_support(self, weights: np.ndarray) -> np.ndarray:
+        """Exact, by three transforms of the symbols: O(v log v) a sum.
+
+        Symbol s is favoured by the values i of which s - i is in the set, so what it weighs is the
+        sum of the weights over the translate of -s, once indices are negated.
+        """
+        lined = np.zeros((len(weights), self.num_symbols))
+        lined[:, -np.arange(self.domain_size)] = weights
+        weight = self.difference_set.translate_sums(lined)
+        weight = np.concatenate([weight[:, :1], weight[:, :0:-1]], axis=1)
+        squares = weight**2
+        favoured = self.difference_set.translate_sums(squares)[:, : self.domain_size]
+        high, low = self._law.favoured_probability, self._law.other_probability
+        found: np.ndarray = low * squares.sum(axis=1, keepdims=True) + (high - low) * favoured
+        return found
+
 
 @short_kernel
 def _respond(  # type: ignore[no-untyped-def]

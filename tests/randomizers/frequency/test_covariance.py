@@ -15,6 +15,8 @@ from beam_ldp.randomizers.frequency import (
     HadamardResponse,
     KRandomizedResponse,
     LocalHashing,
+    ProjectiveGeometryResponse,
+    RecoverableResponse,
     SubsetSelection,
     UnaryEncoding,
 )
@@ -27,6 +29,9 @@ ORACLES = [
     SubsetSelection(5, 3.0),
     UnaryEncoding(5, 1.0),
     UnaryEncoding(5, 1.0, optimized=False),
+    ProjectiveGeometryResponse(5, 1.5, 2),
+    ProjectiveGeometryResponse(5, 1.5, 3),
+    RecoverableResponse(5, 1.0),
 ]
 pytestmark = pytest.mark.exact
 
@@ -34,9 +39,9 @@ pytestmark = pytest.mark.exact
 @pytest.mark.parametrize("oracle", ORACLES, ids=str)
 def test_formulas_are_those_of_the_channel(oracle):
     rows = np.random.default_rng(1).normal(size=(7, 5))
-    pair = oracle.pair_support
-    assert pair is not None
-    for formula, enumerated in zip(_moments(oracle, rows, *pair), _enumerated(oracle, rows)):
+    supports = oracle.squared_support(rows)
+    assert supports is not None
+    for formula, enumerated in zip(_moments(oracle, rows, supports), _enumerated(oracle, rows)):
         np.testing.assert_allclose(formula, enumerated, rtol=1e-9, atol=1e-9)
 
 
@@ -52,10 +57,10 @@ def test_two_values_and_another_family():
     oracle = SubsetSelection(2, 1.0)
     rows = np.array([[1.0, -1.0]])
     np.testing.assert_allclose(
-        _moments(oracle, rows, *oracle.pair_support)[1], _enumerated(oracle, rows)[1]
+        _moments(oracle, rows, oracle.squared_support(rows))[1], _enumerated(oracle, rows)[1]
     )
     hadamard = HadamardResponse(5, 1.0)
-    assert hadamard.pair_support is None
+    assert hadamard.squared_support(np.eye(5)) is None
     found = combination_variance(hadamard, np.eye(5), 10, TRUTH)
     np.testing.assert_allclose(found, hadamard.variance(10, TRUTH), rtol=1e-9)
 
