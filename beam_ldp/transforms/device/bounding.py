@@ -282,12 +282,22 @@ def best_rows(blocks: list[CandidateBlock]) -> CandidateBlock:
     """
     rows = blocks[0] if len(blocks) == 1 else _concatenate(blocks)
     codes = _id_codes(rows.user_ids)
-    tie = () if rows.values.ndim > 1 else (rows.values,)
-    order = np.lexsort((*tie, rows.ranks, codes))
-    ordered = codes[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = ordered[1:] != ordered[:-1]
+    order = np.argsort(codes, kind="stable")  # quick where blocks are in order, as most files are
+    first = _starts(codes[order])
+    if not first.all():  # only who has several rows is sorted by their ranks
+        several = ~first
+        several[:-1] |= several[1:]
+        held = order[several]
+        tie = () if rows.values.ndim > 1 else (rows.values[held],)
+        order[several] = held[np.lexsort((*tie, rows.ranks[held], codes[held]))]
     return _take(rows, order[first])
+
+
+def _starts(ordered: np.ndarray) -> np.ndarray:
+    """Where a new id begins."""
+    first = np.ones(len(ordered), dtype=bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return first
 
 
 def _id_codes(ids: np.ndarray) -> np.ndarray:
@@ -327,7 +337,8 @@ def _text_hash(text: bytes) -> int:
 
 def _take(block: CandidateBlock, rows: np.ndarray) -> CandidateBlock:
     groups = None if block.groups is None else block.groups[rows]
-    return CandidateBlock(block.values[rows], block.user_ids[rows], block.ranks[rows], groups)
+    values = np.take(block.values, rows, axis=0)
+    return CandidateBlock(values, block.user_ids[rows], block.ranks[rows], groups)
 
 
 def _concatenate(blocks: list[CandidateBlock]) -> CandidateBlock:
