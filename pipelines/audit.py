@@ -16,7 +16,7 @@ from rich.table import Table
 
 from beam_ldp.pipelines.budget import files_at, ledger_errors, ledger_option, open_ledger
 from beam_ldp.pipelines.flags import format_option
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.flags import format_option
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views.terminal import console_beside, printable, printed_json
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.gates import NothingReleasedError, weak_warnings
-from beam_ldp.pipelines.records.statement import many, number
+from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.views.terminal import printable, printed_json
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ValueBlock
 

@@ -46,7 +46,8 @@ from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Rows
 from beam_ldp.pipelines.records.gates import expected_price, price_as_json, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import Words, number, words_of
+from beam_ldp.pipelines.records.statement import Words, words_of
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import need, section_from
 from beam_ldp.pipelines.usage.collect import USAGE
 from beam_ldp.pipelines.usage.frequency import FrequencyQuestion

@@ -15,16 +15,18 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines.flags import format_option
 from beam_ldp.pipelines.views.terminal import printable, printed_json
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Status = Literal["ok", "absent", "fault"]
 
@@ -102,6 +104,7 @@ def _version(name: str) -> str | None:
 
 def randomness() -> Iterator[Finding]:
     """The generators: a published vector, balance of fresh words, and that nothing repeats."""
+    import numpy as np
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     from beam_ldp.randomizers.identity import ReleaseIdentity
@@ -132,6 +135,7 @@ def randomness() -> Iterator[Finding]:
 
 def mechanisms() -> Iterator[Finding]:
     """Every frequency oracle: its channel keeps its budget, and its reports follow its channel."""
+    import numpy as np
     from scipy import stats
 
     from beam_ldp.randomizers import registry
@@ -161,6 +165,8 @@ def mechanisms() -> Iterator[Finding]:
 
 def _by_probability(likely: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Reports of equal probability together: few classes, each with many of the draws."""
+    import numpy as np
+
     _, classes = np.unique(likely.round(12), return_inverse=True)
     return np.bincount(classes, likely), np.bincount(classes, counts)
 

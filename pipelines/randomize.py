@@ -44,7 +44,7 @@ from beam_ldp.pipelines.means.choice import MeanSettings, check_mean
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings, absolute, need, with_files
 from beam_ldp.pipelines.usage.mean import MeanQuestion
 from beam_ldp.pipelines.usage.randomize import USAGE

@@ -35,7 +35,7 @@ from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import privacy_statement
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.pipelines.usage import Usage
-from beam_ldp.pipelines.views import terminal
+from beam_ldp.pipelines.views.tables import price_table
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import SettingError
 from beam_ldp.settings.fields import Setting, nearest, read_setting
@@ -99,7 +99,7 @@ class Released:
 
     def _shown(self, console: Console) -> Console:
         self.answer.show(console)
-        console.print(terminal.price_table(self.privacy))
+        console.print(price_table(self.privacy))
         return console
 
 

@@ -38,9 +38,11 @@ from beam_ldp.pipelines.records.gates import (
     weak_warnings,
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import number, privacy_statement
+from beam_ldp.pipelines.records.statement import privacy_statement
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.views import terminal
 from beam_ldp.pipelines.views.pictures import png
+from beam_ldp.pipelines.views.tables import plan_table, price_table
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.settings import Output
 from beam_ldp.transforms.elements.blocks import Release
@@ -179,7 +181,7 @@ def say_plan(question: Question[Any], choice: Choice[Any], told: checks.Job) -> 
     """What `--dry-run` prints, on stdout: the plan and the checks. Raises what a run would."""
     form = question.settings.output.format
     if form != "json":
-        Console().print(terminal.plan_table(question, choice))
+        Console().print(plan_table(question, choice))
     checks.say_checks(told, form, plan_as_json(question, choice))
 
 
@@ -389,7 +391,7 @@ def as_json(result: RunResult) -> dict[str, Any]:
 def show(result: RunResult, console: Console) -> None:
     """Tables for people."""
     result.answer.show(console)
-    console.print(terminal.price_table(result.record))
+    console.print(price_table(result.record))
     terminal.say_files(console, result.output, result.answer.purposes)
     if result.bad_rows_file is not None:
         console.print(

@@ -16,7 +16,7 @@ from rich.table import Table
 from beam_ldp.pipelines.frequencies.parts import Parts, withheld_as_json
 from beam_ldp.pipelines.outputs import LEVEL, PLACE, errors_against, place_columns
 from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.records.statement import many
+from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,

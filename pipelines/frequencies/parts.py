@@ -20,7 +20,8 @@ from beam_ldp.pipelines.records.gates import (
     price_as_json,
 )
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import Words, many, number, with_messages, words_of
+from beam_ldp.pipelines.records.statement import Words, with_messages, words_of
+from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.planning.questions import price_if_known
 from beam_ldp.randomizers.base import LocalRandomizer

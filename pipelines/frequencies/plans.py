@@ -14,7 +14,7 @@ from beam_ldp.pipelines.frequencies.choice import FrequencyPlanner, plans_of, ra
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
 from beam_ldp.pipelines.frequencies.questions import designs_of
 from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans, Plans, excluded
 from beam_ldp.planning import Plan

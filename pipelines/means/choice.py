@@ -19,7 +19,7 @@ from beam_ldp.pipelines.inputs.public_lists import read_public
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price, expected_price
-from beam_ldp.pipelines.records.statement import many, number
+from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.settings import (
     S,
     Settings,

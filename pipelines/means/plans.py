@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans
 from beam_ldp.planning import MeanPlan

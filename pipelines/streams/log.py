@@ -33,7 +33,7 @@ from beam_ldp.accounting.event_json import event_from_json
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.records.charging import YES
 from beam_ldp.pipelines.records.reserving import NO_LEDGER, SIMULATED
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.streams.results import TABLE, read_folder
 from beam_ldp.pipelines.views.pictures import shortened
 from mlflow_ldp.release import dataset_input

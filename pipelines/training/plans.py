@@ -33,7 +33,7 @@ from beam_ldp.accounting.reconstruction import DiffuseTarget, SparseTarget, Targ
 from beam_ldp.accounting.reconstruction_audit import ReconstructionAudit, audit_messages
 from beam_ldp.pipelines.flags import UsageError
 from beam_ldp.pipelines.records.lost_runs import LostRoundsPrice
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import (
     DataFacts,
     PricePoint,

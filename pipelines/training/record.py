@@ -24,7 +24,7 @@ from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records import publishing
 from beam_ldp.pipelines.records.charging import NoCharge
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun, local_epsilon_of, sent_event
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plans import AdapedPlan, LocalCentralPlan, ReportPlan

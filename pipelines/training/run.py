@@ -25,7 +25,7 @@ from beam_ldp.federated.training import Spending
 from beam_ldp.pipelines import outputs, run
 from beam_ldp.pipelines.jobs.watch import JobError
 from beam_ldp.pipelines.records.charging import NoCharge
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.pipelines.training.charge import ModelScore, TrainingRun
 from beam_ldp.pipelines.training.learn import (

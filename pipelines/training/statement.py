@@ -6,13 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from beam_ldp.accounting.reconstruction_audit import _up
-from beam_ldp.pipelines.records.statement import (
-    _code,
-    _mechanism,
-    number,
-    rounded_down,
-    trusted_alone,
-)
+from beam_ldp.pipelines.records.statement import _code, _mechanism, trusted_alone
+from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL
 
 if TYPE_CHECKING:

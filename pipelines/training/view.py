@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beam_ldp.pipelines import outputs
-from beam_ldp.pipelines.records.statement import number
+from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.training.plan import TrainingPlan
 from beam_ldp.pipelines.training.plans import LocalCentralPlan
 from beam_ldp.pipelines.training.record import TrainRecord

@@ -30,7 +30,7 @@ from beam_ldp.pipelines.views.pictures import (
     label_ends,
     png,
 )
-from beam_ldp.pipelines.views.terminal import plan_table
+from beam_ldp.pipelines.views.tables import plan_table
 from beam_ldp.planning.costs import Output, coefficients, is_fitted, job_cost
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.estimate import readable

@@ -15,7 +15,7 @@ from rich.table import Table
 from beam_ldp.accounting.literature.methods import DEFAULT, OWN, MethodPrice, price_of
 from beam_ldp.accounting.literature.schedule import UNLIKELY, Schedule
 from beam_ldp.accounting.lower import PrivacyBound
-from beam_ldp.pipelines.records.statement import number, rounded_down
+from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.views.pictures import (
     ABOVE,
     BELOW,

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from beam_ldp.pipelines.outputs import PLACE, place_columns
 from beam_ldp.pipelines.question import Answer
-from beam_ldp.pipelines.records.statement import many
+from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened
 from beam_ldp.pipelines.words.choice import share
 from beam_ldp.protocols.found_words import FoundWords

@@ -14,7 +14,8 @@ from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.planner import Choice, Planner, Rows
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.records.record import PrivacyRecord
-from beam_ldp.pipelines.records.statement import Words, many, number, words_of
+from beam_ldp.pipelines.records.statement import Words, words_of
+from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.settings import (
     Settings,
     checked,

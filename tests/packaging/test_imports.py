@@ -102,6 +102,20 @@ def test_what_a_device_imports_is_numpy_cryptography_and_little_else(tmp_path: P
     assert found <= {"beam_ldp", "numpy", "cryptography", "_cffi_backend", "_openssl"}
 
 
+def test_help_is_shown_without_numpy(tmp_path: Path) -> None:
+    """Of every command but `demo`, whose data are arrays; NumPy takes longer than all the rest."""
+    code = (
+        "import contextlib, io, sys; from beam_ldp.pipelines.cli import group\n"
+        "names = [name for name in group.list_commands(None) if name != 'demo']\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as said:\n"
+        "    for name in names:\n"
+        "        group.main([name, '--help'], standalone_mode=False)\n"
+        "assert said.getvalue().count('Usage:') == len(names) > 15\n"
+        "print(*({'numpy', 'apache_beam'} & set(sys.modules)))"
+    )
+    assert python(code, tmp_path) == ""
+
+
 @pytest.mark.bench
 def test_randomizers_import_in_half_a_second(tmp_path: Path) -> None:
     """Processor time, the least of five: the first may have to compile the modules."""

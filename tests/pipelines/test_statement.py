@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
-from beam_ldp.pipelines.records.statement import number, privacy_statement, rounded_down
-from beam_ldp.pipelines.views.terminal import price_table
+from beam_ldp.pipelines.records.statement import privacy_statement
+from beam_ldp.pipelines.records.wording import number, rounded_down
+from beam_ldp.pipelines.views.tables import price_table
 
 RECORD = PrivacyRecord(
     question="word",

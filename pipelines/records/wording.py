@@ -1,0 +1,36 @@
+"""Counts and prices as text; light, for commands that only print."""
+
+from __future__ import annotations
+
+import math
+
+
+def many(count: int, noun: str) -> str:
+    """So many of them.
+
+    >>> many(1, "file"), many(2000, "file")
+    ('1 file', '2,000 files')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, rounded up: a price that is printed is never below the real one."""
+    if value is None:
+        return "none"
+    if not math.isfinite(value):
+        return "unbounded"
+    if value == 0:
+        return "0"
+    digits = 3 - math.floor(math.log10(abs(value)))
+    scaled = math.ceil(round(value * 10.0**digits, 6)) / 10.0**digits
+    return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
+
+
+def rounded_down(value: float | None) -> str:
+    """Four significant digits, rounded down: for lower bounds."""
+    if value is None or not math.isfinite(value) or value == 0:
+        return number(value)
+    digits = 3 - math.floor(math.log10(abs(value)))
+    scaled = math.floor(round(value * 10.0**digits, 6)) / 10.0**digits
+    return f"{scaled:.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{scaled:.0f}"
