@@ -1,12 +1,19 @@
-"""Time, processor time and memory of a process and everything it starts."""
+"""Time, processor time and memory of a process; and programs in environments of their own."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
+import sys
+import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -88,3 +95,31 @@ def run_measured(command: list[str], timeout: float | None = None) -> Measuremen
         max(workers, default=0) / 2**20,
         output.decode(),
     )
+
+
+def run_peers(script: str, packages: Sequence[str], given: object = None) -> Any:
+    """What a script of this folder prints last, as JSON, where only these packages are installed.
+
+    The environment is made with uv if there is one, else with venv and pip, and removed. `given`
+    is what the script reads, as JSON.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        python = Path(folder) / "env" / "bin" / "python"
+        uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+        if Path(uv).exists():
+            make = [uv, "venv", "--quiet", "--python", sys.executable, f"{folder}/env"]
+            install = [uv, "pip", "install", "--quiet", "--python", str(python), *packages]
+        else:
+            make = [sys.executable, "-m", "venv", f"{folder}/env"]
+            install = [str(python), "-m", "pip", "install", "--quiet", *packages]
+        for command in (make, install):
+            subprocess.run(command, check=True, timeout=600)
+        ran = subprocess.run(
+            [str(python), str(Path(__file__).with_name(script))],
+            input=json.dumps(given),
+            check=True,
+            timeout=900,
+            capture_output=True,
+            text=True,
+        )
+    return json.loads(ran.stdout.splitlines()[-1])

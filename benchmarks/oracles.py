@@ -14,10 +14,6 @@ import argparse
 import json
 import os
 import platform
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +24,7 @@ import numpy as np
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.randomness import FreshWords
+from benchmarks.measure import run_peers
 
 PEERS = ("pure-ldp==1.2.0", "multi-freq-ldpy==0.2.5", "scikit-learn", "statsmodels")
 
@@ -101,22 +98,7 @@ def measure(oracle: FrequencyOracle, reports: int, repeat: int) -> dict[str, Any
 
 def measure_peers() -> list[dict[str, Any]]:
     """The public libraries, installed into a temporary environment and run there."""
-    with tempfile.TemporaryDirectory() as folder:
-        python = Path(folder) / "env" / "bin" / "python"
-        uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
-        if Path(uv).exists():
-            make = [uv, "venv", "--quiet", "--python", sys.executable, f"{folder}/env"]
-            install = [uv, "pip", "install", "--quiet", "--python", str(python), *PEERS]
-        else:
-            make = [sys.executable, "-m", "venv", f"{folder}/env"]
-            install = [str(python), "-m", "pip", "install", "--quiet", *PEERS]
-        for command in (make, install):
-            subprocess.run(command, check=True, timeout=600)
-        script = Path(__file__).with_name("oracles_peers.py")
-        ran = subprocess.run(
-            [str(python), str(script)], check=True, timeout=600, capture_output=True, text=True
-        )
-    return list(json.loads(ran.stdout.splitlines()[-1]))
+    return list(run_peers("oracles_peers.py", PEERS))
 
 
 def table(result: dict[str, Any]) -> str:
