@@ -132,25 +132,23 @@ def found_by_pem(
         rng: of groups and noise.
         step: bits of a level.
     """
-    bits = np.unpackbits(strings, axis=1)
-    levels = bits.shape[1] // step
-    groups = np.stack([rng.binomial(counts, 1 / levels) for _ in range(levels)])
-    symbols = np.zeros((len(counts), levels), dtype=np.int64)
-    for i in range(step):
-        symbols = 2 * symbols + bits[:, i::step]
-    node = np.zeros(len(counts), dtype=np.int64)  # place among the candidates, or -1
-    alive = 1
+    kept = np.flatnonzero(counts)  # the words that anybody holds; later, whose prefix survived
+    levels = 8 * strings.shape[1] // step
+    groups = rng.multinomial(counts[kept], np.full(levels, 1 / levels))
+    node = np.zeros(len(kept), dtype=np.int64)  # place among the candidates
+    answers, alive = groups.sum(axis=0), 1
     for level in range(levels):
-        child = np.where(node >= 0, node * (1 << step) + symbols[:, level], -1)
+        bits = np.unpackbits(strings[kept], axis=1)[:, level * step : (level + 1) * step]
+        child = (node << step) + bits @ (1 << np.arange(step)[::-1])
         children = alive << step
-        held = np.bincount(child[child >= 0], groups[level][child >= 0], children).astype(np.int64)
-        seen = supports(held, int(groups[level].sum()), local_epsilon, rng)
+        held = np.bincount(child, groups[:, level], children).astype(np.int64)
+        seen = supports(held, int(answers[level]), local_epsilon, rng)
         best = np.argsort(-seen)[:wanted]
-        place = np.full(children + 1, -1)
+        place = np.full(children, -1)
         place[best] = np.arange(len(best))
         node, alive = place[child], len(best)
-        node[child < 0] = -1
-    return np.flatnonzero(node >= 0).tolist()
+        kept, groups, node = kept[node >= 0], groups[node >= 0], node[node >= 0]
+    return kept.tolist()
 
 
 # What is compared --------------------------------------------------------------------------------
@@ -221,6 +219,7 @@ def compare(population: Population, users: int, local_epsilon: float, seeds: int
     return {
         "population": population.name,
         "people": users,
+        "seeds": seeds,
         "local_epsilon": local_epsilon,
         "threshold": plan.threshold,
         "fano": plan.fano,
