@@ -40,6 +40,8 @@ class FoundWords:
         answers: those of the last level.
         coverage: of all intervals together.
         threshold: f*, with the people that came.
+        complete: no word of this frequency or more that has a code is missed, with the plan's
+            probability 1 - miss for all of them together (f* is a promise for one word).
     """
 
     texts: tuple[bytes, ...]
@@ -53,18 +55,20 @@ class FoundWords:
     answers: int
     coverage: float
     threshold: float
+    complete: float
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def count_above(self, frequency: float) -> tuple[int, int, int]:
-        """How many words have at least this frequency: `(estimate, low, high)`.
+        """How many words with a code have at least this frequency: `(estimate, low, high)`.
 
-        The interval holds where the others do and, from `threshold` on, no such word was missed;
-        below it the rest may hold as many as fit in.
+        The interval holds where the others do and, from `complete` on, no such word was missed:
+        with probability `coverage` less the plan's `miss`. Below `complete` it also counts as many
+        words as the rest has room for, and holds with probability `coverage`.
         """
         check_fraction("frequency", frequency)
         high = int((self.high >= frequency).sum())
-        if frequency < self.threshold:
+        if frequency < self.complete:
             high += math.floor(self.rest.high / frequency)
         return int((self.frequency >= frequency).sum()), int((self.low >= frequency).sum()), high

@@ -117,6 +117,14 @@ class Level:
             return math.inf
         return float(self._frequency(support_at(least, answers, 1 - miss)))
 
+    def interval(self, supports: Any, answers: int, tail: float) -> tuple[Any, Any]:
+        """Frequencies among all people, of which those of the level are a draw, that fit so many
+        supports: each end is wrong with probability `tail` at most (Clopper and Pearson; a draw
+        without replacement varies less than the binomial law that they suppose)."""
+        low = self._frequency(support_at(supports, answers, tail))
+        high = self._frequency(support_at(supports + 1, answers, 1 - tail))
+        return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
     def _frequency(self, support: Any) -> Any:
         """The frequency at which a report supports a value with this probability."""
         p, q = self.oracle.support_probabilities
@@ -295,9 +303,7 @@ class HeavyHitters:
         value = estimate.value[asked]
         error = np.hypot(estimate.standard_error[asked], draw_error(value, answers, num_users))
         tail = (1 - coverage) / (2 * len(asked))
-        low = last._frequency(support_at(counts, answers, tail))
-        high = last._frequency(support_at(counts + 1, answers, 1 - tail))
-        low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+        low, high = last.interval(counts, answers, tail)
 
         least = last.least_support(answers, tested) if tested else 0
         found = np.flatnonzero(counts[:-1] >= least)
@@ -314,7 +320,7 @@ class HeavyHitters:
         return FoundWords(
             tuple(self.code.decode(candidates[i]).text for i in found.tolist()),
             value[found], error[found], low[found], high[found],
-            rest, tested, num_users, answers, coverage, self._threshold_of(answers),
+            rest, tested, num_users, answers, coverage, *self._thresholds_of(answers),
         )  # fmt: skip
 
     def _sum_error(self, weights: np.ndarray, estimate: Estimate, num_users: int) -> float:
@@ -331,17 +337,19 @@ class HeavyHitters:
     def threshold(self) -> float:
         """f*: a word of this frequency is found with probability 1 - `miss`, with as many people
         as planned; a union bound over the levels, exact binomials."""
-        return self._threshold([math.floor(self.num_users * one.share) for one in self.levels])
+        return self._threshold(self.num_users, self.miss)
 
-    def _threshold(self, answers: Sequence[int]) -> float:
-        miss = self.miss / len(self.levels)
-        each = [one.detected(count, one.none, miss) for one, count in zip(self.levels, answers)]
-        return max(each)
+    def _threshold(self, people: float, miss: float) -> float:
+        miss /= len(self.levels)
+        answers = (math.floor(people * one.share) for one in self.levels)
+        return max(one.detected(count, one.none, miss) for one, count in zip(self.levels, answers))
 
-    def _threshold_of(self, last_answers: int) -> float:
-        """`threshold` for the people that came, told from how many the last level has."""
+    def _thresholds_of(self, last_answers: int) -> tuple[float, float]:
+        """`threshold` for the people that came, told from how many the last level has; and the
+        frequency from which no word is missed: at most 1 / threshold words have so much."""
         people = last_answers / self.levels[-1].share
-        return self._threshold([math.floor(people * one.share) for one in self.levels])
+        one = self._threshold(people, self.miss)
+        return one, self._threshold(people, self.miss * min(1.0, one))
 
     @property
     def fano(self) -> float:
