@@ -81,6 +81,7 @@ class FrequentWords(WordPlanner, Question[WordSettings]):
             epsilon_if_visible=None if visible is None else float(visible),
             levels=tuple(levels_of(protocol, received)),
             num_words=len(found.texts),  # type: ignore[attr-defined]
+            words_above_threshold=found.count_above(found.threshold),  # type: ignore[attr-defined]
             tested=found.tested,  # type: ignore[attr-defined]
             threshold=found.threshold,  # type: ignore[attr-defined]
             fano=protocol.fano,

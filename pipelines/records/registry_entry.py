@@ -77,7 +77,9 @@ def _protection(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {
         "dp_variant": {
             "variant_name": "Pure DP" if _is_pure(record) else "Approximate DP",
-            "data_domain": f"One value per {unit.lower()}, of public bounds or a public list.",
+            "data_domain": _DOMAINS.get(record.get("statistic"), _DOMAINS[None]).format(
+                unit.lower()
+            ),
             "unprotected_quantities": _unprotected(record),
         },
         "privacy_loss": {
@@ -104,6 +106,17 @@ def missing(made: Any, path: str = "") -> Iterator[str]:
 
 _PRODUCTS = {"model": "Machine learning model", None: "Summary statistics"}
 
+_WHAT = {
+    "mean": "Means",
+    "user_mean": "Means of people's own means",
+    "heavy_hitters": "Frequent words that nobody listed, with their frequencies",
+    "model": "A model",
+}
+_DOMAINS = {
+    "user_mean": "All rows of a {} together, of public bounds.",
+    "heavy_hitters": "One text per {}, of no list: any that the public code of words can spell.",
+    None: "One value per {}, of public bounds or a public list.",
+}
 _MODELS = {
     "Local": "Each person's value is randomized before it leaves the device; nobody else is "
     "trusted.",
@@ -159,7 +172,7 @@ def _details(record: Mapping[str, Any]) -> str:
 
 
 def _description(record: Mapping[str, Any]) -> str:
-    what = {"mean": "Means", "model": "A model"}.get(str(record.get("statistic")), "Frequencies")
+    what = _WHAT.get(str(record.get("statistic")), "Frequencies")
     return (
         f"{what}: {record['question']} of {record['dataset']}, {record['num_reports']:,} reports."
     )
@@ -173,6 +186,8 @@ def _unprotected(record: Mapping[str, Any]) -> str:
 
 
 def _postprocessing(record: Mapping[str, Any]) -> str:
+    if record.get("statistic") == "heavy_hitters":
+        return "Only words with enough reports are listed; their frequencies are not adjusted."
     done = record.get("postprocess", "none")
     return "None: estimates are unbiased." if done == "none" else f"{done} (the raw ones are kept)."
 
@@ -188,6 +203,12 @@ def _charged(record: Mapping[str, Any]) -> str:
 
 def _mechanism(record: Mapping[str, Any]) -> str:
     kind = record["mechanism"].get("mechanism", "?")
+    for part in ("levels", "rounds"):
+        named = sorted(
+            {str(one["mechanism"]) for one in record.get(part, ()) if one.get("mechanism")}
+        )
+        if named:
+            kind = f"{kind} in {len(record[part])} {part}, by {', '.join(named)}"
     return (
         f"{kind}, of beam-ldp {record['version']}; exactness: {record['exactness']}. See "
         "docs/mechanisms.md there."

@@ -98,9 +98,14 @@ class WordAnswer(Answer):
         value, low, high = (f"{100 * part:.1f}" for part in (
             found.rest.value, found.rest.low, found.rest.high
         ))  # fmt: skip
+        count, fewest, most = found.count_above(found.threshold)
         console.print(
-            f"Any other word, or a longer one: {value} % of the people ({low} … {high} %). Words "
-            f"of {share(found.threshold)} of the people or more are found as the plan says.",
+            f"{many(count, 'word')} ({fewest:,} … {most:,}) of {share(found.threshold)} of the "
+            "people or more: what the plan says is found.",
+            highlight=False,
+        )
+        console.print(
+            f"Any other word, or a longer one: {value} % of the people ({low} … {high} %).",
             highlight=False,
         )
 
@@ -113,6 +118,7 @@ class WordAnswer(Answer):
 
     def as_json(self) -> dict[str, Any]:
         found, people = self.found, self.found.num_users
+        count, fewest, most = found.count_above(found.threshold)
         return {
             "words": [
                 {
@@ -127,6 +133,7 @@ class WordAnswer(Answer):
             "rest": found.rest._asdict(),
             "tested": found.tested,
             "threshold": found.threshold,
+            "words_above_threshold": {"value": count, "low": fewest, "high": most},
         }
 
     def errors(self) -> dict[str, float]:

@@ -233,6 +233,7 @@ class WordRecord(PrivacyRecord):
         levels: of each level: its number, how many bits of a word it asks about, of how many
             values, its mechanism, its share of the people, and how many answered.
         num_words: that were found.
+        words_above_threshold: how many words have the frequency `threshold`: estimate, least, most.
         tested: words that the last level asked about.
         threshold: a word of this frequency was found but with `failure_probability`, with the
             people that came.
@@ -247,6 +248,7 @@ class WordRecord(PrivacyRecord):
     epsilon_if_visible: float | None = None
     levels: tuple[dict[str, Any], ...] = ()
     num_words: int = 0
+    words_above_threshold: tuple[int, ...] = ()
     tested: int = 0
     threshold: float | None = None
     fano: float | None = None
@@ -299,10 +301,17 @@ def _secrecy(record: WordRecord) -> str:
 
 def _found(record: WordRecord) -> tuple[str, ...]:
     threshold = "" if record.threshold is None else share(record.threshold)
+    above = ""
+    if record.words_above_threshold:
+        count, fewest, most = record.words_above_threshold
+        above = (
+            f" Words that {threshold} of the people or more hold: about {count:,}, between "
+            f"{fewest:,} and {most:,}, at once with all intervals."
+        )
     return (
-        f"words found: {record.num_words:,}. With the people that came, a word that {threshold} of "
-        f"them hold is missed with probability {record.failure_probability:g} at most; at most "
-        f"{readable(record.false_words)} that nobody holds are listed, on average",
+        f"words found: {record.num_words:,}.{above} With the people that came, a word that "
+        f"{threshold} of them hold is missed with probability {record.failure_probability:g} at "
+        f"most; at most {readable(record.false_words)} that nobody holds are listed, on average",
         f"words of more than {record.max_bytes:,} bytes, or whose code has more than "
         f"{record.code_bits:,} bits, cannot be found: people who hold one took part, and how many "
         "they are is not counted",

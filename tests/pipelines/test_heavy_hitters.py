@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from beam_ldp.ledger import BudgetLedger
 from beam_ldp.pipelines import check, job_files, plan
+from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.flags import read_flags
 from beam_ldp.pipelines.heavy_hitters import FrequentWords, main
 from beam_ldp.pipelines.programs import DONE, MISUSED, NOTHING_RELEASED
@@ -81,9 +83,12 @@ def test_words_are_found_with_honest_intervals(data: Path, tmp_path: Path) -> No
     assert sum(level["people"] for level in told["levels"]) == USERS
     assert told["epsilon"] < told["epsilon_if_visible"] <= 6
     assert 0 < told["fano"] < told["threshold"] < 0.08
+    above, least, most = told["words_above_threshold"]
+    assert least <= above <= most and least <= len(WORDS) <= most
     assert "\\ud83d" not in json.dumps(told)  # words stand in the estimates alone
     said = " ".join((out / "privacy.md").read_text().split())
     assert "Readers do not learn who was asked at which level" in said
+    assert f"about {above:,}, between {least:,} and {most:,}" in said
     assert "level 1: the first" in said and "the whole word" in said
     assert "and how many they are is not counted" in said
     table = pq.read_table(out / "estimates.parquet")
@@ -104,6 +109,8 @@ def test_a_simulation_has_no_price(data: Path, tmp_path: Path, capsys: Any) -> N
     assert main(flags(data, out, "--seed=1", "--format=json")) == DONE
     found = json.loads(capsys.readouterr().out)
     assert found["privacy"]["simulated"] and found["privacy"]["epsilon_if_visible"] is None
+    above = found["words_above_threshold"]
+    assert above["low"] <= above["value"] <= above["high"]
     assert found["words"][0]["word"] == "heavy" and 0 <= found["rest"]["low"] <= 1
     assert "No privacy guarantee" in (out / "privacy.md").read_text()
 
@@ -159,6 +166,22 @@ def test_a_budget_is_charged_and_a_second_run_is_the_same_or_refused(
     assert main(flags(tmp_path, other, *charged)) == NOTHING_RELEASED
     assert "later rounds depend on who answered the first" in capsys.readouterr().err
     assert not other.exists()
+
+
+def test_a_run_is_logged_and_its_log_passes_the_audit(data: Path, tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    given = [one for one in flags(data, tmp_path / "out") if one != "--no-mlflow"]
+    assert main([*given, f"--mlflow-uri={store}"]) == DONE
+    client = mlflow.MlflowClient(store)
+    (experiment,) = client.search_experiments(filter_string="name = 'beam-ldp'")
+    (run,) = client.search_runs([experiment.experiment_id])
+    told = record(tmp_path / "out")
+    assert run.data.metrics["privacy.epsilon"] == told["epsilon"]
+    logged = json.dumps(run.data.params | run.data.tags)
+    assert "heavy" not in logged.replace("heavy_hitters", "").replace("heavy-hitters", "")
+    audited = CliRunner().invoke(group, ["audit", "--mlflow-uri", store])
+    assert audited.exit_code == 0, audited.output
 
 
 # Before the data ----------------------------------------------------------------------------

@@ -117,7 +117,8 @@ def test_help_teaches() -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["frequency", "mean", "user_mean", "randomize", "collect", "train"]
+    "program",
+    ["frequency", "mean", "user_mean", "heavy_hitters", "randomize", "collect", "train"],
 )
 def test_help_shows_what_one_needs_and_help_all_the_rest(program: str) -> None:
     usage = usage_of(program)

@@ -12,9 +12,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from beam_ldp.pipelines.cli import group
+from beam_ldp.pipelines.means.user_choice import UserMeanRecord
 from beam_ldp.pipelines.records.record import MeanRecord, PrivacyRecord
 from beam_ldp.pipelines.records.registry_entry import TO_FILL_IN, entry, missing
 from beam_ldp.pipelines.records.statement import privacy_statement
+from beam_ldp.pipelines.words.choice import WordRecord
 
 pytestmark = pytest.mark.e2e
 
@@ -103,6 +105,23 @@ def test_a_training_whose_server_is_trusted_has_no_local_epsilon() -> None:
     assert made["basic"]["data_product_type"] == "Machine learning model"
     assert made["deployment_model"]["model_name"] == "Federated"
     assert "trusted" in made["privacy_loss"]["privacy_parameters_details"]
+
+
+def test_entries_of_rounds_and_levels_name_what_was_asked_and_how() -> None:
+    """Nothing of a public list is said where there was none; every mechanism is named."""
+    levels = tuple({"mechanism": name} for name in ("LocalHashing", "HadamardResponse"))
+    one = record(WordRecord, levels=levels, mechanism={"mechanism": "HeavyHitters"})
+    made = entry(one.to_json())["deployment"]
+    assert made["dp_variant"]["data_domain"].startswith("One text per user, of no list")
+    assert made["basic"]["description"].startswith("Frequent words that nobody listed")
+    mechanisms = made["implementation"]["mechanisms"]
+    assert "HeavyHitters in 2 levels, by HadamardResponse, LocalHashing" in mechanisms
+    assert made["accounting"]["post_processing"].startswith("Only words with enough reports")
+    rounds = ({"mechanism": "UserMean"}, {"mechanism": "UserMean"})
+    two = record(UserMeanRecord, rounds=rounds, mechanism={"mechanism": "UserLevelMean"})
+    made = entry(two.to_json())["deployment"]
+    assert made["dp_variant"]["data_domain"].startswith("All rows of a user together")
+    assert "UserLevelMean in 2 rounds, by UserMean" in made["implementation"]["mechanisms"]
 
 
 def test_what_only_the_publisher_knows_is_told_or_named(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_ldp.ledger import BudgetLedger, audit
-from beam_ldp.protocols import Box, plan_user_mean
+from beam_ldp.protocols import Box, FoundWords, plan_user_mean
+from beam_ldp.protocols.heavy_hitters_plan import plan_heavy_hitters
 from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Domain
@@ -37,6 +38,7 @@ from beam_ldp.transforms import (
     BoundContributions,
     ChargeTo,
     PrivateFrequencies,
+    PrivateHeavyHitters,
     PrivateMean,
     PrivateUserMean,
     Randomize,
@@ -54,6 +56,7 @@ USERS = 1200
 ROWS_EACH = 2  # of every person, where persons have several
 KEY = bytes(range(32, 64))
 ORACLE = KRandomizedResponse(4, 2.0)
+WORDS = plan_heavy_hitters(USERS, 8.0, max_bytes=8, num_bits=44)
 WIDE = KRandomizedResponse(2**16, 0.1)
 NAMES = Domain(("red", "green", "blue"))
 GROUPS = Domain(("de", "fr"))
@@ -297,6 +300,32 @@ class MeanOfPersonsMeans(Part):
         assert abs(release["value"][0] - truth) < 5 * release["error"][0]
 
 
+class WordsThatNobodyListed(Part):
+    """Levels that follow from one another, each read where the one before it is known."""
+
+    memoized = True
+
+    def build(self, source: Source) -> Outputs:
+        stage = PrivateHeavyHitters(
+            WORDS, min_reports=1000, noise=source.noise, people=People(id="uid")
+        )
+        return {"words": source.blocks(words) | "Words" >> stage}
+
+    def verify(self, found: Found, folder: Path) -> None:
+        """Half of the people hold one word: misses below 1e-6."""
+        (release,) = found["words"]
+        assert (release["num"], release["crowd"] > 0) == (USERS, True)
+        assert release["texts"][0] == "heavy"
+        assert abs(release["value"][0] - 0.5) < 5 * release["error"][0]
+
+
+def words(start: int, stop: int) -> ValueBlock:
+    """Rows of the bits of words: half of the people hold one of them, the others one each."""
+    rows = np.arange(start, stop)
+    held = [b"heavy" if i % USERS % 2 else b"%d" % (i % USERS) for i in rows.tolist()]
+    return ValueBlock(WORDS.code.encode(held).bits, rows % USERS, None, "made", rows)
+
+
 class ChargedToABudget(Part):
     """A release settles its charge once; what is withheld gives the central price back."""
 
@@ -426,6 +455,7 @@ SUITE: tuple[Part, ...] = (
     FrequencyOfEachGroup(),
     EveryMean(),
     MeanOfPersonsMeans(),
+    WordsThatNobodyListed(),
     ChargedToABudget(),
     NoDrawIsShared(),
     RowsGroupsAndDeadLetters(),
@@ -484,6 +514,14 @@ def as_plain(element: Any) -> Any:
     """What JSON holds of an element."""
     if isinstance(element, tuple) and not hasattr(element, "_fields"):
         return [element[0], as_plain(element[1])]
+    if isinstance(element, Release) and isinstance(element.estimate, FoundWords):
+        return {
+            "texts": [text.decode() for text in element.estimate.texts],
+            "value": element.estimate.frequency.tolist(),
+            "error": element.estimate.standard_error.tolist(),
+            "num": element.num_reports,
+            "crowd": element.smallest_batch,
+        }
     if isinstance(element, Release):
         return {
             "value": element.estimate.value.tolist(),

@@ -24,6 +24,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import length_prefixed
 from beam_ldp.randomizers.randomness import FreshWords, contribution_ranks
+from beam_ldp.randomizers.words import smallest_uint
 from beam_ldp.transforms.device.keyed import FRESH, NoiseSource
 from beam_ldp.transforms.elements.blocks import CandidateBlock, ValueBlock, WithheldRelease
 from beam_ldp.transforms.elements.stages import (
@@ -324,7 +325,7 @@ def shard_of(ids: np.ndarray, num_shards: int) -> np.ndarray:
 
 def by_shard(ids: np.ndarray, num_shards: int) -> Iterator[tuple[int, np.ndarray]]:
     """Each shard that somebody is in, with their rows."""
-    shards = shard_of(ids, num_shards)
+    shards = shard_of(ids, num_shards).astype(smallest_uint(num_shards))  # few bytes sort quicker
     order = np.argsort(shards, kind="stable")
     bounds = np.searchsorted(shards[order], np.arange(num_shards + 1))
     for shard in np.flatnonzero(np.diff(bounds)).tolist():
