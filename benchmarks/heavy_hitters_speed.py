@@ -4,10 +4,10 @@
         [--alone] [--steps]
 
 Input: English words at their real counts (`beam-ldp demo`), one row per person, ids in no order.
-Each run is the program itself, as a process of its own with two workers or `--alone`; its time includes the
-start of Beam and of the workers, the plan, the record and the picture. What was found is held
-against the truth. `--steps` measures the steps of a person alone, in this process. Writes
-heavy_hitters_speed.json and .md.
+Each run is the program itself, as a process of its own with two workers or, `--alone`, without;
+its time includes the start of Beam and of the workers, the plan, the record and the picture. What
+was found is held against the truth. `--steps` measures the steps of a person by themselves, in
+this process. Writes heavy_hitters_speed.json and .md.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def searched(folder: Path, count: int, workers: Sequence[str]) -> dict[str, Any]
     truth = dict(zip(corpus.words, corpus.shares.tolist()))
     frequent = [word for word, share in truth.items() if share >= 1.5 * threshold]
     return {
-        "people": count, "processes": 1 + 2 * bool(workers), "seconds": took.seconds, "cpu_seconds": took.cpu_seconds,
+        "people": count, "processes": 1 + 2 * bool(workers),
+        "seconds": took.seconds, "cpu_seconds": took.cpu_seconds,
         "launcher_mib": took.launcher_mib, "worker_mib": took.worker_mib, "load_before": before,
         "threshold": threshold, "words": len(found), "frequent": len(frequent),
         "missed": len(set(frequent) - set(found)),
@@ -161,14 +162,15 @@ def least(work: Callable[[], Any], times: int = 5) -> float:
 def page(runs: Sequence[dict[str, Any]], taken: Sequence[dict[str, Any]]) -> str:
     """Both tables."""
     lines = [
-        "| people | processes | s | CPU s | target, s | f\\* | words | missed of 1.5 f\\* | nobody holds | "
-        "worker MiB | launcher MiB | load before |",
+        "| people | processes | s | CPU s | target, s | f\\* | words | missed of 1.5 f\\* | "
+        "nobody holds | worker MiB | launcher MiB | load before |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in runs:
         target = TARGETS.get(row["people"], "—")
         lines.append(
-            f"| {row['people']:,} | {row['processes']} | {row['seconds']:.1f} | {row['cpu_seconds']:.1f} | {target} | "
+            f"| {row['people']:,} | {row['processes']} | {row['seconds']:.1f} | "
+            f"{row['cpu_seconds']:.1f} | {target} | "
             f"{100 * row['threshold']:.3g} % | {row['words']} | {row['missed']} of "
             f"{row['frequent']} | {row['nobody_holds']} | {row['worker_mib']:.0f} | "
             f"{row['launcher_mib']:.0f} | {row['load_before']:.1f} |"
