@@ -25,7 +25,7 @@ VERSION = 3
 _OF_MEAN = ("mean_squared_error", "bias_bound", "failure_probability", "expected_bias")
 # What `FoundWords` has besides its words.
 _ARRAYS_OF_WORDS = ("frequency", "standard_error", "low", "high")
-_OF_WORDS = ("tested", "num_users", "answers", "coverage", "threshold")
+_OF_WORDS = ("tested", "num_users", "answers", "coverage", "threshold", "complete")
 _SIZE = struct.Struct("<q")
 _NONE = -1
 B = TypeVar("B")
