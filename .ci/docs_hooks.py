@@ -37,6 +37,8 @@ READ = {
     "aimed at. Points at `none` are within rounding of the least possible error.",
     "recovery.png": "`python -m benchmarks.recovery`. A solid line is what a person has to keep so that a report can be "
     "turned back into the value; what lies between it and the dotted one of its colour is saved against keeping the value.",
+    "levels.png": "`python -m benchmarks.levels`. The distance between the two curves is what readers save together by refining "
+    "one public report: random bits here, and epsilons, which add up along the red curve only.",
     "federated_curves.png": "The same trainings three times: only the price on the horizontal axis differs. Read the "
     "distance between two curves at one height; the band is the spread over seeds, the dotted line no privacy at all.",
     "mean_figure_3.2a.png": "Lower is better; black is ours. Where a dotted curve runs below a black one, that peer is "

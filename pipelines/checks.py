@@ -104,11 +104,10 @@ class Job:
         settings, wanted = question.settings, question.wanted
 
         def ask() -> str:
-            memoized = settings.noise.memoized
             return reserving.would_grant(
                 settings,
                 question.worst_price(choice),
-                identity=question.identity(choice) if memoized else None,
+                identity=question.identity(choice) if question.memoized else None,
                 count=settings.charge.windows,
             )
 

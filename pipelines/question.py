@@ -154,6 +154,11 @@ class Question(Planner[S]):
         """Rows in, releases out: a transform whose `identity` is that of the release."""
         return PrivateEstimate(choice.mechanism, self.query, **self.how)
 
+    @property
+    def memoized(self) -> bool:
+        """Whether the same reports may have been published before."""
+        return self.settings.noise.memoized
+
     def identity(self, choice: Choice[Any]) -> ReleaseIdentity:
         """What will be released. Raises UsageError for names that are none."""
         try:

@@ -431,6 +431,11 @@ class DeviceReports(Question[Any]):
     staging: str | None = None
     received: Receipts = Receipts()
 
+    @property
+    def memoized(self) -> bool:
+        """Whether these are reports under a key: memoized ones, or of several levels."""
+        return bool(self.settings.agreed.terms.identity.key)
+
     def identity(self, choice: Choice[Any]) -> ReleaseIdentity:
         """What `release.json` says."""
         found: ReleaseIdentity = self.settings.agreed.terms.identity

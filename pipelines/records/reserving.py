@@ -144,7 +144,10 @@ def would_grant(
             published = ledger.published(identity)
             if published is not None:
                 _check_quota(settings, published)
-                return f"published before by run {published.run_id!r}: the cost covers both"
+                return (
+                    f"published before by run {published.run_id!r}: the same reports cost nothing "
+                    "more, others are priced with them or refused"
+                )
         run_id = settings.charge.run_id
         if run_id is not None:
             _check_alone(settings, run_id)

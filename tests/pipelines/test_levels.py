@@ -124,6 +124,29 @@ def test_other_reports_under_the_same_name_are_not_free(place, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+def test_a_dry_run_says_what_a_further_reader_would_be_charged(place, tmp_path, capfd):
+    """Of the largest level, whoever asks; and nothing, once the reports were read."""
+    ledger = f"sqlite:///{tmp_path}/l.db"
+    book = BudgetLedger.create(ledger)
+    book.set_budget("people", epsilon=9.0, delta=1e-5, local_epsilon=9.0)
+    key, dry = f"--level-key={place}/1.key", ["--dry-run", "--format=json"]
+
+    def told(*more):
+        capfd.readouterr()
+        assert read(place, tmp_path / "out", *dry, *more, ledger=ledger) == DONE
+        checks = json.loads(capfd.readouterr().out)["checks"]
+        return next(check["said"] for check in checks if check["check"] == "budget")
+
+    assert told() == told(key)
+    assert "of 9 at delta = 1e-05 would be spent" in told()
+    assert read(place, tmp_path / "first", ledger=ledger) == DONE
+    again = "the same reports cost nothing more, others are priced with them or refused"
+    spent = book.status("people").spent
+    for more in ([], [key]):
+        assert again in told(*more)
+    assert book.status("people").spent == spent
+
+
 def test_what_does_not_fit_is_refused_by_name(place, tmp_path, capfd):
     content = (place / "1.key").read_bytes()
     damaged = owned(tmp_path / "damaged.key", content.replace(b'"key": "', b'"key": "0', 1))

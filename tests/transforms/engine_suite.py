@@ -30,18 +30,24 @@ from beam_ldp.randomizers import frequency
 from beam_ldp.randomizers.base import FrequencyOracle
 from beam_ldp.randomizers.domain import Domain
 from beam_ldp.randomizers.frequency import KRandomizedResponse
+from beam_ldp.randomizers.level_keys import LevelKey, hidden, level_chain, refined
 from beam_ldp.randomizers.mean import CoordinateRanges, L2Mean, LInfMean, MeanRandomizer, PrivUnit
-from beam_ldp.randomizers.randomness import UserRandomness
+from beam_ldp.randomizers.randomness import UserRandomness, report_ids
+from beam_ldp.randomizers.wire import ReleaseTerms
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import (
+    Aggregate,
+    AtLevel,
     BadRowBlock,
     BoundContributions,
     ChargeTo,
+    EstimateFrequencies,
     PrivateFrequencies,
     PrivateHeavyHitters,
     PrivateMean,
     PrivateUserMean,
     Randomize,
+    RandomizeForLevels,
     Release,
     ReleaseToRows,
     Shuffle,
@@ -227,6 +233,54 @@ class EveryOracle(Part):
             assert release["value"] == direct.value.tolist(), name
             assert release["error"] == direct.standard_error.tolist(), name
             assert (release["num"], release["crowd"]) == (USERS, USERS)
+
+
+class ReportsOfLevels(Part):
+    """The same public reports, read with the key of each level and without: as without Beam."""
+
+    memoized = True
+    oracle = frequency.RefinableResponse.of_levels(6, (3.0, 1.0, 0.5))
+    identity = identity("r", "visits", mechanism=oracle.config_digest().hex()).committed(KEY)
+    terms = ReleaseTerms(oracle, identity)
+
+    def build(self, source: Source) -> Outputs:
+        secret = str(source.noise.key_file)
+        public = source.blocks(values, USERS) | "For levels" >> RandomizeForLevels(
+            self.terms, secret, noise=NoiseSource(self.identity, secret)
+        )
+        outputs: Outputs = {}
+        for level in self.oracle.all_levels:
+            key = None
+            if level != self.oracle.local_epsilon:
+                key = f"{source.folder}/{level}.key"
+                content = LevelKey.derived(KEY, self.identity, self.oracle, level).to_bytes()
+                Path(key).write_bytes(content)
+                Path(key).chmod(0o600)
+            read = AtLevel(self.terms, key)
+            outputs[str(level)] = (
+                public
+                | f"At {level}" >> read
+                | f"Shuffle at {level}" >> Shuffle(read.mechanism, 1000)
+                | f"Aggregate at {level}" >> Aggregate(read.mechanism)
+                | f"Estimate at {level}" >> EstimateFrequencies(read.mechanism)
+            )
+        return outputs
+
+    def verify(self, found: Found, folder: Path) -> None:
+        block, first = values(0, USERS), self.oracle.at_level(self.oracle.all_levels[0])
+        assert block.user_ids is not None
+        reports = first.randomize(block.values, UserRandomness(KEY, block.user_ids, self.identity))
+        ids = report_ids(KEY, block.user_ids, block.values, self.identity)
+        shown = hidden(self.oracle, level_chain(KEY, self.identity, self.oracle), reports, ids)
+        for level in self.oracle.all_levels:
+            read, seen = self.oracle.at_level(level), shown
+            if level != self.oracle.local_epsilon:
+                key = LevelKey.derived(KEY, self.identity, self.oracle, level)
+                seen = refined(self.oracle, key, shown, ids)
+            direct = read.estimate(read.accumulate(seen), USERS)
+            (release,) = found[str(level)]
+            assert release["value"] == direct.value.tolist(), level
+            assert release["error"] == direct.standard_error.tolist(), level
 
 
 class FrequencyOfEachGroup(Part):
@@ -452,6 +506,7 @@ SUITE: tuple[Part, ...] = (
     EveryFormOfOutput(),
     OneRowPerPerson(),
     EveryOracle(),
+    ReportsOfLevels(),
     FrequencyOfEachGroup(),
     EveryMean(),
     MeanOfPersonsMeans(),
