@@ -19,7 +19,7 @@ from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.usage.heavy_hitters import USAGE
-from beam_ldp.pipelines.words.answer import WordAnswer
+from beam_ldp.pipelines.words.answer import WordAnswer, words_above
 from beam_ldp.pipelines.words.choice import (
     WordPlanner,
     WordRecord,
@@ -81,7 +81,8 @@ class FrequentWords(WordPlanner, Question[WordSettings]):
             epsilon_if_visible=None if visible is None else float(visible),
             levels=tuple(levels_of(protocol, received)),
             num_words=len(found.texts),  # type: ignore[attr-defined]
-            words_above_threshold=found.count_above(found.threshold),  # type: ignore[attr-defined]
+            complete=found.complete,  # type: ignore[attr-defined]
+            words_above=words_above(found),  # type: ignore[arg-type]
             tested=found.tested,  # type: ignore[attr-defined]
             threshold=found.threshold,  # type: ignore[attr-defined]
             fano=protocol.fano,

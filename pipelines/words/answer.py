@@ -98,12 +98,13 @@ class WordAnswer(Answer):
         value, low, high = (f"{100 * part:.1f}" for part in (
             found.rest.value, found.rest.low, found.rest.high
         ))  # fmt: skip
-        count, fewest, most = found.count_above(found.threshold)
-        console.print(
-            f"{many(count, 'word')} ({fewest:,} … {most:,}) of {share(found.threshold)} of the "
-            "people or more: what the plan says is found.",
-            highlight=False,
-        )
+        if above := words_above(found):
+            count, fewest, most = above
+            console.print(
+                f"{many(count, 'word')} ({fewest:,} … {most:,}) of {share(found.complete)} of the "
+                "people or more: all of them are found, as the plan says.",
+                highlight=False,
+            )
         console.print(
             f"Any other word, or a longer one: {value} % of the people ({low} … {high} %).",
             highlight=False,
@@ -118,7 +119,7 @@ class WordAnswer(Answer):
 
     def as_json(self) -> dict[str, Any]:
         found, people = self.found, self.found.num_users
-        count, fewest, most = found.count_above(found.threshold)
+        above = words_above(found)
         return {
             "words": [
                 {
@@ -133,7 +134,8 @@ class WordAnswer(Answer):
             "rest": found.rest._asdict(),
             "tested": found.tested,
             "threshold": found.threshold,
-            "words_above_threshold": {"value": count, "low": fewest, "high": most},
+            "complete": found.complete,
+            "words_above": dict(zip(("value", "low", "high"), above)) or None,
         }
 
     def errors(self) -> dict[str, float]:
@@ -143,6 +145,12 @@ class WordAnswer(Answer):
         true = np.array([self._true.get(word, 0) for word in self.words], dtype=float) / people
         off = np.abs(self.found.frequency - true)
         return {"error.largest": float(off.max())} if len(off) else {}
+
+
+def words_above(found: FoundWords) -> tuple[int, ...]:
+    """How many words there are of which none is missed: estimate, least and most; () where the
+    people that came are too few for any."""
+    return found.count_above(found.complete) if 0 < found.complete < 1 else ()
 
 
 def word_table(release: Release, found: FoundWords, words: tuple[str, ...]) -> pa.Table:

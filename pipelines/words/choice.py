@@ -233,7 +233,8 @@ class WordRecord(PrivacyRecord):
         levels: of each level: its number, how many bits of a word it asks about, of how many
             values, its mechanism, its share of the people, and how many answered.
         num_words: that were found.
-        words_above_threshold: how many words have the frequency `threshold`: estimate, least, most.
+        complete: no word of this frequency is missed, but with `failure_probability` for all.
+        words_above: how many words have the frequency `complete`: estimate, least, most.
         tested: words that the last level asked about.
         threshold: a word of this frequency was found but with `failure_probability`, with the
             people that came.
@@ -248,7 +249,8 @@ class WordRecord(PrivacyRecord):
     epsilon_if_visible: float | None = None
     levels: tuple[dict[str, Any], ...] = ()
     num_words: int = 0
-    words_above_threshold: tuple[int, ...] = ()
+    complete: float | None = None
+    words_above: tuple[int, ...] = ()
     tested: int = 0
     threshold: float | None = None
     fano: float | None = None
@@ -302,11 +304,11 @@ def _secrecy(record: WordRecord) -> str:
 def _found(record: WordRecord) -> tuple[str, ...]:
     threshold = "" if record.threshold is None else share(record.threshold)
     above = ""
-    if record.words_above_threshold:
-        count, fewest, most = record.words_above_threshold
+    if record.words_above and record.complete is not None:
+        count, fewest, most = record.words_above
         above = (
-            f" Words that {threshold} of the people or more hold: about {count:,}, between "
-            f"{fewest:,} and {most:,}, at once with all intervals."
+            f" Words that {share(record.complete)} of the people or more hold: about {count:,}, "
+            f"between {fewest:,} and {most:,}, where all intervals hold and none of them is missed."
         )
     return (
         f"words found: {record.num_words:,}.{above} With the people that came, a word that "

@@ -83,8 +83,9 @@ def test_words_are_found_with_honest_intervals(data: Path, tmp_path: Path) -> No
     assert sum(level["people"] for level in told["levels"]) == USERS
     assert told["epsilon"] < told["epsilon_if_visible"] <= 6
     assert 0 < told["fano"] < told["threshold"] < 0.08
-    above, least, most = told["words_above_threshold"]
-    assert least <= above <= most and least <= len(WORDS) <= most
+    above, least, most = told["words_above"]
+    assert told["threshold"] <= told["complete"] < 0.1
+    assert least <= above <= most and least <= len(WORDS) <= most <= len(found)
     assert "\\ud83d" not in json.dumps(told)  # words stand in the estimates alone
     said = " ".join((out / "privacy.md").read_text().split())
     assert "Readers do not learn who was asked at which level" in said
@@ -109,7 +110,7 @@ def test_a_simulation_has_no_price(data: Path, tmp_path: Path, capsys: Any) -> N
     assert main(flags(data, out, "--seed=1", "--format=json")) == DONE
     found = json.loads(capsys.readouterr().out)
     assert found["privacy"]["simulated"] and found["privacy"]["epsilon_if_visible"] is None
-    above = found["words_above_threshold"]
+    above = found["words_above"]
     assert above["low"] <= above["value"] <= above["high"]
     assert found["words"][0]["word"] == "heavy" and 0 <= found["rest"]["low"] <= 1
     assert "No privacy guarantee" in (out / "privacy.md").read_text()
