@@ -233,6 +233,7 @@ def test_flags_that_contradict_levels_are_refused(place, tmp_path, capfd):
         (["--reports-per-envelope=5"], "does not go with --reports-per-envelope"),
         (["--group-by=age", f"--groups={place}/d.txt"], "does not go with --group-by"),
         ([f"--memoize-key-file={place}/other.key"], "must be the file of --level-secret"),
+        (["--column=age", f"--domain={place}/d.txt"], "does not go with several questions"),
         (["--levels=0.5,1"], "must be two or more numbers > 0 that decrease"),
         (["--levels=1,0"], "must be two or more numbers > 0 that decrease"),
         (["--levels=1,1"], "must be two or more numbers > 0 that decrease"),
@@ -246,6 +247,11 @@ def test_flags_that_contradict_levels_are_refused(place, tmp_path, capfd):
          secret, "--dataset=people", "--release-id=w", f"--output={tmp_path}/x"]
     ) == MISUSED  # fmt: skip
     assert "--levels is for values of a list" in "".join(capfd.readouterr())
+    assert randomize.main(
+        [f"--input={place}/values.csv", "--column=age", "--bins=0:50:5", "--quantiles=0.5",
+         "--levels=2,1", secret, "--dataset=people", "--release-id=w", f"--output={tmp_path}/x"]
+    ) == MISUSED  # fmt: skip
+    assert "does not go with several questions or a tree of bins" in "".join(capfd.readouterr())
     assert read(place, tmp_path / "y", f"--level-key={place}/secret.key") == MISUSED
     assert not (tmp_path / "x").exists()
 
