@@ -16,7 +16,13 @@ from beam_ldp.accounting import LocalRandomizerDpEvent, ShuffledDpEvent, shuffle
 from beam_ldp.accounting.composition.loss_curves import renyi_divergences
 from beam_ldp.accounting.divergences.moments import default_orders, rdp_to_epsilon
 from beam_ldp.accounting.divergences.shuffle_rdp import thesis_simplified, two_response_direction
-from beam_ldp.randomizers.frequency import BinaryHadamard
+from beam_ldp.randomizers.entropy import critical_bits, inverse_binary_entropy
+from beam_ldp.randomizers.frequency import (
+    BinaryHadamard,
+    KRandomizedResponse,
+    LimitedHadamard,
+    SubsetSelection,
+)
 from tests.accounting.brute_force import channel_pairs, extreme_rows, response_rows
 
 pytestmark = pytest.mark.exact
@@ -203,6 +209,92 @@ def test_a_ternary_report_beats_the_binary_one_of_equal_entropy():
     yes, no = spoken * truth, spoken * (1 - truth)
     three = discrimination(np.array([yes, no, 1 - spoken]), np.array([no, yes, 1 - spoken]))
     assert two == pytest.approx(0.0264, abs=2e-4) and three == pytest.approx(0.0295, abs=2e-4)
+
+
+def test_more_randomness_than_the_threshold_still_helps_and_less_costs_at_once():
+    """Remark 7.3.2 has the risk depend on the entropy up to H2(1/(E + 1)) only, and smoothly."""
+    n, nobody = 1, np.zeros(1000)
+    for oracle, noise in ((BinaryHadamard, 1.22), (SubsetSelection, 0.22)):
+        assert oracle(1000, 3.0).variance(n, nobody)[0] == pytest.approx(noise, abs=5e-3)
+    for budget, jump in ((0.1, 1.4), (1.0, 4.6), (3.0, 40)):
+        bits = 0.99 * critical_bits(budget)
+        less, full = (
+            LimitedHadamard(2**10, budget, given, "binary", "public").variance(n)[0]
+            for given in (bits, 1.0)
+        )
+        assert less / full == pytest.approx(jump, rel=0.05)
+
+
+def least_error(k: int, n: float, budget: float, bits: float) -> float:
+    """Squared error that no reports of so much entropy go below: van Trees' inequality with a
+    prior of half-width 1/k over pairs of values, and the most that a report tells two values
+    apart."""
+    ratio, same = math.exp(budget), math.tanh(budget / 2) ** 2
+    tells = 2 * same
+    if bits < critical_bits(budget):
+        p = inverse_binary_entropy(bits)
+        tells = 2 * p * same + (p * (1 - 1 / ratio)) ** 2 / (2 - p * (1 + 1 / ratio))
+    return 2 * (k / 2) ** 2 / (n * k * ratio * tells + math.pi**2 * k**3 / 2)
+
+
+def test_least_error_of_any_reports_lies_below_what_binary_ones_reach():
+    """(F.4): the term of the prior is illegible, pi^2 k^3 / 2 with half-width 1/k. Figures of three
+    sizes, and the bound under the error of the mechanism everywhere."""
+    for arguments, golden in (
+        ((1000, 1e8, 1.0, 1.0), 4.13107567e-6),
+        ((1000, 5e5, 1.0, 1.0), 9.06569419e-5),
+        ((64, 1e6, 0.5, 0.2), 1.20772497e-3),
+    ):
+        assert least_error(*arguments) == pytest.approx(golden, rel=1e-8)
+    for k in (16, 64, 1000):
+        for n in (1e3, 1e5, 1e8):
+            for budget in (0.1, 1.0, 3.0):
+                for bits in (0.01, 0.1, 0.5, 1.0):
+                    oracle = LimitedHadamard(k, budget, bits, "binary", "public")
+                    assert (
+                        least_error(k, n, budget, bits) < oracle.variance(int(n), None, "iid").sum()
+                    )
+
+
+def test_gap_between_the_bounds_is_32_times_e_in_print_only():
+    """Remark after Theorem 7.3.1: with the bounds that hold it is 8 E where entropy suffices, and
+    another one below, where the printed lower bound is none."""
+    k, n, budget = 1000, 1e15, 1.0
+    ratio = math.exp(budget)
+    upper = 2 * k * (ratio + 1) ** 2 / (n * (ratio - 1) ** 2)
+    assert upper / least_error(k, n, budget, 1.0) == pytest.approx(8 * ratio, rel=1e-3)
+    p = inverse_binary_entropy(0.01)
+    upper = 8 * k * (1 - p) * ratio**2 / (n * p * (ratio - 1) ** 2)
+    assert upper / least_error(k, n, budget, 0.01) < 18 * ratio
+
+
+def test_signs_of_the_estimate_are_never_zero():
+    """(7.14) rounds to 0 what does not exceed 1/k; an estimate without error is then a wrong
+    sign, whose error (7.15) puts at delta/k or more. With -1 every wrong sign is that far."""
+    k, delta = 4, 0.5
+    for sign in (-1, 1):
+        truth = (1 + delta * sign) / k
+        for estimate in (*np.linspace(0, 1, 101), truth):
+            if (1 if estimate > 1 / k else -1) != sign:
+                assert abs(estimate - truth) >= delta / k - 1e-12
+    exact = (1 - delta) / k
+    printed = 1 if exact > 1 / k else 0
+    assert printed != -1 and abs(exact - exact) < delta / k
+
+
+def test_error_of_randomized_response_grows_with_the_square_of_the_values():
+    """Table 7.1, whose exponent is illegible: k^2 / (n eps^2) for small budgets."""
+    budget = 0.01
+    for k in (100, 1000):
+        total = KRandomizedResponse(k, budget).variance(1).sum()
+        assert total == pytest.approx(k**2 / budget**2, rel=0.03)
+
+
+def test_entropy_below_which_a_budget_of_figure_7_8_is_too_little():
+    """Its text says 0.6 bits once and 0.9 once; that error rises below eps = 0.8 fits 0.9."""
+    for bits, budget in ((0.9, 0.772), (0.6, 1.766)):
+        found = optimize.brentq(lambda e, bits=bits: critical_bits(e) - bits, 0.1, 3.0)
+        assert found == pytest.approx(budget, abs=1e-3)
 
 
 def test_divergence_constant_of_the_assouad_bound():
