@@ -104,6 +104,8 @@ class Job:
         settings, wanted = question.settings, question.wanted
 
         def ask() -> str:
+            if question.uncharged is not None:
+                return question.uncharged
             return reserving.would_grant(
                 settings,
                 question.worst_price(choice),

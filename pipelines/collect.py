@@ -23,13 +23,13 @@ from beam_ldp.pipelines.devices.collecting import (
     collected_words,
     count,
 )
-from beam_ldp.pipelines.devices.release_file import (
+from beam_ldp.pipelines.devices.questions import (
     DeviceListsQuestion,
     DeviceNumberQuestion,
     DeviceQuestion,
-    ReleaseFile,
-    load_release,
+    DeviceWordsQuestion,
 )
+from beam_ldp.pipelines.devices.release_file import ReleaseFile, load_release
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.choice import check_postprocess, rare_error
 from beam_ldp.pipelines.frequencies.numbers import (
@@ -44,6 +44,7 @@ from beam_ldp.pipelines.frequency import Frequency
 from beam_ldp.pipelines.jobs.job import Outputs
 from beam_ldp.pipelines.mechanisms import mechanism_of
 from beam_ldp.pipelines.planner import Choice, Rows
+from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.gates import expected_price, price_as_json, price_of
 from beam_ldp.pipelines.records.record import PrivacyRecord
 from beam_ldp.pipelines.records.statement import Words, words_of
@@ -117,7 +118,7 @@ class Collect(DeviceReports, Frequency):
         ]
 
     @classmethod
-    def of(cls, given: Arguments) -> Collect | CollectMean:
+    def of(cls, given: Arguments) -> Question[Any]:
         """The program as it was told: `release.json` says what was asked. Raises UsageError."""
         need(USAGE, given, "reports.reports", "reports.release", "privacy.delta", "output.folder")
         path, place = given["reports"]["release"], given["mechanism"].get("name")
@@ -125,6 +126,10 @@ class Collect(DeviceReports, Frequency):
         agreed = load_release(path)
         if kind not in (None, type(agreed.terms.randomizer)):
             raise UsageError(f"--mechanism {place} is not that of {path}")
+        if isinstance(agreed.asked, DeviceWordsQuestion):
+            from beam_ldp.pipelines.devices.collecting_words import CollectWords
+
+            return CollectWords(CollectWords.check_agreed(given, agreed))
         if agreed.coordinates is not None:
             return CollectMean(CollectMean.check_agreed(given, agreed))
         return cls(cls.check_agreed(given, agreed))

@@ -16,7 +16,7 @@ from beam_ldp.pipelines import run
 from beam_ldp.pipelines.checks import Job
 from beam_ldp.pipelines.flags import Arguments
 from beam_ldp.pipelines.planner import Choice
-from beam_ldp.pipelines.question import Question
+from beam_ldp.pipelines.question import Answer, Question
 from beam_ldp.pipelines.records.gates import Price
 from beam_ldp.pipelines.usage.heavy_hitters import USAGE
 from beam_ldp.pipelines.words.answer import WordAnswer, words_above
@@ -43,6 +43,14 @@ class FrequentWords(WordPlanner, Question[WordSettings]):
     @classmethod
     def check(cls, given: Arguments) -> WordSettings:
         return check_words(given)
+
+    @classmethod
+    def run_otherwise(cls, given: Arguments, console: Console) -> int | None:
+        if not given["output"].get("publish"):
+            return None
+        from beam_ldp.pipelines.devices.word_levels import publish
+
+        return publish(given, console)
 
     @property
     def about(self) -> str:
@@ -92,7 +100,7 @@ class FrequentWords(WordPlanner, Question[WordSettings]):
             code_bits=protocol.code.num_bits,
         )
 
-    def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> WordAnswer:
+    def answer(self, release: Release, choice: Choice[Any], truth: np.ndarray | None) -> Answer:
         return WordAnswer(release, self.settings.output.top, truth)
 
 

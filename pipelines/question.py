@@ -130,6 +130,11 @@ class Question(Planner[S]):
         return settings.charge.run_id or f"{settings.dataset[:100]}-{uuid.uuid4().hex[:12]}"
 
     @property
+    def uncharged(self) -> str | None:
+        """Why no ledger is asked, where another run was charged for this one; else None."""
+        return None
+
+    @property
     def query(self) -> Query:
         """What people are asked, as both halves of a release need it."""
         raise NotImplementedError

@@ -23,15 +23,13 @@ from rich.markup import escape
 from beam_ldp import log_events
 from beam_ldp.pipelines import outputs, programs
 from beam_ldp.pipelines.checks import Job, check_first, say_checks
-from beam_ldp.pipelines.devices.recovery import new_key, with_recover_key
-from beam_ldp.pipelines.devices.release_file import (
-    RELEASE_FILE,
-    Coordinates,
+from beam_ldp.pipelines.devices.questions import (
     DeviceListsQuestion,
     DeviceNumberQuestion,
     DeviceQuestion,
-    ReleaseFile,
 )
+from beam_ldp.pipelines.devices.recovery import new_key, with_recover_key
+from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, Coordinates, ReleaseFile
 from beam_ldp.pipelines.flags import Arguments, UsageError
 from beam_ldp.pipelines.frequencies.choice import checked_frequency, oracle_for
 from beam_ldp.pipelines.frequencies.numbers import NumberTree
@@ -43,6 +41,7 @@ from beam_ldp.pipelines.mean import Mean
 from beam_ldp.pipelines.means.choice import MeanSettings, check_mean
 from beam_ldp.pipelines.planner import Choice
 from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.question import Question
 from beam_ldp.pipelines.records.gates import NothingReleasedError, gate_bad_rows
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings, absolute, need, with_files
@@ -67,6 +66,7 @@ from beam_ldp.transforms.device.side import Reports
 from beam_ldp.transforms.files import paths_matching
 from beam_ldp.transforms.levels import RandomizeForLevels
 from beam_ldp.transforms.wire import SUFFIX
+from beam_ldp.transforms.word_levels import WordsOfLevel
 
 _NAME = "randomize"
 _REPORTS = "reports"  # folder beside the output, while the job runs
@@ -80,11 +80,15 @@ _OF_LISTS = ("domain", "bins", "quantiles", "between")
 
 def check(given: Arguments) -> DeviceValues:
     """What to make reports of, with every rule checked. Raises UsageError."""
+    if given["release"].get("release"):
+        from beam_ldp.pipelines.devices.word_levels import WordValues
+
+        return WordValues(given)
     need(USAGE, given, "source.paths", "release.dataset", "release.id", "output.folder")
     readers = Readers.of(given)
     given = _with_target(with_recover_key(given), readers)
     folder = given["output"]["folder"]
-    if _is_there(folder):
+    if is_there(folder):
         raise UsageError(
             f"--output {folder} exists: reports go into a new folder, for people whose "
             "values are randomized twice pay twice"
@@ -112,7 +116,7 @@ def check(given: Arguments) -> DeviceValues:
     return NumberValues(check_mean(given, USAGE), reports)
 
 
-def _is_there(path: str) -> bool:
+def is_there(path: str) -> bool:
     """Whether there is a file or folder; an object store knows no folders, but what is in them."""
     if FileSystems.exists(path):
         return True
@@ -182,6 +186,7 @@ def execute(device: DeviceValues, beam_flags: Sequence[str], console: Console) -
     """
     folder = outputs.OutputFolder(device.settings.output.folder)
     check_first(_told(device, beam_flags), console)
+    device.begin()
     with new_key(device):
         return _made(device, beam_flags, folder, console)
 
@@ -212,7 +217,7 @@ def _made(
         written = paths_matching(f"{staging}/{_REPORTS}/*{SUFFIX}")
         if not written:
             raise NothingReleasedError(
-                f"nothing was written: no row could be used{_most_often(reasons)}"
+                f"nothing was written: {device.unwritten}{_most_often(reasons)}"
             )
         with folder.writing() as writer:
             for path in written:
@@ -257,6 +262,7 @@ def _run(device: DeviceValues, beam_flags: Sequence[str], staging: str, console:
         values.values | "Device" >> hide | "WriteReports" >> WriteReports(place, terms)
         refused = values.bad_rows
     elif not device.noise.memoized:
+        assert isinstance(device.side, DeviceSide)
         made: Reports = rows | "Device" >> device.side
         made.reports | "WriteReports" >> WriteReports(place, terms, groups=settings.groups)
         refused = made.bad_rows
@@ -376,12 +382,17 @@ class DeviceValues(ABC):
         release: what devices and collector agree upon.
         program: that asks the same question where raw data are read.
         readers: of several levels; None for one that everybody reads at.
+        unwritten: why there may be no report.
     """
 
     settings: Settings[Any]
     release: ReleaseFile
-    program: Frequency | Mean
+    program: Question[Any]
     readers: Readers | None = None
+    unwritten: str = "no row could be used"
+
+    def begin(self) -> None:  # noqa: B027  (most keep nothing)
+        """Keep what must be known before anything is drawn."""
 
     @property
     def identity(self) -> ReleaseIdentity:
@@ -395,7 +406,7 @@ class DeviceValues(ABC):
         return NoiseSource(self.identity, told.key_file, told.seed)
 
     @property
-    def side(self) -> DeviceSide:
+    def side(self) -> DeviceSide | WordsOfLevel:
         """What runs on the device."""
         settings, terms = self.settings, self.release.terms
         return DeviceSide(

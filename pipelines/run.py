@@ -111,13 +111,16 @@ def execute(
 
 def _reserve(question: Question[Any], choice: Choice[Any], identity: ReleaseIdentity) -> NoCharge:
     """Set the worst case aside, before anything is read."""
-    charge = reserving.reserve(
-        question.settings,
-        question.worst_price(choice),
-        question.about,
-        identity=identity,
-        run_id=question.run_id,
-    )
+    if question.uncharged is not None:
+        charge = NoCharge(question.uncharged)
+    else:
+        charge = reserving.reserve(
+            question.settings,
+            question.worst_price(choice),
+            question.about,
+            identity=identity,
+            run_id=question.run_id,
+        )
     if "run_id" in charge.facts:
         log_events.say(log_events.RESERVED, program=question.name, run_id=charge.facts["run_id"])
     _say_started(question, choice)

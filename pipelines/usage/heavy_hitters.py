@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from beam_ldp.pipelines.usage import DATA, MECHANISM, OUTPUT, PRIVACY, RELEASE, Part, Usage
-from beam_ldp.settings.fields import NUMBER, WHOLE, SettingError, setting
+from beam_ldp.settings.fields import NUMBER, SWITCH, WHOLE, SettingError, setting
 from beam_ldp.settings.sections import (
     DEAD_LETTER,
     Charge,
@@ -84,6 +84,18 @@ class WordQuestion:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class PublishedSearch:
+    """Whether devices answer, level by level."""
+
+    publish: bool = setting(
+        False,
+        "read no rows: write release.json, the question of the first level, for devices to answer "
+        "(`beam-ldp randomize --release`); `beam-ldp collect` makes the next one of their reports",
+        SWITCH, flag="publish",
+    )  # fmt: skip
+
+
 _PEOPLE: dict[str, dict[str, Any]] = {
     "id": {"help": "column with the user id: one row per person is drawn at random; without it "
            "every row counts as a person"},
@@ -100,6 +112,7 @@ PARTS = (
     Part("release", Noise, RELEASE),
     Part("release", Charge, RELEASE),
     Part("output", Output, OUTPUT),
+    Part("output", PublishedSearch, OUTPUT),
 )  # fmt: skip
 
 EXAMPLES = """examples:
@@ -112,6 +125,9 @@ EXAMPLES = """examples:
   the same, charged to a budget; and again without a second report of anybody
     beam-ldp heavy-hitters ... --dataset telemetry --ledger sqlite:///privacy.db \\
         --release-id week-47 --memoize-key-file key
+  words that devices hold: the first question for them (then `randomize --release`, `collect`)
+    beam-ldp heavy-hitters --publish --column word --user-id uid --local-epsilon 6 --delta 1e-8 \\
+        --expected-users 1e7 --dataset telemetry --release-id week-47 --output level-1
 """
 
 USAGE = Usage(

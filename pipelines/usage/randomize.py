@@ -64,6 +64,19 @@ class ReadLater:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class PublishedQuestion:
+    """A question that was published, in place of one's own."""
+
+    release: str | None = setting(
+        None,
+        "release.json of a search for words, as `beam-ldp heavy-hitters --publish` and `beam-ldp "
+        "collect` write it: the people here whose level it is answer (needs {people.id} and "
+        "{release.key_file}); {output.folder} is this machine's folder of the whole search",
+        flag="release", metavar="FILE",
+    )  # fmt: skip
+
+
 _BAD_ROWS = {
     "choices": (DEAD_LETTER, "other", "zero"),
     "help": "what happens to rows that cannot be used: they are left out and counted "
@@ -104,6 +117,7 @@ PARTS = (
         },
     ),
     Part("release", ReadLater, RELEASE),
+    Part("release", PublishedQuestion, RELEASE),
     Part(
         "output", Output, OUTPUT, only=("folder", "format"),
         own={"folder": {"help": "new folder for the reports and release.json"}},
@@ -139,6 +153,9 @@ EXAMPLES = """examples:
     beam-ldp randomize --input values.csv --column answer --domain answers.txt --user-id uid \\
         --local-epsilon 3 --recover-key-file private/week-47.key --dataset survey \\
         --release-id week-47 --output reports
+  one level of a search for words, as it was published; another one goes into the same folder
+    beam-ldp randomize --release level-1/release.json --input words.parquet --column word \\
+        --user-id uid --memoize-key-file device.key --output answers
 """
 
 EXIT_CODES = """

@@ -17,6 +17,7 @@ from beam_ldp.pipelines.records.wording import many
 from beam_ldp.pipelines.views.pictures import TopList, plot_top, shortened
 from beam_ldp.pipelines.words.choice import share
 from beam_ldp.protocols.found_words import FoundWords
+from beam_ldp.randomizers.domain import OTHER
 from beam_ldp.transforms.elements.blocks import Release
 
 if TYPE_CHECKING:
@@ -45,12 +46,18 @@ class WordAnswer(Answer):
 
     purposes = {
         "estimates.csv": "every word found, and the rest, with counts, frequencies and intervals",
+        "words.txt": "the words alone, as a list for --domain: this week's people test it",
         "plot.png": "the most frequent words",
     }
 
     def __init__(self, release: Release, length: int, truth: Any = None) -> None:
         super().__init__(release, None)
         self._length, self._true = length, truth
+
+    def more_files(self) -> dict[str, bytes]:
+        listed = [word for word in self.words if word == word.strip("\r\n\ufeff") != ""]
+        lines = [word for word in listed if "\n" not in word and word != OTHER]
+        return {"words.txt": "".join(f"{line}\n" for line in lines).encode()} if lines else {}
 
     @property
     def found(self) -> FoundWords:

@@ -204,7 +204,7 @@ def asks_of(level: Level) -> str:
 
 
 def levels_of(protocol: HeavyHitters, received: Sequence[int]) -> list[dict[str, Any]]:
-    """Of each level what the record says."""
+    """Of each level that was asked what the record says."""
     return [
         {
             "level": i + 1,
@@ -215,7 +215,7 @@ def levels_of(protocol: HeavyHitters, received: Sequence[int]) -> list[dict[str,
             "share": level.share,
             "people": people,
         }
-        for i, (level, people) in enumerate(zip(protocol.levels, received, strict=True))
+        for i, (level, people) in enumerate(zip(protocol.levels, received))
     ]
 
 
@@ -302,7 +302,9 @@ def _secrecy(record: WordRecord) -> str:
 
 
 def _found(record: WordRecord) -> tuple[str, ...]:
-    threshold = "" if record.threshold is None else share(record.threshold)
+    if record.threshold is None:  # of a level that finds beginnings
+        return (_never_found(record),)
+    threshold = share(record.threshold)
     above = ""
     if record.words_above and record.complete is not None:
         count, fewest, most = record.words_above
@@ -314,9 +316,15 @@ def _found(record: WordRecord) -> tuple[str, ...]:
         f"words found: {record.num_words:,}.{above} With the people that came, a word that "
         f"{threshold} of them hold is missed with probability {record.failure_probability:g} at "
         f"most; at most {readable(record.false_words)} that nobody holds are listed, on average",
+        _never_found(record),
+    )
+
+
+def _never_found(record: WordRecord) -> str:
+    return (
         f"words of more than {record.max_bytes:,} bytes, or whose code has more than "
         f"{record.code_bits:,} bits, cannot be found: people who hold one took part, and how many "
-        "they are is not counted",
+        "they are is not counted"
     )
 
 

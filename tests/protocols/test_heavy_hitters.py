@@ -126,6 +126,44 @@ def hockey_stick_alone(a: int, b: int, budget: float, epsilon: float) -> float:
     return float(np.maximum(0, channel[:, a] - math.exp(epsilon) * channel[:, b]).sum())
 
 
+def visible_transcripts(
+    first: tuple[int, ...], second: tuple[int, ...], budget: float
+) -> dict[tuple[object, ...], float]:
+    """The same of people whose levels are known: those of each level by themselves."""
+    three, two = KRandomizedResponse(3, budget).channel(), KRandomizedResponse(2, budget).channel()
+    law: dict[tuple[object, ...], float] = defaultdict(float)
+    for answers in itertools.product(range(3), repeat=len(first)):
+        chance = math.prod(three[a, v] for a, v in zip(answers, first))
+        narrow = 0 in answers
+        channel = two if narrow else three
+        asked = [int(v != 0) if narrow else v for v in second]
+        for later in itertools.product(range(len(channel)), repeat=len(asked)):
+            more = math.prod(channel[a, v] for a, v in zip(later, asked))
+            law[tuple(sorted(answers)), tuple(sorted(later))] += chance * more
+    return law
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("budget", [1.0, 3.0])
+@pytest.mark.parametrize("came", [1, 2, 3])
+def test_visible_levels_cost_one_shuffle_of_the_fewest_people(came: int, budget: float) -> None:
+    """Four people, two adaptive levels, enumerated: whoever's value changes, the whole transcript
+    stays below one shuffle of the own level. Where all four were charged for, it does not."""
+    broken = False
+    for others in itertools.product(range(3), repeat=3):
+        for a, b in itertools.permutations(range(3), 2):
+            for place, crowd in ((0, came), (came, 4 - came)):
+                people = [(*others[:place], one, *others[place:]) for one in (a, b)]
+                p, q = (visible_transcripts(v[:came], v[came:], budget) for v in people)
+                for epsilon in (0.1 * budget, 0.4 * budget, 0.8 * budget):
+                    stick = sum(
+                        max(0.0, chance - math.exp(epsilon) * q[seen]) for seen, chance in p.items()
+                    )
+                    assert stick <= shuffle_delta(budget, crowd, epsilon) + 1e-12
+                    broken = broken or stick > shuffle_delta(budget, 4, epsilon) + 1e-9
+    assert broken
+
+
 @pytest.mark.exact
 def test_a_plan_travels_as_json_and_is_checked() -> None:
     config = json.loads(json.dumps(SMALL.to_config()))

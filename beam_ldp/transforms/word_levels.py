@@ -1,0 +1,141 @@
+"""A search for words that devices answer: one level of it at a time, as a question of its own.
+
+    device:     word ─▶ is this level the person's own? ─▶ child of a candidate, or none ─▶ report
+    collector:  reports of the level ─▶ sum ─▶ candidates of the next level, or the words
+
+Every person answers the one level that is drawn on the device, whatever was found before: whoever
+is asked at another level sends nothing. So whoever receives reports knows each sender's level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from beam_ldp.protocols.heavy_hitters import HeavyHitters
+from beam_ldp.settings import People
+from beam_ldp.transforms.device.bounding import BoundContributions
+from beam_ldp.transforms.device.keyed import NoiseSource
+from beam_ldp.transforms.device.side import Values
+from beam_ldp.transforms.elements.blocks import Release, StatisticBlock, ValueBlock
+from beam_ldp.transforms.elements.stages import window_bounds
+from beam_ldp.transforms.heavy_hitters import AssignLevels, EncodeWords, config_of
+from beam_ldp.transforms.queries import BadLists
+
+
+class WordsOfLevel:
+    """Rows to what the people of one level answer truthfully; nothing is private yet.
+
+    Args:
+        protocol: the plan of all levels.
+        level: from 0.
+        candidates: that the level asks about.
+        column: with the word.
+        people: whose rows these are; one of each person is drawn.
+        noise: of the search, not of the level: a secret key, from which follow each person's level
+            and row.
+        bad_rows: as in `EncodeWords`.
+    """
+
+    def __init__(
+        self,
+        protocol: HeavyHitters,
+        level: int,
+        candidates: np.ndarray,
+        *,
+        column: str | None,
+        people: People,
+        noise: NoiseSource,
+        bad_rows: BadLists = "dead_letter",
+    ) -> None:
+        self._protocol, self._noise = protocol, noise
+        self._encode = EncodeWords(protocol, column, people=people, bad_rows=bad_rows)
+        self._answer = _AnswersOfLevel(protocol, level, candidates)
+
+    def values(self, rows: beam.PCollection) -> Values:
+        """As `DeviceSide.values`."""
+        encoded = rows | "Encode" >> self._encode
+        assign = beam.ParDo(AssignLevels(self._protocol, self._noise))
+        persons = (
+            encoded
+            | "Assign levels" >> assign.with_output_types(ValueBlock)
+            | "Bound" >> BoundContributions(noise=self._noise)
+        )
+        answers = persons | "Own level" >> beam.ParDo(self._answer).with_output_types(ValueBlock)
+        return Values(answers, encoded.bad_rows)
+
+
+@dataclass(eq=False)
+class _AnswersOfLevel(beam.DoFn):
+    """The people of the level alone, with the child of a candidate that each holds."""
+
+    protocol: HeavyHitters
+    level: int
+    candidates: np.ndarray
+
+    def process(self, block: ValueBlock) -> Iterator[ValueBlock]:
+        assert block.groups is not None
+        own = replace(block.where(block.groups == self.level), groups=None)
+        if len(own):
+            asked = self.protocol.encode(own.values, self.level, self.candidates)
+            yield replace(own, values=asked)
+
+
+class EstimateLevel(beam.PTransform):
+    """The sum of a level to a release: of the children that it asked about, or of words.
+
+    In: `StatisticBlock`s. Out: `Release`s, whose estimate is that of the level's oracle, from which
+    the next candidates follow, or `FoundWords` of the last level.
+
+    Args:
+        protocol: the plan of all levels.
+        received: reports of each level before.
+        candidates: that the level asked about.
+        question: name of what is asked, for the record.
+    """
+
+    def __init__(
+        self,
+        protocol: HeavyHitters,
+        received: tuple[int, ...],
+        candidates: np.ndarray,
+        question: str = "",
+    ) -> None:
+        super().__init__()
+        self._doer = _EstimateLevel(protocol, received, candidates, question)
+
+    def expand(self, totals: beam.PCollection) -> beam.PCollection:
+        return totals | beam.ParDo(self._doer).with_output_types(Release)
+
+
+@dataclass(eq=False)
+class _EstimateLevel(beam.DoFn):
+    protocol: HeavyHitters
+    before: tuple[int, ...]
+    candidates: np.ndarray
+    question: str
+
+    def process(
+        self, total: StatisticBlock, window: Any = beam.DoFn.WindowParam
+    ) -> Iterator[Release]:
+        protocol, level = self.protocol, len(self.before)
+        received = (*self.before, total.num_reports)
+        estimate = protocol.levels[level].oracle.estimate(total.statistic, total.num_reports)
+        found: Any = estimate
+        if level == len(protocol.levels) - 1:
+            found = protocol.finish(estimate, self.candidates, sum(received))
+        yield Release(
+            estimate=found,
+            num_reports=total.num_reports,
+            ran=None,
+            question=self.question,
+            window=window_bounds(window),
+            mechanism=config_of(protocol) | {"received": list(received)},
+            smallest_batch=total.num_reports,
+            output=total.output,
+            simulated=total.simulated,
+        )

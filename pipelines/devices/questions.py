@@ -1,0 +1,291 @@
+"""What each number of a report is about, beyond what an envelope can say: several lists, a number,
+or one level of a search for words. The text of it is digested to what stands in the release's
+identity."""
+
+from __future__ import annotations
+
+import json
+import operator
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from beam_ldp.pipelines.flags import UsageError
+from beam_ldp.pipelines.frequencies.numbers import NumberQuestion, check_number_question
+from beam_ldp.protocols.heavy_hitters import HeavyHitters, Level
+from beam_ldp.randomizers.base import FrequencyOracle, LocalRandomizer
+from beam_ldp.randomizers.domain import Bins
+from beam_ldp.randomizers.hierarchy import Hierarchy
+from beam_ldp.randomizers.identity import ReleaseIdentity, digest_of
+from beam_ldp.randomizers.questions import Questions
+from beam_ldp.transforms.questions import LevelsQuestion
+
+
+class DeviceQuestion(ABC):
+    """Several lists, or a number."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """What the text holds."""
+
+    @abstractmethod
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        """A ValueError unless the mechanism answers just this."""
+
+    @property
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @property
+    @abstractmethod
+    def asked_columns(self) -> tuple[str, ...]:
+        """The columns, as the identity of the release names them."""
+
+    @property
+    @abstractmethod
+    def values(self) -> bytes:
+        """The digest of lists, bins or tree, as the identity of the release has it."""
+
+    @staticmethod
+    def from_text(text: Any) -> DeviceQuestion:
+        """Inverse of `text`. Raises ValueError."""
+        found = json.loads(text) if isinstance(text, str) else None
+        if isinstance(found, dict) and set(found) == {"columns", "lists"}:
+            return DeviceListsQuestion(_names(found["columns"]), _names(found["lists"]))
+        if isinstance(found, dict) and set(found) == _OF_WORDS:
+            return DeviceWordsQuestion.from_json(found)
+        if isinstance(found, dict) and {"column", "edges"} <= set(found) <= _OF_NUMBER:
+            (column,) = _names([found["column"]])
+            return DeviceNumberQuestion(column, _number_question(found))
+        raise ValueError(
+            "questions must be the text of a JSON object about lists, a number or words"
+        )
+
+
+@dataclass(frozen=True)
+class DeviceListsQuestion(DeviceQuestion):
+    """A value of a public list for each question.
+
+    Attributes:
+        columns: names of the questions.
+        lists: digest of each list, in hexadecimal.
+    """
+
+    columns: tuple[str, ...]
+    lists: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        distinct = len(set(self.columns)) == len(self.columns) == len(self.lists)
+        if not distinct or len(self.columns) < 2:
+            raise ValueError("questions must be two or more, with distinct names, each with a list")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"columns": list(self.columns), "lists": list(self.lists)}
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def values(self) -> bytes:
+        return digest_of(*map(bytes.fromhex, self.lists))
+
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        if not isinstance(randomizer, Questions) or len(randomizer.oracles) != len(self.columns):
+            raise ValueError("release terms contradict themselves: number of questions")
+
+
+@dataclass(frozen=True)
+class DeviceNumberQuestion(DeviceQuestion):
+    """A number: in which bin it lies, or where in a tree over the bins.
+
+    Attributes:
+        column: its name.
+        wanted: the bins; with a tree its fan-out, and what is to be read off it.
+    """
+
+    column: str
+    wanted: NumberQuestion
+
+    def __post_init__(self) -> None:
+        if (self.wanted.fan_out is None) == self.wanted.needs_tree:
+            raise ValueError("questions: fan_out must be given for a tree, and for nothing else")
+
+    def to_json(self) -> dict[str, Any]:
+        wanted = self.wanted
+        found: dict[str, Any] = {"column": self.column, "edges": list(wanted.bins.edges)}
+        if wanted.needs_tree:
+            found |= {
+                "fan_out": wanted.fan_out,
+                "quantiles": list(wanted.quantiles),
+                "between": [[repr(low), repr(high)] for low, high in wanted.ranges],
+            }
+        return found
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def values(self) -> bytes:
+        bins, fan_out = self.wanted.bins, self.wanted.fan_out
+        if fan_out is None:
+            return bins.digest
+        return digest_of(LevelsQuestion(self.column, Hierarchy(bins, fan_out)).digest)
+
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        found: tuple[int, ...] = ()
+        bins, fan_out = self.wanted.bins, self.wanted.fan_out
+        if isinstance(randomizer, Questions) and fan_out is not None:
+            found = randomizer.domain_sizes
+        elif isinstance(randomizer, FrequencyOracle) and fan_out is None:
+            found = (randomizer.domain_size,)
+        if found != ((bins.size,) if fan_out is None else Hierarchy(bins, fan_out).sizes):
+            raise ValueError("release terms contradict themselves: number of bins")
+
+
+@dataclass(frozen=True)
+class DeviceWordsQuestion(DeviceQuestion):
+    """One level of a search for words: do you hold one that begins with one of these?
+
+    A search is a sequence of such questions, each with a release file of its own. People are drawn
+    for a level on their devices, and answer no other one.
+
+    Attributes:
+        column: name of what is searched.
+        protocol: the plan of all levels; whoever receives reports sees who answers which.
+        candidates: beginnings that this level asks about, in hexadecimal, in rising order.
+        received: reports of each level before.
+        min_reports: of all levels together, at least; each level's gate is its share of them.
+        honest_fraction: share of the reports that are certainly not fake.
+    """
+
+    column: str
+    protocol: HeavyHitters
+    candidates: tuple[str, ...]
+    received: tuple[int, ...] = ()
+    min_reports: int = 1
+    honest_fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.protocol.assignment != "visible":
+            raise ValueError("questions: whoever receives reports sees their level")
+        if self.level >= len(self.protocol.levels):
+            raise ValueError("questions: the search has fewer levels")
+        whole = all(len(row) == 16 * self.protocol.code.num_words for row in self.candidates)
+        rising = list(self.candidates) == sorted(set(self.candidates))
+        if not (whole and rising) or len(self.candidates) > self.asked.candidates:
+            raise ValueError("questions: candidates are not those of a level")
+
+    @classmethod
+    def first(
+        cls, column: str, protocol: HeavyHitters, min_reports: int, honest_fraction: float
+    ) -> DeviceWordsQuestion:
+        """What a search begins with."""
+        root = _as_hex(protocol.root)
+        return cls(column, protocol, root, (), min_reports, honest_fraction)
+
+    def then(self, candidates: np.ndarray, num_reports: int) -> DeviceWordsQuestion:
+        """What follows, where so many reports of this level came to these candidates."""
+        received = (*self.received, num_reports)
+        return replace(self, candidates=_as_hex(candidates), received=received)
+
+    @property
+    def level(self) -> int:
+        """Which level this is, from 0."""
+        return len(self.received)
+
+    @property
+    def asked(self) -> Level:
+        """The level."""
+        return self.protocol.levels[self.level]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The candidates as the protocol takes them."""
+        packed = np.frombuffer(bytes.fromhex("".join(self.candidates)), dtype=">u8")
+        return packed.astype(np.uint64).reshape(-1, self.protocol.code.num_words)
+
+    @property
+    def least(self) -> tuple[int, ...]:
+        """Gates of all levels."""
+        return self.protocol.min_reports(self.min_reports)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "column": self.column,
+            "search": self.protocol.to_config(),
+            "candidates": list(self.candidates),
+            "received": list(self.received),
+            "min_reports": self.min_reports,
+            "honest_fraction": self.honest_fraction,
+        }
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> DeviceWordsQuestion:
+        """Inverse of `to_json`. Raises ValueError."""
+        try:
+            told = {name: found[name] for name in ("column", "min_reports", "honest_fraction")}
+            return cls(
+                protocol=HeavyHitters.from_config(found["search"]),
+                candidates=tuple(found["candidates"]),
+                received=tuple(map(operator.index, found["received"])),
+                **told,
+            )
+        except (TypeError, AttributeError):
+            raise ValueError("questions hold a value of the wrong type") from None
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def values(self) -> bytes:
+        return digest_of(self.text.encode())
+
+    def check_fits(self, randomizer: LocalRandomizer) -> None:
+        if randomizer.config_digest() != self.asked.oracle.config_digest():
+            raise ValueError("release terms contradict themselves: mechanism of the level")
+
+
+def search_of(identity: ReleaseIdentity) -> ReleaseIdentity:
+    """The names of a search, from the identity of one of its levels: what its levels are drawn
+    under. Another plan under the same names draws nobody anew."""
+    return replace(identity, mechanism="", values="", part="search")
+
+
+def _as_hex(rows: np.ndarray) -> tuple[str, ...]:
+    return tuple(row.astype(">u8").tobytes().hex() for row in rows)
+
+
+_OF_NUMBER = {"column", "edges", "fan_out", "quantiles", "between"}
+_OF_WORDS = {"column", "search", "candidates", "received", "min_reports", "honest_fraction"}
+
+
+def _names(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
+        raise ValueError("questions must be a list of names, and lists a list of digests")
+    return tuple(found)
+
+
+def _number_question(found: dict[str, Any]) -> NumberQuestion:
+    """What is asked about a number. Raises ValueError."""
+    try:
+        wanted = NumberQuestion(
+            Bins(tuple(map(float, found["edges"]))),
+            tuple(map(float, found.get("quantiles", ()))),
+            tuple((float(low), float(high)) for low, high in found.get("between", ())),
+            found.get("fan_out"),
+        )
+        if wanted.fan_out is not None and type(wanted.fan_out) is not int:
+            raise TypeError
+    except TypeError:
+        raise ValueError("questions hold a value of the wrong type") from None
+    try:
+        check_number_question(wanted)
+    except UsageError as error:
+        raise ValueError(f"questions: {error}") from None
+    return wanted

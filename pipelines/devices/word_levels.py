@@ -1,0 +1,267 @@
+"""A search that devices answer: its first question, and what a device makes of a level's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+from rich.console import Console
+from rich.markup import escape
+
+from beam_ldp.pipelines import outputs, run
+from beam_ldp.pipelines.devices.questions import DeviceWordsQuestion, search_of
+from beam_ldp.pipelines.devices.release_file import RELEASE_FILE, load_release, release_of_level
+from beam_ldp.pipelines.flags import Arguments, UsageError
+from beam_ldp.pipelines.heavy_hitters import FrequentWords
+from beam_ldp.pipelines.programs import DONE
+from beam_ldp.pipelines.randomize import DeviceValues, is_there
+from beam_ldp.pipelines.settings import checked as checked_settings
+from beam_ldp.pipelines.settings import need, settings_from, with_files
+from beam_ldp.pipelines.usage import TEXT_COLUMN, heavy_hitters, randomize
+from beam_ldp.pipelines.usage.heavy_hitters import WordQuestion
+from beam_ldp.pipelines.views import terminal
+from beam_ldp.pipelines.views.tables import plan_table
+from beam_ldp.pipelines.words.choice import WordSettings, checked_words
+from beam_ldp.protocols.heavy_hitters import HeavyHitters
+from beam_ldp.randomizers.identity import ONE_ROW_DECLARED, ReleaseIdentity, one_row_of
+from beam_ldp.transforms.composite import bounding_of
+from beam_ldp.transforms.device.keyed import NoiseSource
+from beam_ldp.transforms.word_levels import WordsOfLevel
+
+# The first question -------------------------------------------------------------------------------
+
+_READS_ROWS = (
+    ("source", "paths"), ("release", "key_file"), ("release", "seed"), ("release", "ledger"),
+)  # fmt: skip
+
+
+def publish(given: Arguments, console: Console) -> int:
+    """Write the first question of a search, for devices; nobody's rows are read.
+
+    Raises:
+        UsageError, OutputError: before anything is written.
+    """
+    usage = heavy_hitters.USAGE
+    need(usage, given, "privacy.delta", "release.dataset", "release.id", "output.folder")
+    for home, name in _READS_ROWS:
+        if given[home].get(name) not in (None, "", ()):
+            raise UsageError(
+                f"{usage.flag_of(f'{home}.{name}')} is for a search that reads rows: with "
+                "--publish devices answer, and `beam-ldp collect` is charged"
+            )
+    if given["question"].get("assignment") == "secret":
+        raise UsageError(
+            "--assignment must be visible with --publish: whoever receives a report of a device "
+            "sees which level was asked when it came"
+        )
+    program = FrequentWords(
+        checked_words(Arguments({"question": {"assignment": "visible"}}, []).over(given), usage)
+    )
+    settings = program.settings
+    if settings.people.id is None and not settings.people.one_row:
+        raise UsageError(
+            "give --user-id, the column by which devices draw one row of each person, or "
+            "--one-row-per-person"
+        )
+    asked = DeviceWordsQuestion.first(
+        (settings.question.column or (TEXT_COLUMN,))[0],
+        program.protocol,
+        settings.min_reports,
+        settings.privacy.honest_fraction,
+    )
+    unit = settings.charge.privacy_unit
+    try:
+        search = ReleaseIdentity(
+            settings.dataset,
+            settings.noise.id or "",
+            bounding=bounding_of(settings.people, unit),
+            privacy_unit=unit,
+        )
+        release = release_of_level(asked, search)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    choice = program.choose()
+    if settings.only_plan:
+        if settings.output.format == "json":
+            print(terminal.printed_json(run.plan_as_json(program, choice)))
+        else:
+            Console().print(plan_table(program, choice))
+        return DONE
+    run.say_plan_line(program, choice, console)
+    folder = outputs.OutputFolder(settings.output.folder)
+    with folder.writing() as writer:
+        writer.put(RELEASE_FILE, outputs.as_json(release.to_json()))
+    if settings.output.format == "json":
+        told = {"schema_version": outputs.SCHEMA_VERSION, "output": folder.path}
+        told |= {"release": release.to_json(), **run.plan_as_json(program, choice)}
+        print(terminal.printed_json({**told, "dry_run": False}))
+    else:
+        levels = len(program.protocol.levels)
+        Console().print(
+            f"[bold]Written to[/bold] {escape(folder.path)}/{RELEASE_FILE}: the question of level "
+            f"1 of {levels}, for devices (`beam-ldp randomize --release`)",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    return DONE
+
+
+# What a device makes of a level's question --------------------------------------------------------
+
+SEARCH_FILE = "search.json"
+_TAKEN = {
+    "question": {"column", "bad_rows"},
+    "people": {"id"},
+    "privacy": {"max_local_epsilon", "trust_shuffler"},
+    "release": {"dataset", "id", "key_file", "release"},
+    "output": {"folder", "format"},
+    "mechanism": set[str](),
+    "shuffle": set[str](),
+}
+
+
+class WordValues(DeviceValues):
+    """Words, asked about one level of a search.
+
+    The output is this machine's folder of one search: reports of a level stand in a folder of their
+    own, and another search of the same name, or another question of a level that was answered, is
+    refused. Raises UsageError where that is so, and for flags that a question has decided.
+    """
+
+    settings: WordSettings
+    unwritten = "nobody here is asked at this level"
+
+    def __init__(self, given: Arguments) -> None:
+        usage = randomize.USAGE
+        need(usage, given, "source.paths", "people.id", "release.key_file", "output.folder")
+        for home, taken in _TAKEN.items():
+            for name in sorted(set(given[home]) - taken):
+                raise UsageError(
+                    f"{usage.flag_of(f'{home}.{name}')}: --release says it, or it does not go "
+                    "with a search"
+                )
+        path = given["release"]["release"]
+        release = load_release(path)
+        if not isinstance(release.asked, DeviceWordsQuestion):
+            raise UsageError(f"--release {path}: not a question of a search for words")
+        self.asked, self.release = release.asked, release
+        self.settings = self._settings(given)
+        self._check_names(path)
+        self.folder = self._folder(given["output"]["folder"].rstrip("/"))
+        self.settings = replace(
+            self.settings, output=replace(self.settings.output, folder=self.folder)
+        )
+        self.program = _Asked(self.settings, self.asked.protocol)
+
+    def _settings(self, given: Arguments) -> WordSettings:
+        """What was told, with what the question says."""
+        usage, protocol = randomize.USAGE, self.asked.protocol
+        decided: dict[str, dict[str, Any]] = {
+            "privacy": {"local_epsilon": protocol.local_epsilon, "model": "local"},
+            "shuffle": {"min_reports": 1},
+            "release": {
+                "dataset": given["release"].get("dataset") or self.identity.dataset,
+                "id": given["release"].get("id") or self.identity.release_id,
+            },
+        }
+        given = Arguments(decided, []).over(given)
+        told = given["question"]
+        if told.get("bad_rows") == "zero":
+            raise UsageError("--bad-rows of words must be dead-letter or other")
+        question = WordQuestion(
+            column=tuple(told.get("column") or (self.asked.column,)),
+            max_bytes=protocol.code.max_bytes,
+            code_bits=protocol.code.num_bits,
+            assignment="visible",
+            **({"bad_rows": told["bad_rows"]} if "bad_rows" in told else {}),
+        )
+        if len(question.column) > 1:
+            raise UsageError("--column must name one column")
+        settings = settings_from(given, usage, question, WordSettings)
+        return with_files(checked_settings(settings))
+
+    def _check_names(self, path: str) -> None:
+        identity, settings = self.identity, self.settings
+        for flag, told, said in (
+            ("--dataset", settings.noise.dataset, identity.dataset),
+            ("--release-id", settings.noise.id, identity.release_id),
+        ):
+            if told != said:
+                raise UsageError(f"{flag} {told}: {path} is of {said!r}")
+        if identity.bounding not in (ONE_ROW_DECLARED, one_row_of(settings.people.id or "")):
+            raise UsageError(
+                f"--user-id {settings.people.id}: the search has the rule {identity.bounding!r}"
+            )
+
+    def _folder(self, root: str) -> str:
+        """Where the reports of this level go; refuses what would cost its people twice."""
+        folder, search = f"{root}/level-{self.asked.level + 1}", self._search
+        known = f"{root}/{SEARCH_FILE}"
+        if is_there(known):
+            with FileSystems.open(known, "application/octet-stream") as file:
+                if json.loads(file.read()) != json.loads(search):
+                    raise UsageError(
+                        f"--output {root} holds answers to another search, or to another plan "
+                        "under its name: people who answer both pay twice"
+                    )
+        elif is_there(root):
+            raise UsageError(f"--output {root} exists, and is no folder of answers to a search")
+        if is_there(folder):
+            same = load_release(f"{folder}/{RELEASE_FILE}").terms.digest == self.terms_digest
+            raise UsageError(
+                f"--output {root}: this level was answered before"
+                + (
+                    "; send those reports again, they are what a new run would draw"
+                    if same
+                    else " as another question: its people have spent what they promised"
+                )
+            )
+        return folder
+
+    @property
+    def terms_digest(self) -> bytes:
+        """What the envelopes carry."""
+        return self.release.terms.digest
+
+    @property
+    def _search(self) -> bytes:
+        """What stays the same from level to level."""
+        told = {
+            "search": search_of(self.identity).to_json(),
+            "plan": self.asked.protocol.config_digest().hex(),
+        }
+        return outputs.as_json(told)
+
+    def begin(self) -> None:
+        """Remember the search, before anything of it is drawn."""
+        root = self.folder.rsplit("/", 1)[0]
+        if not is_there(f"{root}/{SEARCH_FILE}"):
+            if not FileSystems.exists(root):
+                FileSystems.mkdirs(root)
+            with FileSystems.create(f"{root}/{SEARCH_FILE}", "application/octet-stream") as file:
+                file.write(self._search)
+
+    @property
+    def side(self) -> WordsOfLevel:
+        """What runs on the device."""
+        settings, asked = self.settings, self.asked
+        return WordsOfLevel(
+            asked.protocol,
+            asked.level,
+            asked.rows,
+            column=settings.question.column[0],
+            people=settings.people,
+            noise=NoiseSource(search_of(self.identity), settings.noise.key_file),
+            bad_rows="dead_letter" if settings.bad_rows_leave_a_trace else "other",
+        )
+
+
+class _Asked(FrequentWords):
+    """The program that reads the same rows, of a search that others planned."""
+
+    usage = randomize.USAGE
+
+    def __init__(self, settings: WordSettings, protocol: HeavyHitters) -> None:
+        super().__init__(settings)
+        self.protocol = protocol
