@@ -45,17 +45,7 @@ def publish(given: Arguments, console: Console) -> int:
     """
     usage = heavy_hitters.USAGE
     need(usage, given, "privacy.delta", "release.dataset", "release.id", "output.folder")
-    for home, name in _READS_ROWS:
-        if given[home].get(name) not in (None, "", ()):
-            raise UsageError(
-                f"{usage.flag_of(f'{home}.{name}')} is for a search that reads rows: with "
-                "--publish devices answer, and `beam-ldp collect` is charged"
-            )
-    if given["question"].get("assignment") == "secret":
-        raise UsageError(
-            "--assignment must be visible with --publish: whoever receives a report of a device "
-            "sees which level was asked when it came"
-        )
+    _check_published(given)
     program = FrequentWords(
         checked_words(Arguments({"question": {"assignment": "visible"}}, []).over(given), usage)
     )
@@ -105,6 +95,22 @@ def publish(given: Arguments, console: Console) -> int:
             soft_wrap=True, highlight=False,
         )  # fmt: skip
     return DONE
+
+
+def _check_published(given: Arguments) -> None:
+    """A UsageError for what does not go with devices that answer."""
+    usage = heavy_hitters.USAGE
+    for home, name in _READS_ROWS:
+        if given[home].get(name) not in (None, "", ()):
+            raise UsageError(
+                f"{usage.flag_of(f'{home}.{name}')} is for a search that reads rows: with "
+                "--publish devices answer, and `beam-ldp collect` is charged"
+            )
+    if given["question"].get("assignment") == "secret":
+        raise UsageError(
+            "--assignment must be visible with --publish: whoever receives a report of a device "
+            "sees which level was asked when it came"
+        )
 
 
 # What a device makes of a level's question --------------------------------------------------------
