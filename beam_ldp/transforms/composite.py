@@ -132,9 +132,7 @@ class PrivateEstimate(beam.PTransform):
         self._min_reports = gate.least(None)
         chosen = chosen_for(question, randomizer, privacy, expected_users, self._min_reports)
         question.check(chosen)
-        if not noise.simulated:
-            told = privacy or Privacy()
-            told.check_promise("the local epsilon of randomizer", chosen.local_epsilon)
+        check_promise("randomizer", chosen.local_epsilon, noise, privacy)
         if self._budget is not None:
             _check_people(self._budget, people)
         unit = privacy_unit if self._budget is None else self._budget.privacy_unit
@@ -304,6 +302,13 @@ class PrivateMean(PrivateEstimate):
         **how: Unpack[HowReleased],
     ) -> None:
         super().__init__(randomizer, MeanQuery(columns, ranges, question, bad_rows), **how)
+
+
+def check_promise(name: str, promised: float, noise: Noise, privacy: Privacy | None) -> None:
+    """A SettingError if people would be promised too little by what the argument holds."""
+    if not noise.simulated:
+        told = privacy or Privacy()
+        told.check_promise(f"the local epsilon of {name}", promised)
 
 
 def paying(budget: ChargeTo | None, noise: Noise, privacy: Privacy | None) -> ChargeTo | None:

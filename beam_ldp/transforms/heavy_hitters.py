@@ -30,7 +30,13 @@ from beam_ldp.randomizers.randomness import FreshWords, assignment_words
 from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
-from beam_ldp.transforms.composite import bounding_of, paying, release_identity, with_least
+from beam_ldp.transforms.composite import (
+    bounding_of,
+    check_promise,
+    paying,
+    release_identity,
+    with_least,
+)
 from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.device.encode import ColumnNames, EncodeBlocks, EncodeStage, checked_choice
 from beam_ldp.transforms.device.keyed import NoiseSource, Trace
@@ -314,9 +320,7 @@ class PrivateHeavyHitters(beam.PTransform):
             raise TypeError(f"protocol must be a HeavyHitters, got {type(protocol).__name__}")
         if shuffle.output != "statistic":
             raise ValueError('shuffle.output must be "statistic": only sums of a level leave')
-        if not noise.simulated:
-            told = privacy or Privacy()
-            told.check_promise("the local epsilon of protocol", protocol.local_epsilon)
+        check_promise("protocol", protocol.local_epsilon, noise, privacy)
         self._budget = paying(budget, noise, privacy)
         self._gate = with_least(shuffle, min_reports, protocol.num_users)
         self._least = protocol.min_reports(self._gate.least(None))

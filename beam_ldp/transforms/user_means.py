@@ -15,7 +15,7 @@ from beam_ldp.randomizers.domain import Domain
 from beam_ldp.settings import Noise, People, Privacy, Shuffling
 from beam_ldp.transforms.budgeted import ChargeTo, charge
 from beam_ldp.transforms.collector.side import CollectorSide, Releases, named
-from beam_ldp.transforms.composite import paying, release_identity, with_least
+from beam_ldp.transforms.composite import check_promise, paying, release_identity, with_least
 from beam_ldp.transforms.device.keyed import NoiseSource
 from beam_ldp.transforms.device.side import DeviceSide, Reports
 from beam_ldp.transforms.device.vectors import EncodeVectors, MeanPerPerson
@@ -266,9 +266,7 @@ class PrivateUserMean(beam.PTransform):
         self._budget = paying(budget, noise, privacy)
         if not isinstance(protocol, UserMean):
             raise TypeError(f"protocol must be a UserMean, got {type(protocol).__name__}")
-        if not noise.simulated:
-            told = privacy or Privacy()
-            told.check_promise("the local epsilon of protocol", protocol.local_epsilon)
+        check_promise("protocol", protocol.local_epsilon, noise, privacy)
         if columns is not None and people.id is None:
             raise ValueError("people.id must name the column that says whose row it is")
         asked = MeanQuery(columns, protocol.space.ranges, question, bad_rows)
