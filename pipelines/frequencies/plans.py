@@ -18,6 +18,7 @@ from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
 from beam_ldp.pipelines.views.plans import ComparedPlans, Plans, excluded
 from beam_ldp.planning import Plan
+from beam_ldp.planning.least_errors import LeastErrors, least_errors
 from beam_ldp.planning.questions import QuestionsPlan, rare_errors
 from beam_ldp.planning.ranges import RangesPlan, range_errors
 from beam_ldp.randomizers.estimate import readable
@@ -107,7 +108,19 @@ class ListPlans(FrequencyPlans):
 
     @property
     def task(self) -> dict[str, Any]:
-        return {**super().task, "domain_size": self.planner.domain.size - 1}
+        found = {**super().task, "domain_size": self.planner.domain.size - 1}
+        least = self.least
+        return found if least is None else {**found, "least_error": least.per_value}
+
+    @property
+    def least(self) -> LeastErrors | None:
+        """What no mechanism of the first plan's local epsilon is below."""
+        settings = self.planner.settings
+        first = next((plan for plan in self.plans if not excluded(plan)), None)
+        if first is None:
+            return None
+        size, people = self.planner.domain.size, settings.planned_reports
+        return least_errors(size, people, first.local_epsilon, settings.mechanism.random_bits)
 
     def row(self, plan: Plan) -> dict[str, Any]:
         return frequency_row(plan, self.planner.settings.planned_reports)
@@ -116,6 +129,15 @@ class ListPlans(FrequencyPlans):
         settings = self.planner.settings
         limited = settings.mechanism.random_bits is not None
         show_frequencies(self.plans, settings.planned_reports, self.title, limited)
+        if self.least is not None:
+            people = self.least.per_value * settings.planned_reports
+            Console().print(
+                f"best possible: {people:,.0f} people, on average over all values: no estimate "
+                "from a mechanism of this local epsilon"
+                + " and so few random bits" * limited
+                + " is below for every population, biased ones included",
+                style="dim",
+            )
 
     def error(self, plan: Plan) -> float:
         return plan.standard_error * self.planner.settings.planned_reports
