@@ -44,6 +44,7 @@ def as_json(
     fields = {name: getattr(schedule, name) for name in _FIELDS}
     mechanism = None if schedule.randomizer is None else schedule.randomizer.to_config()
     seen = schedule.seen
+    event, user = _unshuffled(schedule)
     return {
         "schema_version": SCHEMA_VERSION,
         **fields,
@@ -53,6 +54,8 @@ def as_json(
         "epsilon": float(bound),
         "epsilon_lower": bound.lower or None,
         "epsilon_class_lower": bound.class_lower or None,
+        "local_epsilon_event_level": event,
+        "local_epsilon_user_level": user,
         "method": bound.method,
         "reader": schedule.reader,
         "busiest": {"rounds": seen.rounds, "num_reports": seen.num_reports}
@@ -95,6 +98,15 @@ def show(
         console.print(f"[bold]Plot[/bold] {escape(str(plot))}")
 
 
+def _unshuffled(schedule: Schedule) -> tuple[float, float]:
+    """What is promised without a shuffler: to a value of one report, and to all of a person's.
+
+    Each report has noise of its own; a key that is used again is priced by nothing.
+    """
+    event = schedule.local_epsilon
+    return event, event * schedule.points_sampled * schedule.rounds
+
+
 def _answer(schedule: Schedule, bound: PrivacyBound, prices: Sequence[MethodPrice]) -> list[str]:
     """The price in words, against each reader."""
     floors = []
@@ -107,6 +119,12 @@ def _answer(schedule: Schedule, bound: PrivacyBound, prices: Sequence[MethodPric
         )
     lines = [f"[bold]epsilon = {number(bound)}[/bold] against {schedule.reader}"]
     lines += [f"  {floor}" for floor in floors]
+    event, user = _unshuffled(schedule)
+    if user > event:
+        lines.append(
+            f"local epsilon {number(event)} for each report (event level) and {number(user)} for "
+            "all of a person's reports together (user level), against whoever sees them"
+        )
     seen = min((p.seen_epsilon for p in prices if p.seen_epsilon is not None and _good(p)),
                default=None)  # fmt: skip
     if seen is not None:

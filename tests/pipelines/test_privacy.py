@@ -91,6 +91,16 @@ def test_table_says_what_holds_for_whom():
     assert "Not applicable here" in text and "needs local epsilon <= 0.5" in text
 
 
+def test_releases_of_one_person_are_priced_at_both_levels():
+    """Fresh noise each time adds up; `test_two_times_cost_one_epsilon...` enumerates it."""
+    one = "--local-epsilon 1.5 --expected-users 1e5 --delta 1e-6"
+    found = prices(f"{one} --rounds 4")
+    assert found["local_epsilon_event_level"] == 1.5 and found["local_epsilon_user_level"] == 6
+    text = " ".join(run(f"{one} --rounds 4").split())
+    assert "local epsilon 1.5 for each report (event level) and 6 for all" in text
+    assert "event level" not in run(one)
+
+
 def test_points_of_a_person_are_drawn_too():
     one = prices("--local-epsilon 2 --expected-users 6000 --sampled 200 --rounds 10 --delta 1e-6")
     ten = prices(

@@ -210,6 +210,29 @@ def test_a_stream_gives_a_key_once():
 
 
 @pytest.mark.exact
+def test_two_times_cost_one_epsilon_an_event_and_two_a_person_and_a_key_again_has_no_price():
+    """All pairs of reports of a person's two values, under two keys and under one."""
+    oracle = RecoverableResponse(4, 1.2)
+    law, symbols = oracle.key_law(), range(oracle.num_symbols)
+    values = list(itertools.product(range(4), repeat=2))
+    fresh, again = ({pair: np.zeros((len(symbols),) * 2) for pair in values} for _ in range(2))
+    for pair in values:
+        for one, other in itertools.product(symbols, repeat=2):
+            first = oracle.encode(np.array(pair[:1]), np.array([one]))[0]
+            second = oracle.encode(np.array(pair[1:]), np.array([other]))[0]
+            fresh[pair][first, second] += law[one] * law[other]
+            if one == other:
+                again[pair][first, second] += law[one]
+    events = [(a, b) for a in values for b in values if sum(map(int.__ne__, a, b)) == 1]
+    people = list(itertools.permutations(values, 2))
+    epsilon = oracle.log_ratio_max()
+    for pairs, factor in ((events, 1), (people, 2)):
+        worst = max(float(np.log(fresh[a] / fresh[b]).max()) for a, b in pairs)
+        assert worst == pytest.approx(factor * epsilon, rel=1e-12)
+    assert any(((again[a] > 0) & (again[b] == 0)).any() for a, b in events)
+
+
+@pytest.mark.exact
 def test_what_does_not_fit_is_refused_by_name():
     oracle = RecoverableResponse(6, 1.0, "paley:7")
     keys = np.array([0, 1])
