@@ -1,6 +1,7 @@
 """Protocols of several rounds, free of Beam: what to ask next, given the answers so far."""
 
 from beam_ldp.protocols.found_words import FoundWords
+from beam_ldp.protocols.frequent_values import FrequentValues
 from beam_ldp.protocols.heavy_hitters import (
     HeavyHitters,
     Level,
@@ -24,6 +25,7 @@ __all__ = [
     "Box",
     "Found",
     "FoundWords",
+    "FrequentValues",
     "HeavyHitters",
     "Level",
     "RoundOne",
