@@ -250,7 +250,7 @@ def on_paper(users: int, local_epsilon: float, candidates: int = 200) -> list[di
     half = math.exp(local_epsilon / 2)
     split = 4 * half / (half - 1) ** 2
     of = {
-        "PEM, 8 bits a level": (32, best, 8, 1.0, "12"),
+        "PEM, 8 bits a level": (32, best, 8, 1.0, "6 bits, and a public hash function"),
         "TreeHist, 1 bit a level": (256, sign, 1, 0.5, "1 bit, and a public row"),
         "Bitstogram, each bit of the string": (256, sign, 1, 0.5, "1 bit, and a public row"),
         "Apple's SFP, 2 letters and a hash": (16, split, 16, 1.0, "two reports of half the budget"),
