@@ -48,7 +48,7 @@ def word_of(person: int) -> str:
 
 def table_of(ids, words=None) -> pa.RecordBatch:
     words = [word_of(i) for i in ids] if words is None else words
-    return pa.record_batch({"uid": pa.array(list(ids)), "word": pa.array(words)})
+    return pa.RecordBatch.from_pydict({"uid": pa.array(list(ids)), "word": pa.array(words)})
 
 
 def released(batches, protocol=None, **arguments):
@@ -257,7 +257,7 @@ HOSTILE = ("", "x" * 9, "a\0b", "\N{GRINNING FACE}", "\n", "é", "x" * 4096)
 @pytest.mark.parametrize("loose", [False, True])
 def test_hostile_words_are_words_and_long_ones_are_none(loose: bool) -> None:
     rows = [{"word": word} for word in HOSTILE]
-    batches = rows if loose else [pa.record_batch({"word": pa.array(HOSTILE)})]
+    batches = rows if loose else [pa.RecordBatch.from_pydict({"word": pa.array(HOSTILE)})]
     (block,), bad = encoded(batches)
     assert not bad
     nobody = (block.values == np.uint64(2**64 - 1)).all(axis=1).tolist()
@@ -292,7 +292,7 @@ def test_columns_of_bytes_dictionaries_slices_and_nothing() -> None:
     raw = pa.array([b"red", b"\xff", b"a"])
     for column, sound in ((texts, 2), (texts.dictionary_encode(), 2), (raw, 2), (pa.nulls(3), 0),
                           (pa.array([1, 2, 3]), 3), (pa.array([1.0, None, 2.0]), 0)):  # fmt: skip
-        found, bad = encoded([pa.record_batch({"word": column})])
+        found, bad = encoded([pa.RecordBatch.from_pydict({"word": column})])
         assert sum(map(len, found)) == sound and len(bad) == 3 - sound
         if sound == 2:
             told = [plan().code.decode(row).text for row in found[0].values]
