@@ -136,11 +136,15 @@ class ReleaseIdentity:
 
     def of_window(self, start: int, end: int) -> ReleaseIdentity:
         """One window of the release: from `start` to `end`, in microseconds since 1970."""
-        return replace(self, part=f"window {start} {end}")
+        return self._part_of_it(f"window {start} {end}")
 
     def of_round(self, number: int) -> ReleaseIdentity:
         """One round of the release, from 0."""
-        return replace(self, part=f"round {number}")
+        return self._part_of_it(f"round {number}")
+
+    def _part_of_it(self, part: str) -> ReleaseIdentity:
+        """A part of what this is: a window of a round is neither of the two alone."""
+        return replace(self, part=f"{self.part} {part}".strip())
 
     def of_group(self, name: str) -> ReleaseIdentity:
         """One public group of the release."""

@@ -127,7 +127,7 @@ def test_price_and_ledger_name_each_window_alike(place):
         start, end = part.about["window"]
         told = json.loads((place / "out" / span(start, end) / PRICE).read_text())
         identity = ReleaseIdentity.from_json(told["identity"])
-        assert identity.of_window(start, end) == identity == part.identity
+        assert identity.part == f"window {start} {end}" and identity == part.identity
         assert identity.digest.hex() == told["identity_digest"]
         assert told["event"]["event"]["num_reports"] == part.about["num_reports"]
 

@@ -175,6 +175,16 @@ def test_parts_and_groups_are_releases_of_their_own():
     assert {part.question for part in parts} == {PLAIN}
 
 
+def test_a_part_of_a_part_keeps_both():
+    """Each of two rounds in each of two windows draws noise of its own, whichever comes first."""
+    windows = [PLAIN.of_window(0, 60), PLAIN.of_window(60, 120)]
+    parts = [window.of_round(number) for window in windows for number in (0, 1)]
+    parts += [PLAIN.of_round(number).of_window(0, 60) for number in (0, 1)]
+    assert len({part.digest for part in [*parts, *windows]}) == len(parts) + 2
+    assert PLAIN.of_round(1).of_window(0, 60).part == "round 1 window 0 60"
+    assert {part.question for part in parts} == {PLAIN}
+
+
 def test_the_question_leaves_out_what_may_differ_under_one_name():
     assert FULL.question == replace(FULL, part="", group="", key="")
     assert FULL.question != PLAIN.question

@@ -13,8 +13,10 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_ldp.accounting.event_json import event_to_json
 from beam_ldp.protocols import Box, plan_user_mean
 from beam_ldp.randomizers.mean.ranges import CoordinateRanges
+from beam_ldp.randomizers.randomness import UserRandomness
 from beam_ldp.settings import Noise, People, Shuffling
 from beam_ldp.transforms import ValueBlock
+from beam_ldp.transforms.device import side
 from beam_ldp.transforms.elements.block_coder import BlockCoder
 from beam_ldp.transforms.elements.blocks import Release, WithheldRelease
 from beam_ldp.transforms.user_means import PrivateUserMean
@@ -220,6 +222,34 @@ def test_windows_are_released_one_by_one():
     found = sorted(run(build), key=lambda release: release.window)
     assert [round(float(r.estimate.value[0]), -2) for r in found] == [100, 900]
     assert found[0].window == (0, 60_000_000)
+
+
+def test_each_round_of_each_window_draws_noise_of_its_own(tmp_path, monkeypatch):
+    path = tmp_path / "key"
+    path.write_bytes(bytes(range(32)))
+    blocks, drawn = rows_of_people()[0], []
+
+    def recorded(key, user_ids, identity):
+        drawn.append(identity.part)
+        return UserRandomness(key, user_ids, identity)
+
+    monkeypatch.setattr(side, "UserRandomness", recorded)
+    stamped = [TimestampedValue(block, t) for block in blocks for t in (10, 70)]
+    ask = PrivateUserMean(
+        plan(split="budget"), noise=Noise(key_file=str(path), id="r", dataset="d")
+    )
+    assert ask.identity is not None
+    run(
+        lambda p: (
+            p
+            | beam.Create(stamped)
+            | beam.Map(lambda block: block).with_output_types(ValueBlock)
+            | beam.WindowInto(FixedWindows(60))
+            | ask
+        )
+    )
+    windows = [ask.identity.of_window(t * 10**6, (t + 60) * 10**6) for t in (0, 60)]
+    assert set(drawn) == {f"round {r} {window.part}" for r in (0, 1) for window in windows}
 
 
 def test_what_does_not_fit_is_refused_when_the_pipeline_is_built():

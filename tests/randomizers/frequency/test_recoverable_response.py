@@ -203,6 +203,9 @@ def test_a_stream_gives_a_key_once():
         assert np.mean(stream.keys(range(500), 1) == first) < 0.05
     again = KeyStream(oracle, SECRET, release()).keys([3], 0)
     assert again[0] == KeyStream(oracle, SECRET, release()).keys(range(5), 0)[3]
+    hours = [KeyStream(oracle, SECRET, release().of_window(hour, hour + 1)) for hour in (0, 1)]
+    one, other = (stream.keys(range(500), 0) for stream in hours)  # no window has another's keys
+    assert np.mean(one == other) < 0.05 and np.mean(one == first) < 0.05
     with pytest.raises(ValueError, match="secret and identity belong together"):
         KeyStream(oracle, SECRET)
     with pytest.raises(ValueError, match="at least 32 secret bytes"):
