@@ -16,6 +16,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # What each command does. Its module, which may bring Beam along, is loaded when it is called.
 _COMMANDS = {
     "audit": "Recompute every privacy cost and check that nothing was changed.",
+    "audit-interactivity": "Who was asked what, from a log: costs, retries, adaptivity.",
     "budget": "Grant privacy budgets, and see what is left of them.",
     "doctor": "What is installed, what answers, and whether the mechanisms are sound.",
     "demo": "A private word count over a million simulated people; `demo mean`: means.",
@@ -36,8 +37,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
+        name = cmd_name.replace("-", "_")
         command: click.Command = getattr(
-            importlib.import_module(f"beam_ldp.pipelines.{cmd_name}"), cmd_name
+            importlib.import_module(f"beam_ldp.pipelines.{name}"), name
         )
         return command
 

@@ -31,7 +31,7 @@ SELF_EXPLANATORY = """
 --curator --intended-use --name --region --registry
 --clients --group-share
 --csv-delimiter --data --format --html --input --input-format --job-endpoint --label
---learning-rate --local-epochs --local-steps --mlflow-experiment --mlflow-uri --no-mlflow
+--learning-rate --local-epochs --local-steps --memory --mlflow-experiment --mlflow-uri --no-mlflow
 --output --overwrite --personal-learning-rate --plot --preset --psi --psi-clip
 --psi-learning-rate --psi-range --public-clients --scale --shape --shards-per-client
 --shared-learning-rate --staged --stop-after --test-data --top --users --why

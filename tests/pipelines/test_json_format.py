@@ -120,6 +120,11 @@ class Place:
         new = f"sqlite:///{self.folder}/new.db"
         return ["budget", "succeed", "--from", self.url, "--ledger", new, "--why=the disk"]
 
+    def asked(self) -> list[str]:
+        log = self.folder / "asked.jsonl"
+        log.write_text('{"seq":0,"user":1,"randomizer":"rr","round":0,"epsilon":1,"output":1}\n')
+        return ["audit-interactivity", str(log), "--epsilon=1"]
+
     def people(self) -> list[str]:
         return self.budget("people", "--dataset=visits", f"--people-store={self.folder}/store")
 
@@ -131,6 +136,7 @@ SMALL = ["--users=2000", "--no-mlflow"]
 VISITS = "--dataset=visits"
 CASES: dict[str, Callable[[Place], list[str]]] = {
     "audit": lambda place: ["audit", "--ledger", place.url, "--workers=1"],
+    "audit-interactivity": Place.asked,
     "budget abandon": lambda place: place.budget("abandon", "open", "--why=never read"),
     "budget accept": Place.accept,
     "budget accept-time": lambda place: place.budget("accept-time", "--why=it is right"),

@@ -1,0 +1,1 @@
+"""Who is asked what, depending on which answers: transcripts, what they cost, and their audit."""

@@ -1,0 +1,335 @@
+"""The audit of a log: who was asked how often, at what cost, and what may have depended on what.
+
+It trusts what the log says of itself: that all answers stand in it, and that a person has one name.
+Against a log that lies it says nothing. What one transcript cannot tell is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from beam_ldp.protocols.interactivity.merging import Contracted, contract_logs
+from beam_ldp.protocols.interactivity.records import (
+    FEMTO,
+    MOST_EPSILON,
+    NANO,
+    RecordBlock,
+)
+from beam_ldp.protocols.interactivity.tallies import (
+    Claim,
+    LogTally,
+    Tally,
+    tally,
+    tally_logs,
+)
+
+UNKNOWN_PROVENANCE = "unknown (no provenance)"
+SEVERAL_RUNS = "unknown (several runs)"
+QUANTILES = (0.5, 0.9, 0.99)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a log that somebody should look at.
+
+    Attributes:
+        name: one of `over budget`, `re-randomized on retry`, `declared below minimal`, `not in the
+            plan`, which are faults, and `declared above minimal`, `repeated without output`.
+        count: records, people or randomizers.
+        text: what was found.
+        fault: whether the audit fails by it.
+    """
+
+    name: str
+    count: int
+    text: str
+    fault: bool
+
+
+@dataclass(frozen=True, eq=False)
+class InteractivityReport:
+    """What an audit found.
+
+    Attributes:
+        epsilon, delta: what everybody was promised.
+        log: the sums.
+        minimal: minimal epsilon by name of the randomizer, of those whose kernels were given.
+        contracted: the graph of who depends on whom, where the log has `depends_on`.
+    """
+
+    epsilon: float
+    delta: float
+    log: LogTally
+    minimal: Mapping[str, float]
+    contracted: Contracted | None = None
+
+    @property
+    def people(self) -> Tally:
+        """The sums of all people."""
+        return self.log.people
+
+    @property
+    def max_queries(self) -> int:
+        """Most queries of one person."""
+        return max(self.people.by_queries, default=0)
+
+    @property
+    def mean_queries(self) -> float:
+        """Queries per person; NaN of nobody."""
+        return self.people.queries / self.people.people if self.people.people else math.nan
+
+    @property
+    def max_epsilon(self) -> float:
+        """Most that one person's epsilons sum to."""
+        return self.people.most_nano / NANO
+
+    @property
+    def k_hat(self) -> float:
+        """Compositionality that this transcript shows: a lower bound of the protocol's k."""
+        return self.max_epsilon / self.epsilon
+
+    @property
+    def k_mean(self) -> float:
+        """The same on average over people; NaN of nobody."""
+        people = self.people.people
+        return self.people.nano / NANO / (people * self.epsilon) if people else math.nan
+
+    @property
+    def k_plan(self) -> float | None:
+        """The protocol's k, which a committed plan tells exactly; None without one."""
+        plan = self.log.plan
+        return None if plan is None else plan.most_nano / NANO / self.epsilon
+
+    @property
+    def interactivity(self) -> str:
+        """The class as far as repeated people tell it."""
+        return "sequentially interactive" if self.max_queries <= 1 else "fully interactive"
+
+    @property
+    def planned(self) -> bool:
+        """Whether all questions were committed to before anybody was asked."""
+        return self.log.plan is not None and self.people.unplanned == 0
+
+    @property
+    def unknown(self) -> str | None:
+        """Why it is not known what questions depended on; None where it is."""
+        if self.planned:
+            return None
+        if self.log.runs > 1:
+            return SEVERAL_RUNS
+        known = self.people.records and not self.people.provenance.unknown
+        return None if known else UNKNOWN_PROVENANCE
+
+    @property
+    def depth(self) -> int | None:
+        """Depth of adaptivity in waves (at least, where provenance was cut); None: not known."""
+        if self.unknown is not None:
+            return None
+        return 1 if self.planned else self.people.provenance.depth
+
+    @property
+    def noninteractive(self) -> bool | None:
+        """Whether no question depended on an answer; None where nobody can tell."""
+        return None if self.depth is None else self.depth <= 1
+
+    @property
+    def mergeable(self) -> int | None:
+        """People whose several questions are one: all were fixed before their first answer."""
+        if self.planned:
+            return self.people.repeated
+        return None if self.log.runs > 1 else self.people.mergeable
+
+    def quantiles(self) -> dict[float, float]:
+        """Of people's sums of epsilons, rounded up to four digits."""
+        total, found = self.people.people, {}
+        for share in QUANTILES if total else ():
+            seen = 0
+            for nano, count in sorted(self.people.by_total.items()):
+                seen += count
+                if seen >= share * total:
+                    found[share] = nano / NANO
+                    break
+        return found
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong, or wasteful."""
+        people = self.people
+        below, above = self._declared_wrong()
+        promise = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
+        found = (
+            Finding("over budget", people.over, f"people above {promise}", True),
+            Finding("re-randomized on retry", people.rerandomized,
+                    "answers to a question that its person had answered otherwise", True),
+            Finding("declared below minimal", len(below),
+                    f"randomizers that cost more than the log says: {_list(below)}", True),
+            Finding("not in the plan", people.unplanned, "answers to questions of no plan", True),
+            Finding("declared above minimal", len(above),
+                    f"randomizers that cost less than the log says: {_list(above)}", False),
+            Finding("repeated without output", people.unlogged,
+                    "answers that may be retries, counted as queries: outputs are not logged",
+                    False),
+        )  # fmt: skip
+        return tuple(one for one in found if one.count)
+
+    def _declared_wrong(self) -> tuple[list[str], list[str]]:
+        """Randomizers declared below and above their minimal epsilon, each by a unit of 1e-9."""
+        below, above = [], []
+        for name, one in sorted((self.log.declared or {}).items()):
+            if name in self.minimal:
+                exact = self.minimal[name] * NANO
+                below += [name] if one.least + 1 < exact else []
+                above += [name] if one.most > exact + 1 + 1e-6 * exact else []
+        return below, above
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(one.fault for one in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        people = self.people
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "clean": self.clean,
+            "findings": [vars(one) for one in self.findings],
+            "num_people": people.people,
+            "num_records": people.records,
+            "num_queries": people.queries,
+            "num_retries": people.retries,
+            "queries_per_person": {
+                "max": self.max_queries,
+                "mean": _or_none(self.mean_queries),
+                "histogram": sorted(map(list, people.by_queries.items())),
+            },
+            "epsilon_per_person": {
+                "max": self.max_epsilon,
+                "mean": _or_none(self.k_mean * self.epsilon),
+                "quantiles": [[share, value] for share, value in self.quantiles().items()],
+            },
+            "delta_per_person_max": people.most_femto / FEMTO,
+            "num_over_budget": people.over,
+            "k_hat": self.k_hat,
+            "k_mean": _or_none(self.k_mean),
+            "k_plan": self.k_plan,
+            "class": self.interactivity,
+            "noninteractive": self.noninteractive if self.unknown is None else self.unknown,
+            "waves": self.depth,
+            "waves_are_at_least": people.provenance.cut,
+            "num_repeated": people.repeated,
+            "num_mergeable": self.mergeable,
+            "graph": None if self.contracted is None else self.contracted.to_json(),
+            "randomizers": {
+                name: {"records": one.records, "epsilon": [one.least / NANO, one.most / NANO],
+                       "minimal_epsilon": self.minimal.get(name)}
+                for name, one in sorted((self.log.declared or {}).items())
+            },
+        }  # fmt: skip
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def minimal_epsilons(kernels: Mapping[str, Any]) -> dict[str, float]:
+    """The minimal epsilon of each kernel: the largest log-ratio of two inputs' probabilities.
+
+    Args:
+        kernels: by name, `(inputs, outputs)` probabilities with rows that sum to one.
+
+    Raises:
+        ValueError: for what is no kernel.
+
+    >>> round(minimal_epsilons({"rr": [[0.75, 0.25], [0.25, 0.75]]})["rr"], 6)
+    1.098612
+    """
+    found = {}
+    for name, rows in kernels.items():
+        try:
+            kernel = np.asarray(rows, dtype=np.float64)
+        except (TypeError, ValueError):
+            kernel = np.empty(0)
+        sound = kernel.ndim == 2 and kernel.size and np.all(kernel >= 0)
+        if not sound or not np.allclose(kernel.sum(axis=1), 1, rtol=0, atol=1e-9):
+            raise ValueError(f"kernel {name!r} must have rows of probabilities that sum to 1")
+        used = kernel[:, kernel.max(axis=0) > 0]
+        with np.errstate(divide="ignore"):
+            found[name] = float(np.log(used.max(axis=0) / used.min(axis=0)).max())
+    return found
+
+
+def claim_of(epsilon: float, delta: float = 0.0) -> Claim:
+    """A promise in the units of the sums, rounded up as they are.
+
+    Raises:
+        ValueError: for no epsilon or delta.
+    """
+    if not 0 < epsilon <= MOST_EPSILON:
+        raise ValueError(f"epsilon must be in (0, {MOST_EPSILON:g}], got {epsilon}")
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must be in [0, 1), got {delta}")
+    return Claim(math.ceil(epsilon * NANO), math.ceil(delta * FEMTO))
+
+
+def audit_records(
+    block: RecordBlock,
+    epsilon: float,
+    *,
+    delta: float = 0.0,
+    plan: RecordBlock | None = None,
+    kernels: Mapping[str, Any] | None = None,
+) -> InteractivityReport:
+    """The audit of records in memory; as `audit_logs`.
+
+    >>> import pyarrow as pa
+    >>> from beam_ldp.protocols.interactivity.records import records_of
+    >>> asked = {"seq": [0, 1, 2], "user": ["ada", "bob", "ada"], "round": [0, 0, 1]}
+    >>> how = {"randomizer": ["a", "a", "b"], "epsilon": [0.5] * 3, "output": [1, 0, 1]}
+    >>> report = audit_records(records_of(pa.table(asked | how)), epsilon=1)
+    >>> report.clean, report.max_epsilon, report.interactivity, report.unknown
+    (True, 1.0, 'fully interactive', 'unknown (no provenance)')
+    """
+    claim = claim_of(epsilon, delta)
+    planned = None if plan is None else plan.rows
+    people = tally(block.rows, claim, planned)
+    committed = None if planned is None else tally(planned, claim)
+    log = LogTally(people, block.about.declared, len(block.about.runs), committed)
+    return InteractivityReport(epsilon, delta, log, minimal_epsilons(kernels or {}))
+
+
+def audit_logs(
+    paths: Sequence[Path],
+    epsilon: float,
+    *,
+    delta: float = 0.0,
+    plan: Sequence[Path] = (),
+    kernels: Mapping[str, Any] | None = None,
+    memory: int = 1 << 30,
+) -> InteractivityReport:
+    """Audit logs of one protocol, or of several about the same people.
+
+    Args:
+        paths: files with records: Parquet, or JSON lines.
+        epsilon, delta: what everybody was promised.
+        plan: files with questions that were committed to: the same columns, without answers.
+        kernels: probabilities of the randomizers, by name.
+        memory: bytes for records; more of them go to files.
+
+    Raises:
+        MalformedLogError, OSError, ValueError: as `tally_logs`; for kernels as `minimal_epsilons`.
+    """
+    minimal = minimal_epsilons(kernels or {})
+    log = tally_logs(paths, claim_of(epsilon, delta), memory=memory, plan=plan)
+    return InteractivityReport(epsilon, delta, log, minimal, contract_logs(paths))

@@ -1,0 +1,183 @@
+"""Logs of records in Parquet or JSON lines: parts that are read at once, and what is wrong.
+
+A file's name says nothing of what it holds. A line that was cut off by a killed program is no
+record, and nothing is read of a log that has one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from beam_ldp.protocols.interactivity.records import (
+    NUMBERS,
+    OPTIONAL,
+    REQUIRED,
+    ROW,
+    About,
+    BadRowError,
+    RecordBlock,
+    hash_answers,
+    records_of,
+)
+
+BATCH_ROWS, CHUNK_BYTES = 1 << 18, 1 << 24
+_LEAST_LINE = 60  # bytes: a file is taken to have more records than it has, never far fewer
+
+
+class MalformedLogError(ValueError):
+    """A log that cannot be read: which file, where in it, and why; never what it says."""
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """What is read at once: a row group of a Parquet file, or whole lines of another one."""
+
+    path: Path
+    start: int
+    stop: int
+    parquet: bool
+
+
+def parts_of(paths: Sequence[Path]) -> tuple[list[LogPart], int]:
+    """Parts of files, and about how many records they hold. A file's name says nothing of it.
+
+    Raises:
+        MalformedLogError: if a Parquet file is damaged.
+        OSError: if a file cannot be read.
+    """
+    parts, total = [], 0
+    for path in paths:
+        with path.open("rb") as file:
+            parquet = file.read(4) == b"PAR1"
+        if parquet:
+            try:
+                metadata = pq.read_metadata(path)
+            except (pa.ArrowException, OSError):
+                raise MalformedLogError(f"{path}: is a damaged Parquet file") from None
+            parts += [LogPart(path, i, i + 1, True) for i in range(metadata.num_row_groups)]
+            total += metadata.num_rows
+            continue
+        cuts = _cuts(path)
+        parts += [LogPart(path, a, b, False) for a, b in zip(cuts, cuts[1:])]
+        total += cuts[-1] // _LEAST_LINE + 1
+    return parts, total
+
+
+def _cuts(path: Path) -> list[int]:
+    """Where parts of a file of lines begin and end."""
+    size, cuts = path.stat().st_size, [0]
+    with path.open("rb") as file:
+        while cuts[-1] + CHUNK_BYTES < size:
+            file.seek(cuts[-1] + CHUNK_BYTES)
+            file.readline()
+            cuts.append(file.tell())
+    return cuts if cuts[-1] == size else [*cuts, size]
+
+
+def read_part(part: LogPart, *, planned: bool = False) -> Iterator[RecordBlock]:
+    """The records of a part.
+
+    Raises:
+        MalformedLogError: for the first row or line that is no record.
+    """
+    if not part.parquet:
+        yield _read_lines(part, planned)
+        return
+    try:
+        file = pq.ParquetFile(part.path)
+        wanted = [n for n in (*REQUIRED, *OPTIONAL) if n in file.schema_arrow.names]
+        before = sum(file.metadata.row_group(i).num_rows for i in range(part.start))
+        batches = file.iter_batches(BATCH_ROWS, [part.start], wanted, use_threads=False)
+        for batch in batches:
+            try:
+                yield records_of(batch, planned=planned)
+            except ValueError as error:
+                raise MalformedLogError(_in_file(part.path, before, error)) from None
+            before += batch.num_rows
+    except (pa.ArrowException, OSError):
+        raise MalformedLogError(f"{part.path}: is a damaged Parquet file") from None
+
+
+def _in_file(path: Path, before: int, error: ValueError) -> str:
+    cause = error.__context__
+    if isinstance(cause, BadRowError):
+        return f"{path}: row {before + cause.row + 1}: {cause.reason}"
+    return f"{path}: {error}"
+
+
+_LINES = pj.ParseOptions(
+    explicit_schema=pa.schema([*NUMBERS.items(), ("randomizer", pa.string())]),
+    unexpected_field_behavior="infer",
+)
+
+
+def _read_lines(part: LogPart, planned: bool) -> RecordBlock:
+    with part.path.open("rb") as file:
+        file.seek(part.start)
+        content = file.read(part.stop - part.start)
+    reading = pj.ReadOptions(use_threads=False, block_size=len(content) + 1)
+    try:
+        table = pj.read_json(io.BytesIO(content), reading, _LINES)
+        return records_of(_without_nothing(table), planned=planned)
+    except (pa.ArrowException, ValueError):
+        return _line_by_line(part, content, planned)
+
+
+def _without_nothing(table: pa.Table) -> pa.Table:
+    """Columns that no line has are missing, not null everywhere."""
+    given = [n for n in table.schema.names if table.column(n).null_count < table.num_rows]
+    return table.select(given)
+
+
+def _line_by_line(part: LogPart, content: bytes, planned: bool) -> RecordBlock:
+    """As it is where columns hold values of several kinds, or where something is wrong."""
+    lines = [line for line in enumerate(content.split(b"\n")) if line[1].strip()]
+    if not lines:
+        return RecordBlock(np.empty(0, dtype=ROW), About())
+    try:
+        return _of_lines([line for _, line in lines], planned)
+    except ValueError:
+        for number, line in lines:
+            try:
+                _of_lines([line], planned)
+            except ValueError as error:
+                with part.path.open("rb") as file:
+                    number += file.read(part.start).count(b"\n") + 1
+                raise MalformedLogError(f"{part.path}: line {number}: {_why(error)}") from None
+        raise
+
+
+def _of_lines(lines: list[bytes], planned: bool) -> RecordBlock:
+    """Raises ValueError if one is no record."""
+    found = []
+    for line in lines:
+        told = json.loads(line)
+        if not isinstance(told, dict):
+            raise ValueError("is no JSON object")
+        user = told.get("user", "")
+        if isinstance(user, bool) or not isinstance(user, (int, str)):
+            raise ValueError("user must be an integer or text")
+        found.append(told | ({"user": str(user)} if "user" in told else {}))
+    names = {name for one in found for name in one if one[name] is not None}
+    try:
+        columns = {n: [one.get(n) for one in found] for n in (*REQUIRED, *OPTIONAL) if n in names}
+        answers = hash_answers(columns.pop("output", [None] * len(found)))
+        return records_of(pa.table(columns), planned=planned, answers=answers)
+    except (pa.ArrowException, OverflowError):
+        raise ValueError("a field is not of its type") from None
+
+
+def _why(error: ValueError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return "is no JSON"
+    cause = error.__context__
+    return cause.reason if isinstance(cause, BadRowError) else str(error)

@@ -1,0 +1,105 @@
+"""`beam-ldp audit-interactivity`: what it prints and writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from beam_ldp.pipelines.audit_interactivity import CLEAN, FLAGGED, MALFORMED
+from beam_ldp.pipelines.cli import group
+
+pytestmark = pytest.mark.e2e
+
+
+def write(path: Path, *records: dict[str, Any]) -> str:
+    row = {"randomizer": "rr", "round": 0, "epsilon": 1.0, "output": 1, "assign_seq": 0}
+    told = [json.dumps({"seq": i, "user": i, **row, **one}) for i, one in enumerate(records)]
+    path.write_text("\n".join(told) + "\n")
+    return str(path)
+
+
+def audit(*arguments: str) -> Result:
+    return CliRunner().invoke(group, ["audit-interactivity", *arguments])
+
+
+def shown(result: Result) -> str:
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_clean_log(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", {}, {})
+    done = audit(log, "--epsilon", "1", "--output", str(tmp_path / "out"))
+    assert done.exit_code == CLEAN, done.output
+    for said in ("people 2", "most 1, mean 1", "sequentially interactive", "noninteractive yes",
+                 "clean nobody above epsilon 1", "k at least 1 (this log)"):  # fmt: skip
+        assert said in shown(done)
+    written = json.loads((tmp_path / "out" / "audit.json").read_text())
+    printed = audit(log, "--epsilon", "1", "--format", "json")
+    assert json.loads(printed.stdout) == written and written["clean"]
+    assert written["num_people"] == 2 and written["k_hat"] == 1.0
+    assert (tmp_path / "out" / "audit.png").read_bytes().startswith(b"\x89PNG")
+    assert audit(log, "--epsilon", "1", "--output", str(tmp_path / "out")).exit_code == MALFORMED
+
+
+def test_over_budget_is_one(tmp_path: Path) -> None:
+    again = {"user": 0, "randomizer": "other", "assign_seq": 1}
+    log = write(tmp_path / "log", {}, again)
+    done = audit(log, "--epsilon", "1.5")
+    assert done.exit_code == FLAGGED
+    assert "over budget 1 people above epsilon 1.5" in shown(done)
+    assert "fully interactive" in shown(done) and "no: 2 waves" in shown(done)
+    assert "people asked again 0 of 1 could have been asked once" in shown(done)
+    assert audit(log, "--epsilon", "2").exit_code == CLEAN
+
+
+def test_an_answer_drawn_anew_is_one(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", {}, {"user": 0, "output": 0})
+    done = audit(log, "--epsilon", "5")
+    assert done.exit_code == FLAGGED and "re-randomized on retry 1 answers" in shown(done)
+    assert audit(write(tmp_path / "log", {}, {"user": 0}), "--epsilon", "1").exit_code == CLEAN
+
+
+def test_what_is_malformed_is_two_and_says_where(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", {}, {"epsilon": -1})
+    done = audit(log, "--epsilon", "1")
+    assert done.exit_code == MALFORMED and "log: line 2: epsilon must be in" in shown(done)
+    for wrong, said in (
+        ([str(tmp_path / "none"), "--epsilon=1"], "there is no such file"),
+        ([log, "--epsilon=0"], "epsilon must be in"),
+        ([log, "--epsilon=1", "--memory=much"], "size such as 512M"),
+        ([log, "--epsilon=1", "--memory=1M"], "memory must be at least 64 MiB"),
+        ([log, "--epsilon=1", f"--kernels={tmp_path}/none"], "--kernels"),
+        ([log, "--epsilon=1", f"--kernels={log}"], "--kernels"),
+    ):
+        done = audit(*wrong)
+        assert done.exit_code == MALFORMED and said in shown(done), done.output
+
+
+def test_a_folder_of_logs_a_plan_and_kernels(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for i in range(2):
+        write(tmp_path / "logs" / f"{i}", {"user": i, "assign_seq": None})
+    unknown = audit(f"{tmp_path}/logs", "--epsilon", "1")
+    assert unknown.exit_code == CLEAN and "unknown (no provenance)" in shown(unknown)
+    plan = write(tmp_path / "plan", {"user": 0}, {"user": 1})
+    kernels = tmp_path / "kernels.json"
+    kernels.write_text(json.dumps({"rr": [[0.7310585786, 0.2689414214],
+                                          [0.2689414214, 0.7310585786]]}))  # fmt: skip
+    told = [f"{tmp_path}/logs/*", "--epsilon=1", f"--plan={plan}", f"--kernels={kernels}"]
+    done = audit(*told, "--memory", "64MiB")
+    assert done.exit_code == CLEAN, done.output
+    assert "yes, by the plan" in shown(done) and "1 by the plan" in shown(done)
+    kernels.write_text(json.dumps({"rr": [[0.9, 0.1], [0.1, 0.9]]}))
+    low = audit(*told)
+    assert low.exit_code == FLAGGED and "declared below minimal 1" in shown(low)
+
+
+def test_people_are_not_named(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", {"user": "ada lovelace"}, {"user": "ada lovelace", "output": 0})
+    done = audit(log, "--epsilon", "0.5", "--format", "json", "--output", str(tmp_path / "out"))
+    assert done.exit_code == FLAGGED and "lovelace" not in done.output
+    assert b"lovelace" not in (tmp_path / "out" / "audit.json").read_bytes()
