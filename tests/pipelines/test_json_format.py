@@ -143,6 +143,10 @@ CASES: dict[str, Callable[[Place], list[str]]] = {
     "budget init": lambda place: place.budget("init"),
     "budget people": Place.people,
     "budget quota": lambda place: place.budget("quota", VISITS, "--quota=maps", "--share=0.5"),
+    "ab-test design": lambda place: [
+        "ab-test", "design", "--null=0.1", "--effect=0.1", "--local-epsilon=2",
+        f"--output={place.folder}/test.json",
+    ],
     "budget rename": lambda place: place.budget("rename", "visits", "calls"),
     "budget set": lambda place: place.budget(
         "set", "--dataset=other", "--epsilon=1", "--delta=1e-6", "--new"

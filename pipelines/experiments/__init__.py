@@ -1,0 +1,1 @@
+"""Parts of `beam-ldp ab-test`."""
