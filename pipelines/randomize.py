@@ -403,7 +403,7 @@ class DeviceValues(ABC):
     def noise(self) -> NoiseSource:
         """Where the noise of its reports comes from."""
         told = self.settings.noise
-        return NoiseSource(self.identity, told.key_file, told.seed)
+        return NoiseSource.told(told, self.identity)
 
     @property
     def side(self) -> DeviceSide | WordsOfLevel:

@@ -158,7 +158,12 @@ def settings_from(given: Arguments, usage: Usage, question: Any, kind: Callable[
     people, noise, charge = sections["people"], sections["noise"], sections["charge"]
     sections |= {
         "people": replace(people, groups=absolute(people.groups)),
-        "noise": replace(noise, key_file=absolute(noise.key_file)),
+        "noise": replace(
+            noise,
+            key_file=absolute(noise.key_file),
+            log=absolute(noise.log),
+            log_key_file=absolute(noise.log_key_file),
+        ),
         "charge": replace(
             charge,
             people_store=absolute(charge.people_store),
@@ -330,7 +335,14 @@ def check_dataset_named(charge: Charge, noise: Noise) -> bool:
 
 
 def _check_people(settings: Settings[Any]) -> None:
-    charge = settings.charge
+    charge, noise = settings.charge, settings.noise
+    if noise.log is not None and settings.people.id is None:
+        raise UsageError("--interaction-log needs --user-id: it holds hashes of user ids")
+    if noise.log_key_file is not None and noise.log_key_file == noise.key_file:
+        raise UsageError(
+            "--interaction-key-file must differ from --memoize-key-file, whose key is destroyed "
+            "after its release"
+        )
     if charge.people_store is None:
         return
     if settings.people.id is None:

@@ -135,8 +135,27 @@ class Noise:
         "cannot tell (docs/ledger.md)",
         SWITCH, flag="frozen-values",
     )  # fmt: skip
+    log: str | None = setting(
+        None,
+        "folder for records of who was asked what in which round, with people and answers "
+        "as keyed hashes, for `beam-ldp audit-interactivity` (needs {people.id}, "
+        "{release.dataset}, {release.id} and {release.log_key_file})",
+        flag="interaction-log", metavar="DIR",
+    )  # fmt: skip
+    log_key_file: str | None = setting(
+        None,
+        "secret key of those hashes, the same for all logs that are audited together; only "
+        "workers read it",
+        flag="interaction-key-file", metavar="FILE",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
+        if (self.log is None) != (self.log_key_file is None):
+            raise SettingError("{release.log} and {release.log_key_file} belong together")
+        if self.log is not None and self.seed is not None:
+            raise SettingError("{release.log} and {release.seed} exclude each other")
+        if self.log is not None and not (self.dataset and self.id):
+            raise SettingError("{release.log} needs {release.dataset} and {release.id}")
         if self.key_file is not None and self.seed is not None:
             raise SettingError("{release.key_file} and {release.seed} exclude each other")
         if self.seed is not None and self.seed < 0:

@@ -153,7 +153,7 @@ class PrivateEstimate(beam.PTransform):
         self._device = DeviceSide(
             question.encoder(self.randomizer, people),
             self.randomizer,
-            noise=NoiseSource(self.identity, noise.key_file, noise.seed, permanent),
+            noise=NoiseSource.told(noise, self.identity, permanent=permanent),
             one_each=drawn,
             windows=windows,
         )

@@ -337,7 +337,8 @@ class PrivateHeavyHitters(beam.PTransform):
         )
         self._protocol = protocol
         self._people, self._question = people, question
-        self._noise = NoiseSource(self.identity, noise.key_file, noise.seed)
+        self._told = noise
+        self._noise = NoiseSource.told(noise, self.identity)
         self._encode = EncodeWords(protocol, column, people=people, bad_rows=bad_rows)
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
@@ -388,7 +389,8 @@ class PrivateHeavyHitters(beam.PTransform):
         oracle, last = protocol.levels[level].oracle, level == len(protocol.levels) - 1
         side: dict[str, Any] = {"before": beam.pvalue.AsList(before)}
         persons.element_type = ValueBlock
-        answer = AnswerLevel(PortableRandomizer(oracle), self._noise, False, protocol, level)
+        noise = NoiseSource.told(self._told, self.identity, number=level)
+        answer = AnswerLevel(PortableRandomizer(oracle), noise, False, protocol, level)
         reports, traces = typed_outputs(
             persons, f"Answer level {level}", beam.ParDo(answer, **side), ReportBlock, traces=Trace
         )

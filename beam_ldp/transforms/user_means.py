@@ -337,12 +337,13 @@ class PrivateUserMean(beam.PTransform):
     ) -> tuple[Reports, Releases]:
         """One round: what leaves devices, and what is made of it."""
         coordinates = self._protocol.space.num_coordinates
+        searched = self._protocol.search is not None
         grouped = number == 0 and coordinates > 1
         identity = None if self.identity is None else self.identity.of_round(number)
         device = DeviceSide(
             encoder,
             randomizer,
-            noise=NoiseSource(identity, self._noise.key_file, self._noise.seed),
+            noise=NoiseSource.told(self._noise, identity, number=number if searched else 0),
         )
         collector = CollectorSide(
             randomizer,

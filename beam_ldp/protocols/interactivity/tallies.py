@@ -134,7 +134,8 @@ class Tally:
         by_total: number of people by the sum of epsilons of each (1e-9), rounded up to four digits.
         nano: sum over people.
         most_nano, most_femto, largest_nano: most of one person in sum, and of one query.
-        over: people over the claim.
+        over: people over the claim, by more than rounding: whoever is within it never counts, and
+            whoever exceeds it by a unit for each query always does.
         repeated, mergeable: people with several queries, and those of them whose questions were
             all fixed before their first answer.
         unplanned: records of questions that no plan has.
@@ -200,6 +201,8 @@ def tally(rows: np.ndarray, claim: Claim, planned: np.ndarray | None = None) -> 
             raise OverflowError("the costs of one person are beyond what is counted")
     nanos, femtos = (np.add.reduceat(costs, starts) for costs in (nano, femto))
     again = counts > 1
+    rounding = counts - 1  # of n terms, each rounded up, more than that of their sum
+    over = (nanos > claim.nano + rounding) | (femtos > claim.femto + rounding * bool(claim.femto))
     seqs, assigned = rows["seq"], rows["assigned"]
     # Fixed before the first answer; what does not say when, might have been fixed later.
     latest = np.where(assigned == UNKNOWN, np.iinfo(np.int64).max, assigned)
@@ -217,7 +220,7 @@ def tally(rows: np.ndarray, claim: Claim, planned: np.ndarray | None = None) -> 
         most_nano=int(nanos.max()),
         most_femto=int(femtos.max()),
         largest_nano=int(nano.max()),
-        over=int(np.count_nonzero((nanos > claim.nano) | (femtos > claim.femto))),
+        over=int(np.count_nonzero(over)),
         repeated=int(np.count_nonzero(again)),
         mergeable=int(np.count_nonzero(again & fixed)),
         unplanned=unplanned,

@@ -25,6 +25,7 @@ from apache_beam.typehints import typehints
 from beam_ldp.randomizers.checks import check_integer
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.randomizers.randomness import MIN_KEY_BYTES, add_digests, digest_of_hashes
+from beam_ldp.settings import Noise
 from beam_ldp.transforms.elements.blocks import ValueBlock
 from beam_ldp.transforms.elements.stages import is_streamed, window_bounds
 from beam_ldp.transforms.files import paths_matching
@@ -93,6 +94,24 @@ def _of_file(path: str, name: str) -> bytes:
 
 
 @dataclass(frozen=True)
+class RecordLog:
+    """Where a run leaves records of who was asked what (`beam_ldp.transforms.device.asked`).
+
+    Attributes:
+        folder: on any file system that Beam knows.
+        key_file: file with at least 32 secret bytes, read on the workers.
+        dataset, run: declared names, of the people's data and of this release.
+        number: of the round, from 0. Questions of a round may depend on all answers before it.
+    """
+
+    folder: str
+    key_file: str
+    dataset: str
+    run: str
+    number: int = 0
+
+
+@dataclass(frozen=True)
 class NoiseSource:
     """Where noise comes from. It travels in the job graph, where no secret does.
 
@@ -109,6 +128,7 @@ class NoiseSource:
         permanent: memoized only: a person's report is the same in every window while the value is
             the same. That costs the local epsilon once, for people whose value never changes; a
             changed value shows as a change, for which there is no bound.
+        log: where records of who was asked what are left, if anywhere; needs blocks with user ids.
 
     Raises:
         ValueError: for arguments that contradict each other.
@@ -121,6 +141,23 @@ class NoiseSource:
     key_file: str | None = None
     seed: int | None = None
     permanent: bool = False
+    log: RecordLog | None = None
+
+    @classmethod
+    def told(
+        cls,
+        noise: Noise,
+        identity: ReleaseIdentity | None,
+        *,
+        permanent: bool = False,
+        number: int = 0,
+    ) -> NoiseSource:
+        """As the settings say, for a round of a release."""
+        log = None
+        if noise.log is not None and noise.log_key_file is not None:
+            run = f"{noise.dataset}/{noise.id}"
+            log = RecordLog(noise.log, noise.log_key_file, noise.dataset, run, number)
+        return cls(identity, noise.key_file, noise.seed, permanent, log)
 
     def __post_init__(self) -> None:
         if self.permanent and not self.memoized:

@@ -19,6 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.randomizers.identity import ReleaseIdentity, length_prefixed
 from beam_ldp.randomizers.randomness import UserRandomness, report_hashes
+from beam_ldp.transforms.device.asked import AskedRecords
 from beam_ldp.transforms.device.bounding import BoundContributions
 from beam_ldp.transforms.device.keyed import FRESH, NoiseSource, Trace
 from beam_ldp.transforms.elements.blocks import (
@@ -129,12 +130,16 @@ class RandomizeBlocks(beam.DoFn):
         self._rows = rows_in(BLOCK_BYTES, report_bytes(self._randomizer))
         self._digest = self._randomizer.config_digest()
         self._key = self.noise.key()
+        log = self.noise.log
+        self._records = None if log is None else AskedRecords(log, self._randomizer)
         self._randomized = counter("reports_randomized")
         self._sizes = distribution("randomize_block_reports")
         self._timed = Stopwatch("randomize_microseconds", CROWD)
 
     def start_bundle(self) -> None:
         self._loose: dict[Any, list[Any]] = defaultdict(list)
+        if self._records is not None:
+            self._records.begin()
 
     def process(self, element: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
         key, payload = element if self.keyed else (None, element)
@@ -154,6 +159,8 @@ class RandomizeBlocks(beam.DoFn):
                 for block in self._emit(key, ValueBlock(_stack(waiting)), window):
                     yield WindowedValue(block, window.max_timestamp(), [window])
         self._loose.clear()
+        if self._records is not None:
+            self._records.write()
 
     @property
     def _waiting_values(self) -> int:
@@ -176,6 +183,8 @@ class RandomizeBlocks(beam.DoFn):
             rng = self._rng(part, origin, window)
             with self._timed(len(part)):
                 drawn = self._randomizer.randomize(part.values, rng)
+            if self._records is not None:
+                self._records.add(part, drawn, window)
             reports = ReportBlock(drawn, self._digest, part.groups, origin, self.noise.simulated)
             self._randomized.inc(len(reports))
             self._sizes.update(len(reports))
