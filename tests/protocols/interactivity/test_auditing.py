@@ -73,8 +73,7 @@ def plainly(rows: list[Row], epsilon: float) -> dict[str, Any]:
         "most_nano": max(sums.values(), default=0),
         "most_femto": max((sum(q[1] for q in own) for own in queries.values()), default=0),
         "over": sum(
-            sums[user] >= math.ceil(epsilon * 10**9) + len(own)
-            or any(q[1] for q in own)
+            sums[user] >= math.ceil(epsilon * 10**9) + len(own) or any(q[1] for q in own)
             for user, own in queries.items()
         ),
         "mergeable": sum(max(q[3] for q in own) <= min(q[2] for q in own) for own in several),
