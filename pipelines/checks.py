@@ -39,6 +39,7 @@ from beam_ldp.pipelines.records import reserving
 from beam_ldp.pipelines.records.gates import NothingReleasedError, weak_warnings
 from beam_ldp.pipelines.records.wording import many, number
 from beam_ldp.pipelines.views.terminal import printable, printed_json
+from beam_ldp.randomizers.base import LocalRandomizer
 from beam_ldp.transforms.elements.blocks import BadRowBlock, ValueBlock
 
 Status = Literal["ok", "warning", "refused"]
@@ -111,6 +112,7 @@ class Job:
                 question.worst_price(choice),
                 identity=question.identity(choice) if question.memoized else None,
                 count=settings.charge.windows,
+                one_round=isinstance(choice.mechanism, LocalRandomizer),
             )
 
         return cls(

@@ -117,6 +117,26 @@ def publish(folder: outputs.OutputFolder) -> None:
 _OWN_NAME = "Give it a release id of its own, for a new charge with new noise"
 
 
+def said_of_another(settings: ChargeSettings, one_round: bool) -> str:
+    """What another publication of these reports would cost, as `Republication.price` decides it.
+
+    Args:
+        settings: the flags.
+        one_round: whether everybody was asked once; later rounds depend on who answered the first.
+    """
+    if settings.noise.frozen_values and one_round:
+        return "the same reports cost nothing more, others are priced with them"
+    drawn_here = settings.noise.key_file is not None
+    if not (drawn_here or getattr(settings, "leveled", False)):  # no digest: devices have the key
+        return "refused without --frozen-values: only the devices know whether a value changed"
+    if settings.charge.people_store is not None and one_round:
+        return (
+            "the same reports cost nothing more, others are priced with them if their hashes tell "
+            "that nobody's value changed, else refused"
+        )
+    return "the same reports cost nothing more, others are refused"
+
+
 class Republication(RunCharge):
     """A release that was published before, under a charge that is settled.
 

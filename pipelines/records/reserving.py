@@ -16,7 +16,7 @@ from beam_ldp.pipelines.jobs.job import BudgetOptions
 from beam_ldp.pipelines.records.charging import NoCharge, RunCharge
 from beam_ldp.pipelines.records.gates import NothingReleasedError, Price
 from beam_ldp.pipelines.records.lost_runs import find_lost_runs
-from beam_ldp.pipelines.records.publishing import Republication
+from beam_ldp.pipelines.records.publishing import Republication, said_of_another
 from beam_ldp.pipelines.settings import LEDGER_VARIABLE
 from beam_ldp.randomizers.identity import ReleaseIdentity
 from beam_ldp.transforms.budgeted import ChargeTo
@@ -117,12 +117,14 @@ def would_grant(
     identity: ReleaseIdentity | None = None,
     count: int | None = None,
     local_event: Any = None,
+    one_round: bool = True,
 ) -> str:
     """Whether the ledger would grant what `reserve` asks for, in a sentence; nothing is written.
 
     Args:
         settings, worst, identity, local_event: as of `reserve`.
         count: windows, where a block of them would be reserved.
+        one_round: whether everybody is asked once.
 
     Raises:
         UsageError, NothingReleasedError: as `reserve` would.
@@ -144,10 +146,8 @@ def would_grant(
             published = ledger.published(identity)
             if published is not None:
                 _check_quota(settings, published)
-                return (
-                    f"published before by run {published.run_id!r}: the same reports cost nothing "
-                    "more, others are priced with them or refused"
-                )
+                said = said_of_another(settings, one_round)
+                return f"published before by run {published.run_id!r}: {said}"
         run_id = settings.charge.run_id
         if run_id is not None:
             _check_alone(settings, run_id)

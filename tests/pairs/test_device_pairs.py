@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from beam_ldp.pipelines import collect as collect_program
 from beam_ldp.pipelines import programs, randomize
 from beam_ldp.pipelines.collect import Collect
 from tests.pairs.world import DELTA, Program, World, instead
@@ -184,6 +185,22 @@ def test_one_thing_changes(
         assert "declared, not checked" in (world.folder / "second" / "privacy.md").read_text()
     else:
         assert len(charges) == 2 and world.ledger.status("them").local_committed == 4.0
+
+
+def test_a_dry_run_says_what_would_become_of_a_second_collection(
+    first: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `test_one_thing_changes` shows it: refused, or with the declaration priced together."""
+    reports = first.folder / "reports of first"
+    asked = [f"--reports={reports}/*", f"--release={reports}/release.json",
+             f"--output={first.folder}/dry", "--dry-run", "--format=json",
+             *collector_flags(first)]  # fmt: skip
+    said = []
+    for more in ([], ["--frozen-values"]):
+        assert collect_program.main([*asked, *more]) == programs.DONE
+        said.append(capsys.readouterr().out)
+    assert "refused without --frozen-values: only the devices know" in said[0]
+    assert "others are priced with them" in said[1]
 
 
 @pytest.mark.parametrize("change", [_spelling, _people], ids=["the same people", "some others"])
