@@ -8,13 +8,18 @@ features A u it is A V, and how well that works depends on how much of V the fea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from beam_ldp.accounting.reconstruction import DiffuseTarget, Target, breach_probability
+from beam_ldp.accounting.reconstruction import (
+    DiffuseTarget,
+    Target,
+    breach_probability,
+    largest_epsilon,
+)
 from beam_ldp.randomizers import special
 from beam_ldp.randomizers.checks import check_fraction
 from beam_ldp.randomizers.mean.base import MeanRandomizer
@@ -26,6 +31,9 @@ _NODES = 64  # of the quadrature, in each of the panels on each side of the thre
 _PANELS = 32
 _REACH = 60.0  # nats of density beyond which heights are ignored
 _SAMPLES = 1_000_000
+
+CHANCES = (0.01, 0.1)  # of a successful guess, for which the local epsilon is told
+_MOST_LOG_EPSILON = 14.0  # that is looked at
 
 
 @dataclass(frozen=True)
@@ -75,16 +83,70 @@ def feature_attack(
     if not 2 <= k <= d:
         raise ValueError(f"dimension must lie in [2, {d}], got {k}")
     heights, weights = _heights(mechanism)
+    worst = worst_attack(mechanism, dimension, cosine)
     if k == d:
-        whole = direction_attack(mechanism, cosine)
-        return Attack(whole, whole, float(heights @ weights))
+        return Attack(worst, worst, float(heights @ weights))
+    found = _typical_cosines(d, k, heights, weights, num_samples)
+    return Attack(worst, float(np.mean(found >= cosine)), float(found.mean()))
+
+
+def worst_attack(mechanism: PrivUnit, dimension: int, cosine: float) -> float:
+    """`Attack.worst`, by quadrature alone. Arguments as for `feature_attack`."""
+    d, k = mechanism.dimension, dimension
+    if k == d:
+        return direction_attack(mechanism, cosine)
+    heights, weights = _heights(mechanism)
     # The share of the rest of u that may lie among the features.
     room = heights**2 * (1 - cosine**2) / cosine**2
     reach = np.where(room < 1 - heights**2, room / np.maximum(1 - heights**2, 1e-300), 1.0)
     inside = special.betainc((k - 1) / 2, (d - k) / 2, reach)
-    worst = float(weights @ np.where(heights > 0, inside, 0.0))
-    found = _typical_cosines(d, k, heights, weights, num_samples)
-    return Attack(worst, float(np.mean(found >= cosine)), float(found.mean()))
+    return float(weights @ np.where(heights > 0, inside, 0.0))
+
+
+def attacked_epsilon(
+    dimension: int, cosine: float, probability: float, *, features: int | None = None
+) -> float:
+    """The local epsilon from which guessing a message of PrivUnit succeeds with this probability.
+
+    For a uniform direction, and one message that is worst for these features. Below it, no attack
+    does better against this mechanism where all features are asked for; other mechanisms of this
+    budget may tell more, up to `largest_epsilon`.
+
+    Args:
+        dimension: d of the mechanism, at least 2.
+        cosine: of the angle within which a guess counts, in (0, 1).
+        probability: of a successful guess, in (0, 1).
+        features: k from 2 to d whose direction is guessed; default: all.
+
+    Returns:
+        The budget, to 10 digits; 0 where a guess without any message succeeds that often, and
+        infinite where a million does not suffice.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    >>> round(attacked_epsilon(784, 0.5, 0.01), 2)
+    117.12
+    """
+    check_fraction("probability", probability)
+    k = dimension if features is None else features
+    if not 2 <= k <= dimension:
+        raise ValueError(f"features must lie in [2, {dimension}], got {features}")
+    if DiffuseTarget(k, cosine).log_prior >= math.log(probability):
+        return 0.0
+
+    def success(log_epsilon: float) -> float:
+        mechanism = PrivUnit(dimension, math.exp(log_epsilon), inputs="sphere")
+        return worst_attack(mechanism, k, cosine) - probability
+
+    low = high = math.log(largest_epsilon(DiffuseTarget(k, cosine), probability))
+    if success(low) >= 0:  # attained, but for rounding
+        return math.exp(low)
+    while success(high) < 0:
+        if high > _MOST_LOG_EPSILON:
+            return math.inf
+        high += 0.1
+    return math.exp(special.brentq(success, low, high, xtol=1e-10))
 
 
 def _typical_cosines(
@@ -115,7 +177,8 @@ def _heights(mechanism: PrivUnit) -> tuple[np.ndarray, np.ndarray]:
     spread = min(1.0, math.sqrt(2 * _REACH / d))
     top = math.sqrt(min(1.0, g * g + (1 - g * g) * -math.expm1(-2 * _REACH / (d - 1))))
     above = _side(d, g, top, math.log(p) - mechanism.cap.log_measure)
-    below = _side(d, -spread, g, math.log1p(-p) - log1mexp(mechanism.cap.log_measure))
+    tails = -math.log1p(math.exp(mechanism.coin.log_odds))  # log(1 - p), whose p may round to 1
+    below = _side(d, -spread, g, tails - log1mexp(mechanism.cap.log_measure))
     heights, weights = np.concatenate([below, above], axis=1)
     return heights, weights / weights.sum()
 
@@ -137,7 +200,7 @@ _COLUMNS = (
     "blind guess",
     "at most",
     "paper's bound",
-    "attack, worst",
+    "one message, worst",
     "typical",
 )
 
@@ -151,8 +214,12 @@ class AuditRow:
         prior: of the best guess without any message.
         bound: given any messages of this person: proved, for every attack.
         paper_bound: the same by Lemma 2.2 of the paper.
-        attack: what guessing the message itself achieves, where that is known: PrivUnit, one
-            message, a uniform direction.
+        attack: what guessing one message achieves, where that is known: PrivUnit, a uniform
+            direction.
+        bound_reaches: local epsilon of all messages from which the bound exceeds each of
+            `CHANCES`; 0 where the blind guess does.
+        attack_reaches: local epsilon of one message's direction from which guessing it succeeds
+            more often, by `attacked_epsilon`; None where that is unknown or infinite.
     """
 
     target: str
@@ -160,6 +227,8 @@ class AuditRow:
     bound: float
     paper_bound: float
     attack: Attack | None = None
+    bound_reaches: tuple[float, ...] = ()
+    attack_reaches: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,15 +250,25 @@ class ReconstructionAudit:
         return asdict(self)
 
     def __str__(self) -> str:
-        cells = [_COLUMNS, *map(_cells, self.rows)]
-        widths = [max(map(len, column)) for column in zip(*cells)]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in cells]
+        lines = _aligned([_COLUMNS, *map(_cells, self.rows)])
         plural = "" if self.participations == 1 else "s"
         head = (
             f"Reconstruction: {self.participations} message{plural} of one person, local epsilon "
             f"{self.local_epsilon:g} in all, seen with the sender's name"
         )
-        return "\n".join([head, *lines])
+        return "\n".join([head, *lines, "", *self._reached()])
+
+    def _reached(self) -> list[str]:
+        """From which local epsilons a guess may succeed, and does, with the chances."""
+        told = [("local epsilon from which the chance exceeds", *(f"{c:.0%}" for c in CHANCES))]
+        for row in self.rows:
+            told.append(
+                (f"{row.target}: of all messages, at least", *map(_down, row.bound_reaches))
+            )
+            if row.attack is not None:
+                own = ("-" if found is None else f"{found:.4g}" for found in row.attack_reaches)
+                told.append(("  of the direction in one message of PrivUnit", *own))
+        return _aligned(told)
 
 
 def audit_messages(
@@ -210,36 +289,46 @@ def audit_messages(
 
     >>> print(audit_messages(PrivUnit(784, 60.0, inputs="sphere"), [DiffuseTarget(784, 0.5)]))
     Reconstruction: 1 message of one person, local epsilon 60 in all, seen with the sender's name
-    reconstructed if                          blind guess  at most  paper's bound  attack, worst  typical
-    direction of 784 features, cosine >= 0.5  3.5e-51      4e-25    4e-25          3.5e-27        3.5e-27
+    reconstructed if                          blind guess  at most  paper's bound  one message, worst  typical
+    direction of 784 features, cosine >= 0.5  3.5e-51      4e-25    4e-25          3.5e-27             3.5e-27
+    <BLANKLINE>
+    local epsilon from which the chance exceeds                          1%     10%
+    direction of 784 features, cosine >= 0.5: of all messages, at least  111.5  113.9
+      of the direction in one message of PrivUnit                        117.1  119.4
     """  # noqa: E501
     if participations < 1:
         raise ValueError(f"participations must be >= 1, got {participations}")
     total = participations * mechanism.local_epsilon
-    rows = []
-    for target in targets:
-        rows.append(
-            AuditRow(
-                target=str(target),
-                prior=math.exp(target.log_prior),
-                bound=breach_probability(target, total),
-                paper_bound=breach_probability(target, total, "paper"),
-                attack=_attack(mechanism, target) if participations == 1 else None,
-            )
-        )
-    return ReconstructionAudit(total, participations, tuple(rows))
+    rows = tuple(_row(mechanism, target, total) for target in targets)
+    return ReconstructionAudit(total, participations, rows)
 
 
-def _attack(mechanism: MeanRandomizer, target: Target) -> Attack | None:
+def _row(mechanism: MeanRandomizer, target: Target, total: float) -> AuditRow:
+    attack, own = None, None
     direction = mechanism
     if isinstance(mechanism, SeparatedMean) and mechanism.strategy == "product":
         direction = mechanism.direction
-    if not (isinstance(direction, PrivUnit) and direction.inputs == "sphere"):
-        return None
+    if isinstance(direction, PrivUnit) and _is_attacked(direction, target):
+        k, cosine = target.dimension, target.cosine
+        attack = feature_attack(direction, k, cosine)
+        own = [
+            attacked_epsilon(direction.dimension, cosine, chance, features=k) for chance in CHANCES
+        ]
+    return AuditRow(
+        target=str(target),
+        prior=math.exp(target.log_prior),
+        bound=breach_probability(target, total),
+        paper_bound=breach_probability(target, total, "paper"),
+        attack=attack,
+        bound_reaches=tuple(max(0.0, largest_epsilon(target, chance)) for chance in CHANCES),
+        attack_reaches=tuple(e if math.isfinite(e) else None for e in own or ()),
+    )
+
+
+def _is_attacked(direction: PrivUnit, target: Target) -> TypeGuard[DiffuseTarget]:
+    """Whether the best guess of this target is known: a uniform direction of its features."""
     known = isinstance(target, DiffuseTarget) and target.excess == 0
-    if not known or target.dimension > direction.dimension:  # type: ignore[attr-defined]
-        return None
-    return feature_attack(direction, target.dimension, target.cosine)  # type: ignore[attr-defined]
+    return known and direction.inputs == "sphere" and target.dimension <= direction.dimension
 
 
 def _cells(row: AuditRow) -> tuple[str, ...]:
@@ -247,6 +336,20 @@ def _cells(row: AuditRow) -> tuple[str, ...]:
     if row.attack is not None:
         attack = [f"{row.attack.worst:.2g}", f"{row.attack.typical:.2g}"]
     return row.target, f"{row.prior:.2g}", _up(row.bound), _up(row.paper_bound), *attack
+
+
+def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of a table."""
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in cells]
+
+
+def _down(epsilon: float) -> str:
+    """Four digits, rounded down: what lies below it stays safe."""
+    if epsilon <= 0:
+        return "0"
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
+    return f"{math.floor(epsilon / unit * (1 + 1e-12)) * unit:.4g}"
 
 
 def _up(bound: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from beam_ldp.accounting.reconstruction_audit import _up
+from beam_ldp.accounting.reconstruction_audit import _down, _up
 from beam_ldp.pipelines.records.statement import _code, _mechanism, trusted_alone
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL
@@ -279,12 +279,21 @@ def _audit(record: TrainRecord) -> list[str]:
     """What somebody who sees messages can rebuild."""
     if record.reconstruction is None:
         return []
-    lines = ["| reconstructed if | blind guess | at most |", "|---|---|---|"]
+    lines = [
+        "| reconstructed if | blind guess | at most | 1 % from | 10 % from | one message |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in record.reconstruction["rows"]:
-        lines.append(f"| {row['target']} | {row['prior']:.2g} | {_up(row['bound'])} |")
+        attack = "not known" if row["attack"] is None else f"{row['attack']['worst']:.2g}"
+        cells = [row["target"], f"{row['prior']:.2g}", _up(row["bound"]),
+                 *map(_down, row["bound_reaches"]), attack]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     told = (
         f"Chances that somebody who sees all {record.most_messages:,} messages of the client that "
         "sent most, and little else, reconstructs what they were made from; bounds for every "
-        "attack (docs/federated.md):"
+        "attack, at this training's local epsilon of "
+        f"{number(record.reconstruction['local_epsilon'])}, and the local epsilon of all messages "
+        "from which the bound exceeds 1 % and 10 %. The last column is what guessing one message "
+        "achieves, exactly, where it is PrivUnit's (docs/federated.md):"
     )
     return ["## What messages hide", told, "\n".join(lines)]

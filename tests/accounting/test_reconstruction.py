@@ -18,12 +18,16 @@ from beam_ldp.accounting.reconstruction import (
     smallest_dimension,
 )
 from beam_ldp.accounting.reconstruction_audit import (
+    CHANCES,
     AuditRow,
     _cells,
+    _down,
     _heights,
+    attacked_epsilon,
     audit_messages,
     direction_attack,
     feature_attack,
+    worst_attack,
 )
 from beam_ldp.randomizers.mean import L2Mean, PrivUnit, ScalarMean, SeparatedMean
 
@@ -249,6 +253,41 @@ def test_mended_lemma_is_a_bound_and_useful_for_many_words():
     assert target.paper_log_prior < math.log(0.01)
 
 
+@pytest.mark.exact
+@pytest.mark.parametrize("cosine", [0.3, 0.9, 0.999])
+@pytest.mark.parametrize("chance", [*CHANCES, 0.9])
+def test_the_epsilon_of_an_attack_in_three_dimensions(cosine, chance):
+    """Where heights are uniform: a cap from a on has the measure (1 - a)/2."""
+    blind = (1 - cosine) / 2
+    epsilon = attacked_epsilon(3, cosine, chance)
+    if blind >= chance:
+        assert epsilon == 0.0
+        return
+    mechanism = PrivUnit(3, epsilon, inputs="sphere")
+    g, p = mechanism.cap.threshold, mechanism.coin.probability
+    inside = p * min(1.0, (1 - cosine) / (1 - g))
+    assert inside + (1 - p) * max(0.0, g - cosine) / (1 + g) == pytest.approx(chance, rel=1e-8)
+    assert epsilon >= largest_epsilon(DiffuseTarget(3, cosine), chance) * (1 - 1e-9)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(("dimension", "features"), [(784, 98), (784, 784), (10**6, 784)])
+def test_the_epsilon_of_an_attack_lies_above_that_of_the_bound(dimension, features):
+    one, ten = (attacked_epsilon(dimension, 0.5, c, features=features) for c in CHANCES)
+    bounds = [largest_epsilon(DiffuseTarget(features, 0.5), c) for c in CHANCES]
+    assert bounds[0] < one < ten and bounds[1] < ten
+    mechanism = PrivUnit(dimension, one, inputs="sphere")
+    assert worst_attack(mechanism, features, 0.5) == pytest.approx(0.01, rel=1e-6)
+
+
+@pytest.mark.exact
+def test_large_budgets_have_a_tail_although_the_coin_rounds_to_one():
+    mechanism = PrivUnit(784, 50_000.0, inputs="sphere")
+    assert mechanism.coin.probability == 1.0
+    assert worst_attack(mechanism, 98, 0.99) == pytest.approx(1.0, abs=1e-9)
+    assert attacked_epsilon(3_000_000, 0.9999, 0.5) == math.inf
+
+
 # The audit ----------------------------------------------------------------------------------
 
 
@@ -262,11 +301,15 @@ def test_audit_counts_all_messages_and_the_length_too():
         assert one.bound == breach_probability(target, 20.0)
         assert three.bound == breach_probability(target, 60.0) > one.bound
         assert one.prior == math.exp(target.log_prior) < one.bound <= one.paper_bound
-        assert three.attack is None
+        assert three.attack == one.attack  # of one message, however many there are
+        for chance, epsilon in zip(CHANCES, one.bound_reaches, strict=True):
+            assert epsilon == max(0.0, largest_epsilon(target, chance))
     assert once.rows[0].attack.worst == direction_attack(mechanism.direction, 0.5)
     assert all(row.attack.worst <= row.bound for row in once.rows[:2])
     assert once.rows[2].attack is None
     assert str(once).splitlines()[0].startswith("Reconstruction: 1 message of one person, local ep")
+    assert once.rows[0].attack_reaches == tuple(attacked_epsilon(100, 0.5, c) for c in CHANCES)
+    assert once.rows[2].attack_reaches == () and "in one message of PrivUnit" in str(once)
     assert once.to_dict()["rows"][0]["target"] == "direction of 100 features, cosine >= 0.5"
 
 
@@ -291,6 +334,7 @@ def test_printed_bounds_are_rounded_up():
     cells = _cells(AuditRow("x", 0.111, 0.1111, 0.9999))
     assert cells == ("x", "0.11", "0.12", "1", "-", "-")
     assert _cells(AuditRow("x", 0.0, 0.12, 3.01e-9))[2:4] == ("0.12", "3.1e-09")
+    assert [_down(x) for x in (0.0, 1.5, 111.59, 0.01239999)] == ["0", "1.5", "111.5", "0.01239"]
 
 
 @pytest.mark.exact
@@ -311,6 +355,8 @@ def test_printed_bounds_are_rounded_up():
         (lambda: SparseTarget(1, 10, 0.5, 1.5), "recall must lie"),
         (lambda: feature_attack(PrivUnit(5, 1.0), 6, 0.5), "dimension must lie"),
         (lambda: direction_attack(PrivUnit(5, 1.0), 1.0), "cosine must lie"),
+        (lambda: attacked_epsilon(5, 0.5, 1.0), "probability must lie"),
+        (lambda: attacked_epsilon(5, 0.5, 0.1, features=6), "features must lie"),
         (lambda: audit_messages(ScalarMean(1, 1.0), [], 0), "participations must be >= 1"),
     ],
 )

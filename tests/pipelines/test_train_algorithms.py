@@ -229,7 +229,8 @@ def test_what_the_audit_asks_about():
         (f"{ADAPED} --preset printed", ["warning: the cost printed", "Gaussian noise has none"]),
         (
             CENTRAL,
-            ["all of one client at most 840", "Reconstruction: 14 messages", "reconstructed if"],
+            ["all of one client at most 840", "Reconstruction: 14 messages", "reconstructed if",
+             "local epsilon from which the chance exceeds 1% 10%"],  # fmt: skip
         ),
     ],
 )
@@ -283,6 +284,8 @@ def test_statement_of_two_promises_has_the_audit_of_what_was_sent():
     json.dumps(record.to_json(), allow_nan=False)
     text = training_statement(record)
     assert "all 2 messages of the client that sent most" in text
+    (row,) = (line for line in text.splitlines() if "direction of 64 features" in line)
+    assert row.split("|")[4:6] == [" 6.81 ", " 9.207 "] and "this training's local epsilon" in text
     assert "direction of 650 features" in text and "the shuffler" not in text
     assert "**Only the server protects these people" in text.split("\n\n")[1]
     assert "the actual number is not revealed" in text and not plan.counts_are_public
