@@ -229,8 +229,12 @@ def test_what_the_audit_asks_about():
         (f"{ADAPED} --preset printed", ["warning: the cost printed", "Gaussian noise has none"]),
         (
             CENTRAL,
-            ["all of one client at most 840", "Reconstruction: 14 messages", "reconstructed if",
-             "local epsilon from which the chance exceeds 1% 10%"],  # fmt: skip
+            [
+                "all of one client at most 840",
+                "Reconstruction: 14 messages",
+                "reconstructed if",
+                "local epsilon from which the chance exceeds 1% 10%",
+            ],
         ),
     ],
 )
