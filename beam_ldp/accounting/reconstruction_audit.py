@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -304,16 +304,21 @@ def audit_messages(
 
 
 def _row(mechanism: MeanRandomizer, target: Target, total: float) -> AuditRow:
-    attack, own = None, None
+    attack: Attack | None = None
+    own: list[float] = []
     direction = mechanism
     if isinstance(mechanism, SeparatedMean) and mechanism.strategy == "product":
         direction = mechanism.direction
-    if isinstance(direction, PrivUnit) and _is_attacked(direction, target):
-        k, cosine = target.dimension, target.cosine
+    if (
+        isinstance(direction, PrivUnit)
+        and direction.inputs == "sphere"
+        and isinstance(target, DiffuseTarget)
+        and target.excess == 0
+        and target.dimension <= direction.dimension
+    ):
+        d, k, cosine = direction.dimension, target.dimension, target.cosine
         attack = feature_attack(direction, k, cosine)
-        own = [
-            attacked_epsilon(direction.dimension, cosine, chance, features=k) for chance in CHANCES
-        ]
+        own = [attacked_epsilon(d, cosine, chance, features=k) for chance in CHANCES]
     return AuditRow(
         target=str(target),
         prior=math.exp(target.log_prior),
@@ -321,14 +326,8 @@ def _row(mechanism: MeanRandomizer, target: Target, total: float) -> AuditRow:
         paper_bound=breach_probability(target, total, "paper"),
         attack=attack,
         bound_reaches=tuple(max(0.0, largest_epsilon(target, chance)) for chance in CHANCES),
-        attack_reaches=tuple(e if math.isfinite(e) else None for e in own or ()),
+        attack_reaches=tuple(e if math.isfinite(e) else None for e in own),
     )
-
-
-def _is_attacked(direction: PrivUnit, target: Target) -> TypeGuard[DiffuseTarget]:
-    """Whether the best guess of this target is known: a uniform direction of its features."""
-    known = isinstance(target, DiffuseTarget) and target.excess == 0
-    return known and direction.inputs == "sphere" and target.dimension <= direction.dimension
 
 
 def _cells(row: AuditRow) -> tuple[str, ...]:
