@@ -206,13 +206,17 @@ def _grouped(given: Arguments) -> Arguments:
 
 def _mean(given: Arguments, usage: Usage) -> Plans:
     from beam_ldp.pipelines.means.choice import MeanPlanner, checked_mean
-    from beam_ldp.pipelines.means.plans import MeanPlans
+    from beam_ldp.pipelines.means.plans import LEAST_ATTACKED, MeanPlans
 
     question = given["question"]
     if not {"radius", "range", "ranges"} & set(question) and question.get("norm") != "binary":
         given = _with(given, "question", radius=1.0)
     settings = checked_mean(_promised(given, usage), usage)
-    return MeanPlans(MeanPlanner(settings, *_coordinates(settings.question)))
+    planner = MeanPlanner(settings, *_coordinates(settings.question))
+    attacked = bool(given["sizes"].get("attack"))
+    if attacked and planner.dimension < LEAST_ATTACKED:
+        raise UsageError("--attack asks for a direction: --dimension must be >= 2")
+    return MeanPlans(planner, attacked)
 
 
 def _promised(given: Arguments, usage: Usage) -> Arguments:

@@ -263,7 +263,7 @@ class ReconstructionAudit:
         told = [("local epsilon from which the chance exceeds", *(f"{c:.0%}" for c in CHANCES))]
         for row in self.rows:
             told.append(
-                (f"{row.target}: of all messages, at least", *map(_down, row.bound_reaches))
+                (f"{row.target}: of all messages, at least", *map(at_least, row.bound_reaches))
             )
             if row.attack is not None:
                 own = ("-" if found is None else f"{found:.4g}" for found in row.attack_reaches)
@@ -334,7 +334,13 @@ def _cells(row: AuditRow) -> tuple[str, ...]:
     attack = ["-", "-"]
     if row.attack is not None:
         attack = [f"{row.attack.worst:.2g}", f"{row.attack.typical:.2g}"]
-    return row.target, f"{row.prior:.2g}", _up(row.bound), _up(row.paper_bound), *attack
+    return (
+        row.target,
+        f"{row.prior:.2g}",
+        at_most(row.bound),
+        at_most(row.paper_bound),
+        *attack,
+    )
 
 
 def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
@@ -343,7 +349,7 @@ def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in cells]
 
 
-def _down(epsilon: float) -> str:
+def at_least(epsilon: float) -> str:
     """Four digits, rounded down: what lies below it stays safe."""
     if epsilon <= 0:
         return "0"
@@ -351,7 +357,7 @@ def _down(epsilon: float) -> str:
     return f"{math.floor(epsilon / unit * (1 + 1e-12)) * unit:.4g}"
 
 
-def _up(bound: float) -> str:
+def at_most(bound: float) -> str:
     """Two digits, rounded up: a bound stays one."""
     if not 0 < bound < 1:
         return f"{bound:g}"

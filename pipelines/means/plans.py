@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from beam_ldp.pipelines.means.attack import attack_row, show_attacks
 from beam_ldp.pipelines.means.choice import MeanPlanner, plans_of
 from beam_ldp.pipelines.records.wording import number
 from beam_ldp.pipelines.settings import Settings
@@ -16,12 +17,23 @@ from beam_ldp.pipelines.views.plans import ComparedPlans
 from beam_ldp.planning import MeanPlan
 from beam_ldp.randomizers.estimate import readable
 
+LEAST_ATTACKED = 2  # numbers that have a direction
+
 
 class MeanPlans(ComparedPlans):
-    """All mechanisms for a mean."""
+    """All mechanisms for a mean.
+
+    Args:
+        planner: of the release.
+        attacked: whether to tell what somebody sees of one person; then of 2 dimensions or more.
+    """
 
     planner: MeanPlanner
     upward = "RMS error of the mean, in the unit of the data"
+
+    def __init__(self, planner: MeanPlanner, attacked: bool = False) -> None:
+        super().__init__(planner)
+        self._attacked = attacked
 
     def plans_at(self, settings: Settings[Any]) -> list[MeanPlan]:
         if settings == self.planner.settings:
@@ -50,10 +62,15 @@ class MeanPlans(ComparedPlans):
         return f"{people}, {where}{delta}"
 
     def row(self, plan: MeanPlan) -> dict[str, Any]:
-        return mean_row(plan)
+        row = mean_row(plan)
+        if self._attacked and plan.randomizer is not None:
+            row["attack"] = attack_row(plan, self.planner.dimension)
+        return row
 
     def show_plans(self) -> None:
         show_means(self.plans, self.title)
+        if self._attacked:
+            show_attacks([one for one in self.plans if not one.excluded], self.planner.dimension)
 
     def error(self, plan: MeanPlan) -> float:
         return plan.rms_error

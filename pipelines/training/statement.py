@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from beam_ldp.accounting.reconstruction_audit import _down, _up
+from beam_ldp.accounting.reconstruction_audit import at_least, at_most
 from beam_ldp.pipelines.records.statement import _code, _mechanism, trusted_alone
 from beam_ldp.pipelines.records.wording import number, rounded_down
 from beam_ldp.pipelines.usage.train import ADAPED, CLDP_SGD, LOCAL_CENTRAL
@@ -285,8 +285,8 @@ def _audit(record: TrainRecord) -> list[str]:
     ]
     for row in record.reconstruction["rows"]:
         attack = "not known" if row["attack"] is None else f"{row['attack']['worst']:.2g}"
-        cells = [row["target"], f"{row['prior']:.2g}", _up(row["bound"]),
-                 *map(_down, row["bound_reaches"]), attack]  # fmt: skip
+        cells = [row["target"], f"{row['prior']:.2g}", at_most(row["bound"]),
+                 *map(at_least, row["bound_reaches"]), attack]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     told = (
         f"Chances that somebody who sees all {record.most_messages:,} messages of the client that "

@@ -18,7 +18,7 @@ from beam_ldp.pipelines.usage import (
     train,
     user_mean,
 )
-from beam_ldp.settings.fields import NUMBER, TEXT, WHOLE, setting
+from beam_ldp.settings.fields import NUMBER, SWITCH, TEXT, WHOLE, setting
 from beam_ldp.settings.sections import Mechanism, Output, People, Privacy, Shuffling
 
 SIZES = "the sizes"
@@ -67,6 +67,18 @@ class Groups:
     group_share: float | None = setting(
         None, "with --groups: share of the people in the smallest group (default: 1/N)", NUMBER,
         flag="group-share", metavar="SHARE",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacker:
+    """What else is told of each mechanism."""
+
+    attack: bool = setting(
+        False,
+        "print how often somebody who knew nothing of a vector finds its direction in what one "
+        "person sent, and from which local epsilon in 1 % and 10 % of cases",
+        SWITCH, flag="attack", basic=True,
     )  # fmt: skip
 
 
@@ -165,8 +177,11 @@ MEAN = Usage(
   numbers in a public range, or each in its own (a file of column,low,high)
     beam-ldp plan mean --expected-users 1e5 --dimension 3 --range 0 1440 --epsilon 1 --delta 1e-8
     beam-ldp plan mean --expected-users 1e5 --ranges ranges.csv --epsilon 1 --delta 1e-8
+  what an attacker sees of one person
+    beam-ldp plan mean --expected-users 1e5 --dimension 784 --local-epsilon 6 --attack
 """,
     parts=(
+        Part("sizes", Attacker, SIZES),
         _of(mean.USAGE, "question", without=("bad_rows", "shape", "outside"), own=_DIMENSION),
         Part("people", People, SIZES, only=("id",), own={"id": {"basic": False}}),
         _PRIVATE,

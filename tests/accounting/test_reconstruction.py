@@ -21,8 +21,8 @@ from beam_ldp.accounting.reconstruction_audit import (
     CHANCES,
     AuditRow,
     _cells,
-    _down,
     _heights,
+    at_least,
     attacked_epsilon,
     audit_messages,
     direction_attack,
@@ -334,7 +334,12 @@ def test_printed_bounds_are_rounded_up():
     cells = _cells(AuditRow("x", 0.111, 0.1111, 0.9999))
     assert cells == ("x", "0.11", "0.12", "1", "-", "-")
     assert _cells(AuditRow("x", 0.0, 0.12, 3.01e-9))[2:4] == ("0.12", "3.1e-09")
-    assert [_down(x) for x in (0.0, 1.5, 111.59, 0.01239999)] == ["0", "1.5", "111.5", "0.01239"]
+    assert [at_least(x) for x in (0.0, 1.5, 111.59, 0.01239999)] == [
+        "0",
+        "1.5",
+        "111.5",
+        "0.01239",
+    ]
 
 
 @pytest.mark.exact

@@ -7,9 +7,16 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
+from beam_ldp.accounting.reconstruction import (
+    DiffuseTarget,
+    breach_probability,
+    largest_epsilon,
+)
+from beam_ldp.accounting.reconstruction_audit import direction_attack
 from beam_ldp.pipelines.cli import group
 from beam_ldp.pipelines.usage.mean import NORM
 from beam_ldp.randomizers.base import LocalRandomizer
+from beam_ldp.randomizers.mean import PrivUnit
 
 pytestmark = pytest.mark.exact
 
@@ -65,6 +72,35 @@ def test_nobody_trusted() -> None:
     best = shown["plans"][0]
     assert best["local_epsilon"] == best["epsilon"] == 2.0
     assert 1 <= best["times_lower_bound"] < 1.03 and "proved" in best["lower_bound_name"]
+
+
+def test_what_an_attacker_sees_of_each_mechanism() -> None:
+    """The bound at the local epsilon of all messages; the best attack itself on PrivUnit."""
+    found = json.loads(run(*CENTRAL, "--trust-shuffler", "--attack", "--format", "json").output)
+    rows = {row["mechanism"]["mechanism"]: row for row in found["plans"] if "attack" in row}
+    for name, row in rows.items():
+        told = row["attack"]
+        assert told["exact"] == (name == "PrivUnit")
+        for one in told["chances"]:
+            bound = breach_probability(DiffuseTarget(30, one["cosine"]), row["local_epsilon"])
+            assert one["chance"] <= bound and (told["exact"] or one["chance"] == bound)
+        for one in told["reached"]:
+            least = largest_epsilon(DiffuseTarget(30, 0.5), one["chance"])
+            assert one["local_epsilon"] >= least
+    (unit, bits) = rows["PrivUnit"], rows["L2Mean"]
+    mechanism = LocalRandomizer.from_config(unit["mechanism"])
+    assert isinstance(mechanism, PrivUnit)
+    assert unit["attack"]["chances"][1]["chance"] == direction_attack(mechanism, 0.5)
+    assert (
+        bits["attack"]["reached"][0]["local_epsilon"]
+        < unit["attack"]["reached"][0]["local_epsilon"]
+    )
+    shown = run(*CENTRAL, "--trust-shuffler", "--attack")
+    assert "What somebody guesses" in shown.output and "from: local epsilon" in shown.output
+    assert all(len(line) <= 80 for line in shown.output.splitlines())
+    assert "attack" not in json.loads(run(*CENTRAL, "--format", "json").output)["plans"][0]
+    refused = run(*LOCAL[:4], "--dimension", "1", "--local-epsilon", "2", "--attack")
+    assert refused.exit_code == 2 and "--dimension must be >= 2" in refused.output
 
 
 @pytest.mark.parametrize("norm", ["l1", "linf", "1.5", "binary"])
