@@ -53,6 +53,7 @@ from beam_ldp.transforms.wire.write_reports import WriteShuffledReports, read_sh
 
 if TYPE_CHECKING:
     from beam_ldp.transforms.heavy_hitters import EncodeWords, PrivateHeavyHitters
+    from beam_ldp.transforms.interactivity import AskWithinBudget, AuditInteractivity
     from beam_ldp.transforms.questions import (
         BinQuestion,
         EncodeQuestions,
@@ -74,7 +75,9 @@ _OF_QUESTIONS = {
 
 __all__ = [
     "Aggregate",
+    "AskWithinBudget",
     "AtLevel",
+    "AuditInteractivity",
     "BadRow",
     "BadRowBlock",
     "BinQuestion",
@@ -144,6 +147,10 @@ def __getattr__(name: str) -> Any:
         from beam_ldp.transforms import heavy_hitters
 
         return getattr(heavy_hitters, name)
+    if name in ("AskWithinBudget", "AuditInteractivity"):
+        from beam_ldp.transforms import interactivity
+
+        return getattr(interactivity, name)
     if name in _OF_QUESTIONS:
         from beam_ldp.transforms import questions
 

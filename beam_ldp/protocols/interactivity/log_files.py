@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -152,31 +154,40 @@ def _line_by_line(part: LogPart, content: bytes, planned: bool) -> RecordBlock:
             except ValueError as error:
                 with part.path.open("rb") as file:
                     number += file.read(part.start).count(b"\n") + 1
-                raise MalformedLogError(f"{part.path}: line {number}: {_why(error)}") from None
+                raise MalformedLogError(f"{part.path}: line {number}: {reason_of(error)}") from None
         raise
 
 
 def _of_lines(lines: list[bytes], planned: bool) -> RecordBlock:
     """Raises ValueError if one is no record."""
+    return records_of_rows([json.loads(line) for line in lines], planned=planned)
+
+
+def records_of_rows(rows: Sequence[Mapping[str, Any]], *, planned: bool = False) -> RecordBlock:
+    """Rows with the fields of a log as records; ids and answers may be of several types.
+
+    Raises:
+        ValueError: if one is no record.
+    """
     found = []
-    for line in lines:
-        told = json.loads(line)
-        if not isinstance(told, dict):
+    for told in rows:
+        if not isinstance(told, Mapping):
             raise ValueError("is no JSON object")
         user = told.get("user", "")
-        if isinstance(user, bool) or not isinstance(user, (int, str)):
+        if isinstance(user, bool) or not isinstance(user, (Integral, str)):
             raise ValueError("user must be an integer or text")
-        found.append(told | ({"user": str(user)} if "user" in told else {}))
+        found.append({**told, "user": str(user)} if "user" in told else dict(told))
     names = {name for one in found for name in one if one[name] is not None}
     try:
         columns = {n: [one.get(n) for one in found] for n in (*REQUIRED, *OPTIONAL) if n in names}
         answers = hash_answers(columns.pop("output", [None] * len(found)))
         return records_of(pa.table(columns), planned=planned, answers=answers)
-    except (pa.ArrowException, OverflowError):
+    except (pa.ArrowException, OverflowError, TypeError):
         raise ValueError("a field is not of its type") from None
 
 
-def _why(error: ValueError) -> str:
+def reason_of(error: ValueError) -> str:
+    """Why a row is no record."""
     if isinstance(error, json.JSONDecodeError):
         return "is no JSON"
     cause = error.__context__

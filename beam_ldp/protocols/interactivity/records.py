@@ -168,7 +168,7 @@ def _hash_texts(texts: Sequence[str | bytes]) -> np.ndarray:
     return np.fromiter(map(_hash, texts), np.uint64, len(texts))
 
 
-def _hash_people(users: Sequence[Any] | np.ndarray) -> np.ndarray:
+def hash_people(users: Sequence[Any] | np.ndarray) -> np.ndarray:
     """A word for each id; ids that are one person (`canonical_id`) have one."""
     ids = canonical_ids(users)
     words = mixed(ids.integers)
@@ -291,7 +291,7 @@ def _people(column: pa.Array) -> np.ndarray:
     try:
         if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
             return mixed(column.cast(pa.int64()).to_numpy())
-        return _by_value(column, _hash_people)
+        return _by_value(column, hash_people)
     except (TypeError, ValueError, pa.ArrowNotImplementedError):
         raise BadRowError(0, "user must be an integer or text in all rows") from None
 

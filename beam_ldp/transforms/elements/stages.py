@@ -105,6 +105,20 @@ def expect(
     )
 
 
+def expect_unshuffled(stage: str, pcoll: beam.PCollection) -> None:
+    """Refuse what has left a shuffler: to say whose it is would undo the shuffle.
+
+    Raises:
+        StageError: for the blocks of `Shuffle` and of the stages behind it.
+    """
+    element = element_of(pcoll)
+    if element.kind in (ShuffledBlock, ShuffledSum, StatisticBlock, Release, WithheldRelease):
+        raise StageError(
+            f"{stage} belongs before the shuffle, got {_name(element.kind)}: behind it, reports "
+            "would have to be linked to people again"
+        )
+
+
 def typed_outputs(
     pcoll: beam.PCollection, label: str, doer: beam.ParDo, main: Any, **others: Any
 ) -> list[beam.PCollection]:
@@ -330,6 +344,8 @@ METRICS = (
     Metric("encode_block_rows", "distribution", "encode", "rows of a block that was encoded"),
     Metric("encode_microseconds", "distribution", "encode", "time for a thousand rows or more"),
     Metric("users", "counter", "BoundContributions", "persons, each with one row"),
+    Metric("asks_left_out", "counter", "AskWithinBudget", "rows of people whose budget the "
+           "question would exceed"),
     Metric("reports_randomized", "counter", "Randomize", "reports made, attempts that an engine "
            "threw away included where it counts those"),
     Metric("randomize_block_reports", "distribution", "Randomize", "reports of a block"),
