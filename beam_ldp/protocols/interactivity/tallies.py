@@ -229,8 +229,11 @@ def tally(rows: np.ndarray, claim: Claim, planned: np.ndarray | None = None) -> 
 
 
 def _pairs(rows: np.ndarray) -> np.ndarray:
-    """A hash of person and question together."""
-    return mixed(mixed(rows["person"]) ^ rows["question"])
+    """A hash of person and question together.
+
+    Not by the mixing alone that made both: person 1 in round 1 would cancel to person 0 in round 0.
+    """
+    return mixed(rows["person"] * np.uint64(0x9E3779B97F4A7C15) + rows["question"])
 
 
 def _without_retries(rows: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, int, int]:
@@ -241,7 +244,7 @@ def _without_retries(rows: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, i
         return rows, 0, 0
     repeated = np.isin(pairs, twice)
     own = rows[repeated]
-    own = own[np.lexsort((own["seq"], own["answer"], own["question"], own["person"]))]
+    own = own[np.lexsort((own["seq"], own["answer"], pairs[repeated]))]
     after, before = own[1:], own[:-1]
     asked_again = (after["person"] == before["person"]) & (after["question"] == before["question"])
     logged = (after["answer"] != NOT_LOGGED) & (before["answer"] != NOT_LOGGED)

@@ -317,6 +317,15 @@ def test_a_committed_plan_gives_the_exact_k() -> None:
     assert beyond.unknown == "unknown (no provenance)" and not beyond.clean
 
 
+def test_small_numbers_of_people_and_rounds_are_told_apart() -> None:
+    """Both are mixed alike; combined carelessly, person i in round i was person 0 in round 0."""
+    rows = [(0, user, "a", number, 0.5, 0.0, 0, 0) for user in range(40) for number in range(40)]
+    block = records_of(table(rows)).rows
+    assert len(np.unique(tallies._pairs(block))) == len(rows)
+    plan = records_of(table([rows[0][:5]], FIELDS[:5]), planned=True)
+    assert audited(rows, 20, plan=plan).people.unplanned == len(rows) - 1
+
+
 def test_kernels_tell_what_a_randomizer_really_costs() -> None:
     p = math.e / (1 + math.e)
     kernels = {"rr": [[p, 1 - p], [1 - p, p]], "safe": [[0.5, 0.5], [0.5, 0.5]]}
