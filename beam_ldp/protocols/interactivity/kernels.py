@@ -1,0 +1,128 @@
+"""What questions cost a person: finite kernels, alone, together, and one after the other.
+
+A *kernel* is an `(inputs, outputs)` float64 array: row x has the probabilities of the answers of
+somebody whose datum is x. All epsilons here are pure and exact maxima over the kernel as given;
+what a device runs is the kernel of its integer thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from beam_ldp.randomizers.checks import check_positive
+
+ROUNDING = 1e-9
+"""Above a budget by this much is rounding of logarithms, not a cost."""
+
+
+def check_kernel(kernel: Any, name: str = "kernel") -> np.ndarray:
+    """The kernel as float64 `(inputs, outputs)`.
+
+    Raises:
+        ValueError: unless rows are probabilities above 0 that sum to 1: an answer that some datum
+            excludes has no finite epsilon.
+
+    >>> check_kernel([[0.75, 0.25], [0.25, 0.75]]).shape
+    (2, 2)
+    """
+    rows = np.asarray(kernel, dtype=np.float64)
+    if rows.ndim != 2 or not rows.size or not np.all(rows > 0):
+        raise ValueError(f"{name} must have one row of probabilities above 0 per input")
+    if not np.allclose(rows.sum(axis=1), 1, rtol=0, atol=ROUNDING):
+        raise ValueError(f"{name} must have rows that sum to 1")
+    return rows
+
+
+def kernel_epsilon(kernel: np.ndarray) -> float:
+    """The minimal local epsilon of a kernel.
+
+    >>> round(kernel_epsilon(np.array([[0.75, 0.25], [0.25, 0.75]])), 6)
+    1.098612
+    """
+    return float(np.log(kernel.max(axis=0) / kernel.min(axis=0)).max())
+
+
+def joint_epsilon(kernels: Sequence[Any]) -> float:
+    """The exact epsilon of all of a person's answers, to questions that were fixed up front.
+
+    Never above the sum of the kernels' epsilons, and far below it where each datum is asked about
+    by few of them: the outputs can be chosen in each round apart, so the maximum over pairs of
+    data is exact. O(rounds * inputs^2 * outputs).
+
+    Source: specification of interactivity, section 2.
+
+    >>> fair, told = [0.5, 0.5], [0.25, 0.75]
+    >>> round(joint_epsilon([[told, fair], [fair, told]]), 6)
+    1.098612
+    """
+    total = np.zeros((1, 1))
+    for kernel in kernels:
+        logs = np.log(check_kernel(kernel))
+        total = total + (logs[:, None, :] - logs[None, :, :]).max(axis=2)
+    return float(total.max())
+
+
+@dataclass
+class LikelihoodFilter:
+    """How much of one person's budget is spent, exactly, also where questions depend on answers.
+
+    It holds the log-likelihood of the person's answers for each datum, a function of what is
+    public. A question fits if no answer to it moves the range of likelihoods above the budget.
+    Every transcript that can be reached then has a range of at most `budget`, which is pure local
+    differential privacy of the whole interaction. It passes protocols whose sum of epsilons is
+    far above the budget: those that ask about one block of data at a time.
+
+    Whoever keeps it knows which answers are whose: it belongs on the device, or before the shuffle.
+
+    Args:
+        inputs: number of data.
+        budget: epsilon of the whole interaction.
+
+    Source: specification of interactivity, section 2, item 4.
+
+    >>> person = LikelihoodFilter(2, budget=1.2)
+    >>> response = np.array([[0.75, 0.25], [0.25, 0.75]])
+    >>> person.answered(response, 0)
+    >>> round(person.spent, 6), person.fits(response)
+    (1.098612, False)
+    """
+
+    inputs: int
+    budget: float
+    logs: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_positive("budget", self.budget)
+        self.logs = np.zeros(self.inputs)
+
+    @property
+    def spent(self) -> float:
+        """Range of the log-likelihoods so far: what the answers tell of one datum or another."""
+        return float(np.ptp(self.logs))
+
+    def fits(self, kernel: Any) -> bool:
+        """Whether the question may be asked: decided by no answer to it, and by no datum."""
+        after = self.logs[:, None] + np.log(self._check(kernel))
+        return bool(np.ptp(after, axis=0).max() <= self.budget + ROUNDING)
+
+    def answered(self, kernel: Any, answer: int) -> None:
+        """Note an answer.
+
+        Raises:
+            ValueError: if the question did not fit.
+        """
+        if not self.fits(kernel):
+            raise ValueError(
+                f"kernel does not fit: {self.spent:g} of a budget of {self.budget:g} is spent"
+            )
+        self.logs = self.logs + np.log(self._check(kernel)[:, answer])
+
+    def _check(self, kernel: Any) -> np.ndarray:
+        rows = check_kernel(kernel)
+        if len(rows) != self.inputs:
+            raise ValueError(f"kernel must have {self.inputs} inputs, got {len(rows)}")
+        return rows

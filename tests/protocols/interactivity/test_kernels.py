@@ -1,0 +1,116 @@
+"""What finite questions cost: alone, together, and one after the other, against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_ldp.protocols.interactivity.descents import level_kernel
+from beam_ldp.protocols.interactivity.kernels import (
+    LikelihoodFilter,
+    check_kernel,
+    joint_epsilon,
+    kernel_epsilon,
+)
+from beam_ldp.protocols.interactivity.sequential import Question, protocol_epsilon
+
+
+def random_kernel(
+    random: np.random.Generator, inputs: int, outputs: int, spread: float = 1.0
+) -> np.ndarray:
+    """A kernel with log-probabilities that differ by about `spread`."""
+    rows = np.exp(random.uniform(0, spread, (inputs, outputs)))
+    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        [],
+        [0.5, 0.5],
+        [[1.0, 0.0], [0.5, 0.5]],
+        [[0.5, 0.6], [0.5, 0.5]],
+        [[math.nan, 0.5]],
+        [[1.5, -0.5]],
+    ],
+)
+def test_what_is_no_kernel_is_refused(kernel: list[object]) -> None:
+    with pytest.raises(ValueError, match="^kernel must have"):
+        check_kernel(kernel)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 4), st.integers(1, 4))
+def test_questions_fixed_up_front_cost_what_enumeration_says(
+    seed: int, inputs: int, rounds: int
+) -> None:
+    random = np.random.default_rng(seed)
+    kernels = [random_kernel(random, inputs, 3) for _ in range(rounds)]
+    of_answers = [
+        math.prod(kernel[:, answer] for kernel, answer in zip(kernels, answers, strict=True))
+        for answers in itertools.product(range(3), repeat=rounds)
+    ]
+    exact = max(math.log(law.max() / law.min()) for law in of_answers)
+    assert joint_epsilon(kernels) == pytest.approx(exact, abs=1e-12)
+    assert exact <= sum(map(kernel_epsilon, kernels)) + 1e-12
+
+
+def test_one_coin_in_each_of_four_rounds() -> None:
+    """Example 2.2: only datum j answers round j by randomized response, others by a fair coin."""
+    told = 1 / (1 + math.exp(-1))
+    kernels = []
+    for round_of in range(4):
+        kernel = np.full((4, 2), 0.5)
+        kernel[round_of] = told, 1 - told
+        kernels.append(kernel)
+    each = kernel_epsilon(kernels[0])
+    # printed as ln((1 + e)/2): the ratio of the rarer answer
+    assert each == pytest.approx(0.620115, abs=5e-7)
+    assert 4 * each == pytest.approx(2.4805, abs=5e-5)
+    # together: the rarer answer in one round and the likelier in another, which makes exactly 1
+    assert joint_epsilon(kernels) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_questions_about_one_level_each_cost_one_epsilon_in_all() -> None:
+    levels = [level_kernel(5, level, 1.0) for level in range(5)]
+    assert [kernel_epsilon(kernel) for kernel in levels] == pytest.approx([1.0] * 5, abs=1e-12)
+    person = LikelihoodFilter(11, budget=1.0)
+    for kernel in levels:
+        assert person.fits(kernel)
+        person.answered(kernel, 0)
+    assert person.spent == pytest.approx(1.0, abs=1e-12)
+    assert not person.fits(levels[0])
+    with pytest.raises(ValueError, match="1 of a budget of 1 is spent"):
+        person.answered(levels[0], 1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6))
+def test_no_transcript_that_the_filter_lets_through_tells_more_than_the_budget(seed: int) -> None:
+    """Questions depend on the answers so far; the protocol ends where one does not fit."""
+
+    def protocol(answers: tuple[int, ...]) -> Question | None:
+        person = LikelihoodFilter(3, budget=1.0)
+        for asked in range(len(answers) + 1):
+            kernel = random_kernel(
+                np.random.default_rng([seed, *answers[:asked]]), 3, 2, spread=0.8
+            )
+            if asked == 5 or not person.fits(kernel):
+                return None
+            if asked < len(answers):
+                person.answered(kernel, answers[asked])
+        return Question("a person", kernel)
+
+    assert 0 < protocol_epsilon(protocol) <= 1.0 + 1e-9
+
+
+def test_filter_refuses_kernels_of_other_data_and_no_budget() -> None:
+    with pytest.raises(ValueError, match="kernel must have 3 inputs, got 2"):
+        LikelihoodFilter(3, budget=1.0).fits([[0.5, 0.5], [0.4, 0.6]])
+    with pytest.raises(ValueError, match="budget"):
+        LikelihoodFilter(3, budget=0.0)
