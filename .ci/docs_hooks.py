@@ -39,6 +39,8 @@ READ = {
     "turned back into the value; what lies between it and the dotted one of its colour is saved against keeping the value.",
     "levels.png": "`python -m benchmarks.levels`. The distance between the two curves is what readers save together by refining "
     "one public report: random bits here, and epsilons, which add up along the red curve only.",
+    "gradient_inversion.png": "`python -m benchmarks.gradient_inversion`. Each row is what one message shows of the first row; "
+    "without a mechanism that is everything, at a local epsilon of 4 nothing.",
     "few_random_bits.png": "`python -m benchmarks.few_random_bits`. Where a curve leaves the blue one, the bits no longer suffice; "
     "the green one of the left picture spends them on fewer people and stays close.",
     "federated_curves.png": "The same trainings three times: only the price on the horizontal axis differs. Read the "
