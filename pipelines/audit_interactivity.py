@@ -179,6 +179,13 @@ def table(report: InteractivityReport) -> Table:
         free = report.mergeable
         said = "unknown" if free is None else f"{free:,} of {people.repeated:,}"
         rows.add_row("people asked again", f"{said} could have been asked once, at no cost")
+    if (price := report.price_of_asking_once) is not None:
+        plain, tight = price.expected("plain"), price.expected("tight")
+        said = (
+            f"{plain:,.0f} people expected, at most {price.at_most('plain', 0.05):,} in 19 of 20 "
+            f"cases; {tight:,.0f} at epsilon {number(price.declared_epsilon('tight'))}"
+        )
+        rows.add_row("everybody asked once", said)
     if report.contracted is not None:
         cycles = report.contracted.in_cycles
         graph = "no cycle: everybody could be asked once, if it is the same for all answers"

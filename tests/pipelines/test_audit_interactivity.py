@@ -53,6 +53,8 @@ def test_over_budget_is_one(tmp_path: Path) -> None:
     assert "over budget 1 people above epsilon 1.5" in shown(done)
     assert "fully interactive" in shown(done) and "no: 2 waves" in shown(done)
     assert "people asked again 0 of 1 could have been asked once" in shown(done)
+    # one follow-up: 1 + e^1.5 fresh people on average, the 95 % quantile of a geometric law is 15
+    assert "everybody asked once 6 people expected, at most 16 in 19 of 20 cases" in shown(done)
     assert audit(log, "--epsilon", "2").exit_code == CLEAN
 
 

@@ -21,6 +21,7 @@ from beam_ldp.protocols.interactivity.records import (
     NANO,
     RecordBlock,
 )
+from beam_ldp.protocols.interactivity.sequential import SequentialPrice
 from beam_ldp.protocols.interactivity.tallies import (
     Claim,
     LogTally,
@@ -32,6 +33,8 @@ from beam_ldp.protocols.interactivity.tallies import (
 UNKNOWN_PROVENANCE = "unknown (no provenance)"
 SEVERAL_RUNS = "unknown (several runs)"
 QUANTILES = (0.5, 0.9, 0.99)
+MOST_EPSILON_ASKED_ONCE = 8.0
+"""Above it, asking fresh people takes thousands of them for each question."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,20 @@ class InteractivityReport:
             return self.people.repeated
         return None if self.log.runs > 1 else self.people.mergeable
 
+    @property
+    def price_of_asking_once(self) -> SequentialPrice | None:
+        """What it takes in people to ask everybody at most once, by this log and its promise.
+
+        `None` where nobody was asked again, for several runs, for a delta, and above an epsilon
+        of 8. It holds if the promise is the epsilon of the protocol, and its k that of the log.
+        """
+        people = self.people
+        pure = not self.delta and not people.most_femto
+        single = self.log.runs <= 1 and people.repeated > 0 and self.k_mean > 0
+        if not pure or not single or self.epsilon > MOST_EPSILON_ASKED_ONCE:
+            return None
+        return SequentialPrice(people.people, people.queries, self.k_mean, self.epsilon)
+
     def quantiles(self) -> dict[float, float]:
         """Of people's sums of epsilons, rounded up to four digits."""
         total, found = self.people.people, {}
@@ -195,7 +212,7 @@ class InteractivityReport:
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        people = self.people
+        people, price = self.people, self.price_of_asking_once
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -226,6 +243,7 @@ class InteractivityReport:
             "waves_are_at_least": people.provenance.cut,
             "num_repeated": people.repeated,
             "num_mergeable": self.mergeable,
+            "asked_once": None if price is None else price.to_json(),
             "graph": None if self.contracted is None else self.contracted.to_json(),
             "randomizers": {
                 name: {"records": one.records, "epsilon": [one.least / NANO, one.most / NANO],

@@ -360,6 +360,13 @@ class SequentialPrice:
         accepted = acceptance(self.epsilon, mode) * math.exp(-self.epsilon)
         return self.people + int(follow_ups + stats.nbinom.ppf(1 - tail, follow_ups, accepted))
 
+    def to_json(self) -> dict[str, dict[str, float]]:
+        """Epsilon of a fresh person and expected people, by mode."""
+        return {
+            mode: {"epsilon": self.declared_epsilon(mode), "expected_people": self.expected(mode)}
+            for mode in get_args(Mode)
+        }
+
     def _draws(self, mode: Mode) -> float:
         return math.exp(self.epsilon) / acceptance(self.epsilon, mode)
 

@@ -398,3 +398,19 @@ def test_what_is_asked_for_must_make_sense() -> None:
     report = audit_records(nobody, 1.0)
     assert report.clean and report.unknown and report.quantiles() == {}
     assert report.to_json()["queries_per_person"]["mean"] is None
+
+
+def test_price_of_asking_everybody_once() -> None:
+    """Two questions to each of four people, the second after all first answers."""
+    rows = [(4 * r + i, i, f"r{r}", r, 0.5, 0.0, 0, 4 * r) for r in range(2) for i in range(4)]
+    price = audited(rows).price_of_asking_once
+    assert price is not None and (price.people, price.rounds, price.k) == (4, 8, 1.0)
+    asked_once = audited(rows).to_json()["asked_once"]
+    assert asked_once["plain"] == {"epsilon": 1.0, "expected_people": 4 + (1 + math.e) * 4}
+    assert set(asked_once) == {"paper", "tight", "plain"}
+    # nobody was asked again; a delta; too large an epsilon
+    assert audited(rows[:4]).price_of_asking_once is None
+    assert audited(rows[:4]).to_json()["asked_once"] is None
+    approximate = audit_records(records_of(table(rows)), 1.0, delta=1e-6)
+    assert approximate.price_of_asking_once is None
+    assert audit_records(records_of(table(rows)), 1000.0).price_of_asking_once is None

@@ -163,6 +163,14 @@ def test_a_later_question_may_cost_more_than_the_protocol() -> None:
         assert convert(later_tells_more, UNEVEN, 1.0, mode).epsilon <= 1.0 + 1e-9
 
 
+def test_a_larger_rest_takes_fewer_people_and_costs_more() -> None:
+    found = [convert(three_times, UNEVEN, 1.5, "tight", rest) for rest in (0.45, 0.6, 1.5, 3.0)]
+    # below the kernel's own epsilon nothing is split off
+    assert found[0] == convert(three_times, UNEVEN, 1.5, "plain")
+    assert [one.epsilon for one in found[1:]] == pytest.approx([1.6, 2.5, 4.0], abs=1e-9)
+    assert found[0].people > found[1].people > found[2].people > found[3].people
+
+
 def test_wrong_epsilon_of_the_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match="epsilon of 0.8 is below what the answers tell"):
         convert(three_times, UNEVEN, 0.8)
