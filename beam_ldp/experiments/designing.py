@@ -9,6 +9,7 @@ from typing import Any
 
 from beam_ldp.experiments.arms import arms_design
 from beam_ldp.experiments.channel import NO_NOISE, BitChannel
+from beam_ldp.experiments.compound import Separation
 from beam_ldp.experiments.looks import inflation
 from beam_ldp.experiments.plan import ExperimentPlan
 from beam_ldp.experiments.simple import simple_design, simple_threshold
@@ -48,6 +49,25 @@ def design_experiment(
     if plan.threshold is not None:
         raise ValueError("threshold is worked out, not given")
     return with_people(plan, people_needed(plan, plan.channel))
+
+
+def design_compound(
+    separation: Separation, *, local_epsilon: float, alpha: float, power: float, **more: Any
+) -> ExperimentPlan:
+    """The plan that tells two sets of laws apart by the score that `separate_hulls` found.
+
+    Both errors hold whatever laws of its hypothesis each person has.
+
+    >>> from beam_ldp.experiments.compound import separate_hulls
+    >>> found = separate_hulls([[0.7, 0.3], [0.6, 0.4]], [[0.3, 0.7], [0.2, 0.8]])
+    >>> design_compound(found, local_epsilon=1.0, alpha=0.05, power=0.95).people
+    144
+    """
+    return design_experiment(
+        kind="compound", local_epsilon=local_epsilon, alpha=alpha, power=power,
+        null=separation.null, effect=separation.distance, arms=("everybody",),
+        scores=tuple(separation.scores.tolist()), **more,
+    )  # fmt: skip
 
 
 def with_people(plan: ExperimentPlan, people: int) -> ExperimentPlan:

@@ -22,7 +22,12 @@ from beam_ldp.experiments.looks import (
     inflation,
     spent,
 )
-from beam_ldp.experiments.lower_bounds import LeastPeople, least_people, least_people_of_arms
+from beam_ldp.experiments.lower_bounds import (
+    LeastPeople,
+    least_people,
+    least_people_apart,
+    least_people_of_arms,
+)
 from beam_ldp.experiments.simple import simple_power
 from beam_ldp.experiments.verdict import Counts, Verdict, decide
 from beam_ldp.randomizers.checks import check_fraction, check_integer, check_positive
@@ -207,6 +212,10 @@ class ExperimentPlan:
     def least_people(self) -> LeastPeople:
         """What no test of this local epsilon, level and power stays below, of all arms."""
         null, changed = self.null_share, self.null_share + self.effect / self.scale
+        if self.kind == "compound":
+            return least_people_apart(
+                self.local_epsilon, abs(changed - null), self.alpha, self.power
+            )
         if self.kind != "arms":
             laws = (1 - null, null), (1 - changed, changed)
             return least_people(self.local_epsilon, *laws, self.alpha, self.power)
